@@ -1,0 +1,2 @@
+"""fusionlab."""
+__version__ = "0.1.0"

@@ -1,0 +1,8 @@
+"""The one kind of error that is the user's to mend."""
+
+
+class InputError(ValueError):
+    """Bad input, told in one sentence that names the file or parameter and what was expected.
+
+    The command line prints the sentence and exits with code 2; nothing has been written by then.
+    """

@@ -1,0 +1,1 @@
+"""How to choose an alignment: one engine over blueprints, nothing that knows an architecture."""

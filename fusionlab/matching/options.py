@@ -1,0 +1,127 @@
+"""What to match: the options every matching has, checked where they are written."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, get_args
+
+from fusionlab.errors import InputError
+from fusionlab.matching.solvers import Rescale
+from fusionlab.symmetry import Blueprint, Space
+
+
+@dataclass(frozen=True)
+class MatchOptions:
+    """Which spaces are matched, in which layers, and how.
+
+    Attributes:
+        spaces: roles to match. ``attention`` stands for ``attention.qk`` and ``attention.vo``; empty matches nothing.
+        layers: ``all``, or a comma-separated list of layers (``3``), ranges with both ends (``0-5``), ``first:K``
+            and ``last:K``. Spaces that belong to no layer, such as the residual stream, are not affected.
+        rescale: ``off``, ``sequential`` (the paper's Eq. 11 and 12, after the rotation) or ``joint`` (the global
+            optimum over rotation and scale) for spaces that admit a scale.
+        gauge: ``none``, or ``balanced``: query against key and value against output are balanced in every model,
+            the anchor too, before matching.
+        sweeps: the most passes of block coordinate ascent over spaces that are coupled (the residual stream with
+            all others); uncoupled spaces are solved once, exactly.
+    """
+
+    spaces: tuple[str, ...] = ("attention", "ffn")
+    layers: str = "all"
+    rescale: Rescale = "sequential"
+    gauge: str = "none"
+    sweeps: int = 50
+
+    def __post_init__(self) -> None:
+        if self.rescale not in get_args(Rescale):
+            raise InputError(f"rescale is {self.rescale!r}; expected one of {', '.join(get_args(Rescale))}")
+        if self.gauge not in GAUGES:
+            raise InputError(f"gauge is {self.gauge!r}; expected one of {', '.join(GAUGES)}")
+        if self.sweeps < 1:
+            raise InputError(f"sweeps is {self.sweeps}; expected at least 1")
+
+    def select(self, blueprint: Blueprint) -> tuple[Space, ...]:
+        """The spaces of a blueprint that these options match.
+
+        Raises:
+            InputError: a role that the blueprint does not have, or a layer outside the model.
+        """
+        for wanted in self.spaces:
+            if not any(_covers(wanted, role) for role in blueprint.roles()):
+                known = dict.fromkeys(part for role in blueprint.roles() for part in (role.split(".")[0], role))
+                raise InputError(
+                    f"spaces names {wanted!r}; expected some of {', '.join(known)} for a {blueprint.architecture} model"
+                )
+        layers = parse_layers(self.layers, blueprint)
+        return tuple(
+            space
+            for space in blueprint.spaces.values()
+            if any(_covers(wanted, space.role) for wanted in self.spaces)
+            and (space.layer is None or space.layer in layers)
+        )
+
+
+GAUGES = ("none", "balanced")
+
+PRESETS: dict[str, MatchOptions] = {
+    "none": MatchOptions(spaces=()),
+    "paper": MatchOptions(spaces=("attention", "ffn"), rescale="sequential"),
+    "weights": MatchOptions(spaces=("attention", "ffn", "heads", "residual"), rescale="off", gauge="balanced"),
+}
+
+
+def preset(name: str, **changes: Any) -> MatchOptions:
+    """A documented set of options, some of them changed.
+
+    Args:
+        name: ``none``; ``paper`` (Algorithm 1: a rotation for each head and an assignment for each feed-forward
+            layer, sequential rescale, heads kept in order); ``weights`` (every space that is exact for the
+            architecture, heads balanced first, no data).
+        changes: fields of `MatchOptions`; None keeps the preset's value.
+
+    Raises:
+        InputError: a name or a value that does not exist.
+    """
+    if name not in PRESETS:
+        raise InputError(f"matching preset {name!r} does not exist; expected one of {', '.join(PRESETS)}")
+    known = {field: value for field, value in changes.items() if value is not None}
+    return replace(PRESETS[name], **known)
+
+
+def spaces_within(blueprint: Blueprint, spaces: Iterable[str] | None) -> tuple[str, ...] | None:
+    """Keep, of the roles of a preset, those that a blueprint has at all (a bare encoder has no free residual)."""
+    if spaces is None:
+        return None
+    return tuple(s for s in spaces if any(_covers(s, role) for role in blueprint.roles()))
+
+
+def parse_layers(text: str, blueprint: Blueprint) -> frozenset[int]:
+    """The layers that a ``layers`` option means for a blueprint.
+
+    Raises:
+        InputError: not a list of layers, or layers that the model does not have.
+    """
+    present = sorted({space.layer for space in blueprint.spaces.values() if space.layer is not None})
+    if text == "all":
+        return frozenset(present)
+    chosen: set[int] = set()
+    for part in text.split(","):
+        item = part.strip()
+        word, _, count = item.partition(":")
+        start, dash, end = item.partition("-")
+        if word in ("first", "last") and count.isdigit() and 1 <= int(count) <= len(present):
+            chosen.update(present[: int(count)] if word == "first" else present[-int(count) :])
+        elif start.isdigit() and (end.isdigit() or not dash):
+            span = range(int(start), int(end or start) + 1)
+            if not span or not set(span) <= set(present):
+                raise InputError(f"layers asks for {item!r}; expected layers from {present[0]} to {present[-1]}")
+            chosen.update(span)
+        else:
+            raise InputError(
+                f"layers contains {item!r}; expected all, a layer such as 3, a range such as 0-5, "
+                f"or first:K or last:K with K up to {len(present)}"
+            )
+    return frozenset(chosen)
+
+
+def _covers(wanted: str, role: str) -> bool:
+    return role == wanted or role.startswith(f"{wanted}.")

@@ -1,0 +1,223 @@
+"""Closed forms: the group element that brings a source closest to an anchor.
+
+Everything here is about one space with the rest of the model held fixed. Its vectors are rows of two stacks, the
+source's A and the anchor's B; C = B A^T correlates them, and the best element maximises <G, C>. Decompositions are
+done in float64 whatever the inputs are.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from scipy.optimize import linear_sum_assignment
+from torch import Tensor
+
+try:
+    import lap
+except ImportError:  # no wheel for this platform; scipy solves the same problem, about twice as slowly
+    lap = None
+
+Rescale = Literal["off", "sequential", "joint"]
+
+# Unit roundoff of bfloat16 is 2^-8. Two rounded factors and a rounded result put an entry of a product of rows a and
+# b at most 3.1 * 2^-8 |a| |b| off, so a row's best entry is the true best if it leads by twice that.
+BFLOAT16_MARGIN = 2 * 3.1 * 2.0**-8
+
+
+def procrustes(correlation: Tensor) -> tuple[Tensor, Tensor]:
+    """The orthogonal matrix closest to turning the source into the anchor.
+
+    Schönemann (1966); with the paper's R = U V^T of Theorem 4.1 transposed, since G acts from the left here.
+
+    Args:
+        correlation: C = B A^T, shape ``(..., n, n)``; the source's vectors A and the anchor's B are columns.
+
+    Returns:
+        ``argmax_G <G, C>`` over O(n), shape ``(..., n, n)``, and the maximum (the nuclear norm), shape ``(...)``;
+        both float64.
+    """
+    u, s, vh = torch.linalg.svd(correlation.double())
+    return u @ vh, s.sum(-1)
+
+
+@dataclass(frozen=True)
+class Correlation:
+    """All that a continuous space needs to know of the two models.
+
+    The source's stretches of parameters are split into those where the space acts primally (A, scaled by ``a``) and
+    dually (D, scaled by ``1 / a``).
+
+    Attributes:
+        primal: anchor times source transposed over the primal stretches, shape ``(..., n, n)``.
+        dual: the same over the dual ones.
+        primal_norm: squared Frobenius norm of the source's primal stretches, shape ``(...)``.
+        dual_norm: the same of the dual ones.
+    """
+
+    primal: Tensor
+    dual: Tensor
+    primal_norm: Tensor
+    dual_norm: Tensor
+
+    def value(self, rotation: Tensor, scale: Tensor) -> Tensor:
+        """How well ``scale * rotation`` does: the squared distance it leaves is a constant minus this."""
+        p, d = _inner(rotation, self.primal), _inner(rotation, self.dual)
+        return 2 * (scale * p + d / scale) - scale**2 * self.primal_norm - self.dual_norm / scale**2
+
+    def unchanged(self) -> Tensor:
+        """The value of the identity."""
+        p, d = (c.diagonal(dim1=-2, dim2=-1).double().sum(-1) for c in (self.primal, self.dual))
+        return 2 * (p + d) - self.primal_norm - self.dual_norm
+
+
+def rotate_and_rescale(correlation: Correlation, rescale: Rescale) -> tuple[Tensor, Tensor]:
+    """The best rotation, alone or with a positive scale.
+
+    Args:
+        correlation: of one space, any number of copies at once.
+        rescale: ``off`` for a rotation alone; ``sequential`` for the paper's Eq. 11 and 12, the best scale after the
+            best rotation; ``joint`` for the global optimum over both.
+
+    Returns:
+        The elements ``a R``, shape ``(..., n, n)``, and their values, shape ``(...)``; both float64.
+    """
+    if rescale == "joint":
+        rotation, scale = _joint(correlation)
+    else:
+        rotation, _ = procrustes(correlation.primal + correlation.dual)
+        scale = torch.ones_like(rotation[..., 0, 0])
+        if rescale == "sequential":
+            scale = best_scale(
+                _inner(rotation, correlation.primal),
+                _inner(rotation, correlation.dual),
+                correlation.primal_norm,
+                correlation.dual_norm,
+            )
+    return scale[..., None, None] * rotation, correlation.value(rotation, scale)
+
+
+def best_scale(primal: Tensor, dual: Tensor, primal_norm: Tensor, dual_norm: Tensor) -> Tensor:
+    """The real ``a`` that minimises ``a^2 |A|^2 - 2 a <A, B> + |D|^2 / a^2 - 2 <D, E> / a``: the paper's Eq. 11.
+
+    Its stationary points are the real roots of the quartic ``|A|^2 a^4 - <A, B> a^3 + <D, E> a - |D|^2`` (Eq. 12),
+    found as eigenvalues of its companion matrix; the root with the smallest objective is taken.
+
+    Args:
+        primal: <A, B>, shape ``(...)``.
+        dual: <D, E>.
+        primal_norm: |A|^2.
+        dual_norm: |D|^2.
+
+    Returns:
+        The scale, shape ``(...)``, never zero; 1 where one side of the source is zero, since then no scale is best.
+    """
+    primal, dual, primal_norm, dual_norm = torch.broadcast_tensors(
+        primal.double(), dual.double(), primal_norm.double(), dual_norm.double()
+    )
+    roots = _real_roots(primal, dual, primal_norm, dual_norm)
+    candidates = torch.cat([roots, torch.ones_like(roots[..., :1])], -1)
+    p, d, pn, dn = (x[..., None] for x in (primal, dual, primal_norm, dual_norm))
+    cost = candidates**2 * pn + dn / candidates**2 - 2 * (candidates * p + d / candidates)
+    best = cost.nan_to_num(nan=torch.inf, posinf=torch.inf).argmin(-1, keepdim=True)
+    return candidates.gather(-1, best)[..., 0]
+
+
+def _real_roots(primal: Tensor, dual: Tensor, primal_norm: Tensor, dual_norm: Tensor) -> Tensor:
+    """Real roots of the quartic of `best_scale`, shape ``(..., 4)``, NaN for the others (all, where a norm is zero)."""
+    usable = (primal_norm > 0) & (dual_norm > 0)
+    leading = torch.where(usable, primal_norm, torch.ones_like(primal_norm))
+    companion = leading.new_zeros(*leading.shape, 4, 4)
+    companion[..., 1, 0] = companion[..., 2, 1] = companion[..., 3, 2] = 1
+    companion[..., 0, 3] = dual_norm / leading
+    companion[..., 1, 3] = -dual / leading
+    companion[..., 3, 3] = primal / leading
+    roots = torch.linalg.eigvals(companion)
+    real = usable[..., None] & (roots.imag.abs() <= 1e-7 * roots.abs())
+    return torch.where(real, roots.real, torch.nan)
+
+
+def _joint(correlation: Correlation, levels: int = 3, grid: int = 17, steps: int = 100) -> tuple[Tensor, Tensor]:
+    """Rotation and positive scale together.
+
+    For a fixed scale the rotation is Procrustes', so what is left is one function of the scale, with the nuclear
+    norm in it. All its minima lie between the positive roots of two quartics (the extremes that any rotation could
+    give). It may have several, close together, so a grid over that stretch zooms in on the lowest valley; then
+    alternating the two exact solutions descends to its bottom.
+    """
+    primal, dual = correlation.primal.double(), correlation.dual.double()
+    p_norm, d_norm = correlation.primal_norm.double(), correlation.dual_norm.double()
+    p_most = torch.linalg.matrix_norm(primal, "nuc")
+    d_most = torch.linalg.matrix_norm(dual, "nuc")
+    usable = (p_norm > 0) & (d_norm > 0)
+
+    def value(scale: Tensor) -> Tensor:
+        mixed = scale[..., None, None] * primal + dual / scale[..., None, None]
+        return 2 * torch.linalg.matrix_norm(mixed, "nuc") - scale**2 * p_norm - d_norm / scale**2
+
+    # Each of these two quartics changes the sign of its coefficients once, so it has one positive root.
+    low, high = (
+        _real_roots(sign * p_most, -sign * d_most, p_norm, d_norm).nan_to_num(nan=0).amax(-1) for sign in (-1, 1)
+    )
+    low, high = (torch.where(usable, end, torch.ones_like(end)).log() for end in (low, high))
+    centre, reach = (low + high) / 2, (high - low) / 2
+    scale, best = torch.ones_like(p_norm), value(torch.ones_like(p_norm))
+    for _ in range(levels):
+        for fraction in torch.linspace(-1, 1, grid, dtype=torch.float64).tolist():
+            trial = (centre + fraction * reach).exp()
+            found = value(trial)
+            better = usable & (found > best)
+            scale, best = torch.where(better, trial, scale), torch.where(better, found, best)
+        centre, reach = scale.log(), reach * 3 / (grid - 1)
+    for _ in range(steps):
+        rotation, _ = procrustes(scale[..., None, None] * primal + dual / scale[..., None, None])
+        # The best scale for this rotation may be negative: the same element with the rotation's sign turned.
+        renewed = best_scale(_inner(rotation, primal), _inner(rotation, dual), p_norm, d_norm).abs()
+        settled = bool(((renewed / scale).log().abs() < 1e-12).all())
+        scale = renewed
+        if settled:
+            break
+    rotation, _ = procrustes(scale[..., None, None] * primal + dual / scale[..., None, None])
+    return rotation, scale
+
+
+def certified_assignment(correlation: Tensor, margin: Tensor | None = None) -> Tensor | None:
+    """The best permutation if it can be read off: the row-wise argmax, when that is a permutation.
+
+    Args:
+        correlation: shape ``(n, n)``, entry (i, j) for source unit j at anchor unit i.
+        margin: shape ``(n,)``, by how much each row's best entry must lead for the argmax to be sure although the
+            entries are rounded; None where they are exact.
+
+    Returns:
+        The permutation, shape ``(n,)``, or None where this does not decide.
+    """
+    best, order = correlation.max(-1)
+    if torch.bincount(order, minlength=order.numel()).max() > 1:
+        return None
+    if margin is not None:
+        runner_up = correlation.scatter(-1, order[:, None], -torch.inf).amax(-1)
+        if bool((best - runner_up <= margin).any()):
+            return None
+    return order
+
+
+def assignment(correlation: Tensor) -> Tensor:
+    """The permutation of the source's units that maximises their summed correlation with the anchor's (Eq. 7).
+
+    Args:
+        correlation: C = B A^T, shape ``(n, n)``.
+
+    Returns:
+        An index ``p`` of shape ``(n,)``: source unit ``p[i]`` goes to place ``i``; on the CPU.
+    """
+    if (certain := certified_assignment(correlation)) is not None:
+        return certain.cpu()
+    cost = correlation.cpu().numpy()
+    if lap is not None:
+        # float32 costs halve the solver's time; lapjvs works on a copy.
+        return torch.from_numpy(lap.lapjvs(-cost.astype("float32", copy=False))[2]).long()
+    return torch.from_numpy(linear_sum_assignment(cost, maximize=True)[1]).long()
+
+
+def _inner(left: Tensor, right: Tensor) -> Tensor:
+    return (left * right.double()).sum((-2, -1))

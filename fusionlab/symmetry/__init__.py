@@ -1,0 +1,15 @@
+"""What may change in a transformer without changing its function. No data, no optimisation."""
+
+from fusionlab.symmetry.alignment import Alignment
+from fusionlab.symmetry.architectures import blueprint, blueprint_from_config, known_architectures
+from fusionlab.symmetry.blueprint import Blueprint, Space, SymmetryError
+
+__all__ = [
+    "Alignment",
+    "Blueprint",
+    "Space",
+    "SymmetryError",
+    "blueprint",
+    "blueprint_from_config",
+    "known_architectures",
+]

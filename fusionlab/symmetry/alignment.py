@@ -1,0 +1,191 @@
+"""Alignments: one element of the symmetry for every space, applied to models, inverted, composed, saved."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar, overload
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from fusionlab.symmetry.axes import Along, Axis, Concat, Fixed, Per, spaces_of
+from fusionlab.symmetry.blueprint import Blueprint, Space, SymmetryError
+from fusionlab.symmetry.groups import Permutation
+
+Model = TypeVar("Model", bound=nn.Module)
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """What turns an end model into its matched twin: the same function in another basis.
+
+    Attributes:
+        blueprint: the spaces and axes it acts through.
+        elements: by space, one tensor (see `fusionlab.symmetry.groups`); a space left out keeps its basis.
+    """
+
+    blueprint: Blueprint
+    elements: Mapping[str, Tensor]
+
+    @staticmethod
+    def identity(blueprint: Blueprint) -> Alignment:
+        """The alignment that changes nothing."""
+        return Alignment(blueprint, {})
+
+    @staticmethod
+    def random(blueprint: Blueprint, generator: torch.Generator | None = None) -> Alignment:
+        """A random element of every space's group: same function, unrecognisable parameters."""
+        return Alignment(blueprint, {name: s.group.random(s.copies, generator) for name, s in blueprint.spaces.items()})
+
+    def element(self, name: str) -> Tensor:
+        """The element of one space, the identity where none is set."""
+        space = self.blueprint.spaces[name]
+        return self.elements[name] if name in self.elements else space.group.identity(space.copies)
+
+    def inverse(self) -> Alignment:
+        """The alignment that undoes this one."""
+        undone: dict[str, Tensor] = {}
+        for name, space in self.blueprint.spaces.items():
+            if name in self.elements:
+                # A copy was moved to the place its index's permutation gave it; its inverse acts at the old place.
+                undone[name] = _move_copies(self.blueprint, space, space.group.inverse(self.elements[name]), undone)
+        return Alignment(self.blueprint, undone)
+
+    def compose(self, first: Alignment) -> Alignment:
+        """The alignment that acts as `first`, then as this one.
+
+        Raises:
+            SymmetryError: the two belong to different blueprints.
+        """
+        if first.blueprint.fingerprint != self.blueprint.fingerprint:
+            raise SymmetryError("two alignments of different architectures cannot be composed")
+        composed = dict(self.elements)
+        for name, element in first.elements.items():
+            space = self.blueprint.spaces[name]
+            moved = _move_copies(self.blueprint, space, element, self.elements)
+            composed[name] = space.group.compose(self.elements[name], moved) if name in self.elements else moved
+        return Alignment(self.blueprint, composed)
+
+    @overload
+    def apply(self, model: Model) -> Model: ...
+    @overload
+    def apply(self, model: Mapping[str, Tensor]) -> dict[str, Tensor]: ...
+    def apply(self, model: nn.Module | Mapping[str, Tensor]) -> nn.Module | dict[str, Tensor]:
+        """The matched twin of a model.
+
+        Args:
+            model: a module, or parameters by name (tensors, or anything that gives tensors, memory-mapped
+                shards for instance). It is not modified.
+
+        Returns:
+            A new module of the same class, or a new dict. Every parameter keeps its dtype; the arithmetic is done
+            in float32 or better. A parameter that no element touches is the same tensor in the dict.
+
+        Raises:
+            SymmetryError: the model does not fit the blueprint.
+        """
+        if isinstance(model, nn.Module):
+            twin = copy.deepcopy(model)
+            twin.load_state_dict(self.apply(model.state_dict()))
+            return twin
+        self.blueprint.check(model)
+        touched = self.blueprint.touching(self.elements)
+        return {name: self.apply_to(name, model[name]) if name in touched else model[name] for name in model}
+
+    @torch.no_grad()
+    def apply_to(self, name: str, tensor: Tensor) -> Tensor:
+        """The transformed parameter `name`."""
+        axes = self.blueprint.parameters[name]
+        exact = all(isinstance(self.blueprint.spaces[s].group, Permutation) for s in self._acting(axes))
+        out = tensor if exact else tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+        for dim, axis in enumerate(axes):
+            if any(space in self.elements for space in spaces_of(axis)):
+                rows = out.movedim(dim, 0)
+                out = self._act(axis, rows.reshape(rows.shape[0], -1), ()).reshape(rows.shape).movedim(0, dim)
+        return out.to(tensor.dtype).contiguous()
+
+    def _acting(self, axes: tuple[Axis, ...]) -> set[str]:
+        return {space for axis in axes for space in spaces_of(axis) if space in self.elements}
+
+    def _act(self, axis: Axis, vectors: Tensor, path: tuple[str, ...]) -> Tensor:
+        """Act on ``vectors`` of shape ``(*counts of path, size, features)`` along one axis."""
+        match axis:
+            case Fixed():
+                return vectors
+            case Along():
+                if axis.space not in self.elements:
+                    return vectors
+                space = self.blueprint.spaces[axis.space]
+                element = _broadcast(self.elements[axis.space], space, path)
+                return space.group.act(element, vectors, axis.is_dual)
+            case Per():
+                blocks = vectors.unflatten(-2, (axis.count, -1))
+                if axis.space in self.elements:
+                    space = self.blueprint.spaces[axis.space]
+                    order = _broadcast(self.elements[axis.space], space, path)
+                    blocks = space.group.act(order, blocks.flatten(-2)).unflatten(-1, blocks.shape[-2:])
+                return self._act(axis.inner, blocks, (*path, axis.space)).flatten(-3, -2)
+            case Concat():
+                sizes = [part.size for part in axis.parts if part.size is not None]
+                if len(sizes) < len(axis.parts):
+                    sizes.append(vectors.shape[-2] - sum(sizes))
+                pieces = vectors.split(sizes, dim=-2)
+                return torch.cat(
+                    [self._act(part, piece, path) for part, piece in zip(axis.parts, pieces, strict=True)], -2
+                )
+
+    def save(self, path: str | Path) -> None:
+        """Write the elements as safetensors, with the fingerprint of the blueprint they belong to."""
+        metadata = {
+            "format": "pt",
+            "architecture": self.blueprint.architecture,
+            "blueprint": self.blueprint.fingerprint,
+        }
+        save_file({name: element.contiguous() for name, element in self.elements.items()}, path, metadata)
+
+    @staticmethod
+    def load(path: str | Path, blueprint: Blueprint) -> Alignment:
+        """Read an alignment for models of `blueprint`.
+
+        Raises:
+            SymmetryError: the file is unreadable, belongs to another blueprint or holds no group elements.
+        """
+        try:
+            with safe_open(path, framework="pt") as file:
+                metadata = file.metadata() or {}
+                elements = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+        except (OSError, SafetensorError) as error:
+            raise SymmetryError(f"{path} is not a readable alignment: {error}") from error
+        if metadata.get("blueprint") != blueprint.fingerprint:
+            raise SymmetryError(
+                f"{path} is an alignment of another {metadata.get('architecture', 'kind of')} model, "
+                f"not of this {blueprint.architecture} model"
+            )
+        for name, element in elements.items():
+            space = blueprint.spaces[name]
+            if (expected := space.group.check(element, space.copies)) is not None:
+                raise SymmetryError(f"{path} holds no element of {space.group} for {name!r}: expected {expected}")
+        return Alignment(blueprint, elements)
+
+
+def _broadcast(element: Tensor, space: Space, path: tuple[str, ...]) -> Tensor:
+    """Give an element a dimension of length 1 for each block on the path that does not index its space."""
+    for position, outer in enumerate(path):
+        if outer not in space.index:
+            element = element.unsqueeze(position)
+    return element
+
+
+def _move_copies(blueprint: Blueprint, space: Space, element: Tensor, permutations: Mapping[str, Tensor]) -> Tensor:
+    """Reorder the copies of one space's element as the permutations of the spaces that index it say."""
+    for position, outer in enumerate(space.index):
+        if outer in permutations:
+            order = _broadcast(permutations[outer], blueprint.spaces[outer], space.index[:position])
+            order = order.reshape(*order.shape, *[1] * (element.ndim - position - 1))
+            element = element.take_along_dim(order.to(element.device), position)
+    return element

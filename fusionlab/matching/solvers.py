@@ -15,7 +15,7 @@ from torch import Tensor
 try:
     import lap
 except ImportError:  # no wheel for this platform; scipy solves the same problem, about twice as slowly
-    lap = None
+    lap = None  # type: ignore[assignment]
 
 Rescale = Literal["off", "sequential", "joint"]
 

@@ -146,7 +146,7 @@ class Alignment:
             "architecture": self.blueprint.architecture,
             "blueprint": self.blueprint.fingerprint,
         }
-        save_file({name: element.contiguous() for name, element in self.elements.items()}, path, metadata)
+        save_file({name: element.contiguous() for name, element in self.elements.items()}, path, belongs)
 
     @staticmethod
     def load(path: str | Path, blueprint: Blueprint) -> Alignment:

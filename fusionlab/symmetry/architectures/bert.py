@@ -25,9 +25,7 @@ def bert(config: Any, class_name: str) -> Blueprint:
     family = config.model_type
     head = class_head(class_name, FAMILIES[family], HEADS)
     if getattr(config, "is_decoder", False) or getattr(config, "add_cross_attention", False):
-        raise SymmetryError(
-            f"{family} as a decoder is not described; expected is_decoder and add_cross_attention false"
-        )
+        raise SymmetryError(f"{family} as a decoder is not described; expected is_decoder false")
     prefix = "" if head == "none" else f"{family}."
 
     b = BlueprintBuilder(family)

@@ -118,9 +118,7 @@ def _refuse_variants(m: Any) -> None:
     for layer, block in enumerate(m.blocks):
         plain = type(block).__name__ == "Block" and type(block.attn).__name__ == "Attention"
         if not plain or type(block.mlp).__name__ != "Mlp":
-            raise SymmetryError(
-                f"timm's {type(block).__name__} blocks are not described; expected plain pre-norm blocks"
-            )
+            raise SymmetryError(f"timm's {type(block).__name__} is not described; expected plain pre-norm blocks")
         for part, name in ((block.attn, "q_norm"), (block.attn, "norm"), (block.mlp, "norm"), (block, "ls1")):
             if not isinstance(getattr(part, name, nn.Identity()), nn.Identity):
                 raise SymmetryError(f"timm's {name} in block {layer} is not described; expected a block without it")

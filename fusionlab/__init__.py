@@ -1,2 +1,54 @@
-"""fusionlab."""
+"""fusionlab: match transformers in weight space without changing what they compute, and merge them into one.
+
+>>> import fusionlab
+>>> a, b = fusionlab.load("path/to/a"), fusionlab.load("path/to/b")
+>>> twin = fusionlab.match(a, b).apply(a)          # the same function, in b's basis
+>>> merged = fusionlab.merge([twin, b])            # or in one call: fusionlab.fuse([a, b], anchor=1)
+>>> fusionlab.save(merged, "path/to/merged", like="path/to/b")
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fusionlab.api import align, barrier, canonical, fuse, match, merge
+    from fusionlab.checkpoints import load, save
+    from fusionlab.errors import InputError
+    from fusionlab.symmetry import Alignment, Blueprint, SymmetryError, blueprint
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "Alignment",
+    "Blueprint",
+    "InputError",
+    "SymmetryError",
+    "align",
+    "barrier",
+    "blueprint",
+    "canonical",
+    "fuse",
+    "load",
+    "match",
+    "merge",
+    "save",
+]
+
+_HOMES = {
+    "fusionlab.api": ("align", "barrier", "canonical", "fuse", "match", "merge"),
+    "fusionlab.checkpoints": ("load", "save"),
+    "fusionlab.errors": ("InputError",),
+    "fusionlab.symmetry": ("Alignment", "Blueprint", "SymmetryError", "blueprint"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Imported when first used: torch and transformers take seconds, and `fusionlab --help` needs neither.
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(home), name)
+    raise AttributeError(f"module 'fusionlab' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,6 +1,5 @@
 """What to match: the options every matching has, checked where they are written."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
@@ -8,13 +7,17 @@ from fusionlab.errors import InputError
 from fusionlab.matching.solvers import Rescale
 from fusionlab.symmetry import Blueprint, Space
 
+GAUGES = ("none", "balanced")
+ALL = "all"
+
 
 @dataclass(frozen=True)
 class MatchOptions:
     """Which spaces are matched, in which layers, and how.
 
     Attributes:
-        spaces: roles to match. ``attention`` stands for ``attention.qk`` and ``attention.vo``; empty matches nothing.
+        spaces: roles to match. ``attention`` stands for ``attention.qk`` and ``attention.vo``, ``all`` for
+            every space of the architecture; empty matches nothing.
         layers: ``all``, or a comma-separated list of layers (``3``), ranges with both ends (``0-5``), ``first:K``
             and ``last:K``. Spaces that belong to no layer, such as the residual stream, are not affected.
         rescale: ``off``, ``sequential`` (the paper's Eq. 11 and 12, after the rotation) or ``joint`` (the global
@@ -47,7 +50,9 @@ class MatchOptions:
         """
         for wanted in self.spaces:
             if not any(_covers(wanted, role) for role in blueprint.roles()):
-                known = dict.fromkeys(part for role in blueprint.roles() for part in (role.split(".")[0], role))
+                known = dict.fromkeys(
+                    [ALL, *(part for role in blueprint.roles() for part in (role.split(".")[0], role))]
+                )
                 raise InputError(
                     f"spaces names {wanted!r}; expected some of {', '.join(known)} for a {blueprint.architecture} model"
                 )
@@ -60,13 +65,19 @@ class MatchOptions:
         )
 
 
-GAUGES = ("none", "balanced")
-
 PRESETS: dict[str, MatchOptions] = {
     "none": MatchOptions(spaces=()),
     "paper": MatchOptions(spaces=("attention", "ffn"), rescale="sequential"),
-    "weights": MatchOptions(spaces=("attention", "ffn", "heads", "residual"), rescale="off", gauge="balanced"),
+    "weights": MatchOptions(spaces=(ALL,), rescale="off", gauge="balanced"),
 }
+
+
+def describe(options: MatchOptions) -> str:
+    """The options in words, for a report."""
+    if not options.spaces:
+        return "nothing is matched"
+    parts = [f"spaces {', '.join(options.spaces)}", f"layers {options.layers}", f"rescale {options.rescale}"]
+    return "; ".join([*parts, f"gauge {options.gauge}"])
 
 
 def preset(name: str, **changes: Any) -> MatchOptions:
@@ -87,13 +98,6 @@ def preset(name: str, **changes: Any) -> MatchOptions:
     return replace(PRESETS[name], **known)
 
 
-def spaces_within(blueprint: Blueprint, spaces: Iterable[str] | None) -> tuple[str, ...] | None:
-    """Keep, of the roles of a preset, those that a blueprint has at all (a bare encoder has no free residual)."""
-    if spaces is None:
-        return None
-    return tuple(s for s in spaces if any(_covers(s, role) for role in blueprint.roles()))
-
-
 def parse_layers(text: str, blueprint: Blueprint) -> frozenset[int]:
     """The layers that a ``layers`` option means for a blueprint.
 
@@ -108,11 +112,11 @@ def parse_layers(text: str, blueprint: Blueprint) -> frozenset[int]:
         item = part.strip()
         word, _, count = item.partition(":")
         start, dash, end = item.partition("-")
-        if word in ("first", "last") and count.isdigit() and 1 <= int(count) <= len(present):
+        if word in ("first", "last") and count.isdecimal() and 1 <= int(count) <= len(present):
             chosen.update(present[: int(count)] if word == "first" else present[-int(count) :])
-        elif start.isdigit() and (end.isdigit() or not dash):
+        elif start.isdecimal() and (end.isdecimal() or not dash):
             span = range(int(start), int(end or start) + 1)
-            if not span or not set(span) <= set(present):
+            if not span or span[-1] > present[-1] or not set(span) <= set(present):
                 raise InputError(f"layers asks for {item!r}; expected layers from {present[0]} to {present[-1]}")
             chosen.update(span)
         else:
@@ -124,4 +128,4 @@ def parse_layers(text: str, blueprint: Blueprint) -> frozenset[int]:
 
 
 def _covers(wanted: str, role: str) -> bool:
-    return role == wanted or role.startswith(f"{wanted}.")
+    return wanted in (ALL, role) or role.startswith(f"{wanted}.")

@@ -141,11 +141,7 @@ class Alignment:
 
     def save(self, path: str | Path) -> None:
         """Write the elements as safetensors, with the fingerprint of the blueprint they belong to."""
-        metadata = {
-            "format": "pt",
-            "architecture": self.blueprint.architecture,
-            "blueprint": self.blueprint.fingerprint,
-        }
+        belongs = {"architecture": self.blueprint.architecture, "blueprint": self.blueprint.fingerprint}
         save_file({name: element.contiguous() for name, element in self.elements.items()}, path, belongs)
 
     @staticmethod
@@ -167,6 +163,8 @@ class Alignment:
                 f"not of this {blueprint.architecture} model"
             )
         for name, element in elements.items():
+            if name not in blueprint.spaces:
+                raise SymmetryError(f"{path} holds {name!r}, which is no space of a {blueprint.architecture} model")
             space = blueprint.spaces[name]
             if (expected := space.group.check(element, space.copies)) is not None:
                 raise SymmetryError(f"{path} holds no element of {space.group} for {name!r}: expected {expected}")

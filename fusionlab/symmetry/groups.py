@@ -138,7 +138,8 @@ class Invertible(Group):
     def check(self, element: Tensor, copies: Copies) -> str | None:
         if element.shape != (*copies, self.size, self.size) or not element.is_floating_point():
             return f"a real tensor of shape {(*copies, self.size, self.size)}"
-        if not bool(torch.isfinite(element).all()) or bool((torch.linalg.matrix_rank(element) < self.size).any()):
+        full = torch.isfinite(element).all() and (torch.linalg.matrix_rank(element.double()) == self.size).all()
+        if not bool(full):
             return "finite, invertible matrices"
         return None
 

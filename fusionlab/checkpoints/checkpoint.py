@@ -1,0 +1,169 @@
+"""Reading a checkpoint of any supported kind, and writing a model back as the same kind."""
+
+import copy
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import nn
+
+from fusionlab.atomic import atomic_file, atomic_folder, refuse_existing
+from fusionlab.checkpoints import huggingface, lightning_file, timm_folder
+from fusionlab.checkpoints.files import copy_side_files, read_config
+from fusionlab.checkpoints.hub import locate
+from fusionlab.checkpoints.parameters import refuse_not_finite
+from fusionlab.errors import InputError
+
+Format = Literal["transformers", "timm", "lightning"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """A model together with where it came from and how it is stored."""
+
+    model: nn.Module = dataclasses.field(repr=False)
+    """The model, in eval mode and in the dtype it is stored in."""
+    source: str
+    """The path or hub id it was read from."""
+    format: Format
+    """How it is stored: a transformers folder, a timm folder or a Lightning file."""
+    location: Path = dataclasses.field(repr=False)
+    """The local file or folder that `source` stands for."""
+    dtypes: Mapping[str, torch.dtype] = dataclasses.field(repr=False)
+    """The dtype of every parameter and buffer."""
+
+    def write(self, model: nn.Module, output: str | Path, overwrite: bool = False) -> None:
+        """Write a model of the same class as an ordinary checkpoint of the same format and dtype.
+
+        Args:
+            model: the model to write, in any floating dtype; it is not changed.
+            output: the folder (or the ``.ckpt`` file) to write.
+            overwrite: whether an output that exists may be replaced.
+
+        Raises:
+            InputError: `output` exists and may not be replaced.
+            TypeError: `model` is of another class.
+        """
+        if type(model) is not type(self.model):
+            raise TypeError(f"{self.source} holds a {type(self.model).__name__}, not a {type(model).__name__}")
+        refuse_existing(output, overwrite)
+        _write(_in_dtypes(model, self.dtypes), Path(output), self.format, self.location, overwrite)
+
+
+def read(path_or_hub_id: str | Path) -> Checkpoint:
+    """Read a checkpoint of any supported kind; no code that comes with it is ever run.
+
+    Args:
+        path_or_hub_id: a transformers folder, a timm folder, a Lightning ``.ckpt`` file or a hub id.
+
+    Returns:
+        The model and how it is stored.
+
+    Raises:
+        InputError: one sentence that names the file, the parameter and what was expected: nothing there, damaged or
+            unsafe files, an unknown class, missing or extra parameters, wrong shapes, NaN or infinite values.
+    """
+    location = locate(path_or_hub_id)
+    kind = stored_as(location)
+    if kind == "lightning":
+        model = lightning_file.read_file(location)
+    elif kind == "timm":
+        model = timm_folder.read_folder(location)
+    else:
+        model = huggingface.read_folder(location)
+    refuse_not_finite(path_or_hub_id, model)
+    dtypes = {name: tensor.dtype for name, tensor in model.state_dict().items()}
+    return Checkpoint(model, str(path_or_hub_id), kind, location, dtypes)
+
+
+def load(path: str | Path) -> nn.Module:
+    """The model of a checkpoint of any supported kind.
+
+    Args:
+        path: a transformers folder, a timm folder, a Lightning ``.ckpt`` file or a hub id.
+
+    Returns:
+        The model, in eval mode and in the dtype it is stored in.
+
+    Raises:
+        InputError: as `read`.
+    """
+    return read(path).model
+
+
+def save(model: nn.Module, path: str | Path, like: str | Path | None = None, overwrite: bool = False) -> None:
+    """Write a model as an ordinary checkpoint of its library.
+
+    Args:
+        model: a transformers model (written by ``save_pretrained``) or a timm model (written so that
+            ``timm.create_model("local-dir:PATH")`` reads it), in its own dtype.
+        path: the folder to write.
+        like: a checkpoint whose format (for a Lightning file: a file is written) and side files are kept.
+        overwrite: whether an output that exists may be replaced.
+
+    Raises:
+        InputError: `path` exists and may not be replaced; the model is of neither library; `like` is of another.
+    """
+    refuse_existing(path, overwrite)
+    own: Format
+    if huggingface.is_transformers(model):
+        own = "transformers"
+    elif timm_folder.is_timm(model):
+        own = "timm"
+    else:
+        raise InputError(
+            f"{path}: {type(model).__name__} is neither a transformers nor a timm model, so it has no format"
+        )
+    location = None if like is None else locate(like)
+    kind = own if location is None else stored_as(location)
+    if kind not in (own, "lightning"):
+        raise InputError(f"{like} is a {kind} checkpoint, but {type(model).__name__} is a {own} model")
+    _write(model, Path(path), kind, location, overwrite)
+
+
+def stored_as(location: Path) -> Format:
+    """How a local checkpoint is stored, judged by its name and config alone.
+
+    Args:
+        location: a file or folder.
+
+    Returns:
+        The format.
+
+    Raises:
+        InputError: a file that is not a Lightning checkpoint, or a folder without a config.
+    """
+    if location.is_file():
+        if location.suffix != ".ckpt":
+            raise InputError(f"{location} is a file; a checkpoint folder or a Lightning .ckpt file was expected")
+        return "lightning"
+    return "timm" if timm_folder.ARCHITECTURE in read_config(location) else "transformers"
+
+
+def _write(model: nn.Module, output: Path, kind: Format, like: Path | None, overwrite: bool) -> None:
+    if kind == "lightning":
+        assert like is not None
+        with atomic_file(output, overwrite) as temporary:
+            lightning_file.write_file(model, temporary, like)
+        return
+    with atomic_folder(output, overwrite) as temporary:
+        if huggingface.is_transformers(model):
+            huggingface.write_folder(model, temporary, like)
+        else:
+            timm_folder.write_folder(model, temporary, like)
+        if like is not None:
+            copy_side_files(like, temporary)
+
+
+def _in_dtypes(model: nn.Module, dtypes: Mapping[str, torch.dtype]) -> nn.Module:
+    """`model` itself if its dtypes are these, else a copy that has them."""
+    state = model.state_dict()
+    if all(dtypes.get(name, tensor.dtype) == tensor.dtype for name, tensor in state.items()):
+        return model
+    converted = copy.deepcopy(model)
+    with torch.no_grad():
+        for name, tensor in [*converted.named_parameters(), *converted.named_buffers()]:
+            tensor.data = tensor.data.to(dtypes.get(name, tensor.dtype))
+    return converted

@@ -1,0 +1,217 @@
+"""The files of a checkpoint: reading them without ever running code, and telling weights from the rest."""
+
+import json
+import pickle
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
+from torch import Tensor
+
+from fusionlab.errors import InputError
+
+CONFIG = "config.json"
+SAFETENSORS = "model.safetensors"
+SAFETENSORS_INDEX = "model.safetensors.index.json"
+PICKLE = "pytorch_model.bin"
+PICKLE_INDEX = "pytorch_model.bin.index.json"
+
+# Side files are vocabularies, processors, model cards; anything above this is data, not description.
+SIDE_FILE_BYTES = 64 * 2**20
+_WEIGHT_SUFFIXES = {
+    ".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".gguf", ".npz", ".ot", ".tflite",
+}  # fmt: skip
+_SAFETENSORS_DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The mapping in a JSON file.
+
+    Args:
+        path: the file.
+
+    Returns:
+        Its content.
+
+    Raises:
+        InputError: the file is not JSON, or not a mapping.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        raise InputError(f"{path} is not a readable JSON file ({first_line(error)})") from error
+    if not isinstance(content, dict):
+        raise InputError(f"{path} holds a {type(content).__name__}, but a mapping was expected")
+    return content
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The ``config.json`` of a checkpoint folder.
+
+    Args:
+        folder: the checkpoint folder.
+
+    Returns:
+        The configuration as a plain mapping.
+
+    Raises:
+        InputError: there is none, or it is damaged.
+    """
+    path = folder / CONFIG
+    if not path.is_file():
+        raise InputError(f"{folder} has no {CONFIG}, so it is not a transformers or timm checkpoint folder")
+    return read_json(path)
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The weight files of a checkpoint folder, in order: safetensors where there are any, else pickled ones.
+
+    Args:
+        folder: the checkpoint folder.
+
+    Returns:
+        One file, or every shard that the index names.
+
+    Raises:
+        InputError: no weights, or a shard that the index names is missing.
+    """
+    for single, index in ((SAFETENSORS, SAFETENSORS_INDEX), (PICKLE, PICKLE_INDEX)):
+        if (folder / single).is_file():
+            return [folder / single]
+        if (folder / index).is_file():
+            weight_map = read_json(folder / index).get("weight_map")
+            if not isinstance(weight_map, dict) or not weight_map:
+                raise InputError(f"{folder / index} has no weight_map that says which shard holds which parameter")
+            shards = [folder / name for name in sorted({str(name) for name in weight_map.values()})]
+            for shard in shards:
+                # A shard is a plain file name: an index must not lead out of its folder.
+                if shard.parent != folder or not shard.is_file():
+                    raise InputError(f"{folder / index} names the shard {shard.name}, which is not in {folder}")
+            return shards
+    raise InputError(f"{folder} has no weights: {SAFETENSORS} (or its shards) or {PICKLE} was expected")
+
+
+def stored_dtype(files: Iterable[Path]) -> torch.dtype | None:
+    """The floating dtype that most of the weights are stored in, from the headers alone.
+
+    Args:
+        files: safetensors files.
+
+    Returns:
+        The dtype, or None when no parameter is a floating-point tensor of at least 16 bits.
+
+    Raises:
+        InputError: a file is truncated or corrupt.
+    """
+    elements: Counter[torch.dtype] = Counter()
+    for file in files:
+        try:
+            with safe_open(file, framework="pt") as tensors:
+                for name in tensors.keys():  # noqa: SIM118 - not a mapping
+                    piece = tensors.get_slice(name)
+                    dtype = _SAFETENSORS_DTYPES.get(piece.get_dtype())
+                    if dtype is not None:
+                        elements[dtype] += torch.Size(piece.get_shape()).numel()
+        except (SafetensorError, OSError) as error:
+            raise damaged(file, error) from error
+    return elements.most_common(1)[0][0] if elements else None
+
+
+def main_dtype(state: Mapping[str, Tensor]) -> torch.dtype:
+    """The floating dtype that most of a state dict is in; float32 where there is none."""
+    elements: Counter[torch.dtype] = Counter()
+    for tensor in state.values():
+        if tensor.is_floating_point():
+            elements[tensor.dtype] += tensor.numel()
+    return elements.most_common(1)[0][0] if elements else torch.float32
+
+
+def read_safetensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of one safetensors file.
+
+    Args:
+        path: the file.
+
+    Returns:
+        Tensors by name.
+
+    Raises:
+        InputError: the file is truncated or corrupt.
+    """
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise damaged(path, error) from error
+
+
+def read_pickle(path: Path) -> dict[str, Any]:
+    """The content of a file that torch saved, read without running any code in it.
+
+    Args:
+        path: a ``.bin``, ``.pt`` or ``.ckpt`` file.
+
+    Returns:
+        The mapping it holds.
+
+    Raises:
+        InputError: it holds anything but plain data and tensors, is damaged, or is not a mapping.
+    """
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise InputError(
+            f"{path} is refused: it holds something other than tensors and plain data, or is damaged, and reading "
+            f"it further could run code"
+        ) from error
+    except (RuntimeError, EOFError, OSError, ValueError, KeyError, AttributeError) as error:
+        raise damaged(path, error) from error
+    if not isinstance(content, dict):
+        raise InputError(f"{path} holds a {type(content).__name__}, but a mapping of parameters was expected")
+    return content
+
+
+def damaged(path: Path, error: BaseException) -> InputError:
+    """The sentence for a file that cannot be read to its end."""
+    return InputError(f"{path} is truncated or corrupt and cannot be read ({first_line(error)})")
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an exception's message, without its full stop, or the exception's name."""
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(".") if lines else type(error).__name__
+
+
+def copy_side_files(source: Path, output: Path) -> None:
+    """Copy what is neither weights nor written already: tokenizer, preprocessor, model card and the like.
+
+    Args:
+        source: the checkpoint folder they come from.
+        output: the folder being written; files that are already there are kept.
+    """
+    for file in sorted(source.iterdir()):
+        small = file.is_file() and file.stat().st_size <= SIDE_FILE_BYTES
+        weights = file.suffix in _WEIGHT_SUFFIXES or file.name.endswith((".index.json", ".lock"))
+        # Contents only: a read-only or linked source must not make a read-only or linked copy.
+        if small and not weights and not file.name.startswith(".") and not (output / file.name).exists():
+            shutil.copyfile(file, output / file.name)
+    _copy_sentence_transformers_modules(source, output)
+
+
+def _copy_sentence_transformers_modules(source: Path, output: Path) -> None:
+    """A sentence-transformers folder is only complete with the small module folders that it names."""
+    modules = source / "modules.json"
+    if not modules.is_file():
+        return
+    try:
+        listed = json.loads(modules.read_text(encoding="utf-8"))
+        names = {entry["path"] for entry in listed}
+    except (ValueError, TypeError, KeyError):
+        return
+    for folder in source.iterdir():
+        if folder.name in names and folder.is_dir() and not (output / folder.name).exists():
+            shutil.copytree(folder, output / folder.name, copy_function=shutil.copyfile)

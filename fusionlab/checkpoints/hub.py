@@ -1,0 +1,51 @@
+"""From a name to a folder or file on this machine: a local path, or a model of the Hugging Face hub."""
+
+import re
+from pathlib import Path
+
+from huggingface_hub import snapshot_download
+
+from fusionlab.checkpoints.quiet import quiet
+from fusionlab.errors import InputError
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+# fnmatch's * also matches slashes, so names are given with their beginning: other formats in subfolders stay away.
+_DESCRIPTION = ["*.json", "*.txt", "*.model", "*.jinja", "README.md"]
+_SAFETENSORS = ["model.safetensors", "model-*.safetensors"]
+_PICKLES = ["pytorch_model.bin", "pytorch_model-*.bin"]
+
+
+def locate(path_or_hub_id: str | Path) -> Path:
+    """The local file or folder of a checkpoint; a hub id is downloaded, or found in the local cache.
+
+    Args:
+        path_or_hub_id: a path, or a hub id such as ``google/vit-base-patch16-224``. A path that exists wins.
+
+    Returns:
+        The file or folder.
+
+    Raises:
+        InputError: there is no such path, and no such model can be reached on the hub.
+    """
+    path = Path(path_or_hub_id).expanduser()
+    if path.exists():
+        return path
+    name = str(path_or_hub_id)
+    if not _HUB_ID.fullmatch(name) or path.suffix in {".ckpt", ".safetensors", ".bin", ".json"}:
+        raise InputError(f"{name}: there is no such file or folder")
+    return _download(name)
+
+
+def _download(hub_id: str) -> Path:
+    try:
+        with quiet():
+            folder = Path(snapshot_download(hub_id, allow_patterns=[*_DESCRIPTION, *_SAFETENSORS]))
+            if not any(folder.glob("model*.safetensors")):
+                snapshot_download(hub_id, allow_patterns=[*_DESCRIPTION, *_PICKLES])
+    except Exception as error:
+        # Hub, cache and network fail in the exceptions of whichever client library is installed.
+        raise InputError(
+            f"{hub_id}: there is no such file or folder, and no model of that name could be reached on the "
+            f"Hugging Face hub or in its local cache ({type(error).__name__})"
+        ) from error
+    return folder

@@ -1,0 +1,296 @@
+"""Checkpoints of the transformers library.
+
+Everything goes through ``from_pretrained`` and ``save_pretrained``: the names in the files are not the names in the
+module (transformers renames weights as it loads them), so raw files are only looked at for damage and dtype.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModel, GenerationConfig, PretrainedConfig, PreTrainedModel
+from transformers.utils import GENERATION_CONFIG_NAME
+from typing_extensions import TypeIs
+
+from fusionlab.checkpoints.files import (
+    CONFIG,
+    SAFETENSORS_INDEX,
+    first_line,
+    main_dtype,
+    read_config,
+    read_json,
+    read_pickle,
+    stored_dtype,
+    weight_files,
+)
+from fusionlab.checkpoints.parameters import refuse_differences
+from fusionlab.checkpoints.quiet import quiet
+from fusionlab.errors import InputError
+
+
+def is_transformers(model: nn.Module) -> TypeIs[PreTrainedModel]:
+    """Whether `model` is one of the transformers library's."""
+    return isinstance(model, PreTrainedModel)
+
+
+def read_folder(folder: Path) -> PreTrainedModel:
+    """Load a transformers checkpoint folder as the class that its config names, in the dtype it is stored in.
+
+    Args:
+        folder: a folder with ``config.json`` and safetensors (one file or shards) or ``pytorch_model.bin``.
+
+    Returns:
+        The model, in eval mode.
+
+    Raises:
+        InputError: anything missing, unknown, damaged, or weights that are not exactly the class's.
+    """
+    config = load_config(folder)
+    return _load_exactly(model_class(config, folder / CONFIG), config, folder)
+
+
+def rebuild(class_name: str, config: dict[str, Any], state: Mapping[str, Tensor], source: Path) -> PreTrainedModel:
+    """Load a model from a description and a state dict instead of a folder.
+
+    Args:
+        class_name: name of the model class; empty for the one that the config names.
+        config: the transformers configuration as a plain mapping.
+        state: tensors by parameter name.
+        source: the file that they come from, for messages.
+
+    Returns:
+        The model, in eval mode.
+
+    Raises:
+        InputError: unknown class, or parameters that are not exactly the class's.
+    """
+    parsed = parse_config(config, source)
+    if class_name:
+        parsed.architectures = [class_name]
+    cls = model_class(parsed, source)
+    model, info = _from_pretrained(cls, None, parsed, source, state_dict=dict(state), dtype=main_dtype(state))
+    refuse_differences(source, type(model).__name__, *_info(info))
+    return model.eval()
+
+
+def load_config(folder: Path) -> PretrainedConfig:
+    """The configuration of a transformers folder.
+
+    Args:
+        folder: the checkpoint folder.
+
+    Returns:
+        The configuration.
+
+    Raises:
+        InputError: no config, an unknown model type, or a quantised checkpoint.
+    """
+    return parse_config(read_config(folder), folder / CONFIG)
+
+
+def parse_config(content: Mapping[str, Any], source: Path) -> PretrainedConfig:
+    """A transformers configuration from its plain mapping; never runs code that a checkpoint brings along.
+
+    Args:
+        content: what ``config.json`` holds.
+        source: where it comes from, for messages.
+
+    Returns:
+        The configuration.
+
+    Raises:
+        InputError: an unknown model type, values that the type refuses, or a quantised checkpoint.
+    """
+    values = dict(content)
+    model_type = values.pop("model_type", None)
+    if not isinstance(model_type, str) or model_type not in transformers.CONFIG_MAPPING:
+        raise InputError(
+            f"{source}: model type {model_type!r} is not one that transformers {transformers.__version__} knows "
+            f"(code that comes with a checkpoint is never run)"
+        )
+    if values.get("quantization_config"):
+        raise InputError(f"{source}: the checkpoint is quantised, but weights in full or half precision were expected")
+    try:
+        with quiet():
+            return type(AutoConfig.for_model(model_type)).from_dict(values)
+    except Exception as error:
+        # Each configuration class validates its fields in its own way and with its own exceptions.
+        raise InputError(f"{source}: not a valid {model_type} configuration ({first_line(error)})") from error
+
+
+def model_class(config: PretrainedConfig, source: Path) -> type[PreTrainedModel]:
+    """The class that a configuration names, or the bare encoder of its type when it names none.
+
+    Args:
+        config: the configuration.
+        source: where it comes from, for messages.
+
+    Returns:
+        The class.
+
+    Raises:
+        InputError: transformers has no such model class.
+    """
+    names = config.architectures or []
+    if not names:
+        return _auto_class(config, AutoModel, source)
+    found = getattr(transformers, str(names[0]), None)
+    if not (isinstance(found, type) and issubclass(found, PreTrainedModel)):
+        raise InputError(
+            f"{source}: architectures names {names[0]!r}, which is not a model class of transformers "
+            f"{transformers.__version__}"
+        )
+    return found
+
+
+def load_with_head(folder: Path, auto_class: Any, **overrides: Any) -> tuple[PreTrainedModel, list[str]]:
+    """Load the body of a checkpoint under a task's head; only head parameters may be new.
+
+    Args:
+        folder: a transformers checkpoint folder.
+        auto_class: the task's auto class, such as ``AutoModelForImageClassification``.
+        overrides: configuration values to change, such as ``num_labels``.
+
+    Returns:
+        The model in float32 and the names of its freshly initialised parameters, empty when the head was kept.
+
+    Raises:
+        InputError: the type has no such head, or parameters of the body are missing or do not fit.
+    """
+    config = load_config(folder)
+    for name, value in overrides.items():
+        setattr(config, name, value)
+    cls = _auto_class(config, auto_class, folder)
+    model, info = _load(cls, config, folder, torch.float32)
+    missing, _, mismatched = _info(info)
+    body = f"{model.base_model_prefix}."
+
+    def in_head(name: str) -> bool:
+        # A pooler sits inside the body but is only trained together with a head.
+        return not name.startswith(body) or ".pooler." in name
+
+    refuse_differences(
+        folder,
+        cls.__name__,
+        [name for name in missing if not in_head(name)],
+        (),  # what is left over belongs to the old head
+        [entry for entry in mismatched if not in_head(entry[0])],
+    )
+    return model, sorted({*missing, *(name for name, _, _ in mismatched)})
+
+
+def _auto_class(config: PretrainedConfig, auto_class: Any, source: Path) -> type[PreTrainedModel]:
+    if type(config) not in auto_class._model_mapping:
+        raise InputError(f"{source}: model type {config.model_type!r} has no {auto_class.__name__}")
+    found = auto_class._model_mapping[type(config)]
+    # A few types list several classes, the usual one first.
+    return found[0] if isinstance(found, tuple) else found
+
+
+def _load_exactly(cls: type[PreTrainedModel], config: PretrainedConfig, folder: Path) -> PreTrainedModel:
+    files = weight_files(folder)
+    model, info = _load(cls, config, folder, None)
+    named = files[0] if len(files) == 1 else folder / SAFETENSORS_INDEX
+    refuse_differences(named, cls.__name__, *_info(info))
+    return model.eval()
+
+
+def _load(
+    cls: type[PreTrainedModel], config: PretrainedConfig, folder: Path, dtype: torch.dtype | None
+) -> tuple[PreTrainedModel, dict[str, Any]]:
+    """Load a folder in `dtype`, or in the one it is stored in, without transformers ever unpickling on its own."""
+    files = weight_files(folder)
+    if files[0].suffix == ".safetensors":
+        stored = stored_dtype(files)  # also finds damage first, with a sentence that names the file
+        return _from_pretrained(cls, folder, config, folder, dtype=dtype or stored or "auto", use_safetensors=True)
+    state: dict[str, Tensor] = {}
+    for file in files:
+        state.update(read_pickle(file))
+    model, info = _from_pretrained(cls, None, config, folder, dtype=dtype or main_dtype(state), state_dict=state)
+    if (folder / GENERATION_CONFIG_NAME).is_file():
+        model.generation_config = GenerationConfig.from_dict(read_json(folder / GENERATION_CONFIG_NAME))
+    return model, info
+
+
+def _from_pretrained(
+    cls: type[PreTrainedModel], folder: Path | None, config: PretrainedConfig, source: Path, **keywords: Any
+) -> tuple[PreTrainedModel, dict[str, Any]]:
+    try:
+        with quiet():
+            # Mismatched sizes are let through here so that they can be named; the caller refuses them.
+            # from_pretrained's declared type does not know that output_loading_info makes it return a pair.
+            loader: Any = cls.from_pretrained
+            model, info = loader(
+                None if folder is None else str(folder),
+                config=config,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,
+                local_files_only=True,
+                **keywords,
+            )
+            return model, info
+    except Exception as error:
+        # Building any of several hundred classes from a user's config can fail in any way; all of them mean the same.
+        raise InputError(f"{source}: {cls.__name__} cannot be loaded from it ({first_line(error)})") from error
+
+
+def _info(info: Mapping[str, Any]) -> tuple[set[str], set[str], list[tuple[str, tuple[int, ...], tuple[int, ...]]]]:
+    mismatched = [(name, tuple(stored), tuple(expected)) for name, stored, expected in info["mismatched_keys"]]
+    return set(info["missing_keys"]), set(info["unexpected_keys"]), mismatched
+
+
+def parameter_names(class_name: str, config: dict[str, Any], source: Path) -> set[str]:
+    """The names in the state dict of the class that a description names, without making its weights.
+
+    Args:
+        class_name: name of the model class; empty for the one that the config names.
+        config: the transformers configuration as a plain mapping.
+        source: where it comes from, for messages.
+
+    Returns:
+        Parameter and buffer names.
+
+    Raises:
+        InputError: an unknown class, or a configuration that it refuses.
+    """
+    parsed = parse_config(config, source)
+    if class_name:
+        parsed.architectures = [class_name]
+    cls = model_class(parsed, source)
+    try:
+        with quiet(), torch.device("meta"):
+            return set(cls(parsed).state_dict())
+    except Exception as error:
+        # As in _from_pretrained: any class, any configuration, any exception.
+        raise InputError(f"{source}: {cls.__name__} cannot be built from its config ({first_line(error)})") from error
+
+
+def plain_config(model: PreTrainedModel) -> dict[str, Any]:
+    """The configuration of a model as data that JSON can hold, with the class it belongs to.
+
+    Args:
+        model: a transformers model.
+
+    Returns:
+        A plain mapping, as in ``config.json``.
+    """
+    content = json.loads(model.config.to_json_string(use_diff=False))
+    return {**content, "architectures": [type(model).__name__]}
+
+
+def write_folder(model: PreTrainedModel, output: Path, like: Path | None = None) -> None:
+    """Write a transformers model into an empty folder, as safetensors.
+
+    Args:
+        model: the model.
+        output: an empty folder.
+        like: a checkpoint folder; if it is sharded, the shards are made as large as its largest.
+    """
+    shards = [] if like is None else weight_files(like)
+    size: dict[str, Any] = {"max_shard_size": max(shard.stat().st_size for shard in shards)} if len(shards) > 1 else {}
+    with quiet():
+        model.save_pretrained(output, **size)

@@ -1,0 +1,136 @@
+"""Checkpoints of the timm library: a folder in timm's own hub format, which ``timm.create_model`` reads."""
+
+import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import timm
+import torch
+from timm.models import save_for_hf
+from timm.models._hub import save_config_for_hf
+from torch import Tensor, nn
+
+from fusionlab.checkpoints.files import (
+    CONFIG,
+    first_line,
+    main_dtype,
+    read_config,
+    read_pickle,
+    read_safetensors,
+    weight_files,
+)
+from fusionlab.checkpoints.parameters import differences, refuse_differences
+from fusionlab.checkpoints.quiet import quiet
+from fusionlab.errors import InputError
+
+ARCHITECTURE = "architecture"
+
+
+def is_timm(model: nn.Module) -> bool:
+    """Whether `model` was made by timm's factory."""
+    return hasattr(model, "pretrained_cfg") and type(model).__module__.startswith("timm.")
+
+
+def read_folder(folder: Path) -> nn.Module:
+    """Load a timm checkpoint folder, in the dtype it is stored in.
+
+    Args:
+        folder: a folder with timm's ``config.json`` and ``model.safetensors`` or ``pytorch_model.bin``.
+
+    Returns:
+        The model, in eval mode.
+
+    Raises:
+        InputError: anything missing, unknown, damaged, or weights that are not exactly the model's.
+    """
+    config = read_config(folder)
+    state: dict[str, Tensor] = {}
+    files = weight_files(folder)
+    for file in files:
+        state.update(read_safetensors(file) if file.suffix == ".safetensors" else read_pickle(file))
+    return rebuild(config, state, files[0])
+
+
+def rebuild(config: dict[str, Any], state: dict[str, Tensor], source: Path) -> nn.Module:
+    """Build the model that timm's description names and give it exactly these weights.
+
+    timm's own loader would resize position tables and drop classifiers that do not fit; here they are refused.
+
+    Args:
+        config: the content of timm's ``config.json``.
+        state: tensors by parameter name.
+        source: the file they come from, for messages.
+
+    Returns:
+        The model, in eval mode.
+
+    Raises:
+        InputError: unknown architecture, or parameters that are not exactly the model's.
+    """
+    model = build(config, source)
+    refuse_differences(source, config[ARCHITECTURE], *differences(model, state))
+    model.to(main_dtype(state)).load_state_dict(state)
+    return model.eval()
+
+
+def build(config: dict[str, Any], source: Path) -> nn.Module:
+    """Build the model that timm's description names, with fresh weights.
+
+    Args:
+        config: the content of timm's ``config.json``.
+        source: the file it comes from, for messages.
+
+    Returns:
+        The model.
+
+    Raises:
+        InputError: unknown architecture, or arguments that it refuses.
+    """
+    architecture = config.get(ARCHITECTURE)
+    if not isinstance(architecture, str) or not timm.is_model(architecture):
+        raise InputError(f"{source}: architecture {architecture!r} is not one that timm {timm.__version__} knows")
+    try:
+        with TemporaryDirectory() as description, quiet():
+            Path(description, CONFIG).write_text(json.dumps(config), encoding="utf-8")
+            # Building draws random weights that are replaced; the caller's random numbers stay where they were.
+            with torch.random.fork_rng(devices=[]):
+                return timm.create_model(f"local-dir:{description}", pretrained=False)
+    except Exception as error:
+        # Each architecture checks its arguments in its own way; all of them mean that the description is wrong.
+        raise InputError(
+            f"{source}: timm cannot build {architecture} as its config describes it ({first_line(error)})"
+        ) from error
+
+
+def describe(model: nn.Module) -> dict[str, Any]:
+    """What timm needs to build `model` again, as the content of its ``config.json``.
+
+    Args:
+        model: a timm model.
+
+    Returns:
+        A plain mapping.
+    """
+    with TemporaryDirectory() as folder, quiet():
+        path = Path(folder, CONFIG)
+        save_config_for_hf(model, str(path))
+        return json.loads(path.read_text(encoding="utf-8"))
+
+
+def write_folder(model: nn.Module, output: Path, like: Path | None = None) -> None:
+    """Write a timm model into an empty folder.
+
+    Args:
+        model: the model.
+        output: an empty folder.
+        like: a timm checkpoint folder; what its config says beyond what timm writes (label names, a licence) is kept.
+    """
+    with quiet():
+        save_for_hf(model, str(output), safe_serialization=True)
+    if like is None:
+        return
+    path = output / CONFIG
+    written, before = json.loads(path.read_text(encoding="utf-8")), read_config(like)
+    if written.get("num_classes") == before.get("num_classes"):  # else its label names would be wrong
+        path.write_text(json.dumps({**before, **written}, indent=2), encoding="utf-8")

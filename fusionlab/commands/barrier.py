@@ -1,0 +1,72 @@
+"""``fusionlab barrier``: loss and accuracy along the line between two models, unmatched and matched."""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from lightning.pytorch import seed_everything
+from rich.console import Console
+from rich.table import Table
+
+from fusionlab.atomic import atomic_folder, refuse_existing
+from fusionlab.commands import parsing
+from fusionlab.evaluation.results import UNMATCHED, Curve
+from fusionlab.experiment import Plan, write
+from fusionlab.experiment import run as run_experiment
+
+DESCRIPTION = """Draw the line between two models: loss and accuracy at evenly spaced points, unmatched and matched.
+
+The barrier is the highest rise of the loss above the straight line between its ends."""
+
+
+def run(argv: Sequence[str]) -> None:
+    """Run the command.
+
+    Raises:
+        InputError: checkpoints, options or data that do not fit; nothing has been written then.
+    """
+    parser = parsing.make_parser("barrier", DESCRIPTION)
+    parser.add_argument("anchor", type=str, help="Checkpoint at position 0; the other is matched to it.")
+    parser.add_argument("source", type=str, help="Checkpoint at position 1.")
+    parsing.add_output(parser, required=False)
+    parsing.add_matching(parser)
+    parsing.add_data(parser, required=True)
+    arguments = parsing.parse(parser, argv)
+    seed_everything(arguments.seed, verbose=False)
+    options, name = parsing.matching_options(arguments), parsing.matching_name(arguments)
+    output = None if arguments.output is None else Path(arguments.output)
+    if output is not None:
+        refuse_existing(output, arguments.overwrite)
+
+    found = parsing.read_all([arguments.anchor, arguments.source])
+    plan = Plan(
+        matchings={} if arguments.match == "none" else {name: options},
+        points=arguments.points,
+        trainer=parsing.trainer_options(arguments),
+    )
+    models = {label: checkpoint.model for label, checkpoint in found.items()}
+    _, results = run_experiment(models, parsing.test_data(arguments), plan, f"From {' to '.join(models)}")
+    console = Console()
+    for data_set in dict.fromkeys(curve.data_set for curve in results.curves):
+        console.print(_table([curve for curve in results.curves if curve.data_set == data_set], data_set))
+    if output is not None:
+        command = shlex.join(["fusionlab", "barrier", *argv])
+        with atomic_folder(output, arguments.overwrite) as temporary:
+            write(replace(results, settings={"command": command, "seed": str(arguments.seed)}), temporary)
+        console.print(f"Report: {output / 'report.html'}", highlight=False, soft_wrap=True)
+
+
+def _table(curves: Sequence[Curve], data_set: str) -> Table:
+    """Positions down, loss and accuracy of each matching across, barriers below."""
+    title = f"{data_set}: from {curves[0].anchor} (0) to {curves[0].source} (1)"
+    table = Table(title=title, title_justify="left", show_footer=True)
+    table.add_column("position", footer="barrier", justify="right")
+    for curve in curves:
+        label = "unmatched" if curve.matching == UNMATCHED else curve.matching
+        table.add_column(f"{label}: loss", footer=f"{curve.barrier:.3f}", justify="right")
+        table.add_column("accuracy", justify="right")
+    for index, position in enumerate(curves[0].positions):
+        values = (text for c in curves for text in (f"{c.loss[index]:.3f}", f"{100 * c.accuracy[index]:.1f} %"))
+        table.add_row(f"{position:.2f}", *values)
+    return table

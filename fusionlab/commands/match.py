@@ -1,0 +1,103 @@
+"""``fusionlab match``: write matched twins as ordinary checkpoints."""
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from lightning.pytorch import seed_everything
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from torch import nn
+
+from fusionlab import checkpoints
+from fusionlab.atomic import atomic_folder, refuse_existing
+from fusionlab.commands import parsing
+from fusionlab.evaluation.distance import parameter_distance
+from fusionlab.evaluation.preservation import check_preservation
+from fusionlab.matching.align import align_states
+from fusionlab.models import common_blueprint
+from fusionlab.symmetry import Alignment
+
+DESCRIPTION = """Match models to an anchor: write a twin of each that computes the same function in the anchor's basis.
+
+The twins are ordinary checkpoints of the same format, for any merge tool. That the function is unchanged is checked
+on random inputs before anything is written."""
+
+ALIGNMENT_SUFFIX = ".alignment.safetensors"
+
+
+def run(argv: Sequence[str]) -> None:
+    """Run the command.
+
+    Raises:
+        InputError: checkpoints or options that do not fit; nothing has been written then.
+    """
+    parser = parsing.make_parser("match", DESCRIPTION)
+    parser.add_argument("sources", nargs="+", type=str, help="Checkpoints to match: folders, .ckpt files or hub ids.")
+    parser.add_argument("--anchor", type=str, required=True, help="Checkpoint to match them to; it is not changed.")
+    parsing.add_output(parser)
+    parsing.add_matching(parser)
+    arguments = parsing.parse(parser, argv)
+    seed_everything(arguments.seed, verbose=False)
+    options = parsing.matching_options(arguments)
+    output = Path(arguments.output)
+    refuse_existing(output, arguments.overwrite)
+
+    *source_names, anchor_name = parsing.short_names([*arguments.sources, arguments.anchor])
+    anchor = checkpoints.read(arguments.anchor)
+    sources = [checkpoints.read(path) for path in arguments.sources]
+    models = {name: source.model for name, source in zip(source_names, sources, strict=True)}
+    blueprint = common_blueprint({**models, anchor_name: anchor.model})
+    options.select(blueprint)
+
+    table = Table(title=f"Matched to {anchor_name}", title_justify="left")
+    for heading in ("model", "distance before", "after", "change", "logits differ by", "seconds"):
+        table.add_column(heading, justify="left" if heading == "model" else "right")
+    goal = anchor.model.state_dict()
+    moves_anchor = options.gauge != "none"
+    twins: dict[str, tuple[checkpoints.Checkpoint, nn.Module, Alignment]] = {}
+    for name, source in track(list(zip(source_names, sources, strict=True)), "matching", transient=True):
+        start = time.perf_counter()
+        states = [source.model.state_dict(), goal]
+        alignment, of_anchor = align_states(states, blueprint, options, anchor=1)
+        twin, anchor_twin = alignment.apply(source.model), of_anchor.apply(anchor.model)
+        seconds = time.perf_counter() - start
+        kept = check_preservation(source.model, twin, alignment, arguments.seed)
+        before = parameter_distance(states[0], goal)
+        after = parameter_distance(twin.state_dict(), anchor_twin.state_dict())
+        change = f"{100 * (after / before - 1):+.2f} %" if before else "none"
+        table.add_row(name, f"{before:.4f}", f"{after:.4f}", change, _difference(kept.stored), f"{seconds:.2f}")
+        twins[name] = (source, twin, alignment)
+        if moves_anchor:
+            twins[anchor_name] = (anchor, anchor_twin, of_anchor)
+    _write(twins, output, arguments.overwrite)
+    console = Console()
+    console.print(table)
+    console.print("Logits are compared on random inputs, relative to the largest one.", style="dim")
+    console.print(f"Written to {output}", highlight=False, soft_wrap=True)
+
+
+def _write(
+    twins: Mapping[str, tuple[checkpoints.Checkpoint, nn.Module, Alignment]], output: Path, overwrite: bool
+) -> None:
+    """Write one twin as `output` itself, several into it under their names; each with its alignment."""
+    if len(twins) == 1:
+        ((source, twin, alignment),) = twins.values()
+        if source.format == "lightning":
+            source.write(twin, output, overwrite)
+            alignment.save(output.with_suffix(ALIGNMENT_SUFFIX))
+            return
+        with atomic_folder(output, overwrite) as temporary:
+            source.write(twin, temporary, overwrite=True)
+            alignment.save(temporary / f"fusionlab{ALIGNMENT_SUFFIX}")
+        return
+    with atomic_folder(output, overwrite) as temporary:
+        for name, (source, twin, alignment) in twins.items():
+            place = temporary / name
+            source.write(twin, place)
+            alignment.save(place.with_name(f"{place.name}{ALIGNMENT_SUFFIX}"))
+
+
+def _difference(value: float) -> str:
+    return "0" if value == 0 else f"{value:.1e}"

@@ -1,0 +1,57 @@
+"""``fusionlab merge``: merge checkpoints that share a basis, without measuring."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from lightning.pytorch import seed_everything
+from rich.console import Console
+from rich.table import Table
+
+from fusionlab.api import merge
+from fusionlab.atomic import refuse_existing
+from fusionlab.commands import parsing
+from fusionlab.evaluation.distance import parameter_distance
+from fusionlab.merging import merge_weights
+from fusionlab.models import common_blueprint
+
+DESCRIPTION = """Merge checkpoints as they are into one of the same format.
+
+Fine-tunes of one base can be merged at once; models of different origin should be matched first (`fusionlab match`),
+or use `fusionlab fuse`, which matches, merges and measures."""
+
+
+def run(argv: Sequence[str]) -> None:
+    """Run the command.
+
+    Raises:
+        InputError: checkpoints or options that do not fit; nothing has been written then.
+    """
+    parser = parsing.make_parser("merge", DESCRIPTION)
+    parser.add_argument("ckpts", nargs="+", type=str, help="Checkpoints: folders, .ckpt files or hub ids.")
+    parsing.add_output(parser)
+    parsing.add_merging(parser)
+    arguments = parsing.parse(parser, argv)
+    seed_everything(arguments.seed, verbose=False)
+    output = Path(arguments.output)
+    refuse_existing(output, arguments.overwrite)
+
+    found = parsing.read_all(arguments.ckpts)
+    models = {name: checkpoint.model for name, checkpoint in found.items()}
+    common_blueprint(models)
+    start = time.perf_counter()
+    merged = merge(list(models.values()), arguments.method, arguments.weights, **arguments.hyperparameters)
+    seconds = time.perf_counter() - start
+    first = next(iter(found.values()))
+    first.write(merged, output, arguments.overwrite)
+
+    table = Table(title=f"Merged by {arguments.method} in {seconds:.2f} s", title_justify="left")
+    table.add_column("model")
+    table.add_column("weight", justify="right")
+    table.add_column("distance to the merge", justify="right")
+    for (name, model), weight in zip(models.items(), merge_weights(arguments.weights, len(models)), strict=True):
+        distance = parameter_distance(model.state_dict(), merged.state_dict())
+        table.add_row(name, f"{weight:.3f}", f"{distance:.4f}")
+    console = Console()
+    console.print(table)
+    console.print(f"Written to {output}", highlight=False, soft_wrap=True)

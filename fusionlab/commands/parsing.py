@@ -1,0 +1,169 @@
+"""Options that several commands share, and how they become models, matchings and data."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from jsonargparse import ArgumentParser, Namespace
+from lightning.pytorch import LightningDataModule
+
+from fusionlab import checkpoints, configs
+from fusionlab.commands.console import OneLineParser, silence
+from fusionlab.data import Digits, Images
+from fusionlab.errors import InputError
+from fusionlab.experiment import Data
+from fusionlab.matching.options import PRESETS, MatchOptions, preset
+from fusionlab.merging import methods
+
+DataModules = LightningDataModule | list[LightningDataModule]
+# Imported, they can be named without their module.
+KNOWN_DATA = (Digits, Images)
+
+
+def make_parser(name: str, description: str) -> ArgumentParser:
+    """A parser with the options that every command has."""
+    parser = OneLineParser(prog=f"fusionlab {name}", description=description)
+    parser.add_argument("--config", action="config", help="YAML with any of these options; a bare name will do.")
+    parser.add_argument("--seed", type=int, default=0, help="Seed of everything random.")
+    return parser
+
+
+def parse(parser: ArgumentParser, argv: Sequence[str]) -> Namespace:
+    """Parse and build; bare config names are looked up.
+
+    Raises:
+        InputError: a wrong option or value.
+    """
+    silence()
+    return parser.instantiate_classes(parser.parse_args(configs.resolve_arguments(argv)[0]))
+
+
+def add_matching(parser: ArgumentParser, default: str = "paper") -> None:
+    """Options that say what is matched and how."""
+    group = parser.add_argument_group("Matching")
+    group.add_argument(
+        "--match",
+        default=default,
+        help=f"Preset: {', '.join(PRESETS)}. `paper` is Algorithm 1 of the paper (a rotation for each head, a "
+        "permutation of feed-forward units, sequential rescale); `weights` takes every space that is exact.",
+    )
+    group.add_argument(
+        "--spaces",
+        type=str | list[str] | None,
+        help="Comma-separated spaces to match instead of the preset's: attention (or attention.qk, attention.vo), "
+        "ffn, heads, residual, all. `fusionlab inspect` lists a model's.",
+    )
+    group.add_argument(
+        "--layers", type=str | int | None, help="Layers to match: 3 or 0-5 or 0,2,4 or first:K or last:K."
+    )
+    group.add_argument("--rescale", type=str | None, help="Scale of a head's sides: off, sequential or joint.")
+    group.add_argument("--gauge", type=str | None, help="none, or balanced: balance every head before matching.")
+    group.add_argument("--sweeps", type=int | None, help="Most passes over coupled spaces.")
+
+
+def add_merging(parser: ArgumentParser) -> None:
+    """Options that say how models are merged."""
+    group = parser.add_argument_group("Merging")
+    group.add_argument("--method", default="simple", help=f"Merge method: {', '.join(methods())}.")
+    group.add_argument("--weights", nargs="+", type=float, help="A weight for each model; equal if not given.")
+    group.add_argument("--hyperparameters", type=dict[str, Any], default={}, help="Hyperparameters of the method.")
+
+
+def add_anchor(parser: ArgumentParser) -> None:
+    """The option that names the anchor among several models."""
+    parser.add_argument(
+        "--anchor",
+        type=int | str,
+        default=0,
+        help="The model the others are matched to: its place in the list from 0, or nearest (to the mean of all).",
+    )
+
+
+def add_output(parser: ArgumentParser, required: bool = True, default: str | None = None) -> None:
+    """Where to write."""
+    parser.add_argument("--output", type=str | None, required=required, default=default, help="Folder to write.")
+    parser.add_argument(
+        "--overwrite", type=bool, nargs="?", const=True, default=False, help="Replace an existing output."
+    )
+
+
+def add_data(parser: ArgumentParser, required: bool = False) -> None:
+    """What to measure on, and with what."""
+    group = parser.add_argument_group("Measuring")
+    group.add_argument(
+        "--data",
+        type=DataModules if required else DataModules | None,
+        required=required,
+        help="Data module (or a list of them) whose test split is like the end models' training data: "
+        f"{', '.join(known.__name__ for known in KNOWN_DATA)}, or any class; its settings follow as --data.SETTING.",
+    )
+    group.add_argument(
+        "--out_of_domain", type=DataModules | None, help="The same for data that is unlike the training data."
+    )
+    group.add_argument("--points", type=int, default=11, help="Points on the line between two models.")
+    group.add_argument("--accelerator", default="auto", help="Of Lightning's Trainer: auto, cpu, gpu.")
+    group.add_argument("--devices", type=int | str, default=1, help="Of Lightning's Trainer.")
+    group.add_argument("--precision", type=str, default="32-true", help="Of Lightning's Trainer: bf16-mixed, 64-true.")
+
+
+def matching_options(arguments: Namespace) -> MatchOptions:
+    """The matching that the arguments describe."""
+    spaces = arguments.spaces.split(",") if isinstance(arguments.spaces, str) else arguments.spaces
+    return preset(
+        arguments.match,
+        spaces=None if spaces is None else tuple(space.strip() for space in spaces),
+        layers=None if arguments.layers is None else str(arguments.layers),
+        rescale=arguments.rescale,
+        gauge=arguments.gauge,
+        sweeps=arguments.sweeps,
+    )
+
+
+def matching_name(arguments: Namespace) -> str:
+    """What to call the matching: its preset, with what was changed."""
+    changes = [
+        f"{option} {value if not isinstance(value, list) else ','.join(value)}"
+        for option in ("spaces", "layers", "rescale", "gauge")
+        if (value := getattr(arguments, option)) is not None
+    ]
+    return ", ".join([arguments.match, *changes])
+
+
+def test_data(arguments: Namespace) -> Data:
+    """The test loaders that the arguments name."""
+    return Data.of(_listed(arguments.data), _listed(arguments.out_of_domain))
+
+
+def trainer_options(arguments: Namespace) -> dict[str, Any]:
+    """What the Trainer is made with."""
+    return {name: getattr(arguments, name) for name in ("accelerator", "devices", "precision")}
+
+
+def read_all(paths: Sequence[str]) -> dict[str, checkpoints.Checkpoint]:
+    """Read checkpoints, named by the last part of their paths (more of the path where those agree).
+
+    Raises:
+        InputError: a checkpoint that cannot be read, or one named twice.
+    """
+    names = short_names(paths)
+    return {name: checkpoints.read(path) for name, path in zip(names, paths, strict=True)}
+
+
+def short_names(paths: Sequence[str]) -> list[str]:
+    """A different short name for each path.
+
+    Raises:
+        InputError: the same path twice.
+    """
+    parts = [Path(path).parts if Path(path).exists() else tuple(str(path).split("/")) for path in paths]
+    for length in range(1, max(map(len, parts)) + 1):
+        names = ["/".join(part[-length:]) for part in parts]
+        if len(set(names)) == len(names):
+            return names
+    raise InputError(f"the same checkpoint is named twice among {', '.join(paths)}; expected different ones")
+
+
+def _listed(modules: DataModules | None) -> list[LightningDataModule]:
+    if modules is None:
+        return []
+    return modules if isinstance(modules, list) else [modules]

@@ -1,0 +1,173 @@
+"""``fusionlab fit``, ``validate``, ``test`` and ``predict``: one model, trained or evaluated by Lightning's CLI."""
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import RichProgressBar
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+from fusionlab import configs
+from fusionlab.checkpoints.lightning_file import read_archive
+from fusionlab.commands.console import OneLineParser, silence
+from fusionlab.errors import InputError
+from fusionlab.tasks import ExportCheckpoint, ImageClassification
+
+SUBCOMMANDS = ("fit", "validate", "test", "predict")
+_DESCRIPTIONS = {
+    "fit": "Fine-tune an end model, then test it.",
+    "validate": "Measure a model on the validation data.",
+    "test": "Measure a model on the test data.",
+    "predict": "Write a model's class probabilities as a CSV file.",
+}
+
+
+class TrainingCLI(LightningCLI):
+    """Lightning's command line with fusionlab's defaults, and a table at the end."""
+
+    def add_default_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """Add the seed, under Lightning's name and a short one."""
+        parser.add_argument(
+            "--seed_everything",
+            "--seed",
+            type=bool | int,
+            default=self.seed_everything_default,
+            help="Seed of everything random; true for a random one.",
+        )
+
+    def _parse_ckpt_path(self) -> None:
+        """Read a checkpoint the safe way before Lightning does, so that a bad one is one sentence."""
+        options = self.config[self.config.subcommand]
+        path = options.get("ckpt_path")
+        if path and path not in ("best", "last", "hpc", "registry"):
+            if not Path(path).is_file():
+                raise InputError(f"--ckpt_path {path}: there is no such file")
+            read_archive(Path(path))
+        if path:
+            options["weights_only"] = True
+        super()._parse_ckpt_path()
+
+    def after_fit(self) -> None:
+        """Validate and test the best (or last) weights, and say where everything went."""
+        if (
+            getattr(self.trainer, "fast_dev_run", False)
+            or not self.trainer.is_global_zero
+            or self.trainer.world_size > 1
+        ):
+            # Testing on several devices would count padded samples twice; `fusionlab test` does it on one.
+            return
+        rows = _metrics(self.trainer)
+        rows |= self._test()
+        table = Table(title="fusionlab fit")
+        table.add_column("")
+        table.add_column("value", overflow="fold")
+        for name, value in rows.items():
+            table.add_row(name, f"{value:.4f}")
+        for name, path in _outputs(self.trainer).items():
+            table.add_row(name, path)
+        Console().print(table)
+
+    def _test(self) -> dict[str, float]:
+        """Test metrics of the weights that were exported; nothing without test data."""
+        data = self.datamodule
+        if data is None or not data.test_dataloader():
+            return {}
+        callback = self.trainer.checkpoint_callback
+        best = getattr(callback, "best_model_path", "") if getattr(callback, "monitor", None) else ""
+        metrics = self.trainer.test(
+            self.model, datamodule=data, verbose=False, ckpt_path=best or None, weights_only=True if best else None
+        )
+        return {name: float(value) for loader in metrics for name, value in loader.items()}
+
+    def predict(self, model: LightningModule, **keywords: Any) -> None:
+        """Predict, and write the probabilities beside the logs."""
+        outputs = self.trainer.predict(model, **keywords)
+        batches = [batch for batch in outputs or [] if isinstance(batch, Tensor)]
+        if not batches:
+            raise InputError("there was nothing to predict: the data has no predict or test split")
+        path = Path(self.trainer.log_dir or ".") / "predictions.csv"
+        _write_probabilities(path, torch.cat(batches), getattr(self.datamodule, "class_names", None))
+        Console().print(f"Probabilities of {sum(map(len, batches))} samples: {path}", highlight=False, soft_wrap=True)
+
+
+def run(subcommand: str, argv: Sequence[str]) -> None:
+    """Run one of Lightning's subcommands.
+
+    Args:
+        subcommand: ``fit``, ``validate``, ``test`` or ``predict``.
+        argv: the arguments after it. A ``--config`` may be a bare name (see `fusionlab.configs.resolve`).
+
+    Raises:
+        InputError: a wrong key or value, a file that is missing or damaged, an output that exists.
+    """
+    argv, name = configs.resolve_arguments(argv)
+    silence()
+    try:
+        _command_line(subcommand, argv, name)
+    except ValueError as error:
+        # What a class says about its arguments arrives inside the parser's own exception, with the whole config.
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, InputError):
+            cause = cause.__cause__
+        if cause is None or cause is error:
+            raise
+        raise cause from error
+
+
+def _command_line(subcommand: str, argv: Sequence[str], name: str) -> TrainingCLI:
+    return TrainingCLI(
+        ImageClassification,
+        subclass_mode_model=True,
+        seed_everything_default=0,
+        parser_class=OneLineParser,
+        parser_kwargs={"prog": "fusionlab"}
+        | {command: {"description": text} for command, text in _DESCRIPTIONS.items()},
+        save_config_callback=SaveConfigCallback,
+        save_config_kwargs={"overwrite": True},
+        auto_configure_optimizers=False,
+        trainer_defaults={
+            "logger": {
+                "class_path": "lightning.pytorch.loggers.TensorBoardLogger",
+                "init_args": {"save_dir": "logs", "name": name},
+            },
+            "callbacks": [RichProgressBar()],
+        },
+        args=[subcommand, *argv],
+    )
+
+
+def _metrics(trainer: Trainer) -> dict[str, float]:
+    return {name: float(value) for name, value in trainer.callback_metrics.items() if not name.startswith("train/")}
+
+
+def _outputs(trainer: Trainer) -> dict[str, str]:
+    """Where a fit wrote to."""
+    outputs: dict[str, str] = {}
+    for callback in trainer.callbacks:  # type: ignore[attr-defined]
+        if isinstance(callback, ExportCheckpoint) and callback.written:
+            outputs["checkpoint"] = str(callback.output)
+    lightning = getattr(trainer.checkpoint_callback, "best_model_path", "")
+    if lightning:
+        path = Path(lightning)
+        outputs["Lightning file"] = str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+    if trainer.log_dir:
+        outputs["logs"] = trainer.log_dir
+    return outputs
+
+
+def _write_probabilities(path: Path, probabilities: Tensor, class_names: Sequence[str] | None) -> None:
+    """One row for each sample: its number, the most probable class, the probability of every class."""
+    names = list(class_names or [])
+    names += [str(index) for index in range(len(names), probabilities.shape[-1])]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["sample", "predicted", *names])
+        for sample, row in enumerate(probabilities.tolist()):
+            writer.writerow([sample, names[row.index(max(row))], *(f"{value:.6g}" for value in row)])

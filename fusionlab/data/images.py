@@ -1,0 +1,143 @@
+"""Image data sets of any origin: the Hugging Face hub, a folder of images by class, Parquet and other files."""
+
+from pathlib import Path
+
+from lightning.pytorch import LightningDataModule
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from fusionlab.data.image_tables import LabelledImages, Table, load_splits
+from fusionlab.data.loading import training_order
+from fusionlab.data.preprocessing import Preprocessing, preprocessing_of
+from fusionlab.errors import InputError
+
+Loader = DataLoader[dict[str, Tensor]]
+
+
+class Images(LightningDataModule):
+    """Images with integer labels, resized, augmented and normalised.
+
+    Batches are ``{"pixel_values": (batch, channels, image_size, image_size), "labels": (batch,)}``.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        config_name: str | None = None,
+        image_column: str = "image",
+        label_column: str = "label",
+        train_split: str = "train",
+        val_split: str | None = None,
+        test_split: str | None = "test",
+        split_column: str | None = None,
+        val_size: int = 0,
+        class_names: list[str] | None = None,
+        preprocessor: str | None = None,
+        image_size: int | None = None,
+        channels: int = 3,
+        mean: list[float] | None = None,
+        std: list[float] | None = None,
+        augment: bool = True,
+        limit: int | None = None,
+        batch_size: int = 128,
+        num_workers: int = 0,
+    ) -> None:
+        """Say where the images are and how they are prepared; nothing is read yet.
+
+        Args:
+            path: a hub id, a folder (one sub-folder of images for each class, or data files), or one data file.
+            config_name: configuration of a hub data set that has several.
+            image_column: column with the images: encoded bytes, file paths or the library's own images.
+            label_column: column with the class of each image, an integer from 0 to the number of classes less 1.
+            train_split: name of the training split; for data without `split_column` also a slice (``train[:80%]``).
+            val_split: name of the validation split; none when not given and `val_size` is 0.
+            test_split: name of the test split; none when not given.
+            split_column: column that names the split of each row, for files that hold several splits.
+            val_size: without `val_split`: images of the training split held out at random, always the same ones.
+            class_names: names of the classes, in order; where not given, those of the data set, else their numbers.
+            preprocessor: checkpoint folder whose preprocessor (or timm config) gives size, mean and deviation, unless
+                they are given here.
+            image_size: height and width in pixels; the images' own when not given (then all must be of one size).
+            channels: 1 (grey) or 3 (colour).
+            mean: mean of each channel, of pixels from 0 to 1; 0.5 when not given.
+            std: standard deviation of each channel, of pixels from 0 to 1; 0.5 when not given.
+            augment: shift training images by up to an eighth and mirror half of them.
+            limit: at most this many images of each split, drawn at random but always the same; for a quick look.
+            batch_size: images in a batch, at least 1.
+            num_workers: processes that prepare batches; 0 for the main one.
+
+        Raises:
+            InputError: a value out of range, or a preprocessor that cannot be read.
+        """
+        super().__init__()
+        for argument, value, least in (
+            ("batch_size", batch_size, 1),
+            ("num_workers", num_workers, 0),
+            ("val_size", val_size, 0),
+            ("limit", 1 if limit is None else limit, 1),
+            ("image_size", 1 if image_size is None else image_size, 1),
+        ):
+            if value < least:
+                raise InputError(f"data.{argument} is {value}, but at least {least} was expected")
+        given = Preprocessing(image_size=image_size, channels=channels, mean=mean, std=std)
+        self.preprocessing = given.completed(preprocessing_of(preprocessor) if preprocessor else None)
+        self.name = Path(path).stem if Path(path).exists() else path.rsplit("/", maxsplit=1)[-1]
+        self.table = Table(path, config_name, image_column, label_column, split_column, class_names)
+        self.splits = {"train": train_split, "val": val_split, "test": test_split}
+        self.val_size = val_size
+        self.augment = augment
+        self.limit = limit
+        self.batch_size = batch_size
+        self.num_workers = num_workers
+        self._sets: dict[str, LabelledImages] = {}
+
+    def prepare_data(self) -> None:
+        """Download, or convert to the library's cache, on one process only."""
+        self._load()
+
+    def setup(self, stage: str) -> None:
+        """Load the splits and check every label."""
+        self._load()
+
+    def _load(self) -> None:
+        if not self._sets:
+            self._sets = load_splits(self.table, self.splits, self.val_size, self.limit)
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes."""
+        return len(self.class_names)
+
+    @property
+    def class_names(self) -> list[str]:
+        """Names of the classes, in the order of their labels."""
+        self._load()
+        return next(iter(self._sets.values())).class_names
+
+    def _loader(self, split: str, training: bool = False) -> Loader:
+        images = self._sets[split].prepared(self.preprocessing, self.augment and training)
+        return DataLoader(
+            images,
+            batch_size=self.batch_size,
+            shuffle=training,
+            generator=training_order() if training else None,
+            num_workers=self.num_workers,
+            persistent_workers=self.num_workers > 0,
+        )
+
+    def train_dataloader(self) -> Loader:
+        """Training batches, augmented, in an order that follows the seed."""
+        return self._loader("train", training=True)
+
+    def val_dataloader(self) -> Loader | list[Loader]:
+        """Validation batches; none without a validation split."""
+        return self._loader("val") if "val" in self._sets else []
+
+    def test_dataloader(self) -> Loader | list[Loader]:
+        """Test batches; none without a test split."""
+        return self._loader("test") if "test" in self._sets else []
+
+    def predict_dataloader(self) -> Loader | list[Loader]:
+        """The test batches, to be predicted."""
+        return self.test_dataloader()

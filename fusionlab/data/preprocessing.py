@@ -1,0 +1,104 @@
+"""How an image becomes a tensor: size, channels, normalisation and augmentation."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL.Image import Image
+from torch import Tensor
+from torchvision.transforms import v2
+
+from fusionlab.checkpoints.files import CONFIG, read_json
+from fusionlab.errors import InputError
+
+_PREPROCESSOR = "preprocessor_config.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Preprocessing:
+    """Size and normalisation of images; None where nothing was said."""
+
+    image_size: int | None = None
+    """Height and width in pixels."""
+    channels: int = 3
+    """1 (grey) or 3 (colour)."""
+    mean: Sequence[float] | None = None
+    """Mean of each channel, of pixels from 0 to 1."""
+    std: Sequence[float] | None = None
+    """Standard deviation of each channel, of pixels from 0 to 1."""
+
+    def completed(self, fallback: "Preprocessing | None") -> "Preprocessing":
+        """These values, then those of `fallback`, then 0.5 for mean and deviation.
+
+        Args:
+            fallback: what a checkpoint's preprocessor says, if there is one.
+
+        Returns:
+            Preprocessing with a mean and a deviation for each channel.
+
+        Raises:
+            InputError: not 1 or 3 channels, another number of means or deviations, or a deviation that is not above 0.
+        """
+        if self.channels not in (1, 3):
+            raise InputError(f"data.channels is {self.channels}, but 1 or 3 was expected")
+        fallback = fallback or Preprocessing()
+        mean = self.mean or fallback.mean or [0.5] * self.channels
+        std = self.std or fallback.std or [0.5] * self.channels
+        for name, values in (("mean", mean), ("std", std)):
+            if len(values) not in (1, self.channels):
+                raise InputError(f"data.{name} has {len(values)} values, but there are {self.channels} channels")
+        if min(std) <= 0:
+            raise InputError(f"data.std is {list(std)}, but values above 0 were expected")
+        return Preprocessing(self.image_size or fallback.image_size, self.channels, mean, std)
+
+    def transform(self, augment: bool) -> Callable[[Image], Tensor]:
+        """The function from an image to a normalised tensor of shape ``(channels, image_size, image_size)``.
+
+        Args:
+            augment: also shift by up to an eighth of the size and mirror half of the images.
+
+        Returns:
+            The function.
+        """
+        # Cropping pads with the edge's own colours, so that no border appears that test images never show.
+        steps: list[Any] = [v2.RGB() if self.channels == 3 else v2.Grayscale(), v2.ToImage()]
+        if self.image_size is not None:
+            steps += [v2.Resize(self.image_size, antialias=True), v2.CenterCrop(self.image_size)]
+        if augment:
+            if self.image_size is not None:
+                steps.append(v2.RandomCrop(self.image_size, padding=self.image_size // 8, padding_mode="edge"))
+            steps.append(v2.RandomHorizontalFlip())
+        steps += [v2.ToDtype(torch.float32, scale=True), v2.Normalize(list(self.mean or []), list(self.std or []))]
+        return v2.Compose(steps)
+
+
+def preprocessing_of(checkpoint: str) -> Preprocessing:
+    """Size and normalisation that a checkpoint's own files ask for.
+
+    Args:
+        checkpoint: a folder with ``preprocessor_config.json`` (transformers) or a ``config.json`` of timm.
+
+    Returns:
+        What they say.
+
+    Raises:
+        InputError: neither file is there, or they are damaged.
+    """
+    folder = Path(checkpoint)
+    if (folder / _PREPROCESSOR).is_file():
+        content = read_json(folder / _PREPROCESSOR)
+        size = content.get("crop_size") if content.get("do_center_crop") else content.get("size")
+        if isinstance(size, dict):
+            size = size.get("height") or size.get("shortest_edge")
+        return Preprocessing(image_size=size, mean=content.get("image_mean"), std=content.get("image_std"))
+    if (folder / CONFIG).is_file():
+        described = read_json(folder / CONFIG).get("pretrained_cfg")
+        if isinstance(described, dict) and "input_size" in described:
+            return Preprocessing(
+                image_size=described["input_size"][-1], mean=described.get("mean"), std=described.get("std")
+            )
+    raise InputError(
+        f"{checkpoint} has no {_PREPROCESSOR} and no timm {CONFIG}; give data.image_size, mean and std instead"
+    )

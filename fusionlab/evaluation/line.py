@@ -1,0 +1,60 @@
+"""The straight line between two models: loss and accuracy at points from one to the other."""
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from lightning import LightningModule
+from torch import Tensor, nn
+
+from fusionlab.evaluation.scores import Scores
+
+
+class LineModule(LightningModule):
+    """Tests the models on the line between two; the dataloader with index k belongs to the k-th position.
+
+    Run it as ``trainer.test(module, [loader] * len(positions))``: devices, precision and the progress bar are the
+    Trainer's. Afterwards ``scores`` has one dict for each position.
+
+    Args:
+        anchor: the model at position 0; not modified.
+        source: the model at position 1, of the same class; not modified.
+        positions: points on the line, from 0 to 1.
+    """
+
+    def __init__(self, anchor: nn.Module, source: nn.Module, positions: Sequence[float]) -> None:
+        super().__init__()
+        self.anchor, self.source = anchor, source
+        self.positions = tuple(positions)
+        self.model = copy.deepcopy(anchor).eval()
+        self.points = nn.ModuleList(Scores() for _ in positions)
+        self.scores: list[dict[str, float]] = []
+        self._at: int | None = None
+
+    def on_test_start(self) -> None:
+        self.anchor.eval()
+        self.source.eval()
+        self._at = None
+
+    def test_step(self, batch: Mapping[str, Tensor], batch_index: int, dataloader_idx: int = 0) -> None:
+        if self._at != dataloader_idx:
+            move_along_line(self.model, self.anchor, self.source, self.positions[dataloader_idx])
+            self._at = dataloader_idx
+        point: Any = self.points[dataloader_idx]
+        point.update(self.model, batch)
+
+    def on_test_epoch_end(self) -> None:
+        points: Any = self.points
+        self.scores = [point.compute() for point in points]
+
+
+@torch.no_grad()
+def move_along_line(model: nn.Module, anchor: nn.Module, source: nn.Module, position: float) -> None:
+    """Set `model`'s parameters to ``(1 - position) * anchor + position * source``; integer buffers are the anchor's."""
+    start, end = anchor.state_dict(), source.state_dict()
+    for name, tensor in model.state_dict().items():
+        if tensor.is_floating_point():
+            tensor.copy_(torch.lerp(start[name], end[name], position))
+        else:
+            tensor.copy_(start[name])

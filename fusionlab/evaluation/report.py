@@ -1,0 +1,144 @@
+"""The results of a run for people: a folder with a page, pictures and data, and a table for the terminal."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+
+from rich.table import Table as ConsoleTable
+from rich.text import Text
+
+from fusionlab.evaluation.drawing import png
+from fusionlab.evaluation.page import Picture, page
+from fusionlab.evaluation.plots import main_columns, plots
+from fusionlab.evaluation.results import UNMATCHED, Column, Entry, Results, Table, best_merges
+from fusionlab.evaluation.verdict import verdict
+from fusionlab.evaluation.wording import (
+    domain_label,
+    format_change,
+    format_value,
+    matching_label,
+    metric_heading,
+    models_label,
+)
+
+
+def write_report(results: Results, folder: Path) -> Path:
+    """Write ``results.json``, ``results.csv``, ``plots/*.png`` and the self-contained ``report.html``.
+
+    Args:
+        results: what was measured.
+        folder: made if it is not there; files of the same names are replaced.
+
+    Returns:
+        The path of the page.
+    """
+    folder = Path(folder)
+    (folder / "plots").mkdir(parents=True, exist_ok=True)
+    results.write_json(folder / "results.json")
+    results.write_csv(folder / "results.csv")
+    pictures = []
+    for wide, narrow in zip(plots(results), plots(results, stacked=True), strict=True):
+        picture = Picture(png(wide.figure), png(narrow.figure), wide.title, wide.caption, wide.kind)
+        (folder / "plots" / f"{wide.name}.png").write_bytes(picture.wide)
+        pictures.append(picture)
+    path = folder / "report.html"
+    path.write_text(page(results, verdict(results), pictures), encoding="utf-8")
+    return path
+
+
+def console_table(results: Results) -> ConsoleTable:
+    """The few numbers that matter, readable in a terminal that is 80 characters wide.
+
+    One line for each end model and merge; the main metric of each data set (means over each domain past three data
+    sets), and the barrier where one was measured. The best merge in each column is bold and has a star. Without
+    scores, the distances before and after each matching.
+
+    Args:
+        results: what was measured.
+    """
+    table = results.table()
+    if not table.entries:
+        return _distance_table(results)
+    groups = _column_groups(table)
+    values = [[_mean(entry, [table.columns.index(c) for c in group]) for entry in table.entries] for _, group in groups]
+    metrics = [group[0].metric for _, group in groups]
+    heads = [head for head, _ in groups]
+    barriers = _barriers(results, table.entries)
+    if any(barrier is not None for barrier in barriers):
+        heads, metrics, values = [*heads, "barrier"], [*metrics, "barrier"], [*values, barriers]
+    best = [best_merges(table.entries, metric, column) for metric, column in zip(metrics, values, strict=True)]
+    console = ConsoleTable(title=Text(results.title), title_justify="left", title_style="bold", expand=False)
+    several = len({entry.method for entry in table.entries if entry.is_merge}) > 1
+    model_sets = len({entry.models for entry in table.entries if entry.is_merge}) > 1
+    console.add_column("end model or merge", overflow="fold", min_width=18)
+    for head in heads:
+        console.add_column(Text(head), justify="right", overflow="fold")
+    for index, entry in enumerate(table.entries):
+        cells = []
+        for metric, column, winners in zip(metrics, values, best, strict=True):
+            shown = "" if column[index] is None else format_value(metric, column[index])
+            cells.append(Text(f"{shown} *", style="bold") if index in winners else Text(f"{shown}  "))
+        name = Text(_name(entry, several, model_sets, results.models), style="" if entry.is_merge else "dim")
+        last_end = not entry.is_merge and table.entries[index + 1 : index + 2] and table.entries[index + 1].is_merge
+        console.add_row(name, *cells, end_section=bool(last_end))
+    if any(best):
+        console.caption = "* best merge in its column"
+        console.caption_justify = "left"
+    return console
+
+
+def _column_groups(table: Table) -> list[tuple[str, list[Column]]]:
+    columns = main_columns(table)
+    if len(columns) <= 3:
+        return [
+            ("\n".join(filter(None, (c.data_set, domain_label(c.domain), metric_heading(c.metric)))), [c])
+            for c in columns
+        ]
+    groups: dict[tuple[str | None, str], list[Column]] = {}
+    for column in columns:
+        groups.setdefault((column.domain, column.metric), []).append(column)
+    return [
+        (
+            "\n".join(filter(None, (domain_label(domain), f"mean of {len(group)}", metric_heading(metric)))), group
+        )
+        for (domain, metric), group in groups.items()
+    ]  # fmt: skip
+
+
+def _mean(entry: Entry, indices: Sequence[int]) -> float | None:
+    values = [value for index in indices if (value := entry.values[index]) is not None]
+    # A mean over a part of the data sets would be compared with means over all of them.
+    return fmean(values) if values and len(values) == len(indices) else None
+
+
+def _barriers(results: Results, entries: Sequence[Entry]) -> list[float | None]:
+    """Mean barrier over all measured lines for each merge's matching; the same for all its methods."""
+    found = {
+        matching: fmean(curve.barrier for curve in results.curves if curve.matching == matching)
+        for matching in dict.fromkeys(curve.matching for curve in results.curves)
+    }
+    return [found.get(entry.matching) if entry.is_merge else None for entry in entries]
+
+
+def _name(entry: Entry, several_methods: bool, several_model_sets: bool, models: tuple[str, ...]) -> str:
+    if not entry.is_merge:
+        return entry.models[0]
+    parts = [models_label(entry.models, models)] if several_model_sets else []
+    return ": ".join([*parts, *([entry.method] if several_methods else []), matching_label(entry.matching)])
+
+
+def _distance_table(results: Results) -> ConsoleTable:
+    console = ConsoleTable(title=Text(results.title), title_justify="left", title_style="bold")
+    console.add_column("model to anchor", overflow="fold")
+    console.add_column("matching", overflow="fold")
+    for head in ("distance before", "after", "change"):
+        console.add_column(head, justify="right")
+    totals = results.total_distances()
+    for (anchor, source, matching), after in totals.items():
+        if matching != UNMATCHED:
+            before = totals[(anchor, source, UNMATCHED)]
+            console.add_row(
+                Text(f"{source} to {anchor}"), Text(matching), format_value("distance", before),
+                format_value("distance", after), format_change(before, after),
+            )  # fmt: skip
+    return console

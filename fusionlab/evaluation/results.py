@@ -1,0 +1,304 @@
+"""What was measured: scores, curves between models and distances, as plain data."""
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import numpy as np
+
+from fusionlab.evaluation.wording import lower_is_better
+
+T = TypeVar("T")
+Domain = Literal["in", "out"] | None
+
+END_MODEL = "end model"
+NO_METHOD = "-"
+NO_MATCHING = "-"
+UNMATCHED = "none"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One number: one metric of one end model or of one merge.
+
+    Args:
+        models: names of the models that went in; the one name for an end model alone.
+        method: merging method such as ``"simple"``; ``"end model"`` for an end model alone.
+        matching: ``"none"`` for an unmatched merge, else the matching's name such as ``"paper"``;
+            ``"-"`` for an end model alone.
+        data_set: the evaluated data set, or None where no data is involved.
+        domain: ``"in"`` if the end models were trained on this data set (or a part of it), ``"out"`` if not.
+        metric: ``"accuracy"``, ``"loss"``, ...; accuracy and its like are fractions from 0 to 1.
+        value: the number itself.
+        seconds: time to match and merge, without the evaluation; None where that has no meaning.
+    """
+
+    models: tuple[str, ...]
+    method: str
+    matching: str
+    data_set: str | None
+    domain: Domain
+    metric: str
+    value: float
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Loss and accuracy on the straight line from the anchor to a source, in weight space.
+
+    Args:
+        source: name of the model at position 1.
+        anchor: name of the model at position 0.
+        matching: how the source was matched to the anchor; ``"none"`` if it was not.
+        data_set: the evaluated data set.
+        domain: ``"in"`` or ``"out"``, as in `Row`.
+        positions: strictly increasing, from 0 (the anchor) to 1 (the source).
+        loss: mean loss at each position.
+        accuracy: accuracy at each position, from 0 to 1.
+
+    Raises:
+        ValueError: if the lengths differ or the positions do not run from 0 to 1.
+    """
+
+    source: str
+    anchor: str
+    matching: str
+    data_set: str
+    domain: Domain
+    positions: tuple[float, ...]
+    loss: tuple[float, ...]
+    accuracy: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not len(self.positions) == len(self.loss) == len(self.accuracy):
+            raise ValueError("a curve needs one loss and one accuracy for each position")
+        rises = all(left < right for left, right in zip(self.positions, self.positions[1:], strict=False))
+        if len(self.positions) < 2 or self.positions[0] != 0 or self.positions[-1] != 1 or not rises:
+            raise ValueError(f"the positions of a curve must rise from 0 to 1, not {self.positions}")
+
+    @property
+    def barrier(self) -> float:
+        """How far the loss rises above the straight line between the losses of the two ends.
+
+        The maximum over the positions t of ``loss(t) - ((1 - t) loss(0) + t loss(1))`` (Frankle et al., "Linear
+        mode connectivity and the lottery ticket hypothesis", 2020; in this form Entezari et al., "The role of
+        permutation invariance in linear mode connectivity of neural networks", 2022). Both ends take part in the
+        maximum, so it is never below 0: a curve that lies under its chord has no barrier. NaN if a loss is NaN.
+        """
+        start, end = self.loss[0], self.loss[-1]
+        if not math.isfinite(start) or not math.isfinite(end):
+            return math.nan
+        heights = [
+            loss - ((1 - position) * start + position * end)
+            for position, loss in zip(self.positions[1:-1], self.loss[1:-1], strict=True)
+        ]
+        # max() would pass over a NaN, depending on where it stands.
+        return math.nan if any(map(math.isnan, heights)) else max([0.0, *heights])
+
+    @property
+    def midpoint_loss(self) -> float:
+        """Loss half way, interpolated linearly if 0.5 is not among the positions."""
+        return float(np.interp(0.5, self.positions, self.loss))
+
+    @property
+    def midpoint_accuracy(self) -> float:
+        """Accuracy half way, from 0 to 1, interpolated linearly if 0.5 is not among the positions."""
+        return float(np.interp(0.5, self.positions, self.accuracy))
+
+
+@dataclass(frozen=True)
+class Distance:
+    """Euclidean distance to the anchor of the parameters that belong to one kind of space in one layer.
+
+    Every number of a model counts for one role and layer, so that the squares of all add up to the whole model's.
+
+    Args:
+        source: name of the matched model.
+        anchor: name of the model it was matched to.
+        matching: how.
+        role: kind of space, such as ``"attention.qk"``, ``"attention.vo"``, ``"ffn"``.
+        layer: index from 0, or None for parameters that are in no layer.
+        before: distance of the unmatched source, at least 0.
+        after: distance of the matched source, at least 0.
+    """
+
+    source: str
+    anchor: str
+    matching: str
+    role: str
+    layer: int | None
+    before: float
+    after: float
+
+
+@dataclass(frozen=True)
+class Column:
+    """What one column of a results table shows."""
+
+    domain: Domain
+    data_set: str | None
+    metric: str
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of a results table: an end model or a merge, and its values in the order of the columns."""
+
+    models: tuple[str, ...]
+    method: str
+    matching: str
+    values: tuple[float | None, ...]
+    seconds: float | None
+
+    @property
+    def is_merge(self) -> bool:
+        return self.method != END_MODEL
+
+
+@dataclass(frozen=True)
+class Table:
+    """All scores, one line for each (models, method, matching), one column for each (domain, data set, metric)."""
+
+    columns: tuple[Column, ...]
+    entries: tuple[Entry, ...]
+
+    def best(self, column: int) -> frozenset[int]:
+        """Indices of the entries that are the best merge in a column; empty where there is nothing to choose from."""
+        values = [entry.values[column] for entry in self.entries]
+        return best_merges(self.entries, self.columns[column].metric, values)
+
+
+@dataclass(frozen=True)
+class Results:
+    """Everything one run measured.
+
+    Args:
+        title: what was done, one short line.
+        models: names of all end models.
+        rows: scores.
+        curves: straight lines between pairs of models.
+        distances: distances to the anchor, by role and layer.
+        settings: how it was done, for the reader; ``"command"``, if present, is shown as the way to reproduce it.
+        notes: sentences that the reader must know.
+    """
+
+    title: str
+    models: tuple[str, ...]
+    rows: list[Row] = field(default_factory=list)
+    curves: list[Curve] = field(default_factory=list)
+    distances: list[Distance] = field(default_factory=list)
+    settings: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def matchings(self) -> tuple[str, ...]:
+        """All matchings, the unmatched case first, then in order of appearance."""
+        rows = [row.matching for row in self.rows if row.method != END_MODEL]
+        seen = _unique([*rows, *(c.matching for c in self.curves), *(d.matching for d in self.distances)])
+        return tuple(sorted(seen, key=lambda matching: matching != UNMATCHED))
+
+    def table(self) -> Table:
+        """Pivot the rows: end models first, then merges, unmatched before matched; of equal rows the last counts."""
+        domains: tuple[Domain, ...] = ("in", "out", None)
+        data_sets = _unique(row.data_set for row in self.rows)
+        columns = sorted(
+            _unique(Column(row.domain, row.data_set, row.metric) for row in self.rows),
+            key=lambda column: (domains.index(column.domain), data_sets.index(column.data_set)),
+        )
+        methods = _unique(row.method for row in self.rows)
+        models = _unique(row.models for row in self.rows)
+        matchings = (NO_MATCHING, *self.matchings)
+        keys = sorted(
+            _unique((row.models, row.method, row.matching) for row in self.rows),
+            key=lambda key: (
+                key[1] != END_MODEL,
+                models.index(key[0]),
+                methods.index(key[1]),
+                matchings.index(key[2]) if key[2] in matchings else -1,
+            ),
+        )
+        cells = {(row.models, row.method, row.matching, row.domain, row.data_set, row.metric): row for row in self.rows}
+        entries = []
+        for key in keys:
+            found = [cells.get((*key, column.domain, column.data_set, column.metric)) for column in columns]
+            seconds = [row.seconds for row in found if row is not None and row.seconds is not None]
+            values = tuple(None if row is None else row.value for row in found)
+            entries.append(Entry(*key, values=values, seconds=max(seconds, default=None)))
+        return Table(tuple(columns), tuple(entries))
+
+    def all_rows(self) -> list[Row]:
+        """The rows, then one for the barrier of each curve and one for each total distance to the anchor."""
+        barriers = [
+            Row((c.anchor, c.source), NO_METHOD, c.matching, c.data_set, c.domain, "barrier", c.barrier)
+            for c in self.curves
+        ]
+        distances = [
+            Row((anchor, source), NO_METHOD, matching, None, None, "distance_to_anchor", value)
+            for (anchor, source, matching), value in self.total_distances().items()
+        ]
+        return [*self.rows, *barriers, *distances]
+
+    def total_distances(self) -> dict[tuple[str, str, str], float]:
+        """Distance of the whole model for each (anchor, source, matching), the unmatched case included."""
+        totals: dict[tuple[str, str, str], float] = {}
+        for pair in _unique((d.anchor, d.source) for d in self.distances):
+            found = [d for d in self.distances if (d.anchor, d.source) == pair]
+            for matching in _unique(d.matching for d in found):
+                parts = [d for d in found if d.matching == matching]
+                totals.setdefault((*pair, UNMATCHED), math.hypot(*(d.before for d in parts)))
+                totals[(*pair, matching)] = math.hypot(*(d.after for d in parts))
+        return totals
+
+    def to_json(self) -> str:
+        """All rows as a JSON list of objects; numbers that are not finite become null, which JSON has no word for."""
+        rows = [
+            asdict(row) | {"value": _finite_or_none(row.value), "seconds": _finite_or_none(row.seconds)}
+            for row in self.all_rows()
+        ]
+        return json.dumps(rows, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+    def to_csv(self) -> str:
+        """All rows as CSV with a header; model names are joined by ``" + "``, an absent value is an empty cell."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        names = [column.name for column in fields(Row)]
+        writer.writerow(names)
+        for row in self.all_rows():
+            cells = (getattr(row, name) for name in names)
+            writer.writerow(" + ".join(cell) if isinstance(cell, tuple) else cell for cell in cells)
+        return text.getvalue()
+
+    def write_json(self, path: Path) -> None:
+        """Write `to_json` to a file."""
+        Path(path).write_text(self.to_json(), encoding="utf-8")
+
+    def write_csv(self, path: Path) -> None:
+        """Write `to_csv` to a file."""
+        Path(path).write_text(self.to_csv(), encoding="utf-8")
+
+
+def best_merges(entries: Sequence[Entry], metric: str, values: Sequence[float | None]) -> frozenset[int]:
+    """Indices of the merges with the best value of a metric; empty where there are not two to choose from."""
+    known = {
+        index: value
+        for index, (entry, value) in enumerate(zip(entries, values, strict=True))
+        if entry.is_merge and value is not None and math.isfinite(value)
+    }
+    if len(known) < 2:
+        return frozenset()
+    best = (min if lower_is_better(metric) else max)(known.values())
+    return frozenset(index for index, value in known.items() if value == best)
+
+
+def _unique(items: Iterable[T]) -> list[T]:
+    return list(dict.fromkeys(items))
+
+
+def _finite_or_none(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else value

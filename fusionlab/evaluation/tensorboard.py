@@ -1,0 +1,154 @@
+"""The results of a run for TensorBoard: one run for each matching, the same tags in all of them."""
+
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from torch.utils.tensorboard import SummaryWriter
+
+from fusionlab.evaluation.plots import plots
+from fusionlab.evaluation.results import UNMATCHED, Curve, Results
+from fusionlab.evaluation.verdict import verdict
+from fusionlab.evaluation.wording import file_name, format_value, matching_label, metric_heading, models_label
+
+SUMMARY_RUN = "summary"
+
+
+def write_tensorboard(results: Results, folder: Path) -> None:
+    """Write the results as TensorBoard runs that lie over each other in one chart.
+
+    Each matching is a run (``unmatched``, ``paper``, ...), each end model is another, which shows the level to reach.
+    The tags are the same in all runs:
+
+    - ``line/loss/<data set>`` and ``line/accuracy/<data set>``; the step is the percentage of the way from the
+      anchor (0) to the other model (100);
+    - ``distance/<kind of space>``; the step is the layer. The unmatched run shows the distance before matching.
+      Parameters outside all layers are ``distance/<kind of space>/no layer``, the whole model is ``distance/all``,
+      both at step 0;
+    - ``merge/<metric>/<data set>`` at step 0.
+
+    Where there are several pairs of models, several methods or several sets of merged models, the tags end in
+    ``/<anchor> to <model>``, ``/<method>`` or ``/<models>``, so that no two series share a tag in one run.
+    The figures and the verdict are in the run ``summary``.
+
+    Args:
+        results: what was measured.
+        folder: parent folder of the runs.
+    """
+    folder = Path(folder)
+    for matching, name in _run_names(results).items():
+        with closing(SummaryWriter(str(folder / name))) as writer:
+            _write_lines(writer, results, [c for c in results.curves if c.matching == matching])
+            _write_distances(writer, results, matching)
+            _write_merges(writer, results, matching)
+    for model in results.models:
+        with closing(SummaryWriter(str(folder / file_name(f"end model {model}")))) as writer:
+            _write_level(writer, results, model)
+    with closing(SummaryWriter(str(folder / SUMMARY_RUN))) as writer:
+        _write_summary(writer, results)
+
+
+def _run_names(results: Results) -> dict[str, str]:
+    """A folder name for each matching; two matchings never share one, nor does a matching share the summary's."""
+    names: dict[str, str] = {}
+    for matching in dict.fromkeys((UNMATCHED, *results.matchings) if results.distances else results.matchings):
+        name = file_name(matching_label(matching))
+        while name in names.values() or name == SUMMARY_RUN:
+            name += "_"
+        names[matching] = name
+    return names
+
+
+def _pair(results: Results, anchor: str, source: str) -> str:
+    pairs = {(c.anchor, c.source) for c in results.curves} | {(d.anchor, d.source) for d in results.distances}
+    return f"/{anchor} to {source}" if len(pairs) > 1 else ""
+
+
+def _merge_tags(results: Results) -> list[tuple[str, str, tuple[str, ...]]]:
+    """What ends a merge's tag, with the method and the models it stands for."""
+    merges = list(dict.fromkeys((e.method, e.models) for e in results.table().entries if e.is_merge))
+    several_methods = len({method for method, _ in merges}) > 1
+    several_sets = len({models for _, models in merges}) > 1
+    return [
+        (
+            (f"/{method}" if several_methods else "")
+            + (f"/{models_label(models, results.models)}" if several_sets else ""),
+            method,
+            models,
+        )
+        for method, models in merges
+    ]
+
+
+def _write_lines(writer: SummaryWriter, results: Results, curves: Sequence[Curve]) -> None:
+    for curve in curves:
+        ending = curve.data_set + _pair(results, curve.anchor, curve.source)
+        for position, loss, accuracy in zip(curve.positions, curve.loss, curve.accuracy, strict=True):
+            writer.add_scalar(f"line/loss/{ending}", loss, round(100 * position))
+            writer.add_scalar(f"line/accuracy/{ending}", accuracy, round(100 * position))
+
+
+def _write_distances(writer: SummaryWriter, results: Results, matching: str) -> None:
+    known = [d for d in results.distances if d.matching == matching]
+    if matching == UNMATCHED:
+        # Every matching starts from the same unmatched source, so the first one tells the distance before.
+        known = list({(d.anchor, d.source, d.role, d.layer): d for d in reversed(results.distances)}.values())
+    for d in known:
+        place = "/no layer" if d.layer is None else ""
+        tag = f"distance/{d.role}{place}{_pair(results, d.anchor, d.source)}"
+        writer.add_scalar(tag, d.before if matching == UNMATCHED else d.after, d.layer or 0)
+
+
+def _write_merges(writer: SummaryWriter, results: Results, matching: str) -> None:
+    for ending, method, models in _merge_tags(results):
+        for row in results.rows:
+            if (row.method, row.models, row.matching) == (method, models, matching):
+                writer.add_scalar(f"merge/{row.metric}/{row.data_set or 'all data'}{ending}", row.value, 0)
+
+
+def _write_level(writer: SummaryWriter, results: Results, model: str) -> None:
+    """The end model's own scores under the merges' tags, and its level as a flat line under the lines' tags."""
+    endings = [ending for ending, _, models in _merge_tags(results) if model in models] or [""]
+    own = (model,)
+    for row in results.table().entries:
+        if row.is_merge or row.models != own:
+            continue
+        for column, value in zip(results.table().columns, row.values, strict=True):
+            for ending in endings if value is not None else ():
+                writer.add_scalar(f"merge/{column.metric}/{column.data_set or 'all data'}{ending}", value, 0)
+    seen = set()
+    for curve in results.curves:
+        if model not in (curve.anchor, curve.source):
+            continue
+        ending = curve.data_set + _pair(results, curve.anchor, curve.source)
+        place = 0 if model == curve.anchor else -1
+        for step in (0, 100) if ending not in seen else ():
+            writer.add_scalar(f"line/loss/{ending}", curve.loss[place], step)
+            writer.add_scalar(f"line/accuracy/{ending}", curve.accuracy[place], step)
+        seen.add(ending)
+
+
+def _write_summary(writer: SummaryWriter, results: Results) -> None:
+    for plot in plots(results):
+        canvas = FigureCanvasAgg(plot.figure)
+        canvas.draw()
+        pixels = np.asarray(canvas.buffer_rgba())[..., :3]
+        writer.add_image(f"{plot.kind}/{plot.name}", pixels, 0, dataformats="HWC")
+    summary = verdict(results)
+    parts = [f"**{summary.headline}**", *summary.paragraphs, *(f"- {note}" for note in results.notes)]
+    writer.add_text("verdict", "\n\n".join(parts), 0)
+    table = results.table()
+    if table.entries:
+        heads = ["matching", "method", "models", *(f"{c.data_set} {metric_heading(c.metric)}" for c in table.columns)]
+        lines = [heads, ["---"] * len(heads)]
+        lines += [
+            [
+                matching_label(entry.matching) if entry.is_merge else "", entry.method,
+                models_label(entry.models, results.models),
+                *(format_value(column.metric, v) for column, v in zip(table.columns, entry.values, strict=True)),
+            ]
+            for entry in table.entries
+        ]  # fmt: skip
+        writer.add_text("results", "\n".join("| " + " | ".join(line) + " |" for line in lines), 0)

@@ -1,0 +1,90 @@
+"""How metrics, matchings and numbers are named where people read them."""
+
+import math
+import re
+
+_LOWER_IS_BETTER = {"loss", "nll", "perplexity", "ppl", "error", "barrier", "distance", "mse", "rmse", "mae", "wer"}
+_FRACTIONS = {"accuracy", "acc", "f1", "precision", "recall", "agreement", "auroc", "top1", "top5"}
+_UPPER_CASE = {"f1", "nll", "mse", "rmse", "mae", "wer", "auroc", "acc"}
+
+
+def lower_is_better(metric: str) -> bool:
+    """Whether a smaller value of a metric is the better one, as for a loss."""
+    return not _LOWER_IS_BETTER.isdisjoint(_words(metric))
+
+
+def is_fraction(metric: str) -> bool:
+    """Whether a metric runs from 0 to 1 and is shown in percent, as an accuracy is."""
+    return not lower_is_better(metric) and not _FRACTIONS.isdisjoint(_words(metric))
+
+
+def metric_label(metric: str) -> str:
+    """A metric's name in words: ``"macro_f1"`` is ``"macro F1"``."""
+    words = re.split(r"[_\s]+", metric)
+    return " ".join(word.upper() if word.lower() in _UPPER_CASE and word != "acc" else word for word in words)
+
+
+def metric_heading(metric: str) -> str:
+    """A metric's name with its unit, for an axis or the head of a column."""
+    return f"{metric_label(metric)} (%)" if is_fraction(metric) else metric_label(metric)
+
+
+def format_value(metric: str, value: float | None, unit: bool = False) -> str:
+    """A metric's value for a reader: fractions in percent with one decimal, everything else with three.
+
+    Args:
+        metric: decides how the number is shown.
+        value: None is shown as a dash.
+        unit: whether to write the percent sign.
+    """
+    if value is None:
+        return "\N{EN DASH}"
+    if not math.isfinite(value):
+        return "not a number" if math.isnan(value) else "infinite"
+    if is_fraction(metric):
+        return f"{100 * value:.1f} %" if unit else f"{100 * value:.1f}"
+    if "distance" in _words(metric):
+        return f"{value:#.4g}".rstrip(".")
+    # Past a hundred, three decimals are noise: perplexities and distances there are read to four digits.
+    return f"{value:.3f}" if abs(value) < 100 else f"{value:.1f}" if abs(value) < 1e6 else f"{value:.3g}"
+
+
+def format_change(before: float, after: float) -> str:
+    """A change in percent of what was before, with its sign; small changes keep two decimals."""
+    if not (math.isfinite(before) and math.isfinite(after)) or before == 0:
+        return "\N{EN DASH}"
+    change = 100 * (after - before) / before
+    text = f"{change:+.2f}" if abs(change) < 1 else f"{change:+.1f}"
+    return ("0.00" if float(text) == 0 else text.replace("-", "\N{MINUS SIGN}")) + " %"
+
+
+def matching_label(matching: str) -> str:
+    """A matching's name for a reader: ``"none"`` is ``"unmatched"``."""
+    return "unmatched" if matching == "none" else matching
+
+
+def domain_label(domain: str | None) -> str:
+    """``"in"`` is ``"in domain"``; nothing for no domain."""
+    return {"in": "in domain", "out": "out of domain"}.get(domain or "", "")
+
+
+def place_label(data_set: str | None, domain: str | None) -> str:
+    """A data set with its domain in brackets; the brackets are never broken over two lines."""
+    bracket = f" ({domain_label(domain)})".replace(" ", "\N{NO-BREAK SPACE}") if domain else ""
+    return f"{data_set or 'all data'} {bracket.strip()}".strip()
+
+
+def models_label(models: tuple[str, ...], all_models: tuple[str, ...]) -> str:
+    """Names of the models of a merge; more than two that are all there are become ``"all 4 models"``."""
+    if len(models) > 2 and set(models) == set(all_models):
+        return f"all {len(models)} models"
+    return " + ".join(models)
+
+
+def file_name(*parts: str) -> str:
+    """A name that is safe on every file system, for a figure or a folder that belongs to `parts`."""
+    return "_".join(re.sub(r"[^\w.+-]+", "_", part).strip("_.") or "_" for part in parts)
+
+
+def _words(metric: str) -> set[str]:
+    return set(re.split(r"[^a-z0-9]+", metric.lower()))

@@ -1,0 +1,70 @@
+"""Bring several models into one common basis."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from fusionlab.errors import InputError
+from fusionlab.matching.options import MatchOptions
+from fusionlab.matching.weights import match_weights, squared_distance
+from fusionlab.symmetry import Alignment, Blueprint
+from fusionlab.symmetry.gauge import balance
+
+NEAREST = "nearest"
+
+
+def choose_anchor(states: Sequence[Mapping[str, Tensor]], anchor: int | str | None = None) -> int:
+    """The index of the model that the others are matched to.
+
+    Args:
+        states: parameters by name, one mapping for each model.
+        anchor: an index, or ``nearest`` for the end model nearest to the mean of all (the first of two, which are
+            always equally near); None is 0.
+
+    Raises:
+        InputError: not an index of a model.
+    """
+    if anchor is None:
+        return 0
+    if anchor == NEAREST:
+        return _nearest_to_mean(states)
+    text = str(anchor)
+    if not text.isdigit() or int(text) >= len(states):
+        raise InputError(f"anchor is {anchor!r}; expected {NEAREST!r} or an index from 0 to {len(states) - 1}")
+    return int(text)
+
+
+def align_states(
+    states: Sequence[Mapping[str, Tensor]], blueprint: Blueprint, options: MatchOptions, anchor: int = 0
+) -> list[Alignment]:
+    """An alignment for each model, in order, such that all matched twins share one basis.
+
+    The anchor keeps its basis, unless the options bring every model into a gauge first.
+
+    Args:
+        states: parameters by name, one mapping for each model, all of `blueprint`; not modified.
+        blueprint: of the models.
+        options: what to match and how.
+        anchor: index of the anchor.
+    """
+    options.select(blueprint)
+    if not options.spaces:
+        return [Alignment.identity(blueprint) for _ in states]
+    gauges = [Alignment.identity(blueprint) for _ in states]
+    if options.gauge == "balanced":
+        gauges = [balance(state, blueprint) for state in states]
+    twins = [gauge.apply(state) for gauge, state in zip(gauges, states, strict=True)]
+    return [
+        gauge if index == anchor else match_weights(twin, twins[anchor], blueprint, options).compose(gauge)
+        for index, (gauge, twin) in enumerate(zip(gauges, twins, strict=True))
+    ]
+
+
+def _nearest_to_mean(states: Sequence[Mapping[str, Tensor]]) -> int:
+    if len(states) <= 2:
+        return 0
+    names = [name for name in states[0] if states[0][name].is_floating_point()]
+    mean = {name: torch.stack([state[name].double() for state in states]).mean(0) for name in names}
+    distances = [squared_distance(state, mean, names) for state in states]
+    return distances.index(min(distances))

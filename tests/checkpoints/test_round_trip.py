@@ -1,0 +1,161 @@
+"""A checkpoint that is read and written again is the same checkpoint, in the same format."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import timm
+import torch
+from safetensors.torch import load_file
+from small_models import pixels, timm_vit, vit
+from torch import nn
+from transformers import ViTConfig, ViTForImageClassification, ViTModel
+
+from fusionlab import checkpoints
+from fusionlab.forward import logits
+
+
+def same_logits(first: nn.Module, second: nn.Module) -> bool:
+    dtype = next(first.parameters()).dtype
+    with torch.no_grad():
+        return torch.equal(*(logits(model, {"pixel_values": pixels(dtype)}) for model in (first, second)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_transformers_folder_keeps_logits_and_dtype(tmp_path: Path, dtype: torch.dtype) -> None:
+    """Written from float32, a half-precision checkpoint is half precision again, and every logit is the same."""
+    model: nn.Module = vit()
+    checkpoints.save(model.to(dtype), tmp_path / "a")
+    checkpoint = checkpoints.read(tmp_path / "a")
+    assert checkpoint.format == "transformers"
+    assert not checkpoint.model.training
+    assert {p.dtype for p in checkpoint.model.parameters()} == {dtype}
+    wide = checkpoints.load(tmp_path / "a").float()
+    checkpoint.write(wide, tmp_path / "b")
+    assert wide.dtype == torch.float32, "the model that is written is not changed"
+    again = ViTForImageClassification.from_pretrained(tmp_path / "b", dtype="auto").eval()
+    assert again.dtype == dtype
+    assert same_logits(checkpoint.model, again)
+
+
+def test_stored_dtype_wins_over_the_config(tmp_path: Path) -> None:
+    """A config that claims float16 does not round weights that are stored in float32."""
+    vit().save_pretrained(tmp_path / "a")
+    config = tmp_path / "a" / "config.json"
+    config.write_text(config.read_text().replace('"float32"', '"float16"'))
+    assert same_logits(checkpoints.load(tmp_path / "a"), vit())
+
+
+def test_sharded_folder_stays_sharded(tmp_path: Path) -> None:
+    """Shards are read as one model and written as shards."""
+    vit().save_pretrained(tmp_path / "a", max_shard_size="8KB")
+    checkpoint = checkpoints.read(tmp_path / "a")
+    checkpoint.write(checkpoint.model, tmp_path / "b")
+    for folder in ("a", "b"):
+        assert len(list((tmp_path / folder).glob("model-*.safetensors"))) > 1
+    assert same_logits(checkpoints.load(tmp_path / "b"), vit())
+
+
+def test_pickled_weights_are_read_without_unpickling_objects(tmp_path: Path) -> None:
+    """pytorch_model.bin is read as plain tensors and comes back as safetensors."""
+    vit().save_pretrained(tmp_path / "a")
+    (tmp_path / "a" / "model.safetensors").unlink()
+    torch.save(vit().state_dict(), tmp_path / "a" / "pytorch_model.bin")
+    checkpoint = checkpoints.read(tmp_path / "a")
+    assert same_logits(checkpoint.model, vit())
+    checkpoint.write(checkpoint.model, tmp_path / "b")
+    assert {file.name for file in (tmp_path / "b").iterdir()} == {"config.json", "model.safetensors"}
+
+
+def test_model_without_architectures_is_the_bare_encoder(tmp_path: Path) -> None:
+    """Where the config names no class, AutoModel's is taken."""
+    ViTModel(vit().config).save_pretrained(tmp_path / "a")
+    config = ViTConfig.from_pretrained(tmp_path / "a")
+    config.architectures = None
+    config.save_pretrained(tmp_path / "a")
+    assert isinstance(checkpoints.load(tmp_path / "a"), ViTModel)
+
+
+def test_side_files_are_kept_and_weights_are_not(tmp_path: Path) -> None:
+    """Tokenizer, preprocessor and model card come along; other weight files and big files do not."""
+    vit().save_pretrained(tmp_path / "a")
+    for name in ("preprocessor_config.json", "tokenizer.json", "vocab.txt", "README.md"):
+        (tmp_path / "a" / name).write_text("{}")
+    (tmp_path / "a" / "training_args.bin").write_bytes(b"x")
+    (tmp_path / "a" / "optimizer.pt").write_bytes(b"x")
+    checkpoint = checkpoints.read(tmp_path / "a")
+    checkpoint.write(checkpoint.model, tmp_path / "b")
+    assert {file.name for file in (tmp_path / "b").iterdir()} == {
+        "config.json", "model.safetensors", "preprocessor_config.json", "tokenizer.json", "vocab.txt", "README.md",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("architecture", ["vit_tiny_patch16_224", "deit_tiny_distilled_patch16_224"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_timm_folder_is_timms_own_format(tmp_path: Path, architecture: str, dtype: torch.dtype) -> None:
+    """timm itself loads what is written, with the same logits, also for a model with two heads."""
+    model = timm_vit(architecture).to(dtype)
+    checkpoints.save(model, tmp_path / "a")
+    checkpoint = checkpoints.read(tmp_path / "a")
+    assert checkpoint.format == "timm"
+    checkpoint.write(checkpoint.model, tmp_path / "b")
+    again = timm.create_model(f"local-dir:{tmp_path / 'b'}", pretrained=True).to(dtype).eval()
+    assert {p.dtype for p in checkpoint.model.parameters()} == {dtype}
+    assert same_logits(model, checkpoint.model)
+    assert same_logits(model, again)
+
+
+@pytest.mark.parametrize("make", [vit, timm_vit])
+def test_lightning_file_that_describes_its_model(tmp_path: Path, make) -> None:  # type: ignore[no-untyped-def]
+    """A task's file is read by itself; written again, the state dict is new and the other entries are kept."""
+    model = make()
+    state = {f"model.{name}": tensor for name, tensor in model.state_dict().items()} | {"loss.weight": torch.ones(3)}
+    entries = {"epoch": 7, "optimizer_states": [{}], "hyper_parameters": {"lr": 0.1}}
+    archive = {"state_dict": state, "fusionlab": checkpoints.describe(model), **entries}
+    torch.save(archive, tmp_path / "a.ckpt")
+    checkpoint = checkpoints.read(tmp_path / "a.ckpt")
+    assert checkpoint.format == "lightning"
+    assert same_logits(checkpoint.model, model)
+    with torch.no_grad():
+        next(checkpoint.model.parameters()).add_(1)
+    checkpoint.write(checkpoint.model, tmp_path / "b.ckpt")
+    written = torch.load(tmp_path / "b.ckpt", weights_only=True)
+    assert written["state_dict"].keys() == state.keys()
+    assert written["epoch"] == 7
+    assert "optimizer_states" not in written
+    assert same_logits(checkpoints.load(tmp_path / "b.ckpt"), checkpoint.model)
+
+
+def test_foreign_lightning_file_with_a_config_beside_it(tmp_path: Path) -> None:
+    """Any prefix is found, and names of older transformers versions are translated on the way in."""
+    vit().save_pretrained(tmp_path)
+    on_disk = load_file(tmp_path / "model.safetensors")
+    (tmp_path / "model.safetensors").unlink()
+    torch.save({"state_dict": {f"net.encoder.{k}": v for k, v in on_disk.items()}}, tmp_path / "x.ckpt")
+    assert same_logits(checkpoints.load(tmp_path / "x.ckpt"), vit())
+
+
+def test_save_like_takes_the_side_files(tmp_path: Path) -> None:
+    """`like` gives the format and the side files, not the weights."""
+    vit().save_pretrained(tmp_path / "a")
+    (tmp_path / "a" / "preprocessor_config.json").write_text("{}")
+    changed = vit(num_labels=5)
+    checkpoints.save(changed, tmp_path / "b", like=tmp_path / "a")
+    assert (tmp_path / "b" / "preprocessor_config.json").exists()
+    assert same_logits(checkpoints.load(tmp_path / "b"), changed)
+
+
+def test_a_written_folder_needs_nothing_of_its_source(tmp_path: Path) -> None:
+    """The output loads after the source is gone."""
+    vit().save_pretrained(tmp_path / "a")
+    checkpoint = checkpoints.read(tmp_path / "a")
+    checkpoint.write(checkpoint.model, tmp_path / "b")
+    shutil.rmtree(tmp_path / "a")
+    assert same_logits(checkpoints.load(tmp_path / "b"), vit())
+
+
+def test_writing_another_class_is_refused(tmp_path: Path) -> None:
+    """A checkpoint's config describes one class only."""
+    vit().save_pretrained(tmp_path / "a")
+    with pytest.raises(TypeError, match="ViTForImageClassification"):
+        checkpoints.read(tmp_path / "a").write(timm_vit(), tmp_path / "b")

@@ -1,0 +1,97 @@
+"""`fusionlab fit`, `validate`, `test` and `predict` from YAML, in a folder of their own."""
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from transformers import ViTForImageClassification
+
+from fusionlab.commands import train
+from fusionlab.errors import InputError
+
+CONFIG: dict[str, Any] = {
+    "trainer": {
+        "max_epochs": 1,
+        "accelerator": "cpu",
+        "callbacks": [{"class_path": "fusionlab.tasks.ExportCheckpoint", "init_args": {"output": "out"}}],
+    },
+    "model": {
+        "class_path": "fusionlab.tasks.ImageClassification",
+        "init_args": {
+            "model": {
+                "library": "transformers", "model_type": "vit", "image_size": 8, "patch_size": 4, "num_channels": 1,
+                "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32,
+            },
+            "num_classes": 10,
+        },
+    },
+    "data": {"class_path": "fusionlab.data.Digits", "init_args": {"batch_size": 128}},
+}  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with a config called small.yaml."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.yaml").write_text(yaml.safe_dump(CONFIG))
+    return tmp_path
+
+
+def test_fit_then_test_then_predict(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The fit exports a folder that transformers loads; its Lightning file is tested and predicts every image."""
+    train.run("fit", ["--config", "small", "--seed", "3"])
+    table = capsys.readouterr().out
+    assert "val/accuracy" in table
+    assert "test/accuracy" in table
+    assert "out" in table
+    assert "litlogger" not in table
+    ViTForImageClassification.from_pretrained(folder / "out")
+    logs = folder / "logs" / "small" / "version_0"
+    assert yaml.safe_load((logs / "config.yaml").read_text())["seed_everything"] == 3
+    (lightning,) = (logs / "checkpoints").glob("*.ckpt")
+    train.run("test", ["--config=small.yaml", f"--ckpt_path={lightning}"])
+    assert "test/accuracy" in capsys.readouterr().out
+    train.run("predict", ["--config", "small", "--ckpt_path", str(lightning)])
+    (predictions,) = folder.glob("logs/small/*/predictions.csv")
+    rows = list(csv.reader(predictions.open()))
+    assert len(rows) == 1 + 397
+    assert rows[0][:3] == ["sample", "predicted", "0"]
+    with pytest.raises(InputError, match="exists already"):
+        train.run("fit", ["--config", "small"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--config", "smal"], "no config smal .*did you mean small"),
+        (["--config", "small", "--trainer.max_epocs", "3"], "max_epocs"),
+        (["--config", "small", "--model.lerning_rate", "3"], "lerning_rate"),
+        (["--config", "small", "--model.num_classes", "ten"], "num_classes"),
+        (["--config", "small", "--model.num_classes", "0"], "num_classes is 0"),
+        (["--config", "small", "--data.val_size", "-1"], "val_size is -1"),
+        (["--config", "small", "--ckpt_path", "gone.ckpt"], "gone.ckpt"),
+        (["--config", "broken"], "config"),
+        (["--nothing", "1"], "nothing|required"),
+    ],
+)
+def test_wrong_input_is_one_sentence(folder: Path, arguments: list[str], message: str) -> None:
+    """The wrong key or value is named on one line, and nothing is written."""
+    (folder / "broken.yaml").write_text("a: [")
+    with pytest.raises(InputError, match=message) as caught:
+        train.run("fit", arguments)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 300
+    assert sorted(path.name for path in folder.iterdir()) == ["broken.yaml", "small.yaml"]
+
+
+@pytest.mark.parametrize("subcommand", train.SUBCOMMANDS)
+def test_help(subcommand: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every subcommand explains itself."""
+    with pytest.raises(SystemExit) as caught:
+        train.run(subcommand, ["--help"])
+    assert caught.value.code == 0
+    text = capsys.readouterr().out
+    assert "--seed" in text
+    assert "--trainer.max_epochs" in text

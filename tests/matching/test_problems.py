@@ -1,0 +1,171 @@
+"""Which spaces are solved together, and what is correlated for each."""
+
+import pytest
+import torch
+from symmetry.models import generator, nested_blueprint, nested_state, random_model
+
+from fusionlab.matching.options import MatchOptions
+from fusionlab.matching.problems import (
+    Block,
+    blocks,
+    correlate_inner,
+    correlate_permutation,
+    paired_leaves,
+    waves,
+)
+from fusionlab.symmetry import Alignment, Blueprint, blueprint
+
+MODEL = random_model("bert-sequence")
+BERT = blueprint(MODEL)
+SOURCE, ANCHOR = MODEL.state_dict(), random_model("bert-sequence", seed=1).state_dict()
+
+
+def found(*roles: str, layers: str = "all") -> list[Block]:
+    return blocks(MatchOptions(spaces=roles, layers=layers).select(BERT))
+
+
+def names(block: Block) -> tuple[str, ...]:
+    return tuple(space.name for space in block.spaces)
+
+
+def test_heads_take_their_rotations_along_and_rotations_alone_stand_alone():
+    assert [names(b) for b in found("heads", "attention", layers="0")] == [
+        ("layers.0.heads", "layers.0.qk", "layers.0.vo")
+    ]
+    assert [names(b) for b in found("attention", "ffn", layers="0")] == [
+        ("layers.0.qk",),
+        ("layers.0.vo",),
+        ("layers.0.ffn",),
+    ]
+    assert [names(b) for b in found("heads", "attention.vo", layers="1")] == [("layers.1.heads", "layers.1.vo")]
+    assert [names(b) for b in found("heads", layers="1")] == [("layers.1.heads",)]
+
+
+def test_nested_blocks_belong_to_the_innermost_permutation():
+    nested = nested_blueprint()
+    every = blocks(tuple(nested.spaces.values()))
+    assert [names(b) for b in every] == [("groups", "shared"), ("members", "each"), ("flat",)]
+
+
+def test_only_the_residual_stream_couples_blocks():
+    """Without it everything is solved once; with it, it is solved apart from all others."""
+    everything_else = found("heads", "attention", "ffn")
+    assert waves(everything_else, BERT) == [everything_else]
+    first, second = waves(found("all"), BERT)
+    assert [names(b) for b in first] == [("residual",)]
+    assert second == everything_else
+
+
+def test_blocks_on_segments_of_one_axis_are_not_coupled_but_across_dimensions_they_are():
+    """timm's fused projection holds queries, keys and values side by side."""
+    fused = blueprint(random_model("timm-plain"))
+    attention = blocks(MatchOptions(spaces=("attention",)).select(fused))
+    assert waves(attention, fused) == [attention]
+    nested = nested_blueprint()
+    assert [[names(b) for b in wave] for wave in waves(blocks(tuple(nested.spaces.values())), nested)] == [
+        [("groups", "shared")],
+        [("members", "each")],
+        [("flat",)],
+    ]
+
+
+def dense(order: torch.Tensor) -> torch.Tensor:
+    return torch.eye(len(order), dtype=torch.float64)[order]
+
+
+def test_correlation_of_units_is_the_papers_cost_matrix():
+    """C = Wi2 Wi1^T + bi2 bi1^T + Wo2^T Wo1: writers, their biases and readers."""
+    (block,) = found("ffn", layers="0")
+    at = "bert.encoder.layer.0"
+    up, bias, down = f"{at}.intermediate.dense.weight", f"{at}.intermediate.dense.bias", f"{at}.output.dense.weight"
+    expected = ANCHOR[up] @ SOURCE[up].T + torch.outer(ANCHOR[bias], SOURCE[bias]) + ANCHOR[down].T @ SOURCE[down]
+    correlation, bound = correlate_permutation(block, BERT, SOURCE, ANCHOR)
+    torch.testing.assert_close(correlation, expected)
+    assert bool((bound[:, None] >= correlation.abs()).all())
+    rounded, _ = correlate_permutation(block, BERT, SOURCE, ANCHOR, torch.bfloat16)
+    assert rounded.dtype == torch.bfloat16
+    assert bool(((rounded.double() - expected).abs() <= 3.1 * 2**-8 * bound[:, None]).all())
+
+
+@pytest.mark.parametrize(("kind", "key"), [("qk", "key"), ("vo", "value")])
+def test_correlation_of_heads_is_the_papers_matrix(kind, key):
+    """For each head W_Q2 W_Q1^T + b b^T and W_K2 W_K1^T + b b^T; values, and outputs transposed."""
+    (block,) = found(f"attention.{kind}", layers="1")
+    at = "bert.encoder.layer.1.attention"
+    found_here = correlate_inner(block, block.inner[0], BERT, SOURCE, ANCHOR)
+
+    def rows(state: dict, name: str) -> torch.Tensor:
+        if name == "output":
+            return state[f"{at}.output.dense.weight"].T.unflatten(0, (3, 8))
+        weight, bias = state[f"{at}.self.{name}.weight"], state[f"{at}.self.{name}.bias"]
+        return torch.cat([weight, bias[:, None]], 1).unflatten(0, (3, 8))
+
+    first, second = ("query", key) if kind == "qk" else (key, "output")
+    torch.testing.assert_close(found_here.primal, rows(ANCHOR, first) @ rows(SOURCE, first).mT)
+    torch.testing.assert_close(found_here.dual, rows(ANCHOR, second) @ rows(SOURCE, second).mT)
+    torch.testing.assert_close(found_here.primal_norm, rows(SOURCE, first).square().sum((-2, -1)))
+    torch.testing.assert_close(found_here.dual_norm, rows(SOURCE, second).square().sum((-2, -1)))
+
+
+def test_with_heads_every_pair_is_correlated():
+    """Entry (i, j) is what head j of the source has in common with head i of the anchor."""
+    (alone,) = found("attention.qk", layers="0")
+    (block,) = found("heads", "attention.qk", layers="0")
+    for shift in range(3):
+        order = torch.arange(3).roll(shift)
+        moved = Alignment(BERT, {"layers.0.heads": order}).apply(SOURCE)
+        expected = correlate_inner(alone, alone.inner[0], BERT, moved, ANCHOR)
+        pairs = correlate_inner(block, block.inner[0], BERT, SOURCE, ANCHOR)
+        for field in ("primal", "dual", "primal_norm", "dual_norm"):
+            torch.testing.assert_close(getattr(pairs, field)[torch.arange(3), order], getattr(expected, field))
+
+
+@pytest.mark.parametrize("name", ["each", "shared", "flat"])
+def test_correlation_predicts_the_distance_in_nested_blocks(name):
+    """Moving one space of the nested blueprint changes the squared distance by twice <G - 1, C>."""
+    nested = nested_blueprint()
+    source, anchor = nested_state(0), nested_state(1)
+    space = nested.spaces[name]
+    drawn = Alignment.random(nested, generator(0)).elements[name]
+    if name == "each":
+        drawn = torch.linalg.qr(drawn).Q
+    moved = Alignment(nested, {name: drawn}).apply(source)
+    gain = (squared(source, anchor) - squared(moved, anchor)) / 2
+    block = next(b for b in blocks((space,)) if name in b.names)
+    if block.permutation is None:
+        correlation = correlate_inner(block, space, nested, source, anchor)
+        total = correlation.primal + correlation.dual
+        predicted = ((drawn - space.group.identity(space.copies)) * total).sum()
+    else:
+        total, _ = correlate_permutation(block, nested, source, anchor)
+        predicted = ((dense(drawn) - torch.eye(space.group.size)) * total).sum()
+    assert float(predicted) == pytest.approx(float(gain), rel=1e-9)
+
+
+def squared(first: dict, second: dict) -> float:
+    return sum(float((first[key] - second[key]).square().sum()) for key in first)
+
+
+def test_no_parameter_in_common_means_no_correlation():
+    """A space whose only stretches belong to its inner spaces correlates nothing directly."""
+    (block,) = found("heads", "attention", layers="0")
+    correlation, bound = correlate_permutation(block, BERT, SOURCE, ANCHOR)
+    assert correlation.shape == (3, 3)
+    assert not correlation.any()
+    assert not bound.any()
+
+
+def test_paired_leaves_pair_the_same_stretches():
+    pairs = list(paired_leaves(BERT, SOURCE, ANCHOR, ["layers.0.ffn"]))
+    assert [(a.space, a.path, tuple(a.view.shape)) for a, _ in pairs] == [
+        ("layers.0.ffn", (), (40, 24)),
+        ("layers.0.ffn", (), (40, 1)),
+        ("layers.0.ffn", (), (40, 24)),
+    ]
+    assert all((a.space, a.path, a.view.shape) == (b.space, b.path, b.view.shape) for a, b in pairs)
+
+
+def test_blueprint_without_the_space_gives_no_problem():
+    empty = Blueprint("empty", {}, {})
+    assert blocks(()) == []
+    assert waves([], empty) == []

@@ -1,0 +1,202 @@
+"""Every architecture's blueprint is exact on the real model class, complete, and has nothing to spare."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+from transformers import BertConfig, BertForMaskedLM, BertModel, GPT2Config, GPT2LMHeadModel
+
+from fusionlab.symmetry import Alignment, SymmetryError, blueprint, blueprint_from_config, known_architectures
+from fusionlab.symmetry.axes import Along, Axis, Concat, Fixed, Per
+from fusionlab.symmetry.groups import Invertible
+
+from .models import CASES, moving, moving_all, outputs, random_model, relative, text_config, timm_model, vit_config
+
+every_model = pytest.mark.parametrize("name", CASES)
+
+
+@every_model
+def test_random_alignment_keeps_the_function(name):
+    """The whole symmetry at once: other parameters, same outputs to 1e-9."""
+    model = random_model(name)
+    expected = outputs(model)
+    twin = moving_all(blueprint(model)).apply(model)
+    assert relative(outputs(twin), expected) < 1e-9
+    before = model.state_dict()
+    assert all(not torch.equal(after, before[key]) for key, after in twin.state_dict().items() if _touched(model, key))
+
+
+@every_model
+def test_each_space_alone_keeps_the_function(name):
+    model = random_model(name)
+    description = blueprint(model)
+    expected = outputs(model)
+    for space in description.spaces:
+        twin = Alignment(description, {space: moving(description, space, 1)}).apply(model)
+        assert relative(outputs(twin), expected) < 1e-9, space
+
+
+@every_model
+@torch.no_grad()
+def test_every_axis_is_needed(name):
+    """Leave out, or turn from primal to dual, any one stretch of any one axis: the function changes."""
+    model = random_model(name)
+    description = blueprint(model)
+    expected = outputs(model)
+    alignment = moving_all(description)
+    twin = alignment.apply(model)
+    original, right = model.state_dict(), dict(twin.named_parameters())
+    checked = 0
+    for parameter, axes in description.parameters.items():
+        if parameter in CASES[name].free:
+            continue
+        kept = right[parameter].clone()
+        for dim, axis in enumerate(axes):
+            for wrong in _mutations(axis, description.spaces):
+                if parameter.endswith("qkv.bias") and _spares_all_but_keys(axis, wrong):
+                    continue
+                spoilt = (*axes[:dim], wrong, *axes[dim + 1 :])
+                corrupt = replace(description, parameters={**description.parameters, parameter: spoilt})
+                right[parameter].copy_(Alignment(corrupt, alignment.elements).apply_to(parameter, original[parameter]))
+                assert relative(outputs(twin), expected) > 1e-6, (parameter, dim, wrong)
+                checked += 1
+        right[parameter].copy_(kept)
+    assert relative(outputs(twin), expected) < 1e-9
+    assert checked >= 30
+
+
+@every_model
+def test_acting_on_queries_but_not_on_keys_changes_the_function(name):
+    """The check above can fail: a blueprint that forgets the keys is caught."""
+    model = random_model(name)
+    description = blueprint(model)
+    space = "layers.0.qk"
+    forgetful = {
+        parameter: tuple(_without_dual(axis, space) for axis in axes)
+        for parameter, axes in description.parameters.items()
+    }
+    twin = Alignment(replace(description, parameters=forgetful), {space: moving(description, space, 0)}).apply(model)
+    assert relative(outputs(twin), outputs(model)) > 1e-3
+
+
+@every_model
+def test_coverage_is_as_listed(name):
+    """The parameters that no space touches are these and no others."""
+    assert blueprint(random_model(name)).untouched() == CASES[name].untouched
+
+
+@every_model
+def test_blueprint_needs_the_config_only(name):
+    """Parameters are never read: the config, or a timm model without storage, says as much as the model."""
+    model = random_model(name)
+    with torch.device("meta"):
+        empty = CASES[name].build()
+    source = getattr(empty, "config", empty)
+    assert blueprint_from_config(source, type(model).__name__) == blueprint(model)
+
+
+def test_unknown_architecture_is_refused():
+    config = GPT2Config(n_embd=24, n_layer=1, n_head=3, vocab_size=31, n_positions=20)
+    with pytest.raises(SymmetryError, match=r"no description of the architecture 'gpt2': fusionlab knows bert, .*vit"):
+        blueprint(GPT2LMHeadModel(config))
+    with pytest.raises(SymmetryError, match=re.escape("no description of the architecture 'torch.Linear'")):
+        blueprint(nn.Linear(2, 2))
+
+
+def test_unknown_class_of_a_known_architecture_is_refused():
+    with pytest.raises(SymmetryError, match="model class BertForMaskedLM: fusionlab knows BertModel, "):
+        blueprint(BertForMaskedLM(text_config(BertConfig)))
+    with pytest.raises(SymmetryError, match="model class ViTForMaskedImageModeling: fusionlab knows ViTModel, "):
+        blueprint_from_config(vit_config(), "ViTForMaskedImageModeling")
+
+
+@pytest.mark.parametrize("changes", [{"is_decoder": True}, {"is_decoder": True, "add_cross_attention": True}])
+def test_decoder_bert_is_refused(changes):
+    with pytest.raises(SymmetryError, match="bert as a decoder is not described"):
+        blueprint(BertModel(text_config(BertConfig, **changes)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"qk_norm": True}, "q_norm in block 0"),
+        ({"init_values": 1e-5}, "ls1 in block 0"),
+        ({"reg_tokens": 2}, "register tokens"),
+        ({"pre_norm": True}, "norm_pre"),
+        ({"num_classes": 0}, "without a classifier"),
+        ({"global_pool": "map"}, "attn_pool"),
+    ],
+)
+def test_timm_variants_with_other_symmetries_are_refused(changes, told):
+    with pytest.raises(SymmetryError, match=told):
+        blueprint(_timm(**changes))
+
+
+def test_known_architectures_are_listed_in_order():
+    assert set(known_architectures()) >= {
+        "bert",
+        "roberta",
+        "timm.VisionTransformer",
+        "timm.VisionTransformerDistilled",
+        "vit",
+    }
+    assert list(known_architectures()) == sorted(known_architectures())
+
+
+@pytest.mark.parametrize("name", ["bert-model", "roberta-model", "vit-model"])
+def test_bare_encoders_keep_their_output_basis_and_say_so(name):
+    """The hidden states of a bare encoder are its output, so they may not be re-based."""
+    description = blueprint(random_model(name))
+    assert "residual" not in description.spaces
+    assert any("residual stream" in note for note in description.notes)
+
+
+def _timm(**changes: object) -> nn.Module:
+    settings = {"num_classes": 5} | changes
+    classes = settings.pop("num_classes")
+    model = timm_model("vit_tiny_patch16_224", **settings)
+    if classes == 0:
+        model.reset_classifier(0)
+    return model
+
+
+def _touched(model: nn.Module, parameter: str) -> bool:
+    return parameter not in blueprint(model).untouched()
+
+
+def _mutations(axis: Axis, spaces: dict) -> Iterator[Axis]:
+    """Every axis that differs from `axis` in one stretch: left out, dualised, or its blocks not permuted."""
+    match axis:
+        case Along():
+            yield Fixed(axis.size)
+            if isinstance(spaces[axis.space].group, Invertible):
+                yield axis.dual()
+        case Per():
+            yield Fixed(axis.size)
+            for inner in _mutations(axis.inner, spaces):
+                yield Per(axis.space, axis.count, inner)
+        case Concat():
+            for position, part in enumerate(axis.parts):
+                for wrong in _mutations(part, spaces):
+                    yield Concat(*axis.parts[:position], wrong, *axis.parts[position + 1 :])
+
+
+def _spares_all_but_keys(axis: Axis, wrong: Axis) -> bool:
+    """Whether two fused query-key-value axes differ in the keys only, whose bias softmax ignores."""
+    assert isinstance(axis, Concat)
+    assert isinstance(wrong, Concat)
+    return (axis.parts[0], axis.parts[2]) == (wrong.parts[0], wrong.parts[2])
+
+
+def _without_dual(axis: Axis, space: str) -> Axis:
+    match axis:
+        case Along() if axis.space == space and axis.is_dual:
+            return Fixed(axis.size)
+        case Per():
+            return Per(axis.space, axis.count, _without_dual(axis.inner, space))
+        case Concat():
+            return Concat(*(_without_dual(part, space) for part in axis.parts))
+    return axis

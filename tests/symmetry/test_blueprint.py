@@ -1,0 +1,106 @@
+"""Blueprints describe a model to the letter, and refuse one that they do not describe."""
+
+import re
+
+import pytest
+import torch
+
+from fusionlab.symmetry import SymmetryError, blueprint
+from fusionlab.symmetry.blueprint import BlueprintBuilder, Input
+from fusionlab.symmetry.groups import Invertible, Permutation
+
+from .models import CASES, generator, nested_blueprint, random_model
+
+
+@pytest.fixture(scope="module")
+def bert() -> torch.nn.Module:
+    return random_model("bert-sequence")
+
+
+QUERY = "bert.encoder.layer.1.attention.self.query.weight"
+
+
+def test_missing_parameter_is_refused_by_name(bert):
+    state = {name: tensor for name, tensor in bert.state_dict().items() if name != QUERY}
+    with pytest.raises(SymmetryError, match=f"^a file lacks the parameter '{re.escape(QUERY)}' that bert models have$"):
+        blueprint(bert).check(state, "a file")
+
+
+def test_extra_parameter_is_refused_by_name(bert):
+    state = bert.state_dict() | {"adapter.weight": torch.zeros(2, 2)}
+    with pytest.raises(SymmetryError, match=r"^the model has the parameter 'adapter\.weight', which .* bert"):
+        blueprint(bert).check(state)
+
+
+@pytest.mark.parametrize(
+    ("shape", "told"), [((24, 23), "24 x 23"), ((23, 24), "23 x 24"), ((24,), "24"), ((), "a scalar")]
+)
+def test_misshapen_parameter_is_refused_by_name_and_both_shapes(bert, shape, told):
+    state = bert.state_dict() | {QUERY: torch.zeros(shape)}
+    with pytest.raises(SymmetryError, match=f"'{re.escape(QUERY)}' of shape {told} where its config says 24 x 24"):
+        blueprint(bert).check(state)
+
+
+def test_lengths_that_no_space_fixes_are_free(bert):
+    """Another vocabulary is another model, but the symmetry is the same."""
+    name = "bert.embeddings.word_embeddings.weight"
+    blueprint(bert).check(bert.state_dict() | {name: torch.zeros(99, 24)})
+    with pytest.raises(SymmetryError, match="says any x 24"):
+        blueprint(bert).check(bert.state_dict() | {name: torch.zeros(31, 25)})
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_dimension_is_two_general_linear_groups_for_each_head(name):
+    """2 layers x 3 heads x (query-key and value-output) x 8 x 8 = 768; permutations add none."""
+    description = blueprint(random_model(name))
+    assert description.dimension == 768
+    assert description.spaces["layers.1.qk"].dimension == 192
+    assert description.spaces["layers.0.ffn"].dimension == 0
+
+
+def test_spaces_of_a_known_model(bert):
+    """What there is, in an order in which a space that indexes others stands before them."""
+    description = blueprint(bert)
+    assert [(s.name, str(s.group), s.role, s.layer, s.copies) for s in description.spaces.values()][:5] == [
+        ("residual", "S(24)", "residual", None, ()),
+        ("layers.0.heads", "S(3)", "heads", 0, ()),
+        ("layers.0.qk", "GL(8)", "attention.qk", 0, (3,)),
+        ("layers.0.vo", "GL(8)", "attention.vo", 0, (3,)),
+        ("layers.0.ffn", "S(40)", "ffn", 0, ()),
+    ]
+    assert len(description.spaces) == 9
+    assert description.roles() == ("residual", "heads", "attention.qk", "attention.vo", "ffn")
+
+
+def test_touching_names_the_parameters_of_a_space(bert):
+    at = "bert.encoder.layer.0"
+    assert tuple(blueprint(bert).touching(["layers.0.ffn"])) == (
+        f"{at}.intermediate.dense.weight",
+        f"{at}.intermediate.dense.bias",
+        f"{at}.output.dense.weight",
+    )
+    assert blueprint(bert).touching([]) == {}
+
+
+def test_fingerprint_tells_symmetries_apart_and_nothing_else():
+    """Two seeds agree; another class, another width, another wiring do not."""
+    prints = {name: blueprint(random_model(name)).fingerprint for name in CASES}
+    assert prints["bert-sequence"] == blueprint(random_model("bert-sequence", seed=1)).fingerprint
+    # Where a classifier pools makes no difference to names or axes; all other rows of the table differ.
+    assert len(set(prints.values())) == len(CASES) - (prints["timm-plain"] == prints["timm-average-pool"])
+    assert nested_blueprint().fingerprint == nested_blueprint().fingerprint
+
+
+def test_only_permutations_may_index_copies():
+    b = BlueprintBuilder("wrong")
+    b.space("rotated", Invertible(3), role="rotated")
+    with pytest.raises(TypeError, match="rotated indexes inner but is not a space of permutations"):
+        b.space("inner", Permutation(2), role="inner", index=("rotated",))
+
+
+def test_random_inputs_have_the_shape_and_range_they_say():
+    pixels = Input("pixel_values", (3, 4, 5)).random(2, generator(0))
+    assert (pixels.shape, pixels.dtype) == ((2, 3, 4, 5), torch.float64)
+    ids = Input("input_ids", (50,), vocabulary=7).random(20, generator(0))
+    assert (ids.shape, ids.dtype) == ((20, 50), torch.int64)
+    assert set(ids.flatten().tolist()) == set(range(7))

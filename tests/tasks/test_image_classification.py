@@ -1,0 +1,156 @@
+"""Training image classifiers of both libraries, fresh or from a checkpoint."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning import Trainer, seed_everything
+from lightning.pytorch.callbacks import ModelCheckpoint
+from torch import Tensor
+from transformers import ViTForImageClassification
+
+from fusionlab import checkpoints
+from fusionlab.data import Digits
+from fusionlab.errors import InputError
+from fusionlab.tasks import ExportCheckpoint, ImageClassification
+
+VIT: dict[str, Any] = {
+    "library": "transformers", "model_type": "vit", "image_size": 8, "patch_size": 4, "num_channels": 1,
+    "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32,
+}  # fmt: skip
+TIMM: dict[str, Any] = {
+    "library": "timm", "architecture": "vit_tiny_patch16_224", "img_size": 8, "patch_size": 4, "in_chans": 1,
+    "embed_dim": 16, "depth": 2, "num_heads": 2,
+}  # fmt: skip
+
+
+def trainer(folder: Path, **arguments: Any) -> Trainer:
+    quiet: dict[str, Any] = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False}
+    return Trainer(max_epochs=1, accelerator="cpu", default_root_dir=folder, **quiet, **arguments)
+
+
+@pytest.mark.parametrize("description", [VIT, TIMM], ids=["transformers", "timm"])
+def test_one_epoch_lowers_the_loss_and_the_export_is_the_model(tmp_path: Path, description: dict[str, Any]) -> None:
+    """After an epoch the model is better than chance; the exported folder and the Lightning file hold that model."""
+    seed_everything(0)
+    data = Digits()
+    task = ImageClassification(description, 10, learning_rate=3e-3)
+    fit = trainer(tmp_path, callbacks=[ExportCheckpoint(str(tmp_path / "out"))])
+    fit.fit(task, datamodule=data)
+    assert fit.callback_metrics["val/accuracy"] > 0.15
+    assert fit.callback_metrics["val/loss"] < 2.4
+    batch = next(iter(data.test_dataloader()))
+    with torch.no_grad():
+        expected = task.eval()(batch)
+        for source in (tmp_path / "out", fit.checkpoint_callback.best_model_path):  # type: ignore[union-attr]
+            exported = checkpoints.load(source)
+            found = task.__class__.forward(_with(task, exported), batch)
+            assert torch.equal(found, expected)
+    if description is VIT:
+        ViTForImageClassification.from_pretrained(tmp_path / "out")
+
+
+def _with(task: ImageClassification, model: torch.nn.Module) -> ImageClassification:
+    task.model = model
+    return task
+
+
+def test_export_takes_the_best_weights_when_a_metric_is_monitored(tmp_path: Path) -> None:
+    """With a monitored metric the exported weights are those of the best file, not the last ones."""
+    seed_everything(0)
+    # The worst accuracy is called best, so that a collapse of the learning rate keeps the first epoch.
+    best = ModelCheckpoint(dirpath=tmp_path, monitor="val/loss", mode="max")
+    fit = Trainer(
+        max_epochs=2, accelerator="cpu", default_root_dir=tmp_path, logger=False, enable_progress_bar=False,
+        enable_model_summary=False, callbacks=[best, ExportCheckpoint(str(tmp_path / "out"))],
+    )  # fmt: skip
+    task = ImageClassification(VIT, 10, learning_rate=3e-3)
+    fit.fit(task, datamodule=Digits())
+    stored = checkpoints.load(best.best_model_path).state_dict()
+    exported = checkpoints.load(tmp_path / "out").state_dict()
+    assert all(torch.equal(exported[name], tensor) for name, tensor in stored.items())
+    assert not torch.equal(exported["classifier.weight"], task.model.state_dict()["classifier.weight"])
+
+
+def test_export_refuses_an_existing_folder_before_training(tmp_path: Path) -> None:
+    """The refusal comes before the first step."""
+    (tmp_path / "out").mkdir()
+    task = ImageClassification(VIT, 10)
+    before = {name: tensor.clone() for name, tensor in task.state_dict().items()}
+    with pytest.raises(InputError, match="exists already"):
+        trainer(tmp_path, callbacks=[ExportCheckpoint(str(tmp_path / "out"))]).fit(task, datamodule=Digits())
+    assert all(torch.equal(before[name], tensor) for name, tensor in task.state_dict().items())
+
+
+def test_weights_follow_the_seed() -> None:
+    """One seed, one model; another seed, another model."""
+
+    def weights(seed: int) -> Tensor:
+        seed_everything(seed)
+        return next(ImageClassification(VIT, 10).parameters()).detach()
+
+    assert torch.equal(weights(0), weights(0))
+    assert not torch.equal(weights(0), weights(1))
+
+
+@pytest.mark.parametrize("description", [VIT, TIMM], ids=["transformers", "timm"])
+def test_only_the_head_is_replaced(
+    tmp_path: Path, description: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A checkpoint with ten classes fine-tuned on three keeps every weight but the head's, and says so."""
+    original = ImageClassification(description, 10).model.eval()
+    checkpoints.save(original, tmp_path / "a")
+    same = ImageClassification(str(tmp_path / "a"), 10).model.state_dict()
+    assert all(torch.equal(same[name], tensor) for name, tensor in original.state_dict().items())
+    assert "replaced" not in capsys.readouterr().err
+    changed = ImageClassification(str(tmp_path / "a"), 3).model.state_dict()
+    different = {n for n, t in original.state_dict().items() if changed[n].shape != t.shape or not changed[n].equal(t)}
+    head = "classifier" if description is VIT else "head"
+    assert different == {f"{head}.weight", f"{head}.bias"}
+    assert "replaced" in capsys.readouterr().err
+
+
+def test_norms_and_tokens_are_not_decayed() -> None:
+    """Weight decay acts on matrices only."""
+    task = ImageClassification(VIT, 10)
+    decayed, kept = task._parameter_groups()
+    names = {id(parameter): name for name, parameter in task.model.named_parameters()}
+    assert len(decayed["params"]) + len(kept["params"]) == len(names)
+    assert all(names[id(p)].endswith("weight") and p.ndim > 1 for p in decayed["params"])
+    assert any(names[id(p)].endswith("cls_token") for p in kept["params"])
+
+
+def test_probabilities_sum_to_one(tmp_path: Path) -> None:
+    """Predictions are probabilities of shape (batch, classes)."""
+    batches = trainer(tmp_path).predict(ImageClassification(VIT, 10), datamodule=Digits())
+    probabilities = torch.cat(batches)  # type: ignore[arg-type]
+    assert probabilities.shape == (397, 10)
+    assert torch.allclose(probabilities.sum(-1), torch.ones(397))
+
+
+@pytest.mark.parametrize(
+    ("model", "arguments", "message"),
+    [
+        (VIT, {"num_classes": 0}, "num_classes is 0"),
+        (VIT, {"learning_rate": 0.0}, "learning_rate"),
+        (VIT, {"warmup_ratio": 2.0}, "warmup_ratio"),
+        (VIT, {"label_smoothing": 1.0}, "label_smoothing"),
+        (VIT, {"labels": ["a"]}, "labels has 1"),
+        ({**VIT, "hiden_size": 3}, {}, "hiden_size"),
+        ({**VIT, "hidden_act": "nope"}, {}, "cannot build vit"),
+        ({**VIT, "model_type": "nope"}, {}, "'nope'"),
+        ({"library": "timm", "architecture": "nope"}, {}, "'nope'"),
+        ({"library": "keras"}, {}, "keras"),
+    ],
+)
+def test_wrong_values_are_one_sentence(model: dict[str, Any], arguments: dict[str, Any], message: str) -> None:
+    """The argument is named, with what was expected."""
+    with pytest.raises(InputError, match=message):
+        ImageClassification(model, **{"num_classes": 10, **arguments})
+
+
+def test_more_classes_in_the_data_than_in_the_head_is_refused(tmp_path: Path) -> None:
+    """Before training, not as an index error in the loss."""
+    with pytest.raises(InputError, match="has 10 classes, but num_classes of the model is 3"):
+        trainer(tmp_path).fit(ImageClassification(VIT, 3), datamodule=Digits())

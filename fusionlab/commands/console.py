@@ -27,7 +27,16 @@ def silence() -> None:
     for module in ("lightning", "torch"):
         warnings.filterwarnings("ignore", category=DeprecationWarning, module=module)
         warnings.filterwarnings("ignore", category=FutureWarning, module=module)
-    for message in (".*LightningCLI's args parameter.*", ".*litlogger.*", ".*litmodels.*", ".*dirpath has changed.*"):
+    for message in (
+        ".*LightningCLI's args parameter.*",
+        ".*litlogger.*",
+        ".*litmodels.*",
+        ".*dirpath has changed.*",
+        ".*isinstance.*LeafSpec.*",
+        # Fusing optimises nothing, and methods without statistics pass over no data.
+        ".*configure_optimizers. returned .None.*",
+        ".*Total length of .* across ranks is zero.*",
+    ):
         warnings.filterwarnings("ignore", message=message)
 
 

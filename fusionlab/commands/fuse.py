@@ -53,7 +53,7 @@ def run(argv: Sequence[str]) -> None:
         trainer=parsing.trainer_options(arguments),
     )
     models = {label: checkpoint.model for label, checkpoint in found.items()}
-    fused, results = run_experiment(models, parsing.test_data(arguments), plan, f"Merging {' and '.join(models)}")
+    fused, results = run_experiment(models, parsing.test_data(arguments), plan, f"Merging {listing(list(models))}")
     settings = {
         "command": shlex.join(["fusionlab", "fuse", *argv]),
         "matching": f"{name} ({describe(options)})",
@@ -74,3 +74,8 @@ def run(argv: Sequence[str]) -> None:
             f"{label}: matching changed no model's logits by more than {worst:.1e} of the largest", style="dim"
         )
     console.print(f"Report: {output / 'report.html'}", highlight=False, soft_wrap=True)
+
+
+def listing(names: Sequence[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    return " and ".join([*([", ".join(names[:-1])] if names[1:] else []), names[-1]])

@@ -51,9 +51,10 @@ def run(argv: Sequence[str]) -> None:
     blueprint = common_blueprint({**models, anchor_name: anchor.model})
     options.select(blueprint)
 
-    table = Table(title=f"Matched to {anchor_name}", title_justify="left")
-    for heading in ("model", "distance before", "after", "change", "logits differ by", "seconds"):
-        table.add_column(heading, justify="left" if heading == "model" else "right")
+    table = Table(title=f"Distance to {anchor_name}", title_justify="left")
+    table.add_column("model", overflow="fold")
+    for heading in ("before", "after", "change", "logits differ by", "seconds"):
+        table.add_column(heading, justify="right", no_wrap=True)
     goal = anchor.model.state_dict()
     moves_anchor = options.gauge != "none"
     twins: dict[str, tuple[checkpoints.Checkpoint, nn.Module, Alignment]] = {}
@@ -74,7 +75,10 @@ def run(argv: Sequence[str]) -> None:
     _write(twins, output, arguments.overwrite)
     console = Console()
     console.print(table)
-    console.print("Logits are compared on random inputs, relative to the largest one.", style="dim")
+    console.print(
+        "Euclidean distance of all parameters before and after; logits on random inputs, relative to the largest.",
+        style="dim",
+    )
     console.print(f"Written to {output}", highlight=False, soft_wrap=True)
 
 

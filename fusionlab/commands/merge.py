@@ -46,7 +46,7 @@ def run(argv: Sequence[str]) -> None:
     first.write(merged, output, arguments.overwrite)
 
     table = Table(title=f"Merged by {arguments.method} in {seconds:.2f} s", title_justify="left")
-    table.add_column("model")
+    table.add_column("model", overflow="fold")
     table.add_column("weight", justify="right")
     table.add_column("distance to the merge", justify="right")
     for (name, model), weight in zip(models.items(), merge_weights(arguments.weights, len(models)), strict=True):

@@ -10,6 +10,8 @@ peer do not reach the same distance to six digits.
 from __future__ import annotations
 
 import argparse
+import ctypes
+import gc
 import json
 import os
 import statistics
@@ -18,13 +20,15 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 os.environ["HF_HUB_OFFLINE"] = "1"
+# Threads that spin while they wait make the peer's many small products minutes long as soon as cores are shared.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import torch
 from rich.console import Console
@@ -275,11 +279,11 @@ def parts_of_ours(spent: dict[str, float]) -> Iterator[None]:
         return call
 
     spent.update(dict.fromkeys((*PARTS, "apply"), 0.0))
-    wrapped = {name: timed(part, getattr(weights, name)) for part, names in PARTS.items() for name in names}
-    with (
-        mock.patch.multiple(weights, **wrapped),
-        mock.patch.object(Alignment, "apply", timed("apply", Alignment.apply)),
-    ):
+    with ExitStack() as patches:
+        for part, names in PARTS.items():
+            for name in names:
+                patches.enter_context(mock.patch.object(weights, name, timed(part, getattr(weights, name))))
+        patches.enter_context(mock.patch.object(Alignment, "apply", timed("apply", Alignment.apply)))
         yield
 
 
@@ -350,13 +354,14 @@ def memory(variant: str, model: str, pair: str) -> float:
 
 
 def peak_memory(variant: str, model: str, pair: str) -> float:
-    """The same, in this process: the high-water mark is reset once the models are there."""
-    task = problem(model, pair)
-    small = problem("vit", pair) if model != "vit" else task
+    """The same, in this process: the high-water mark is reset once the models are there (Linux, glibc)."""
     function = {"ours": ours, "peer": peer}[variant]
-    if model != "vit":
-        # What libraries allocate once, on first use, is not the variant's.
-        function(small)
+    # What libraries allocate once, on first use, is not the variant's.
+    function(problem("vit", pair))
+    task = problem(model, pair)
+    gc.collect()
+    # Memory that is free but not yet handed back would hide as much of what the variant takes.
+    ctypes.CDLL("libc.so.6").malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")
     held = _status("VmRSS")
     function(task)

@@ -5,6 +5,8 @@ source's A and the anchor's B; C = B A^T correlates them, and the best element m
 done in float64 whatever the inputs are.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -70,6 +72,18 @@ class Correlation:
         return 2 * (p + d) - self.primal_norm - self.dual_norm
 
 
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Decompose on one core: threads gain nothing on small matrices, and wait for each other where cores are shared."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@_one_thread()
 def rotate_and_rescale(correlation: Correlation, rescale: Rescale) -> tuple[Tensor, Tensor]:
     """The best rotation, alone or with a positive scale.
 

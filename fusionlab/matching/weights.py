@@ -158,12 +158,15 @@ def _solve_units(found: Sequence[Block], blueprint: Blueprint, source: State, go
     workers = max(1, torch.get_num_threads())
     with ThreadPoolExecutor(workers) as pool:
         pending: deque[tuple[str, Future[Tensor]]] = deque()
+        quick = True
         for block in found:
             assert block.permutation is not None
             name = block.permutation.name
-            if (certain := _quick_assignment(block, blueprint, source, goal)) is not None:
+            # The layers of two models are alike: where one cannot be read off, trying the others wastes a product.
+            if quick and (certain := _quick_assignment(block, blueprint, source, goal)) is not None:
                 elements[name] = certain
                 continue
+            quick = False
             if len(pending) == workers:
                 elements.update([_finish(pending.popleft())])
             correlation, _ = correlate_permutation(block, blueprint, source, goal)

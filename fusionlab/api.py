@@ -1,6 +1,5 @@
 """The Python calls: modules go in, new modules of the same class come out, inputs are never modified."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -169,6 +168,8 @@ def barrier(a: nn.Module, b: nn.Module, data: Batches, points: int = 11) -> Curv
         raise InputError(f"points is {points}; expected at least 2")
     if iter(data) is data:
         raise InputError("data can be gone through only once; expected a list or a DataLoader")
+    if next(iter(data), None) is None:
+        raise InputError("data holds no batch; expected at least one")
     common_blueprint({"a": a, "b": b})
     positions = [index / (points - 1) for index in range(points)]
     model, found = with_state(a, a.state_dict()), []
@@ -178,8 +179,6 @@ def barrier(a: nn.Module, b: nn.Module, data: Batches, points: int = 11) -> Curv
         for batch in data:
             scores.update(model, batch)
         found.append(scores.compute())
-    if math.isnan(found[0]["loss"]) and not any(True for _ in data):
-        raise InputError("data holds no batch; expected at least one")
     loss, accuracy = (tuple(score[metric] for score in found) for metric in ("loss", "accuracy"))
     return Curve("b", "a", UNMATCHED, "data", None, tuple(positions), loss, accuracy)
 

@@ -1,5 +1,6 @@
 """Nothing is written half: output goes to a temporary name beside its target and is renamed when complete."""
 
+import os
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -18,12 +19,15 @@ def refuse_existing(target: str | Path, overwrite: bool = False) -> None:
 
     Raises:
         InputError: `target` exists and `overwrite` is false; or it is the working folder or holds it, which
-            would be lost with everything in it.
+            would be lost with everything in it; or it would stand in a file, or in a folder that may not be written to.
     """
     target = Path(target)
     working_folder = Path.cwd().resolve()
     if target.resolve() in (working_folder, *working_folder.parents):
         raise InputError(f"{target}: an output may not replace the working folder or a folder that holds it")
+    parent = next(folder for folder in target.absolute().parents if folder.exists())
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
+        raise InputError(f"{target}: nothing can be written into {parent}; expected a folder with that permission")
     if not overwrite and (target.exists() or target.is_symlink()):
         raise InputError(f"{target} exists already; choose another output, or allow it to be replaced (overwrite)")
 

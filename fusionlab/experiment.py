@@ -1,20 +1,25 @@
 """One run from end models to results: fuse, test, draw the lines, write everything into one folder."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import LightningDataModule, Trainer
 from lightning.pytorch.callbacks import RichProgressBar
 from torch import nn
 from torch.utils.data import DataLoader
 
+from fusionlab.checkpoints.files import first_line
 from fusionlab.errors import InputError
 from fusionlab.evaluation.line import LineModule
 from fusionlab.evaluation.report import write_report
 from fusionlab.evaluation.results import UNMATCHED, Curve, Results
 from fusionlab.evaluation.tensorboard import write_tensorboard
+from fusionlab.forward import LABELS, logits
 from fusionlab.fusion import Fused, FusionModule, TestSet
 from fusionlab.matching.options import MatchOptions
 
@@ -44,6 +49,12 @@ class Plan:
     def __post_init__(self) -> None:
         if self.points == 1 or self.points < 0:
             raise InputError(f"points is {self.points}; expected 0 for no lines, or at least 2")
+        if str(self.trainer.get("precision")) in ("16-true", "bf16-true", "transformer-engine-float16"):
+            # Lightning would round the models themselves, and the rounded merge would be written.
+            raise InputError(
+                f"precision is {self.trainer['precision']!r}, which rounds the models; "
+                f"expected 32-true, 64-true, bf16-mixed or 16-mixed"
+            )
 
 
 @dataclass(frozen=True)
@@ -64,14 +75,15 @@ class Data:
         loaders: list[DataLoader] = []
         for modules, domain in ((inside, "in"), (outside, "out")):
             for module in modules:
-                name = str(getattr(module, "name", type(module).__name__))
+                name = str(getattr(module, "name", None) or type(module).__name__)
                 module.prepare_data()
                 module.setup("test")
                 loader = module.test_dataloader()
                 if not isinstance(loader, DataLoader) or len(loader) == 0:
                     raise InputError(f"the data {name!r} has no test split; expected one to measure on")
                 taken = [s.name for s in sets]
-                unique = name if name not in taken else f"{name} {taken.count(name) + 1}"
+                numbered = (f"{name} {number}" for number in itertools.count(2))
+                unique = name if name not in taken else next(other for other in numbered if other not in taken)
                 sets.append(TestSet(unique, "in" if domain == "in" else "out"))
                 loaders.append(loader)
         return Data(tuple(sets), tuple(loaders))
@@ -107,13 +119,15 @@ def run(models: Mapping[str, nn.Module], data: Data, plan: Plan, title: str) -> 
     module = FusionModule(
         models, plan.matchings, plan.method, plan.weights, plan.anchor, plan.hyperparameters, data.sets
     )
+    _refuse_misfit(module.end_models[0], data)
     _trainer(plan, "matching").fit(module)
     curves: list[Curve] = []
     if data.loaders:
         _trainer(plan, "end models and merges").test(module, list(data.loaders), verbose=False)
         if plan.points:
             curves = _curves(module, data, plan)
-    notes = [] if data.loaders else ["No data was given, so only distances between the models were measured."]
+    measured = "only distances between the models were measured" if plan.matchings else "nothing was measured"
+    notes = [] if data.loaders else [f"No data was given, so {measured}."]
     results = Results(title, module.names, module.rows, curves, module.fused.distances, {}, notes)
     return module.fused, results
 
@@ -144,12 +158,29 @@ def _curves(module: FusionModule, data: Data, plan: Plan) -> list[Curve]:
     return found
 
 
+@torch.no_grad()
+def _refuse_misfit(model: nn.Module, data: Data) -> None:
+    """Run one sample of every test set through a model, so that data of another kind is refused before any work."""
+    for test_set, loader in zip(data.sets, data.loaders, strict=True):
+        batch = next(iter(loader))
+        if not isinstance(batch, Mapping) or LABELS not in batch:
+            raise InputError(f"the data {test_set.name!r} gives no {LABELS!r}; expected batches of inputs and labels")
+        try:
+            logits(model, {name: value[:1] for name, value in batch.items()})
+        except Exception as error:
+            # Every model refuses foreign inputs in its own way.
+            raise InputError(f"the data {test_set.name!r} does not fit the models: {first_line(error)}") from error
+
+
 def _trainer(plan: Plan, label: str) -> Trainer:
-    return Trainer(
-        logger=False,
-        enable_checkpointing=False,
-        enable_model_summary=False,
-        max_epochs=1,
-        callbacks=[NamedProgressBar(label)],
-        **plan.trainer,
-    )
+    try:
+        return Trainer(
+            logger=False,
+            enable_checkpointing=False,
+            enable_model_summary=False,
+            max_epochs=1,
+            callbacks=[NamedProgressBar(label)],
+            **plan.trainer,
+        )
+    except (ValueError, MisconfigurationException) as error:
+        raise InputError(first_line(error)) from error

@@ -10,7 +10,7 @@ LABELS = "labels"
 
 
 def forward(model: nn.Module, batch: Mapping[str, Tensor]) -> Any:
-    """Run `model` on the inputs of `batch`; labels, if there are any, are left out.
+    """Run `model` on the inputs of `batch`, in the model's dtype; labels, if there are any, are left out.
 
     Args:
         model: a transformers model (called with keywords) or any other module, timm's among them
@@ -21,7 +21,12 @@ def forward(model: nn.Module, batch: Mapping[str, Tensor]) -> Any:
     Returns:
         Whatever the model returns.
     """
-    inputs = {name: value for name, value in batch.items() if name != LABELS}
+    dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), None)
+    inputs = {
+        name: value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() else value
+        for name, value in batch.items()
+        if name != LABELS
+    }
     if hasattr(model, "main_input_name"):
         return model(**inputs)
     return model(*inputs.values())

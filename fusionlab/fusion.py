@@ -112,7 +112,7 @@ class FusionModule(LightningModule):
         self.automatic_optimization = False
         self.names = tuple(models)
         self.blueprint = common_blueprint(models)
-        self.end_models = nn.ModuleList(models.values()).requires_grad_(False).eval()
+        self.end_models = nn.ModuleList(models.values()).eval()
         self.anchor = choose_anchor([model.state_dict() for model in models.values()], anchor)
         self.matchings = dict(matchings)
         for options in self.matchings.values():
@@ -197,8 +197,11 @@ class FusionModule(LightningModule):
 
     def test_step(self, batch: Mapping[str, Tensor], batch_index: int, dataloader_idx: int = 0) -> None:
         scores: Any = self._scores[dataloader_idx]
-        for score, model in zip(scores, self._tested, strict=True):
-            score.update(model.eval(), batch)
+        try:
+            for score, model in zip(scores, self._tested, strict=True):
+                score.update(model.eval(), batch)
+        except InputError as error:
+            raise InputError(f"{self.test_sets[dataloader_idx].name}: {error}") from error
 
     def on_test_epoch_end(self) -> None:
         self.rows = []

@@ -33,6 +33,10 @@ def common_blueprint(models: Mapping[str, nn.Module]) -> Blueprint:
                 f"expected end models of one architecture"
             )
         state, reference = model.state_dict(), first.state_dict()
+        if extra := [parameter for parameter in state if parameter not in reference]:
+            raise InputError(
+                f"{name} has the parameter {extra[0]!r}, which {first_name} lacks; expected one architecture"
+            )
         for parameter in reference:
             if parameter not in state or state[parameter].shape != reference[parameter].shape:
                 found = "is missing" if parameter not in state else f"has shape {_shape(state[parameter])}"

@@ -43,11 +43,13 @@ class Checkpoint:
             overwrite: whether an output that exists may be replaced.
 
         Raises:
-            InputError: `output` exists and may not be replaced.
+            InputError: `output` exists and may not be replaced, or is not named as a Lightning file is.
             TypeError: `model` is of another class.
         """
         if type(model) is not type(self.model):
             raise TypeError(f"{self.source} holds a {type(self.model).__name__}, not a {type(model).__name__}")
+        if self.format == "lightning" and Path(output).suffix != ".ckpt":
+            raise InputError(f"{output}: {self.source} is a Lightning file; expected an output that ends in .ckpt")
         refuse_existing(output, overwrite)
         _write(_in_dtypes(model, self.dtypes), Path(output), self.format, self.location, overwrite)
 

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from fusionlab.atomic import atomic_folder, refuse_existing
 from fusionlab.commands import parsing
+from fusionlab.errors import InputError
 from fusionlab.evaluation.results import UNMATCHED, Curve
 from fusionlab.experiment import Plan, write
 from fusionlab.experiment import run as run_experiment
@@ -35,6 +36,8 @@ def run(argv: Sequence[str]) -> None:
     arguments = parsing.parse(parser, argv)
     seed_everything(arguments.seed, verbose=False)
     options, name = parsing.matching_options(arguments), parsing.matching_name(arguments)
+    if arguments.points < 2:
+        raise InputError(f"points is {arguments.points}; expected at least 2")
     output = None if arguments.output is None else Path(arguments.output)
     if output is not None:
         refuse_existing(output, arguments.overwrite)

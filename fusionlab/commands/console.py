@@ -40,11 +40,23 @@ def silence() -> None:
         warnings.filterwarnings("ignore", message=message)
 
 
+def input_error(error: ValueError) -> InputError | None:
+    """What a class said about its arguments: it arrives inside the parser's own exception, with the whole config."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, InputError):
+        cause = cause.__cause__
+    if cause is None and "Does not validate against any of the Union subtypes" in str(error):
+        # For a list of classes, the parser keeps only the words.
+        reasons = re.findall(r"^  - (?!Not a valid subclass|Expected a <class)(.+)$", str(error), re.MULTILINE)
+        return InputError("; ".join(reasons)) if reasons else None
+    return cause
+
+
 def _one_sentence(message: str) -> str:
     """The part of a parser's message that says what is wrong, on one line.
 
     For a key that may be one of several types, the parser lists why each of them failed and repeats the whole value;
-    what helps is the name of the key and the reasons other than that it is not null.
+    what helps is the name of the key and the reasons other than that it is neither null nor a list.
     """
     key = re.search(r'Parser key "([^"]+)"', message)
     reasons = [
@@ -52,6 +64,14 @@ def _one_sentence(message: str) -> str:
         for line in message.splitlines()
         if line.lstrip().startswith("- ") and "NoneType" not in line
     ]
+    reasons = [reason for reason in reasons if reason != "Expected a <class 'list'>"] or reasons
     if key and reasons:
-        message = f"{key.group(1)}: {'; '.join(reasons)}"
+        message = f"{key.group(1)}: {'; '.join(dict.fromkeys(reasons))}"
+    message = re.sub(r"a <class '(\w+)'>", r"\1", message)
+    message = re.sub(
+        r"Expected a dot import path string: (\S+)", r"there is no class \1; expected its import path", message
+    )
+    # A message may pass through here twice, from the parser of a class inside another.
+    if re.search(r"is not accepted|unrecognized arguments", message) and "--help" not in message:
+        message = f"{message.strip().rstrip('.')}; expected one of the options that --help tells"
     return re.sub(r"\s+", " ", message).strip().rstrip(".")

@@ -17,6 +17,7 @@ from fusionlab import checkpoints, configs
 from fusionlab.atomic import atomic_folder, refuse_existing
 from fusionlab.commands import parsing
 from fusionlab.data import Digits
+from fusionlab.errors import InputError
 from fusionlab.evaluation.report import console_table
 from fusionlab.experiment import Data, Plan, write
 from fusionlab.experiment import run as run_experiment
@@ -44,6 +45,8 @@ def run(argv: Sequence[str]) -> None:
         "--epochs", type=int | None, help="Passes over the training data; those of the config if not given."
     )
     arguments = parsing.parse(parser, argv)
+    if arguments.epochs is not None and arguments.epochs < 1:
+        raise InputError(f"epochs is {arguments.epochs}; expected at least 1")
     output = Path(arguments.output)
     refuse_existing(output, arguments.overwrite)
     console, start = Console(), time.perf_counter()
@@ -55,11 +58,12 @@ def run(argv: Sequence[str]) -> None:
     console.print(f"\nTheir weights are averaged, unmatched and matched in {len(matchings())} ways.")
     plan = Plan(matchings(), anchor=1, trainer={"accelerator": "cpu", "devices": 1})
     fused, results = run_experiment(models, Data.of([Digits()]), plan, "Two vision transformers that never met")
+    passes = "1 epoch" if epochs == 1 else f"{epochs} epochs"
     results = replace(
         results,
         settings={
             "command": f"fusionlab demo --seed {arguments.seed}",
-            "end models": f"ViT, 4 layers of 4 heads, 64 wide, {epochs} epochs on 1,300 of scikit-learn's digits",
+            "end models": f"ViT, 4 layers of 4 heads, 64 wide, {passes} on 1,300 of scikit-learn's digits",
             "anchor": results.models[fused.anchor],
             "merge method": plan.method,
             "seconds in all": f"{time.perf_counter() - start:.0f}",

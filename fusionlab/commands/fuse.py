@@ -67,7 +67,10 @@ def run(argv: Sequence[str]) -> None:
         first.write(fused.candidates[-1].model, temporary / f"merged{'.ckpt' if first.format == 'lightning' else ''}")
         write(results, temporary)
     console = Console()
-    console.print(console_table(results))
+    if results.rows or results.distances:
+        console.print(console_table(results))
+    for note in results.notes:
+        console.print(note, style="dim")
     for label, matched in fused.matched.items():
         worst = max(check.stored for check in matched.preservation)
         console.print(

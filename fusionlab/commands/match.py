@@ -11,7 +11,7 @@ from rich.table import Table
 from torch import nn
 
 from fusionlab import checkpoints
-from fusionlab.atomic import atomic_folder, refuse_existing
+from fusionlab.atomic import atomic_file, atomic_folder, refuse_existing
 from fusionlab.commands import parsing
 from fusionlab.evaluation.distance import parameter_distance
 from fusionlab.evaluation.preservation import check_preservation
@@ -89,8 +89,9 @@ def _write(
     if len(twins) == 1:
         ((source, twin, alignment),) = twins.values()
         if source.format == "lightning":
-            source.write(twin, output, overwrite)
-            alignment.save(output.with_suffix(ALIGNMENT_SUFFIX))
+            with atomic_file(output.with_suffix(ALIGNMENT_SUFFIX), overwrite) as beside:
+                alignment.save(beside)
+                source.write(twin, output, overwrite)
             return
         with atomic_folder(output, overwrite) as temporary:
             source.write(twin, temporary, overwrite=True)

@@ -1,5 +1,6 @@
 """Options that several commands share, and how they become models, matchings and data."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from jsonargparse import ArgumentParser, Namespace
 from lightning.pytorch import LightningDataModule
 
 from fusionlab import checkpoints, configs
-from fusionlab.commands.console import OneLineParser, silence
+from fusionlab.commands.console import OneLineParser, input_error, silence
 from fusionlab.data import Digits, Images
 from fusionlab.errors import InputError
 from fusionlab.experiment import Data
@@ -35,7 +36,13 @@ def parse(parser: ArgumentParser, argv: Sequence[str]) -> Namespace:
         InputError: a wrong option or value.
     """
     silence()
-    return parser.instantiate_classes(parser.parse_args(configs.resolve_arguments(argv)[0]))
+    try:
+        return parser.instantiate_classes(parser.parse_args(configs.resolve_arguments(argv)[0]))
+    except ValueError as error:
+        cause = input_error(error)
+        if cause is None or cause is error:
+            raise
+        raise cause from error
 
 
 def add_matching(parser: ArgumentParser, default: str = "paper") -> None:
@@ -56,7 +63,7 @@ def add_matching(parser: ArgumentParser, default: str = "paper") -> None:
     group.add_argument(
         "--layers", type=str | int | None, help="Layers to match: 3 or 0-5 or 0,2,4 or first:K or last:K."
     )
-    group.add_argument("--rescale", type=str | None, help="Scale of a head's sides: off, sequential or joint.")
+    group.add_argument("--rescale", type=str | bool | None, help="Scale of a head's sides: off, sequential or joint.")
     group.add_argument("--gauge", type=str | None, help="none, or balanced: balance every head before matching.")
     group.add_argument("--sweeps", type=int | None, help="Most passes over coupled spaces.")
 
@@ -113,7 +120,7 @@ def matching_options(arguments: Namespace) -> MatchOptions:
         arguments.match,
         spaces=None if spaces is None else tuple(space.strip() for space in spaces),
         layers=None if arguments.layers is None else str(arguments.layers),
-        rescale=arguments.rescale,
+        rescale=_given(arguments, "rescale"),
         gauge=arguments.gauge,
         sweeps=arguments.sweeps,
     )
@@ -124,9 +131,15 @@ def matching_name(arguments: Namespace) -> str:
     changes = [
         f"{option} {value if not isinstance(value, list) else ','.join(value)}"
         for option in ("spaces", "layers", "rescale", "gauge")
-        if (value := getattr(arguments, option)) is not None
+        if (value := _given(arguments, option)) is not None
     ]
     return ", ".join([arguments.match, *changes])
+
+
+def _given(arguments: Namespace, option: str) -> Any:
+    """An option's value; what YAML reads as false is the word off."""
+    value = getattr(arguments, option)
+    return "off" if value is False else value
 
 
 def test_data(arguments: Namespace) -> Data:
@@ -155,7 +168,14 @@ def short_names(paths: Sequence[str]) -> list[str]:
     Raises:
         InputError: the same path twice.
     """
-    parts = [Path(path).parts if Path(path).exists() else tuple(str(path).split("/")) for path in paths]
+    places = [Path(path).resolve() if Path(path).exists() else path for path in paths]
+    if len(set(places)) < len(places):
+        raise InputError(f"the same checkpoint is named twice among {', '.join(paths)}; expected different ones")
+    parts = [
+        # Without the root, so that a name is always a path inside the folder it is put into.
+        Path(os.path.abspath(path)).parts[1:] if isinstance(place, Path) else tuple(path.split("/"))
+        for path, place in zip(paths, places, strict=True)
+    ]
     for length in range(1, max(map(len, parts)) + 1):
         names = ["/".join(part[-length:]) for part in parts]
         if len(set(names)) == len(names):

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fusionlab import configs
 from fusionlab.checkpoints.lightning_file import read_archive
-from fusionlab.commands.console import OneLineParser, silence
+from fusionlab.commands.console import OneLineParser, input_error, silence
 from fusionlab.errors import InputError
 from fusionlab.tasks import ExportCheckpoint, ImageClassification
 
@@ -111,10 +111,7 @@ def run(subcommand: str, argv: Sequence[str]) -> None:
     try:
         _command_line(subcommand, argv, name)
     except ValueError as error:
-        # What a class says about its arguments arrives inside the parser's own exception, with the whole config.
-        cause: BaseException | None = error
-        while cause is not None and not isinstance(cause, InputError):
-            cause = cause.__cause__
+        cause = input_error(error)
         if cause is None or cause is error:
             raise
         raise cause from error

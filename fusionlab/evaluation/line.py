@@ -55,6 +55,6 @@ def move_along_line(model: nn.Module, anchor: nn.Module, source: nn.Module, posi
     start, end = anchor.state_dict(), source.state_dict()
     for name, tensor in model.state_dict().items():
         if tensor.is_floating_point():
-            tensor.copy_(torch.lerp(start[name], end[name], position))
+            tensor.copy_(torch.lerp(start[name], end[name].to(start[name].dtype), position))
         else:
             tensor.copy_(start[name])

@@ -1,0 +1,59 @@
+"""`fusionlab demo` tells the whole story without any input."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from commands.conftest import Command
+from commands.small import digit_scores, vit
+from fusionlab import checkpoints
+from fusionlab.commands import demo
+from fusionlab.matching.options import preset
+
+
+def test_demo(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It finishes, its folder is complete, its numbers are those of its models; it replaces a folder only if told."""
+    monkeypatch.chdir(tmp_path)
+    every = demo.matchings()
+    assert {"paper", "weights"} <= set(every)
+    # All matchings would be measured in the same way: the first and the last are enough here.
+    monkeypatch.setattr(demo, "matchings", lambda: {name: every[name] for name in ("paper", "weights")})
+    outcome = command("demo", "--epochs", "1", "--output", "story")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert {path.name for path in Path("story").iterdir()} == {
+        "end_models", "merged", "results.json", "results.csv", "report.html", "plots", "tensorboard",
+    }  # fmt: skip
+    rows = json.loads(Path("story/results.json").read_text())
+
+    def told(method: str, matching: str, model: str, metric: str = "accuracy") -> float:
+        (row,) = [
+            r for r in rows
+            if (r["method"], r["matching"], r["metric"]) == (method, matching, metric) and model in r["models"]
+        ]  # fmt: skip
+        return row["value"]
+
+    for number in (1, 2):
+        scores = digit_scores(checkpoints.load(f"story/end_models/seed_{number}"))
+        assert told("end model", "-", f"seed {number}") == pytest.approx(scores["accuracy"], rel=1e-6)
+        assert told("end model", "-", f"seed {number}", "loss") == pytest.approx(scores["loss"], rel=1e-5)
+    merged = digit_scores(checkpoints.load("story/merged"))
+    assert told("simple", "paper", "seed 1", "loss") == pytest.approx(merged["loss"], rel=1e-5)
+    assert told("simple", "weights", "seed 1") >= 0
+    assert told("simple", "none", "seed 1") >= 0
+    report = Path("story/report.html").read_text()
+    assert "fusionlab demo --seed 0" in report
+    assert "1 epoch on" in report
+    assert "residual stream" in report
+
+    refused = command("demo", "--epochs", "1", "--output", "story")
+    assert refused.code == 2
+    assert "story exists already" in refused.err
+    # What is trained is not the point any more.
+    monkeypatch.setattr(demo, "matchings", lambda: {"paper": preset("paper")})
+    monkeypatch.setattr(demo, "_train", lambda settings, seed, epochs: vit(seed))
+    Path("story/old.txt").write_text("x")
+    assert command("demo", "--epochs", "1", "--output", "story", "--overwrite", "--seed", "5").code == 0
+    assert not Path("story/old.txt").exists()
+    assert "--seed 5" in Path("story/report.html").read_text()
+    assert [path.name for path in tmp_path.iterdir()] == ["story"]

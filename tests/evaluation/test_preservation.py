@@ -1,0 +1,67 @@
+"""The promise that matching never changes a function is really checked."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from commands.small import bert, random_logits, timm_vit, vit
+
+from fusionlab.errors import InputError
+from fusionlab.evaluation.preservation import check_preservation
+from fusionlab.symmetry import Alignment, blueprint
+from fusionlab.symmetry.axes import Fixed
+
+
+def random_alignment(model: Any, seed: int = 0) -> Alignment:
+    return Alignment.random(blueprint(model), torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("make", [vit, bert, timm_vit])
+def test_a_symmetry_passes(make: Any) -> None:
+    """With the difference it really has, relative to the largest logit, and nothing modified."""
+    model = make(0)
+    alignment = random_alignment(model)
+    twin = alignment.apply(model)
+    check = check_preservation(model, twin, alignment)
+    assert check.exact < 1e-10
+    assert 0 < check.stored < 1e-4
+    before, after = random_logits(model, seed=0), random_logits(twin, seed=0)
+    again = check_preservation(model, twin, alignment, seed=0, batch=5)
+    assert again.stored == pytest.approx(float((after - before).abs().max() / before.abs().max()))
+    assert again.scale == pytest.approx(float(before.abs().max()))
+    assert {parameter.dtype for parameter in (*model.parameters(), *twin.parameters())} == {torch.float32}
+
+
+def test_rounding_to_bfloat16_is_told_and_allowed() -> None:
+    """The alignment is exact; what storing it costs is another number."""
+    model = vit(0).bfloat16()
+    alignment = random_alignment(model)
+    check = check_preservation(model, alignment.apply(model), alignment)
+    assert check.exact < 1e-10
+    assert check.stored > 1e-4
+
+
+def test_a_key_that_is_not_rotated_is_caught() -> None:
+    """A blueprint that forgets one axis describes no symmetry."""
+    model = vit(0)
+    right = blueprint(model)
+    for name in ("vit.layers.0.attention.k_proj.weight", "vit.layers.1.mlp.fc2.weight"):
+        axes = tuple(Fixed() for _ in right.parameters[name])
+        wrong = replace(right, parameters={**right.parameters, name: axes})
+        alignment = Alignment(wrong, random_alignment(model).elements)
+        with pytest.raises(InputError, match="changed the model's function: its logits differ by"):
+            check_preservation(model, alignment.apply(model), alignment)
+
+
+def test_an_element_outside_its_group_is_caught() -> None:
+    """A unit that is dropped, and a value that is not a number."""
+    model = vit(0)
+    twice = torch.arange(32)
+    twice[1] = 0
+    broken = torch.eye(8, dtype=torch.float64).repeat(2, 1, 1)
+    broken[0, 0, 0] = torch.nan
+    for elements in ({"layers.0.ffn": twice}, {"layers.0.qk": broken}):
+        alignment = Alignment(blueprint(model), elements)
+        with pytest.raises(InputError, match="changed the model's function"):
+            check_preservation(model, alignment.apply(model), alignment)

@@ -1,0 +1,93 @@
+"""The command itself: help, version, commands that do not exist, and what it does with errors."""
+
+import re
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from fusionlab import __version__, cli
+from fusionlab.errors import InputError
+
+OPTIONS = {
+    "match": ["--anchor", "--output", "--overwrite", "--match", "--spaces", "--layers", "--rescale", "--gauge",
+              "--sweeps"],
+    "merge": ["--output", "--overwrite", "--method", "--weights", "--hyperparameters"],
+    "fuse": ["--ckpts", "--output", "--overwrite", "--anchor", "--match", "--spaces", "--layers", "--rescale",
+             "--gauge", "--sweeps", "--method", "--weights", "--hyperparameters", "--data", "--out_of_domain",
+             "--points", "--accelerator", "--devices", "--precision"],
+    "barrier": ["--output", "--overwrite", "--match", "--spaces", "--layers", "--rescale", "--gauge", "--sweeps",
+                "--data", "--out_of_domain", "--points", "--accelerator", "--devices", "--precision"],
+    "inspect": ["--json"],
+    "demo": ["--output", "--overwrite", "--epochs"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_help_explains_every_option(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Code 0; exactly these options (and the common ones), each with words of its own."""
+    with pytest.raises(SystemExit) as caught:
+        cli.main([name, "--help"])
+    assert caught.value.code == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"usage: fusionlab {name}")
+    entries = re.split(r"\n  (?=[-\w])", text.split("options:\n", 1)[1])
+    explained = {}
+    for entry in entries:
+        signature, _, words = re.sub(r"\n\n\w+:\n?|\n +", "  ", entry.strip()).partition("  ")
+        option = re.match(r"--?[\w.]+", signature)
+        if option and not option.group().endswith(".help"):
+            explained[option.group()] = re.sub(r"\((?:type|required|default)[^)]*\)", "", words).strip()
+    assert set(explained) == {"-h", "--config", "--print_config", "--seed", *OPTIONS[name]}
+    for option, words in explained.items():
+        assert len(words) > 12, option
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])
+def test_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Every command is listed with a line of its own."""
+    assert cli.main(arguments) == 0
+    text = capsys.readouterr().out
+    for name, words in cli.COMMANDS.items():
+        assert re.search(rf"^  {name} +{re.escape(words)}$", text, re.MULTILINE)
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    """The package's own."""
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"fusionlab {__version__}\n"
+
+
+def test_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:
+    """Code 2 and one line that lists the commands."""
+    assert cli.main(["fuze", "--ckpts", "a"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    assert "'fuze'" in captured.err
+    assert all(name in captured.err for name in cli.COMMANDS)
+
+
+def test_what_becomes_of_errors(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The user's errors are sentences, an interruption is code 130, and a bug keeps its traceback."""
+
+    def failing(error: BaseException) -> SimpleNamespace:
+        def run(rest: list[str]) -> None:
+            raise error
+
+        return SimpleNamespace(run=run)
+
+    for error, code in ((InputError("x is 1; expected 2"), 2), (KeyboardInterrupt(), 130)):
+        monkeypatch.setattr(cli.importlib, "import_module", lambda name, error=error: failing(error))
+        assert cli.main(["merge"]) == code
+        assert capsys.readouterr().err.count("\n") == 1
+    monkeypatch.setattr(cli.importlib, "import_module", lambda name: failing(ZeroDivisionError("a bug")))
+    with pytest.raises(ZeroDivisionError):
+        cli.main(["merge"])
+
+
+def test_help_is_quick() -> None:
+    """The list of commands needs neither torch nor transformers."""
+    code = "import sys; from fusionlab.cli import main; main([]); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False, capture_output=True).returncode == 0

@@ -1,0 +1,128 @@
+"""One run from models to results."""
+
+from typing import Any
+
+import pytest
+import torch
+from commands.small import digit_scores, vit
+from lightning.pytorch import LightningDataModule
+from torch.utils.data import DataLoader
+
+import fusionlab
+from fusionlab.data import Digits
+from fusionlab.errors import InputError
+from fusionlab.evaluation.results import Results
+from fusionlab.experiment import Data, Plan, run
+from fusionlab.fusion import Fused, TestSet
+from fusionlab.matching.options import preset
+
+CPU = {"accelerator": "cpu", "devices": 1}
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*configure_optimizers.*",
+    "ignore:Total length of.*",
+    "ignore:.*does not have many workers.*",
+    "ignore:.*LeafSpec.*",
+)
+
+
+class Named(Digits):
+    """The zeros among the digits, under another name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(classes=[0])
+        self.name = name  # type: ignore[misc]
+
+
+class Anonymous(LightningDataModule):
+    """Data without a name: it has its class's."""
+
+    def test_dataloader(self) -> DataLoader:
+        return Digits(classes=[1]).test_dataloader()
+
+
+def models() -> dict[str, Any]:
+    return {name: vit(seed) for seed, name in enumerate("abc")}
+
+
+def test_data_sets_have_different_names() -> None:
+    """Equal names are numbered, also across domains and where a number is taken."""
+    inside, outside = [Named("x"), Named("x"), Named("x 2"), Anonymous()], [Named("x")]
+    data = Data.of(inside, outside)
+    assert data.sets == (
+        TestSet("x"), TestSet("x 2"), TestSet("x 2 2"), TestSet("Anonymous"), TestSet("x 3", "out"),
+    )  # fmt: skip
+    assert len(data.loaders) == 5
+
+
+def test_lines_run_from_the_anchor_to_every_other_model() -> None:
+    """One curve for each source, matching and data set; its ends are the end models' own scores."""
+    plan = Plan({"paper": preset("paper")}, anchor=1, points=3, trainer=CPU)
+    _, results = run(models(), Data.of([Named("x")], [Named("y")]), plan, "title")
+    assert [(c.anchor, c.source, c.matching, c.data_set, c.domain) for c in results.curves] == [
+        ("b", source, matching, name, domain)
+        for source in ("a", "c")
+        for matching in ("none", "paper")
+        for name, domain in (("x", "in"), ("y", "out"))
+    ]
+    ends = {name: digit_scores(model, (0,)) for name, model in models().items()}
+    for curve in results.curves:
+        assert curve.positions == (0, 0.5, 1)
+        assert curve.loss[0] == pytest.approx(ends["b"]["loss"], rel=1e-4)
+        assert curve.loss[-1] == pytest.approx(ends[curve.source]["loss"], rel=1e-4)
+        assert curve.accuracy[-1] == pytest.approx(ends[curve.source]["accuracy"], rel=1e-6)
+
+
+def results_of(precision: str) -> tuple[Fused, Results]:
+    two = {name: vit(seed) for seed, name in enumerate("ab")}
+    plan = Plan({"paper": preset("paper")}, points=0, trainer=CPU | {"precision": precision})
+    return run(two, Data.of([Named("x")]), plan, "title")
+
+
+@pytest.mark.parametrize("precision", ["64-true", "bf16-mixed"])
+def test_precision_never_reaches_the_merge(precision: str) -> None:
+    """In another precision the scores differ a little; the merged weights, in float32, do not."""
+    (plain, exact), (fused, results) = results_of("32-true"), results_of(precision)
+    assert results.rows != exact.rows
+    for row, other in zip(results.rows, exact.rows, strict=True):
+        assert row.value == pytest.approx(other.value, rel=0.05, abs=0.05)
+    merged = fused.candidates[-1].model.state_dict()
+    for name, tensor in plain.candidates[-1].model.state_dict().items():
+        assert merged[name].float().allclose(tensor, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({"points": 1}, "points is 1; expected 0 for no lines, or at least 2"),
+        ({"points": -2}, "points is -2"),
+        ({"trainer": {"precision": "16-true"}}, "precision is '16-true', which rounds the models"),
+        ({"trainer": {"precision": "bf16-true"}}, "precision is 'bf16-true', which rounds the models"),
+    ],
+)
+def test_plans_that_cannot_be(keywords: dict[str, Any], message: str) -> None:
+    """Refused when they are made."""
+    with pytest.raises(InputError, match=message):
+        Plan({}, **keywords)
+
+
+def test_data_of_another_kind_is_refused_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One sample is tried first: nothing has been matched when the sentence comes."""
+    monkeypatch.setattr("fusionlab.fusion.FusionModule.fuse", lambda self: pytest.fail("work was done"))
+    large = {name: vit(seed, image_size=16) for seed, name in enumerate("ab")}
+    with pytest.raises(InputError, match=r"the data 'x' does not fit the models: .*16\*16"):
+        run(large, Data.of([Named("x")]), Plan({}, trainer=CPU), "title")
+    loader = DataLoader([torch.zeros(1, 8, 8)])  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="the data 'bare' gives no 'labels'"):
+        run(models(), Data((TestSet("bare"),), (loader,)), Plan({}, trainer=CPU), "title")
+
+
+def test_without_data_the_notes_say_so() -> None:
+    """Distances where something was matched, nothing otherwise."""
+    _, matched = run(models(), Data(), Plan({"paper": preset("paper")}, trainer=CPU), "title")
+    fused, plain = run(models(), Data(), Plan({}, trainer=CPU), "title")
+    assert "only distances" in matched.notes[0]
+    assert matched.distances
+    assert "nothing was measured" in plain.notes[0]
+    assert not plain.all_rows()
+    merged = fusionlab.merge(list(models().values())).state_dict()
+    assert all(torch.equal(merged[n], t) for n, t in fused.candidates[-1].model.state_dict().items())

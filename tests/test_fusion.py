@@ -1,0 +1,202 @@
+"""FusionModule under Lightning's Trainer: fit matches and merges, test measures every candidate."""
+
+from typing import Any
+
+import pytest
+import torch
+from commands.small import bert, random_logits, vit
+from lightning.pytorch import Trainer
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.data import DataLoader
+
+import fusionlab
+from fusionlab.errors import InputError
+from fusionlab.evaluation.distance import parameter_distance
+from fusionlab.forward import logits
+from fusionlab.fusion import FusionModule, TestSet
+from fusionlab.matching.options import preset
+
+Batch = dict[str, Tensor]
+MATCHINGS = {"paper": preset("paper"), "weights": preset("weights")}
+
+
+def trainer() -> Trainer:
+    quiet: dict[str, Any] = dict.fromkeys(
+        ("logger", "enable_checkpointing", "enable_model_summary", "enable_progress_bar"), False
+    )
+    return Trainer(accelerator="cpu", devices=1, max_epochs=1, **quiet)
+
+
+def samples(count: int, seed: int) -> list[Batch]:
+    generator = torch.Generator().manual_seed(seed)
+    pixels = torch.randn(count, 1, 8, 8, generator=generator)
+    labels = torch.randint(10, (count,), generator=generator)
+    return [{"pixel_values": image, "labels": label} for image, label in zip(pixels, labels, strict=True)]
+
+
+def loader(count: int, seed: int) -> DataLoader:
+    """Batches of 8, the last one smaller."""
+    return DataLoader(samples(count, seed), batch_size=8)  # type: ignore[arg-type]
+
+
+def expected(model: nn.Module, count: int, seed: int) -> dict[str, float]:
+    pixels, labels = (torch.stack([s[name] for s in samples(count, seed)]) for name in ("pixel_values", "labels"))
+    with torch.no_grad():
+        found = logits(model.eval(), {"pixel_values": pixels})
+    accuracy = float((found.argmax(-1) == labels).float().mean())
+    return {"loss": float(functional.cross_entropy(found, labels)), "accuracy": accuracy}
+
+
+def same(first: nn.Module, second: nn.Module) -> bool:
+    left, right = first.state_dict(), second.state_dict()
+    return all(torch.equal(left[name], right[name]) for name in left)
+
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*configure_optimizers.*",
+    "ignore:Total length of.*",
+    "ignore:.*does not have many workers.*",
+    "ignore:.*LeafSpec.*",
+)
+
+
+@pytest.fixture(scope="module")
+def fitted() -> FusionModule:
+    """Three models, two matchings, weights and another anchor, tested on two loaders."""
+    models = {name: vit(seed) for seed, name in enumerate(("a", "b", "c"))}
+    sets = (TestSet("near"), TestSet("far", "out"))
+    module = FusionModule(models, MATCHINGS, weights=[1, 2, 3], anchor=1, test_sets=sets)
+    trainer().fit(module)
+    trainer().test(module, [loader(20, 0), loader(11, 1)], verbose=False)
+    return module
+
+
+def test_candidates_are_those_of_the_python_calls(fitted: FusionModule) -> None:
+    """End models as they are, the unmatched merge, and one merge for each matching, bit by bit."""
+    models = [vit(seed) for seed in range(3)]
+    wanted = {
+        (("a",), "end model", "-"): models[0],
+        (("b",), "end model", "-"): models[1],
+        (("c",), "end model", "-"): models[2],
+        (("a", "b", "c"), "simple", "none"): fusionlab.merge(models, weights=[1, 2, 3]),
+        (("a", "b", "c"), "simple", "paper"): fusionlab.fuse(models, "paper", anchor=1, weights=[1, 2, 3]),
+        (("a", "b", "c"), "simple", "weights"): fusionlab.fuse(models, "weights", anchor=1, weights=[1, 2, 3]),
+    }
+    assert [(c.models, c.method, c.matching) for c in fitted.fused.candidates] == list(wanted)
+    for candidate, model in zip(fitted.fused.candidates, wanted.values(), strict=True):
+        assert same(candidate.model, model)
+
+
+def test_rows_equal_direct_evaluation(fitted: FusionModule) -> None:
+    """Every candidate on every loader: the mean over samples, not over batches."""
+    assert len(fitted.rows) == 2 * 6 * 2
+    for name, domain, count, seed in (("near", "in", 20, 0), ("far", "out", 11, 1)):
+        for candidate in fitted.fused.candidates:
+            found = {
+                row.metric: row.value
+                for row in fitted.rows
+                if (row.models, row.method, row.matching) == (candidate.models, candidate.method, candidate.matching)
+                and (row.data_set, row.domain) == (name, domain)
+            }
+            wanted = expected(candidate.model, count, seed)
+            assert found.keys() == wanted.keys()
+            for metric, value in wanted.items():
+                assert found[metric] == pytest.approx(value, rel=1e-5)
+
+
+def test_testing_again_starts_afresh(fitted: FusionModule) -> None:
+    """A second test gives the same rows, not running means over both."""
+    first = list(fitted.rows)
+    trainer().test(fitted, [loader(20, 0), loader(11, 1)], verbose=False)
+    assert fitted.rows == first
+
+
+def test_matchings_keep_what_they_did(fitted: FusionModule) -> None:
+    """Alignments make the twins, the twins keep the functions, the anchor of `paper` is not moved."""
+    matched = fitted.fused.matched["paper"]
+    models = [vit(seed) for seed in range(3)]
+    for model, twin, alignment, check in zip(
+        models, matched.twins, matched.alignments, matched.preservation, strict=True
+    ):
+        assert same(alignment.apply(model), twin)
+        assert check.exact < 1e-8
+        reference = random_logits(model)
+        assert (random_logits(twin) - reference).abs().max() < 1e-5 * reference.abs().max()
+    assert same(matched.twins[1], models[1])
+    assert not same(fitted.fused.matched["weights"].twins[1], models[1])
+
+
+def test_distances_add_up(fitted: FusionModule) -> None:
+    """Before and after, the squares over roles and layers sum to the whole distance to the anchor('s twin)."""
+    models = [vit(seed) for seed in range(3)]
+    for matching, matched in fitted.fused.matched.items():
+        for index, name in ((0, "a"), (2, "c")):
+            parts = [d for d in fitted.fused.distances if (d.source, d.matching) == (name, matching)]
+            assert {d.anchor for d in parts} == {"b"}
+            before = sum(d.before**2 for d in parts)
+            after = sum(d.after**2 for d in parts)
+            assert before == pytest.approx(parameter_distance(models[index].state_dict(), models[1].state_dict()) ** 2)
+            twins = matched.twins
+            assert after == pytest.approx(parameter_distance(twins[index].state_dict(), twins[1].state_dict()) ** 2)
+            assert after < before
+    assert not any(d.source == "b" for d in fitted.fused.distances)
+
+
+def test_models_are_not_modified() -> None:
+    """Parameters keep their bits, and whether they can be trained; merges can be trained too."""
+    models = {"a": vit(0), "b": vit(1)}
+    module = FusionModule(models, MATCHINGS, test_sets=[TestSet("x")])
+    trainer().fit(module)
+    trainer().test(module, loader(4, 0), verbose=False)
+    assert same(models["a"], vit(0))
+    assert same(models["b"], vit(1))
+    for model in (*models.values(), *(candidate.model for candidate in module.fused.candidates)):
+        assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_without_a_trainer() -> None:
+    """`fuse` is what fitting does."""
+    module = FusionModule({"a": vit(0), "b": vit(1)}, {"paper": preset("paper")})
+    fused = module.fuse()
+    assert fused is module.fused
+    assert same(fused.candidates[-1].model, fusionlab.fuse([vit(0), vit(1)]))
+    assert same(FusionModule({"a": vit(0), "b": vit(1)}, {}).fuse().candidates[-1].model, _mean())
+
+
+def _mean() -> nn.Module:
+    return fusionlab.merge([vit(0), vit(1)])
+
+
+def test_test_before_fit_is_refused() -> None:
+    """With what was expected."""
+    module = FusionModule({"a": vit(0), "b": vit(1)}, MATCHINGS, test_sets=[TestSet("x")])
+    with pytest.raises(InputError, match=r"expected trainer\.fit first"):
+        trainer().test(module, loader(4, 0), verbose=False)
+
+
+def test_labels_out_of_range_name_the_data_set() -> None:
+    """The second loader is at fault, and the sentence says so."""
+    few = {name: vit(seed, num_labels=3) for seed, name in enumerate("ab")}
+    module = FusionModule(few, {}, test_sets=[TestSet("good"), TestSet("bad")])
+    trainer().fit(module)
+    good = [sample | {"labels": sample["labels"] % 3} for sample in samples(4, 0)]
+    with pytest.raises(InputError, match=r"bad: the data holds the label \d for a model of 3 classes"):
+        trainer().test(module, [DataLoader(good, batch_size=4), loader(20, 0)], verbose=False)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({"models": {"a": vit(0)}}, "1 end model was given"),
+        ({"models": {"a": vit(0), "b": bert()}}, "expected end models of one architecture"),
+        ({"anchor": 2}, "anchor is 2"),
+        ({"matchings": {"x": preset("paper", layers="9")}}, "layers asks for '9'"),
+        ({"matchings": {"x": preset("paper", spaces=("qk",))}}, "spaces names 'qk'"),
+    ],
+)
+def test_bad_arguments_are_refused_before_any_work(keywords: dict[str, Any], message: str) -> None:
+    """When the module is made."""
+    arguments: dict[str, Any] = {"models": {"a": vit(0), "b": vit(1)}, "matchings": MATCHINGS}
+    with pytest.raises(InputError, match=message):
+        FusionModule(**(arguments | keywords))

@@ -1,0 +1,58 @@
+"""Several modules as one architecture, and new modules from parameters."""
+
+import pytest
+import torch
+from commands.small import bert, timm_vit, vit
+from torch import nn
+
+from fusionlab.errors import InputError
+from fusionlab.models import common_blueprint, with_state
+from fusionlab.symmetry import SymmetryError, blueprint
+
+
+def test_models_of_one_architecture_share_a_blueprint() -> None:
+    """It is the blueprint of each of them."""
+    shared = common_blueprint({"a": vit(0), "b": vit(1), "c": vit(2)})
+    assert shared == blueprint(vit(0))
+
+
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        (bert(), "b is a BertForSequenceClassification and a a ViTForImageClassification"),
+        (timm_vit(), "b is a VisionTransformer and a a ViTForImageClassification"),
+        (vit(hidden_size=24), "cls_token' has shape 1 x 1 x 24 in b; expected shape 1 x 1 x 16 as in a"),
+        (vit(num_hidden_layers=1), "'vit.layers.1.*' is missing in b"),
+        (vit(num_hidden_layers=3), "b has the parameter 'vit.layers.2.*', which a lacks"),
+        (vit(qkv_bias=False), "proj.bias' is missing in b; expected shape 16 as in a"),
+        (vit(num_attention_heads=4), "b and a have parameters of the same shapes but different configs"),
+        (vit(num_labels=3), "'classifier.weight' has shape 3 x 16 in b"),
+    ],
+)
+def test_models_that_do_not_fit(second: nn.Module, message: str) -> None:
+    """One sentence names the first thing that differs and both models."""
+    with pytest.raises(InputError, match=message):
+        common_blueprint({"a": vit(), "b": second})
+
+
+def test_too_few_models_and_unknown_ones() -> None:
+    """One model cannot be merged; an architecture without a description cannot be matched."""
+    with pytest.raises(InputError, match="1 end model was given; expected at least two"):
+        common_blueprint({"a": vit()})
+    with pytest.raises(SymmetryError, match="Linear"):
+        common_blueprint({"a": nn.Linear(2, 2), "b": nn.Linear(2, 2)})
+
+
+def test_with_state_is_a_new_module() -> None:
+    """Same class, the given parameters, eval mode; the template and the state are left alone."""
+    template, other = vit(0).train(), vit(1)
+    before = {name: tensor.clone() for name, tensor in template.state_dict().items()}
+    made = with_state(template, other.state_dict())
+    assert type(made) is type(template)
+    assert not made.training
+    assert template.training
+    assert all(torch.equal(made.state_dict()[name], tensor) for name, tensor in other.state_dict().items())
+    with torch.no_grad():
+        made.classifier.bias.add_(1)
+    assert all(torch.equal(template.state_dict()[name], tensor) for name, tensor in before.items())
+    assert torch.equal(other.classifier.bias, vit(1).classifier.bias)

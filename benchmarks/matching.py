@@ -257,7 +257,7 @@ def bound(task: Problem) -> None:
 
 PARTS = {
     "products": ("correlate_permutation", "correlate_inner"),
-    "decompositions": ("rotate_and_rescale",),
+    "decompositions": ("solve",),
     "assignment": ("assignment", "certified_assignment"),
 }
 

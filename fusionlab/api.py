@@ -11,7 +11,7 @@ from fusionlab.evaluation.line import move_along_line
 from fusionlab.evaluation.results import UNMATCHED, Curve
 from fusionlab.evaluation.scores import Scores
 from fusionlab.matching.align import align_states, choose_anchor
-from fusionlab.matching.options import GAUGES, MatchOptions
+from fusionlab.matching.options import BALANCED, FOLDED, GAUGES, MatchOptions, listed
 from fusionlab.matching.options import preset as preset_options
 from fusionlab.matching.solvers import Rescale
 from fusionlab.matching.weights import match_weights
@@ -29,7 +29,8 @@ def canonical(model: Model, gauges: Sequence[str] = ("balanced",)) -> Model:
 
     Args:
         model: of a supported architecture; not modified.
-        gauges: ``balanced`` balances query against key and value against output in every head.
+        gauges: ``folded`` moves norm gains and layer scales into the maps beside them (pre-norm models), ``balanced``
+            balances query against key and value against output in every head.
 
     Raises:
         InputError: an unknown gauge.
@@ -37,10 +38,12 @@ def canonical(model: Model, gauges: Sequence[str] = ("balanced",)) -> Model:
     """
     for gauge in gauges:
         if gauge not in GAUGES:
-            raise InputError(f"gauge {gauge!r} does not exist; expected one of {', '.join(GAUGES)}")
-    if "balanced" not in gauges:
-        return with_state(model, model.state_dict())
-    return balance(model.state_dict(), blueprint(model)).apply(model).eval()
+            raise InputError(f"gauge {gauge!r} does not exist; expected some of {', '.join(GAUGES)}")
+    description = blueprint(model)
+    if FOLDED in gauges and description.after_folding is not None:
+        description = description.after_folding
+    folded = Alignment.identity(description).apply(model).eval()
+    return balance(folded.state_dict(), description).apply(folded) if BALANCED in gauges else folded
 
 
 def match(
@@ -70,7 +73,7 @@ def match(
     """
     if data is not None:
         raise InputError("match was given data, but matching from data does not exist in this version; expected none")
-    options = preset_options("paper", spaces=_roles(spaces), layers=_layers(layers), rescale=rescale)
+    options = preset_options("paper", spaces=listed(spaces), layers=_layers(layers), rescale=rescale)
     shared = common_blueprint({"source": source, "anchor": anchor})
     return match_weights(source.state_dict(), anchor.state_dict(), shared, options)
 
@@ -190,18 +193,13 @@ def _align(
     if unknown := sorted(set(options) - fields):
         raise InputError(f"matching has no option {unknown[0]!r}; expected some of {', '.join(sorted(fields))}")
     changes = dict(options)
-    changes["spaces"] = _roles(changes.get("spaces"))
+    changes["spaces"] = listed(changes.get("spaces"))
+    changes["gauge"] = listed(changes.get("gauge"))
     changes["layers"] = _layers(changes.get("layers"))
     chosen = preset_options(preset, **changes)
     shared = common_blueprint({f"model {index}": model for index, model in enumerate(models)})
     states = [model.state_dict() for model in models]
     return align_states(states, shared, chosen, choose_anchor(states, anchor))
-
-
-def _roles(spaces: Sequence[str] | str | None) -> tuple[str, ...] | None:
-    if isinstance(spaces, str):
-        return tuple(spaces.split(","))
-    return None if spaces is None else tuple(spaces)
 
 
 def _layers(layers: str | Sequence[int] | int | None) -> str | None:

@@ -5,8 +5,19 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 LABELS = "labels"
+# What a model is used for, by the name of its output, first come first.
+MAIN = (
+    "logits",
+    "start_logits",
+    "logits_per_image",
+    "image_embeds",
+    "text_embeds",
+    "reconstruction",
+    "last_hidden_state",
+)
 
 
 def forward(model: nn.Module, batch: Mapping[str, Tensor]) -> Any:
@@ -33,19 +44,35 @@ def forward(model: nn.Module, batch: Mapping[str, Tensor]) -> Any:
 
 
 def main_output(output: Any) -> Tensor:
-    """The tensor that a model is used for: its logits, or the last hidden state of a bare encoder."""
+    """The tensor that a model is used for: its logits or embeddings, or the last hidden state of a bare encoder."""
     if isinstance(output, Tensor):
         return output
-    for name in ("logits", "last_hidden_state"):
+    for name in MAIN:
         value = getattr(output, name, None)
         if value is not None:
             return value
     if isinstance(output, tuple):
         # timm's distilled models return one set of logits for each token they classify by.
         return torch.stack([element for element in output if isinstance(element, Tensor)]).mean(0)
-    raise TypeError(f"a model returned {type(output).__name__}, which holds neither logits nor hidden states")
+    raise TypeError(f"a model returned {type(output).__name__}, which holds none of {', '.join(MAIN)}")
 
 
 def logits(model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
     """Logits of `model` on `batch`, of shape ``(batch, ..., classes)``."""
     return main_output(forward(model, batch))
+
+
+class InFloat64(TorchFunctionMode):
+    """While active, float64 stays float64 where a model's code asks for float32, as many norms and softmaxes do.
+
+    Without it a check in float64 of such a model can be no finer than float32.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if args and isinstance(args[0], Tensor) and args[0].dtype == torch.float64:
+            if func is Tensor.float:
+                return args[0]
+            args = tuple(torch.float64 if value is torch.float32 else value for value in args)
+            kwargs = {name: torch.float64 if value is torch.float32 else value for name, value in kwargs.items()}
+        return func(*args, **kwargs)

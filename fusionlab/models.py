@@ -2,11 +2,13 @@
 
 import copy
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import torch
 from torch import Tensor, nn
 
 from fusionlab.errors import InputError
+from fusionlab.forward import logits
 from fusionlab.symmetry import Blueprint, blueprint
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -50,6 +52,30 @@ def common_blueprint(models: Mapping[str, nn.Module]) -> Blueprint:
                 f"(the number of attention heads, for example); expected one architecture"
             )
     return shared
+
+
+def untie(model: Model) -> Model:
+    """A new model whose output embedding is a parameter of its own, starting as a copy of the input embedding.
+
+    Args:
+        model: a transformers model with ``tie_word_embeddings``; not modified. Any other is copied as it is.
+
+    Raises:
+        InputError: a model that computes something else when its embeddings are not tied.
+    """
+    config: Any = copy.deepcopy(getattr(model, "config", None))
+    if not getattr(config, "tie_word_embeddings", False):
+        return with_state(model, model.state_dict())
+    config.tie_word_embeddings = False
+    dtype = next(model.parameters()).dtype
+    twin = type(model)(config).to(dtype).eval()
+    twin.load_state_dict(model.state_dict())
+    generator = torch.Generator().manual_seed(0)
+    inputs = {i.name: i.random(1, generator) for i in blueprint(model).inputs}
+    with torch.no_grad():
+        if not torch.equal(logits(model.eval(), inputs), logits(twin, inputs)):
+            raise InputError(f"a {type(model).__name__} computes something else when untied; expected another class")
+    return twin
 
 
 def with_state(model: Model, state: Mapping[str, Tensor]) -> Model:

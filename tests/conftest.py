@@ -1,5 +1,10 @@
-"""Settings for every test: nothing is looked up on the hub."""
+"""Settings for every test: no model hub, one thread."""
 
 import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"
+
+import torch
+
+# The models are tiny: threads would only wait for each other. Tests run side by side instead.
+torch.set_num_threads(1)

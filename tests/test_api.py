@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 import torch
-from commands.small import bert, random_logits, timm_vit, vit
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -13,6 +12,7 @@ import fusionlab
 from fusionlab import InputError
 from fusionlab.evaluation.distance import parameter_distance
 from fusionlab.forward import logits
+from tests.commands.small import bert, random_logits, timm_vit, vit
 
 Make = Callable[[int], nn.Module]
 MAKERS = {"vit": vit, "bert": bert, "timm": timm_vit}
@@ -146,11 +146,12 @@ def test_align_nearest() -> None:
     assert [same(twin, model) for twin, model in zip(twins, models, strict=True)] == [False, False, True]
 
 
-def test_align_balances_the_anchor_too() -> None:
-    """Where a gauge is part of the preset, every twin is in it."""
+@pytest.mark.parametrize("gauge", ["folded", "balanced", "folded,balanced"])
+def test_gauges_are_the_anchors_too(gauge: str) -> None:
+    """Where a gauge is part of the matching, every twin is in it."""
     a, b = vit(0), vit(1)
-    first, second = fusionlab.align([a, b], preset="weights")
-    assert same(first, fusionlab.canonical(a))
+    first, second = fusionlab.align([a, b], preset="weights", gauge=gauge)
+    assert distance(first, fusionlab.canonical(a, gauge.split(","))) < 1e-4
     assert closeness(second, b) < 1e-4
 
 
@@ -206,7 +207,6 @@ def test_canonical_keeps_the_function_and_balances_heads() -> None:
         before = [_rows(getattr(old.attention, f"{name}_proj")) for name in "qk"]
         assert not (before[0] @ before[0].mT).allclose(before[1] @ before[1].mT, atol=1e-1)
     assert same(fusionlab.canonical(balanced), balanced) or distance(fusionlab.canonical(balanced), balanced) < 1e-4
-    assert same(fusionlab.canonical(model, ("none",)), model)
     assert same(fusionlab.canonical(model, ()), model)
 
 
@@ -262,7 +262,7 @@ REFUSED: dict[str, tuple[Callable[[nn.Module, nn.Module], Any], str]] = {
     "match other": (lambda a, b: fusionlab.match(a, bert()), "expected end models of one architecture"),
     "align preset": (lambda a, b: fusionlab.align([a, b], preset="learned"), "'learned' does not exist"),
     "align option": (lambda a, b: fusionlab.align([a, b], space="ffn"), "no option 'space'; expected some of"),
-    "align gauge": (lambda a, b: fusionlab.align([a, b], gauge="folded"), "gauge is 'folded'"),
+    "align gauge": (lambda a, b: fusionlab.align([a, b], gauge="fold"), "gauge names 'fold'"),
     "align anchor": (lambda a, b: fusionlab.align([a, b], 2), "anchor is 2; expected 'nearest' or an index"),
     "align data": (lambda a, b: fusionlab.align([a, b], data=[1]), "data does not exist in this version"),  # type: ignore[arg-type]
     "align one": (lambda a, b: fusionlab.align([a]), "1 end model was given"),
@@ -274,7 +274,7 @@ REFUSED: dict[str, tuple[Callable[[nn.Module, nn.Module], Any], str]] = {
     "merge none": (lambda a, b: fusionlab.merge([]), "expected at least two"),
     "fuse option": (lambda a, b: fusionlab.fuse([a, b], options={"space": "ffn"}), "no option 'space'"),
     "fuse hyperparameter": (lambda a, b: fusionlab.fuse([a, b], alpha=1), "no hyperparameter 'alpha'"),
-    "canonical gauge": (lambda a, b: fusionlab.canonical(a, ("folded",)), "gauge 'folded' does not exist"),
+    "canonical gauge": (lambda a, b: fusionlab.canonical(a, ("fold",)), "gauge 'fold' does not exist"),
 }
 
 

@@ -10,18 +10,18 @@ import pytest
 from fusionlab import __version__, cli
 from fusionlab.errors import InputError
 
+MATCHING = ["--match", "--spaces", "--layers", "--rescale", "--gauge", "--untie", "--sweeps"]
+MERGING = ["--method", "--weights", "--hyperparameters"]
+MEASURING = ["--data", "--out_of_domain", "--points", "--accelerator", "--devices", "--precision"]
+OUTPUT = ["--output", "--overwrite"]
 OPTIONS = {
-    "match": ["--anchor", "--output", "--overwrite", "--match", "--spaces", "--layers", "--rescale", "--gauge",
-              "--sweeps"],
-    "merge": ["--output", "--overwrite", "--method", "--weights", "--hyperparameters"],
-    "fuse": ["--ckpts", "--output", "--overwrite", "--anchor", "--match", "--spaces", "--layers", "--rescale",
-             "--gauge", "--sweeps", "--method", "--weights", "--hyperparameters", "--data", "--out_of_domain",
-             "--points", "--accelerator", "--devices", "--precision"],
-    "barrier": ["--output", "--overwrite", "--match", "--spaces", "--layers", "--rescale", "--gauge", "--sweeps",
-                "--data", "--out_of_domain", "--points", "--accelerator", "--devices", "--precision"],
+    "match": ["--anchor", *OUTPUT, *MATCHING],
+    "merge": [*OUTPUT, *MERGING],
+    "fuse": ["--ckpts", "--anchor", *OUTPUT, *MATCHING, *MERGING, *MEASURING],
+    "barrier": [*OUTPUT, *MATCHING, *MEASURING],
     "inspect": ["--json"],
-    "demo": ["--output", "--overwrite", "--epochs"],
-}  # fmt: skip
+    "demo": [*OUTPUT, "--epochs"],
+}
 
 
 @pytest.mark.parametrize("name", OPTIONS)

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 import torch
-from commands.small import digit_scores, vit
 from lightning.pytorch import LightningDataModule
 from torch.utils.data import DataLoader
 
@@ -15,6 +14,7 @@ from fusionlab.evaluation.results import Results
 from fusionlab.experiment import Data, Plan, run
 from fusionlab.fusion import Fused, TestSet
 from fusionlab.matching.options import preset
+from tests.commands.small import digit_scores, vit
 
 CPU = {"accelerator": "cpu", "devices": 1}
 pytestmark = pytest.mark.filterwarnings(

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 import torch
-from commands.small import bert, random_logits, vit
 from lightning.pytorch import Trainer
 from torch import Tensor, nn
 from torch.nn import functional
@@ -16,6 +15,7 @@ from fusionlab.evaluation.distance import parameter_distance
 from fusionlab.forward import logits
 from fusionlab.fusion import FusionModule, TestSet
 from fusionlab.matching.options import preset
+from tests.commands.small import bert, random_logits, vit
 
 Batch = dict[str, Tensor]
 MATCHINGS = {"paper": preset("paper"), "weights": preset("weights")}

@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from commands.small import bert, timm_vit, vit
 from torch import nn
 
 from fusionlab.errors import InputError
 from fusionlab.models import common_blueprint, with_state
 from fusionlab.symmetry import SymmetryError, blueprint
+from tests.commands.small import bert, timm_vit, vit
 
 
 def test_models_of_one_architecture_share_a_blueprint() -> None:

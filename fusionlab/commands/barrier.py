@@ -48,7 +48,7 @@ def run(argv: Sequence[str]) -> None:
         points=arguments.points,
         trainer=parsing.trainer_options(arguments),
     )
-    models = {label: checkpoint.model for label, checkpoint in found.items()}
+    models = parsing.untied({label: checkpoint.model for label, checkpoint in found.items()}, arguments)
     _, results = run_experiment(models, parsing.test_data(arguments), plan, f"From {' to '.join(models)}")
     console = Console()
     for data_set in dict.fromkeys(curve.data_set for curve in results.curves):

@@ -71,7 +71,8 @@ def run(argv: Sequence[str]) -> None:
         notes=[
             "The paper's matching works inside attention heads and feed-forward layers. Models from different seeds "
             "also differ in the basis of their residual stream, which it leaves alone; that is why it helps so little "
-            "here."
+            "here. The matching called weights folds the norms, which changes no function either, and then rotates "
+            "the residual stream as well."
         ],
     )
     with atomic_folder(output, arguments.overwrite) as temporary:

@@ -52,7 +52,7 @@ def run(argv: Sequence[str]) -> None:
         points=arguments.points,
         trainer=parsing.trainer_options(arguments),
     )
-    models = {label: checkpoint.model for label, checkpoint in found.items()}
+    models = parsing.untied({label: checkpoint.model for label, checkpoint in found.items()}, arguments)
     fused, results = run_experiment(models, parsing.test_data(arguments), plan, f"Merging {listing(list(models))}")
     settings = {
         "command": shlex.join(["fusionlab", "fuse", *argv]),

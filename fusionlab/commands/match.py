@@ -47,24 +47,25 @@ def run(argv: Sequence[str]) -> None:
     *source_names, anchor_name = parsing.short_names([*arguments.sources, arguments.anchor])
     anchor = checkpoints.read(arguments.anchor)
     sources = [checkpoints.read(path) for path in arguments.sources]
-    models = {name: source.model for name, source in zip(source_names, sources, strict=True)}
-    blueprint = common_blueprint({**models, anchor_name: anchor.model})
+    named = {name: source.model for name, source in zip(source_names, sources, strict=True)}
+    models = parsing.untied({**named, anchor_name: anchor.model}, arguments)
+    blueprint = common_blueprint(models)
     options.select(blueprint)
 
     table = Table(title=f"Distance to {anchor_name}", title_justify="left")
     table.add_column("model", overflow="fold")
     for heading in ("before", "after", "change", "logits differ by", "seconds"):
         table.add_column(heading, justify="right", no_wrap=True)
-    goal = anchor.model.state_dict()
-    moves_anchor = options.gauge != "none"
+    goal = models[anchor_name].state_dict()
+    moves_anchor = bool(options.gauge) or arguments.untie
     twins: dict[str, tuple[checkpoints.Checkpoint, nn.Module, Alignment]] = {}
     for name, source in track(list(zip(source_names, sources, strict=True)), "matching", transient=True):
         start = time.perf_counter()
-        states = [source.model.state_dict(), goal]
+        states = [models[name].state_dict(), goal]
         alignment, of_anchor = align_states(states, blueprint, options, anchor=1)
-        twin, anchor_twin = alignment.apply(source.model), of_anchor.apply(anchor.model)
+        twin, anchor_twin = alignment.apply(models[name]), of_anchor.apply(models[anchor_name])
         seconds = time.perf_counter() - start
-        kept = check_preservation(source.model, twin, alignment, arguments.seed)
+        kept = check_preservation(models[name], twin, alignment, arguments.seed)
         before = parameter_distance(states[0], goal)
         after = parameter_distance(twin.state_dict(), anchor_twin.state_dict())
         change = f"{100 * (after / before - 1):+.2f} %" if before else "none"

@@ -1,20 +1,22 @@
 """Options that several commands share, and how they become models, matchings and data."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from jsonargparse import ArgumentParser, Namespace
 from lightning.pytorch import LightningDataModule
+from torch import nn
 
 from fusionlab import checkpoints, configs
 from fusionlab.commands.console import OneLineParser, input_error, silence
 from fusionlab.data import Digits, Images
 from fusionlab.errors import InputError
 from fusionlab.experiment import Data
-from fusionlab.matching.options import PRESETS, MatchOptions, preset
+from fusionlab.matching.options import PRESETS, MatchOptions, listed, preset
 from fusionlab.merging import methods
+from fusionlab.models import untie
 
 DataModules = LightningDataModule | list[LightningDataModule]
 # Imported, they can be named without their module.
@@ -64,7 +66,21 @@ def add_matching(parser: ArgumentParser, default: str = "paper") -> None:
         "--layers", type=str | int | None, help="Layers to match: 3 or 0-5 or 0,2,4 or first:K or last:K."
     )
     group.add_argument("--rescale", type=str | bool | None, help="Scale of a head's sides: off, sequential or joint.")
-    group.add_argument("--gauge", type=str | None, help="none, or balanced: balance every head before matching.")
+    group.add_argument(
+        "--gauge",
+        type=str | list[str] | None,
+        help="Canonical forms to bring every model into first: none, or comma-separated folded (norm gains and layer "
+        "scales, so that the residual stream of pre-norm models can be rotated) and balanced (heads).",
+    )
+    group.add_argument(
+        "--untie",
+        type=bool,
+        nargs="?",
+        const=True,
+        default=False,
+        help="Give language models whose output embedding is the input embedding one of its own, so that the residual "
+        "stream can be rotated.",
+    )
     group.add_argument("--sweeps", type=int | None, help="Most passes over coupled spaces.")
 
 
@@ -115,13 +131,12 @@ def add_data(parser: ArgumentParser, required: bool = False) -> None:
 
 def matching_options(arguments: Namespace) -> MatchOptions:
     """The matching that the arguments describe."""
-    spaces = arguments.spaces.split(",") if isinstance(arguments.spaces, str) else arguments.spaces
     return preset(
         arguments.match,
-        spaces=None if spaces is None else tuple(space.strip() for space in spaces),
+        spaces=listed(arguments.spaces),
         layers=None if arguments.layers is None else str(arguments.layers),
         rescale=_given(arguments, "rescale"),
-        gauge=arguments.gauge,
+        gauge=listed(arguments.gauge),
         sweeps=arguments.sweeps,
     )
 
@@ -134,6 +149,11 @@ def matching_name(arguments: Namespace) -> str:
         if (value := _given(arguments, option)) is not None
     ]
     return ", ".join([arguments.match, *changes])
+
+
+def untied(models: Mapping[str, nn.Module], arguments: Namespace) -> dict[str, nn.Module]:
+    """The models, their embeddings untied if the arguments say so."""
+    return {name: untie(model) if arguments.untie else model for name, model in models.items()}
 
 
 def _given(arguments: Namespace, option: str) -> Any:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fusionlab.errors import InputError
-from fusionlab.matching.options import MatchOptions
+from fusionlab.matching.options import BALANCED, FOLDED, MatchOptions
 from fusionlab.matching.weights import match_weights, squared_distance
 from fusionlab.symmetry import Alignment, Blueprint
 from fusionlab.symmetry.gauge import balance
@@ -48,13 +48,16 @@ def align_states(
         options: what to match and how.
         anchor: index of the anchor.
     """
-    options.select(blueprint)
     if not options.spaces:
         return [Alignment.identity(blueprint) for _ in states]
+    if FOLDED in options.gauge and blueprint.after_folding is not None:
+        blueprint = blueprint.after_folding
+    options.select(blueprint)
     gauges = [Alignment.identity(blueprint) for _ in states]
-    if options.gauge == "balanced":
-        gauges = [balance(state, blueprint) for state in states]
     twins = [gauge.apply(state) for gauge, state in zip(gauges, states, strict=True)]
+    if BALANCED in options.gauge:
+        gauges = [balance(twin, blueprint) for twin in twins]
+        twins = [gauge.apply(twin) for gauge, twin in zip(gauges, twins, strict=True)]
     return [
         gauge if index == anchor else match_weights(twin, twins[anchor], blueprint, options).compose(gauge)
         for index, (gauge, twin) in enumerate(zip(gauges, twins, strict=True))

@@ -1,5 +1,6 @@
 """What to match: the options every matching has, checked where they are written."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
@@ -7,7 +8,8 @@ from fusionlab.errors import InputError
 from fusionlab.matching.solvers import Rescale
 from fusionlab.symmetry import Blueprint, Space
 
-GAUGES = ("none", "balanced")
+FOLDED, BALANCED = "folded", "balanced"
+GAUGES = (FOLDED, BALANCED)
 ALL = "all"
 
 
@@ -22,8 +24,9 @@ class MatchOptions:
             and ``last:K``. Spaces that belong to no layer, such as the residual stream, are not affected.
         rescale: ``off``, ``sequential`` (the paper's Eq. 11 and 12, after the rotation) or ``joint`` (the global
             optimum over rotation and scale) for spaces that admit a scale.
-        gauge: ``none``, or ``balanced``: query against key and value against output are balanced in every model,
-            the anchor too, before matching.
+        gauge: canonical forms that every model, the anchor too, is brought into before matching: ``folded`` (norm
+            gains and layer scales go into the maps beside them, so that the residual stream can be rotated) and
+            ``balanced`` (query against key and value against output in every head); empty for none.
         sweeps: the most passes of block coordinate ascent over spaces that are coupled (the residual stream with
             all others); uncoupled spaces are solved once, exactly.
     """
@@ -31,14 +34,15 @@ class MatchOptions:
     spaces: tuple[str, ...] = ("attention", "ffn")
     layers: str = "all"
     rescale: Rescale = "sequential"
-    gauge: str = "none"
+    gauge: tuple[str, ...] = ()
     sweeps: int = 50
 
     def __post_init__(self) -> None:
         if self.rescale not in get_args(Rescale):
             raise InputError(f"rescale is {self.rescale!r}; expected one of {', '.join(get_args(Rescale))}")
-        if self.gauge not in GAUGES:
-            raise InputError(f"gauge is {self.gauge!r}; expected one of {', '.join(GAUGES)}")
+        for gauge in self.gauge:
+            if gauge not in GAUGES:
+                raise InputError(f"gauge names {gauge!r}; expected none, or some of {', '.join(GAUGES)}")
         if self.sweeps < 1:
             raise InputError(f"sweeps is {self.sweeps}; expected at least 1")
 
@@ -68,7 +72,7 @@ class MatchOptions:
 PRESETS: dict[str, MatchOptions] = {
     "none": MatchOptions(spaces=()),
     "paper": MatchOptions(spaces=("attention", "ffn"), rescale="sequential"),
-    "weights": MatchOptions(spaces=(ALL,), rescale="off", gauge="balanced"),
+    "weights": MatchOptions(spaces=(ALL,), rescale="off", gauge=(FOLDED,)),
 }
 
 
@@ -77,7 +81,15 @@ def describe(options: MatchOptions) -> str:
     if not options.spaces:
         return "nothing is matched"
     parts = [f"spaces {', '.join(options.spaces)}", f"layers {options.layers}", f"rescale {options.rescale}"]
-    return "; ".join([*parts, f"gauge {options.gauge}"])
+    return "; ".join([*parts, f"gauge {', '.join(options.gauge) or 'none'}"])
+
+
+def listed(value: str | Sequence[str] | None) -> tuple[str, ...] | None:
+    """The items of an option that is a list: a sequence, or comma-separated text, ``none`` for an empty one."""
+    if value is None:
+        return None
+    items = value.split(",") if isinstance(value, str) else value
+    return tuple(item.strip() for item in items if item.strip() != "none")
 
 
 def preset(name: str, **changes: Any) -> MatchOptions:

@@ -4,16 +4,16 @@ A *block* is what one closed form solves: a continuous space with its copies, a 
 permutations together with the continuous spaces that it indexes (attention heads, with a rotation inside each).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from fusionlab.matching.solvers import Correlation
-from fusionlab.symmetry.axes import Leaf, leaves, spaces_of
+from fusionlab.symmetry.axes import Leaf, chains, leaves, spaces_of
 from fusionlab.symmetry.blueprint import Blueprint, Space
-from fusionlab.symmetry.groups import Permutation
+from fusionlab.symmetry.groups import Permutation, Scale
 
 State = Mapping[str, Tensor]
 
@@ -38,6 +38,11 @@ class Block:
     def names(self) -> frozenset[str]:
         return frozenset(space.name for space in self.spaces)
 
+    @property
+    def is_units(self) -> bool:
+        """Whether this is a plain assignment: nothing inside, or at most a factor for each unit."""
+        return self.permutation is not None and all(isinstance(space.group, Scale) for space in self.inner)
+
 
 def blocks(spaces: Sequence[Space]) -> list[Block]:
     """Split the chosen spaces into blocks, in their blueprint's order."""
@@ -56,101 +61,129 @@ def waves(found: Sequence[Block], blueprint: Blueprint) -> list[list[Block]]:
     """Group blocks so that none in a group is coupled with another; one group where nothing is coupled at all.
 
     Two blocks are coupled if they act on different dimensions of one parameter, or inside each other on the same.
+    A block comes after all coupled ones that the blueprint declares before it, so that what is known spreads along
+    the model (from token embeddings over the stream to the heads).
     """
     owner = {name: position for position, block in enumerate(found) for name in block.names}
     coupled: list[set[int]] = [set() for _ in found]
     for axes in blueprint.touching(owner).values():
         by_dim = [{owner[s] for s in spaces_of(axis) if s in owner} for axis in axes]
-        for dim, here in enumerate(by_dim):
-            for elsewhere in by_dim[:dim]:
-                for a in here:
-                    for b in elsewhere - {a}:
-                        coupled[a].add(b)
-                        coupled[b].add(a)
-    for space in (space for block in found for space in block.spaces):
-        for outer in space.index:
-            if outer in owner and owner[outer] != owner[space.name]:
-                coupled[owner[outer]].add(owner[space.name])
-                coupled[owner[space.name]].add(owner[outer])
+        together = [(here, elsewhere) for dim, here in enumerate(by_dim) for elsewhere in by_dim[:dim]]
+        nested = ({owner[s] for s in chain if s in owner} for axis in axes for chain in chains(axis))
+        for here, elsewhere in [*together, *((chain, chain) for chain in nested)]:
+            for a in here:
+                for b in elsewhere - {a}:
+                    coupled[a].add(b)
+                    coupled[b].add(a)
     colours: dict[int, int] = {}
     for position in range(len(found)):
-        taken = {colours[other] for other in coupled[position] if other in colours}
-        colours[position] = next(colour for colour in range(len(found)) if colour not in taken)
+        colours[position] = 1 + max((colours[other] for other in coupled[position] if other in colours), default=-1)
     return [[found[p] for p in colours if colours[p] == colour] for colour in sorted(set(colours.values()))]
 
 
-def paired_leaves(
-    blueprint: Blueprint, source: State, anchor: State, spaces: Iterable[str]
-) -> Iterator[tuple[Leaf, Leaf]]:
-    """Every stretch of parameters that the named spaces act on, in the source and in the anchor."""
-    chosen = set(spaces)
-    for name, axes in blueprint.touching(chosen).items():
-        for dim, axis in enumerate(axes):
-            if chosen.isdisjoint(spaces_of(axis)):
-                continue
-            for a, b in zip(leaves(axis, source[name], dim), leaves(axis, anchor[name], dim), strict=True):
-                if a.space in chosen or not chosen.isdisjoint(a.path):
-                    yield a, b
+@dataclass(frozen=True)
+class Problem:
+    """Two models as they stand, and what is not yet known of how their bases relate.
+
+    Attributes:
+        blueprint: of both.
+        source: parameters by name.
+        anchor: parameters by name.
+        unknown: spaces that are still to be solved; a stretch of parameters that also runs through one of them says
+            nothing yet and is left out, unless there is no other.
+    """
+
+    blueprint: Blueprint
+    source: State
+    anchor: State
+    unknown: frozenset[str] = frozenset()
+
+    def stretches(self, spaces: Iterable[str], own: frozenset[str]) -> list[tuple[Leaf, Leaf]]:
+        """Every stretch of parameters that some spaces act on, in the source and in the anchor.
+
+        Args:
+            spaces: the spaces to look for.
+            own: spaces that are solved together with them and so are never in the way.
+        """
+        chosen = set(spaces)
+        known, every = [], []
+        for name, axes in self.blueprint.touching(chosen).items():
+            for dim, axis in enumerate(axes):
+                if chosen.isdisjoint(spaces_of(axis)):
+                    continue
+                others = {s for d, other in enumerate(axes) if d != dim for s in spaces_of(other)}
+                pairs = zip(leaves(axis, self.source[name], dim), leaves(axis, self.anchor[name], dim), strict=True)
+                for a, b in pairs:
+                    if a.space in chosen or not chosen.isdisjoint(a.path):
+                        every.append((a, b))
+                        if self.unknown.isdisjoint((others | {*a.path, a.space}) - own):
+                            known.append((a, b))
+        return known or every
 
 
 def correlate_permutation(
-    block: Block, blueprint: Blueprint, source: State, anchor: State, dtype: torch.dtype | None = None
+    problem: Problem, block: Block, dtype: torch.dtype | None = None, only: str | None = None
 ) -> tuple[Tensor, Tensor]:
     """Correlation of the permuted units over all that moves with them and has no basis of its own.
 
     Args:
         block: one with a permutation.
         dtype: compute the products in this type, the parameters' own if None.
+        only: the one space to correlate over, in place of all that is not inside the block.
 
     Returns:
-        C = B A^T, shape ``(n, n)``: anchor unit by source unit; and the bound ``|a| |b|`` on a row's entries, shape
-        ``(n,)``, that its rounding errors are relative to.
+        C = B A^T, shape ``(*copies, n, n)``: anchor unit by source unit; and the bound ``|a| |b|`` on a row's entries,
+        shape ``(*copies, n)``, that its rounding errors are relative to.
     """
     space = block.permutation
     assert space is not None
     inner = {s.name for s in block.inner}
     sides: tuple[list[Tensor], list[Tensor]] = ([], [])
-    for pair in paired_leaves(blueprint, source, anchor, [space.name]):
-        if pair[0].space not in inner:
+    for pair in problem.stretches([space.name], block.names):
+        if pair[0].space == only if only is not None else pair[0].space not in inner:
             for side, leaf in zip(sides, pair, strict=True):
-                keep = () if leaf.space == space.name else (space.name,)
-                side.append(_rows(leaf, keep).flatten(1))
+                moved = () if leaf.space == space.name else (space.name,)
+                side.append(_rows(leaf, (*space.index, *moved)).flatten(len(space.index) + 1))
     if not sides[0]:
-        some = next(iter(source.values()))
-        return some.new_zeros(space.group.size, space.group.size), some.new_zeros(space.group.size)
-    a_norm, b_norm = (sum(rows.square().sum(-1) for rows in side) for side in sides)
-    assert isinstance(a_norm, Tensor)
-    assert isinstance(b_norm, Tensor)
+        some = next(iter(problem.source.values()))
+        zeros = some.new_zeros(*space.copies, space.group.size)
+        return zeros.unsqueeze(-1).expand(*zeros.shape, space.group.size), zeros
+    a_norm, b_norm = (torch.stack([rows.square().sum(-1) for rows in side]).sum(0) for side in sides)
     if dtype is None:
         correlation = sides[1][0] @ sides[0][0].mT
         for b, a in zip(sides[1][1:], sides[0][1:], strict=True):
-            correlation.addmm_(b, a.mT)
+            correlation = correlation + b @ a.mT if correlation.ndim > 2 else correlation.addmm_(b, a.mT)
     else:
         # One product with the stretches side by side: its result is rounded once, not once for each stretch.
         a, b = (torch.cat([rows.to(dtype) for rows in side], -1) for side in sides)
         correlation = b @ a.mT
-    return correlation, b_norm.sqrt() * a_norm.max().sqrt()
+    return correlation, b_norm.sqrt() * a_norm.amax(-1, keepdim=True).sqrt()
 
 
-def correlate_inner(block: Block, space: Space, blueprint: Blueprint, source: State, anchor: State) -> Correlation:
+def correlate_inner(problem: Problem, block: Block, space: Space, order: Tensor | None = None) -> Correlation:
     """Correlations of one continuous space of a block.
 
+    Args:
+        order: the block's permutation, if it is known already.
+
     Returns:
-        For a block without a permutation, one for each copy of the space, shapes ``(*copies, d, d)``; with one, for
-        every pair of an anchor's copy and a source's copy, shapes ``(n, n, d, d)``.
+        For a block without a permutation, or with a known one, one for each copy of the space, shapes
+        ``(*copies, d, d)``; else for every pair of an anchor's copy and a source's copy, shapes ``(n, n, d, d)``.
     """
     products: dict[bool, Tensor | float] = {False: 0.0, True: 0.0}
     norms: dict[bool, Tensor | float] = {False: 0.0, True: 0.0}
-    for a, b in paired_leaves(blueprint, source, anchor, [space.name]):
+    for a, b in problem.stretches([space.name], block.names):
         rows_a, rows_b = _rows(a, space.index), _rows(b, space.index)
-        if block.permutation is None:
+        if order is not None:
+            rows_a = rows_a.index_select(len(space.index) - 1, order.to(rows_a.device))
+        norm = rows_a.double().square().sum(-1)
+        if block.permutation is None or order is not None:
             product = rows_b @ rows_a.mT
-            norm = rows_a.double().square().sum((-2, -1))
         else:
             count, size = rows_a.shape[-3:-1]
             product = (rows_b.flatten(-3, -2) @ rows_a.flatten(-3, -2).mT).unflatten(-1, (count, size))
             product = product.unflatten(-3, (count, size)).movedim(-3, -2)
-            norm = rows_a.double().square().sum((-2, -1)).expand(count, count)
+            norm = norm.expand(count, count, size)
         products[a.is_dual] = products[a.is_dual] + product.double()
         norms[a.is_dual] = norms[a.is_dual] + norm
     return Correlation(*_alike(products[False], products[True]), *_alike(norms[False], norms[True]))

@@ -5,29 +5,23 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from fusionlab.matching.options import MatchOptions
-from fusionlab.matching.problems import (
-    Block,
-    State,
-    blocks,
-    correlate_inner,
-    correlate_permutation,
-    waves,
-)
+from fusionlab.matching.problems import Block, Problem, State, blocks, correlate_inner, correlate_permutation, waves
 from fusionlab.matching.solvers import (
     BFLOAT16_MARGIN,
     Correlation,
     Rescale,
     assignment,
     certified_assignment,
-    rotate_and_rescale,
+    solve,
 )
 from fusionlab.symmetry import Alignment, Blueprint
+from fusionlab.symmetry.groups import Scale
 
 # Correlations of heads are solved many layers at a time, up to this many float64 numbers.
 BATCH_ENTRIES = 2**25
@@ -50,33 +44,98 @@ def match_weights(source: State, anchor: State, blueprint: Blueprint, options: M
         An alignment for the source.
     """
     spaces = options.select(blueprint)
-    alignment = Alignment.identity(blueprint)
+    identity = Alignment.identity(blueprint)
     if not spaces:
-        return alignment
+        return identity
     groups = waves(blocks(spaces), blueprint)
     touched = blueprint.touching(space.name for space in spaces)
-    start = {name: _workable(source[name]) for name in touched}
-    goal = {name: _workable(anchor[name]) for name in touched}
+    problem = Problem(
+        blueprint, {name: _workable(source[name]) for name in touched}, {n: _workable(anchor[n]) for n in touched}
+    )
     with torch.no_grad():
         if len(groups) == 1:
-            return Alignment(blueprint, _solve(groups[0], blueprint, start, goal, options.rescale))
-        state, before = start, squared_distance(start, goal)
-        for _ in range(options.sweeps):
-            for group in groups:
-                step = Alignment(blueprint, _solve(group, blueprint, state, goal, options.rescale))
-                state = state | {name: step.apply_to(name, state[name]) for name in blueprint.touching(step.elements)}
-                alignment = step.compose(alignment)
-            after = squared_distance(state, goal)
-            if before - after <= 1e-9 * before:
-                break
-            before = after
-    return alignment
+            return Alignment(blueprint, _solve(groups[0], problem, options.rescale))
+        return _ascend(groups, problem, options)
+
+
+def _ascend(groups: Sequence[Sequence[Block]], problem: Problem, options: MatchOptions) -> Alignment:
+    """Block coordinate ascent over coupled spaces.
+
+    In the first pass a space is solved from what is known by then: parameters that run from it to fixed axes
+    (tokens, pixels, positions, labels), to spaces that are not matched, or to spaces already solved. From then on all
+    parameters count and the distance never rises.
+    """
+    blueprint = problem.blueprint
+    alignment = Alignment.identity(blueprint)
+    start = before = squared_distance(problem.source, problem.anchor)
+    unsolved = {name for group in groups for block in group for name in block.names}
+    for sweep in range(options.sweeps):
+        for group in groups:
+            here = replace(problem, unknown=frozenset(unsolved))
+            step = Alignment(blueprint, _solve(group, here, options.rescale))
+            moved = {name: step.apply_to(name, problem.source[name]) for name in blueprint.touching(step.elements)}
+            problem = replace(problem, source={**problem.source, **moved})
+            alignment = step.compose(alignment)
+            unsolved -= {name for block in group for name in block.names}
+        after = squared_distance(problem.source, problem.anchor)
+        if sweep > 0 and before - after <= 1e-9 * before:
+            break
+        before = after
+    return alignment if squared_distance(problem.source, problem.anchor) < start else Alignment.identity(blueprint)
 
 
 def squared_distance(first: State, second: State, names: Iterable[str] | None = None) -> float:
     """Squared Euclidean distance between two models' parameters, summed in float64."""
     chosen = first if names is None else names
     return sum(float((first[name].double() - second[name].double()).square().sum()) for name in chosen)
+
+
+def _solve(group: Sequence[Block], problem: Problem, rescale: Rescale) -> dict[str, Tensor]:
+    """The elements of uncoupled blocks."""
+    elements = _solve_units([block for block in group if block.is_units], problem, rescale)
+    # Heads are assigned by what rotations alone can do, unless rotation and scale are wanted together.
+    first: Rescale = "joint" if rescale == "joint" else "off"
+    for batch in _batches([block for block in group if not block.is_units], problem):
+        groups = [space.group for space in batch.blocks[0].inner]
+        paired = batch.blocks[0].permutation is not None
+        solved = [
+            solve(g, correlation, first if paired else rescale)
+            for g, correlation in zip(groups, batch.correlations, strict=True)
+        ]
+        for position, block in enumerate(batch.blocks):
+            correlations = [_pick(correlation, position) for correlation in batch.correlations]
+            found = [(element[position], value[position]) for element, value in solved]
+            elements.update(_assemble(block, found, correlations, problem, rescale))
+    return elements
+
+
+def _assemble(
+    block: Block,
+    found: Sequence[tuple[Tensor, Tensor]],
+    correlations: Sequence[Correlation],
+    problem: Problem,
+    rescale: Rescale,
+) -> dict[str, Tensor]:
+    """One block's elements from the solutions of its inner spaces, for each copy or for each pair of copies."""
+    if block.permutation is None:
+        # Rounding may leave the best element a hair worse than none at all; then nothing moves.
+        (space,), (element, value) = block.inner, found[0]
+        identity = space.group.identity(space.copies).to(element)
+        better = (value > correlations[0].unchanged()).reshape(value.shape + (1,) * (element.ndim - value.ndim))
+        return {space.name: torch.where(better, element, identity)}
+    direct, _ = correlate_permutation(problem, block)
+    value = 2 * direct.double() + torch.stack([value for _, value in found]).sum(0)
+    order = assignment(value)
+    rows = torch.arange(order.numel())
+    chosen = {space.name: element[rows, order] for space, (element, _) in zip(block.inner, found, strict=True)}
+    total = value[rows, order].sum()
+    if rescale == "sequential":
+        total = 2 * direct.double()[rows, order].sum()
+        for space, correlation in zip(block.inner, correlations, strict=True):
+            chosen[space.name], values = solve(space.group, _pick(correlation, (rows, order)), rescale)
+            total = total + values.sum()
+    still = 2 * direct.double().trace() + torch.stack([c.unchanged().trace() for c in correlations]).sum()
+    return {block.permutation.name: order, **chosen} if total > still else {}
 
 
 @dataclass(frozen=True)
@@ -87,48 +146,7 @@ class _Batch:
     correlations: Sequence[Correlation]  # one for each inner space, stacked over the blocks
 
 
-def _solve(
-    group: Sequence[Block], blueprint: Blueprint, source: State, goal: State, rescale: Rescale
-) -> dict[str, Tensor]:
-    """The elements of uncoupled blocks."""
-    elements: dict[str, Tensor] = {}
-    units = [block for block in group if not block.inner]
-    elements.update(_solve_units(units, blueprint, source, goal))
-    for batch in _batches([block for block in group if block.inner], blueprint, source, goal):
-        solved = [rotate_and_rescale(correlation, rescale) for correlation in batch.correlations]
-        for position, block in enumerate(batch.blocks):
-            inner = [(found[position], value[position]) for found, value in solved]
-            unchanged = [correlation.unchanged()[position] for correlation in batch.correlations]
-            elements.update(_assemble(block, inner, unchanged, blueprint, source, goal))
-    return elements
-
-
-def _assemble(
-    block: Block,
-    inner: Sequence[tuple[Tensor, Tensor]],
-    unchanged: Sequence[Tensor],
-    blueprint: Blueprint,
-    source: State,
-    goal: State,
-) -> dict[str, Tensor]:
-    """One block's elements from the solutions of its inner spaces, for each copy or for each pair of copies."""
-    if block.permutation is None:
-        # Rounding may leave the best element a hair worse than none at all; then nothing moves.
-        identity = block.inner[0].group.identity(block.inner[0].copies).to(inner[0][0])
-        better = (inner[0][1] > unchanged[0])[..., None, None]
-        return {block.inner[0].name: torch.where(better, inner[0][0], identity)}
-    direct, _ = correlate_permutation(block, blueprint, source, goal)
-    value = 2 * direct.double() + torch.stack([value for _, value in inner]).sum(0)
-    order = assignment(value)
-    rows = torch.arange(order.numel())
-    still = (2 * direct.double().trace() + torch.stack([u.trace() for u in unchanged]).sum()).to(value)
-    if value[rows, order].sum() <= still:
-        return {}
-    chosen = {space.name: found[rows, order] for space, (found, _) in zip(block.inner, inner, strict=True)}
-    return {block.permutation.name: order, **chosen}
-
-
-def _batches(found: Sequence[Block], blueprint: Blueprint, source: State, goal: State) -> Iterable[_Batch]:
+def _batches(found: Sequence[Block], problem: Problem) -> Iterable[_Batch]:
     """Stack the correlations of blocks of one shape, as many at a time as memory allows."""
     by_shape: dict[tuple, list[Block]] = {}
     for block in found:
@@ -142,7 +160,7 @@ def _batches(found: Sequence[Block], blueprint: Blueprint, source: State, goal: 
             chunk = alike[start : start + step]
             stacks = []
             for position in range(len(chunk[0].inner)):
-                parts = [correlate_inner(b, b.inner[position], blueprint, source, goal) for b in chunk]
+                parts = [correlate_inner(problem, block, block.inner[position]) for block in chunk]
                 stacks.append(
                     Correlation(*(torch.stack([getattr(part, field) for part in parts]) for field in _FIELDS))
                 )
@@ -152,9 +170,16 @@ def _batches(found: Sequence[Block], blueprint: Blueprint, source: State, goal: 
 _FIELDS = ("primal", "dual", "primal_norm", "dual_norm")
 
 
-def _solve_units(found: Sequence[Block], blueprint: Blueprint, source: State, goal: State) -> dict[str, Tensor]:
-    """Assignments of hidden units. Products run on all cores, solvers on one each, a few layers at a time."""
-    elements: dict[str, Tensor] = {}
+def _pick(correlation: Correlation, index: int | tuple[Tensor, Tensor]) -> Correlation:
+    return Correlation(*(getattr(correlation, field)[index] for field in _FIELDS))
+
+
+def _solve_units(found: Sequence[Block], problem: Problem, rescale: Rescale) -> dict[str, Tensor]:
+    """Assignments of hidden units, and a factor for each where there is one.
+
+    Products run on all cores, solvers on one each, a few layers at a time.
+    """
+    orders: dict[str, Tensor] = {}
     workers = max(1, torch.get_num_threads())
     with ThreadPoolExecutor(workers) as pool:
         pending: deque[tuple[str, Future[Tensor]]] = deque()
@@ -163,16 +188,32 @@ def _solve_units(found: Sequence[Block], blueprint: Blueprint, source: State, go
             assert block.permutation is not None
             name = block.permutation.name
             # The layers of two models are alike: where one cannot be read off, trying the others wastes a product.
-            if quick and (certain := _quick_assignment(block, blueprint, source, goal)) is not None:
-                elements[name] = certain
+            if quick and (certain := _quick_assignment(block, problem)) is not None:
+                orders[name] = certain
                 continue
             quick = False
             if len(pending) == workers:
-                elements.update([_finish(pending.popleft())])
-            correlation, _ = correlate_permutation(block, blueprint, source, goal)
-            pending.append((name, pool.submit(_improving_assignment, correlation)))
-        elements.update(_finish(job) for job in pending)
+                orders.update([_finish(pending.popleft())])
+            pending.append((name, pool.submit(_improving_assignment, _correlate_units(block, problem))))
+        orders.update(_finish(job) for job in pending)
+    elements = dict(orders)
+    for block in found:
+        assert block.permutation is not None
+        for space in block.inner:
+            correlation = correlate_inner(problem, block, space, orders[block.permutation.name])
+            elements[space.name], _ = solve(space.group, correlation, rescale)
     return elements
+
+
+def _correlate_units(block: Block, problem: Problem) -> Tensor:
+    """How well every source unit suits every anchor unit, at its own scale and the better sign if that is free."""
+    correlation, _ = correlate_permutation(problem, block)
+    for space in block.inner:
+        assert isinstance(space.group, Scale)
+
+        within, _ = correlate_permutation(problem, block, only=space.name)
+        correlation = correlation + (within.abs() if space.group.signed else within)
+    return correlation
 
 
 def _finish(job: tuple[str, Future[Tensor]]) -> tuple[str, Tensor]:
@@ -181,17 +222,21 @@ def _finish(job: tuple[str, Future[Tensor]]) -> tuple[str, Tensor]:
 
 def _improving_assignment(correlation: Tensor) -> Tensor:
     """The best assignment, or the identity where rounding in the solver left it no better than that."""
+    if correlation.ndim > 2:
+        return torch.stack([_improving_assignment(part) for part in correlation])
     order = assignment(correlation)
     exact = correlation.double()
     gained = exact[torch.arange(order.numel()), order.to(exact.device)].sum() > exact.trace()
     return order if gained else torch.arange(order.numel())
 
 
-def _quick_assignment(block: Block, blueprint: Blueprint, source: State, goal: State) -> Tensor | None:
+def _quick_assignment(block: Block, problem: Problem) -> Tensor | None:
     """An assignment read off products in bfloat16, where the processor has them and their rounding cannot matter."""
-    if not _fast_bfloat16(next(iter(source.values()))):
+    assert block.permutation is not None
+    plain = not block.inner and not block.permutation.index
+    if not plain or not _fast_bfloat16(next(iter(problem.source.values()))):
         return None
-    correlation, bound = correlate_permutation(block, blueprint, source, goal, torch.bfloat16)
+    correlation, bound = correlate_permutation(problem, block, torch.bfloat16)
     certain = certified_assignment(correlation.float(), BFLOAT16_MARGIN * bound.float())
     return None if certain is None else certain.cpu()
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from fusionlab.symmetry.axes import Along, Axis, Concat, Fixed, Per, spaces_of
 from fusionlab.symmetry.blueprint import Blueprint, Space, SymmetryError
+from fusionlab.symmetry.folding import fold
 from fusionlab.symmetry.groups import Permutation
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -23,6 +24,9 @@ Model = TypeVar("Model", bound=nn.Module)
 @dataclass(frozen=True)
 class Alignment:
     """What turns an end model into its matched twin: the same function in another basis.
+
+    An alignment of a folded blueprint (`Blueprint.after_folding`) folds a model before it acts on it; a folded model
+    stays as it is. Its inverse brings back the folded model.
 
     Attributes:
         blueprint: the spaces and axes it acts through.
@@ -94,13 +98,22 @@ class Alignment:
             twin.load_state_dict(self.apply(model.state_dict()))
             return twin
         self.blueprint.check(model)
+        if self.blueprint.folded:
+            model = fold(model, self.blueprint)
         touched = self.blueprint.touching(self.elements)
         return {name: self.apply_to(name, model[name]) if name in touched else model[name] for name in model}
 
-    @torch.no_grad()
     def apply_to(self, name: str, tensor: Tensor) -> Tensor:
         """The transformed parameter `name`."""
-        axes = self.blueprint.parameters[name]
+        return self.transform(tensor, self.blueprint.parameters[name])
+
+    @torch.no_grad()
+    def transform(self, tensor: Tensor, axes: tuple[Axis, ...]) -> Tensor:
+        """Act on a tensor along its axes: a parameter's, or those of an output of the model.
+
+        Returns:
+            A tensor of the same shape and dtype; the arithmetic is done in float32 or better.
+        """
         exact = all(isinstance(self.blueprint.spaces[s].group, Permutation) for s in self._acting(axes))
         out = tensor if exact else tensor.to(torch.promote_types(tensor.dtype, torch.float32))
         for dim, axis in enumerate(axes):
@@ -157,7 +170,8 @@ class Alignment:
                 elements = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
         except (OSError, SafetensorError) as error:
             raise SymmetryError(f"{path} is not a readable alignment: {error}") from error
-        if metadata.get("blueprint") != blueprint.fingerprint:
+        fitting = [b for b in (blueprint, blueprint.after_folding) if b and b.fingerprint == metadata.get("blueprint")]
+        if not fitting:
             raise SymmetryError(
                 f"{path} is an alignment of another {metadata.get('architecture', 'kind of')} model, "
                 f"not of this {blueprint.architecture} model"

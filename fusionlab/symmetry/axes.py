@@ -110,6 +110,21 @@ def spaces_of(axis: Axis) -> Iterator[str]:
                 yield from spaces_of(part)
 
 
+def chains(axis: Axis) -> Iterator[tuple[str, ...]]:
+    """The spaces that act inside each other on `axis`, outermost first, once for each innermost stretch."""
+    match axis:
+        case Fixed():
+            yield ()
+        case Along():
+            yield (axis.space,)
+        case Per():
+            for inner in chains(axis.inner):
+                yield (axis.space, *inner)
+        case Concat():
+            for part in axis.parts:
+                yield from chains(part)
+
+
 def leaves(axis: Axis, tensor: Tensor, dim: int) -> Iterator[Leaf]:
     """Cut dimension `dim` of `tensor` into the innermost stretches of `axis`, as views where strides allow."""
     rows = tensor.movedim(dim, 0)

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from small_models import timm_vit, vit
 from torch import Tensor
 
 from fusionlab import checkpoints
 from fusionlab.errors import InputError
+from tests.checkpoints.small_models import timm_vit, vit
 
 State = dict[str, Tensor]
 

@@ -7,12 +7,12 @@ import pytest
 import timm
 import torch
 from safetensors.torch import load_file
-from small_models import pixels, timm_vit, vit
 from torch import nn
 from transformers import ViTConfig, ViTForImageClassification, ViTModel
 
 from fusionlab import checkpoints
 from fusionlab.forward import logits
+from tests.checkpoints.small_models import pixels, timm_vit, vit
 
 
 def same_logits(first: nn.Module, second: nn.Module) -> bool:

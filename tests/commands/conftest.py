@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from commands.small import bert, timm_vit, vit
 from fusionlab import checkpoints
 from fusionlab.cli import main
+from tests.commands.small import bert, timm_vit, vit
 
 
 @dataclass(frozen=True)

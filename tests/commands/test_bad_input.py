@@ -11,10 +11,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from commands.conftest import Command
-from commands.small import vit
 from fusionlab import checkpoints
 from fusionlab.data import Digits
+from tests.commands.conftest import Command
+from tests.commands.small import vit
 
 State = dict[str, Tensor]
 
@@ -95,7 +95,7 @@ def broken(ckpts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-HERE = "commands.test_bad_input"
+HERE = "tests.commands.test_bad_input"
 OUT = "--output out"
 # What is typed, and the words that the sentence must hold: what is wrong, and what was expected.
 CASES = [
@@ -132,7 +132,7 @@ CASES = [
     (f"fuse --ckpts a b --layers 7 {OUT}", "'7'", "expected layers from 0 to 1"),
     (f"fuse --ckpts a b --layers first:3 {OUT}", "'first:3'", "K up to 2"),
     (f"fuse --ckpts a b --rescale on {OUT}", "rescale is 'on'", "expected one of off, sequential, joint"),
-    (f"fuse --ckpts a b --gauge folded {OUT}", "gauge is 'folded'", "expected one of none, balanced"),
+    (f"fuse --ckpts a b --gauge fold {OUT}", "gauge names 'fold'", "expected none, or some of folded, balanced"),
     (f"fuse --ckpts a b --sweeps 0 {OUT}", "sweeps is 0", "expected at least 1"),
     (f"fuse --ckpts a b --sweeps few {OUT}", "sweeps", "Expected int"),
     (f"fuse --config key.yaml {OUT}", "'ckptz' is not accepted", "expected one of the options"),

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import fusionlab
-from commands.conftest import Command
 from fusionlab import checkpoints
 from fusionlab.data import Digits
+from tests.commands.conftest import Command
 
 
 @pytest.mark.parametrize("points", [11, 3])

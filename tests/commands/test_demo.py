@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from commands.conftest import Command
-from commands.small import digit_scores, vit
 from fusionlab import checkpoints
 from fusionlab.commands import demo
 from fusionlab.matching.options import preset
+from tests.commands.conftest import Command
+from tests.commands.small import digit_scores, vit
 
 
 def test_demo(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,10 +11,10 @@ import yaml
 from torch import nn
 
 import fusionlab
-from commands.conftest import Command
-from commands.small import digit_scores, vit, weights
 from fusionlab import checkpoints
 from fusionlab.cli import main
+from tests.commands.conftest import Command
+from tests.commands.small import digit_scores, vit, weights
 
 Rows = list[dict[str, Any]]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import fusionlab
-from commands.conftest import Command
 from fusionlab import checkpoints
 from fusionlab.cli import main
+from tests.commands.conftest import Command
 
 
 @pytest.mark.parametrize("name", ["a", "bert_a", "timm_a", "lightning_a.ckpt"])

@@ -8,12 +8,12 @@ import torch
 from torch import nn
 from transformers import BertForSequenceClassification, ViTForImageClassification
 
-from commands.conftest import Command
-from commands.small import random_logits, weights
 from fusionlab import checkpoints
 from fusionlab.commands import match as command_match
 from fusionlab.evaluation.distance import parameter_distance
 from fusionlab.symmetry import Alignment, blueprint
+from tests.commands.conftest import Command
+from tests.commands.small import random_logits, weights
 
 
 def own_library(folder: Path, kind: str) -> nn.Module:

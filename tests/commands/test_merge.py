@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from commands.conftest import Command
-from commands.small import weights
 from fusionlab import checkpoints
+from tests.commands.conftest import Command
+from tests.commands.small import weights
 
 
 def mean(first: Tensor, second: Tensor, weight: float) -> np.ndarray:

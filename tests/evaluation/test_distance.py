@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 import torch
-from commands.small import bert, timm_vit, vit
 from torch import Tensor
 
 from fusionlab.evaluation.distance import distance_by_space, parameter_distance
 from fusionlab.symmetry import blueprint
+from tests.commands.small import bert, timm_vit, vit
 
 
 @pytest.mark.parametrize("make", [vit, bert, timm_vit])

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 import torch
-from commands.small import timm_vit, vit
 from lightning.pytorch import Trainer
 from torch.utils.data import DataLoader
 
 import fusionlab
 from fusionlab.evaluation.line import LineModule, move_along_line
+from tests.commands.small import timm_vit, vit
 
 
 @pytest.mark.filterwarnings("ignore:.*does not have many workers.*", "ignore:.*LeafSpec.*")

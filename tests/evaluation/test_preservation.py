@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 import torch
-from commands.small import bert, random_logits, timm_vit, vit
 
 from fusionlab.errors import InputError
 from fusionlab.evaluation.preservation import check_preservation
 from fusionlab.symmetry import Alignment, blueprint
 from fusionlab.symmetry.axes import Fixed
+from tests.commands.small import bert, random_logits, timm_vit, vit
 
 
 def random_alignment(model: Any, seed: int = 0) -> Alignment:
@@ -27,7 +27,7 @@ def test_a_symmetry_passes(make: Any) -> None:
     assert check.exact < 1e-10
     assert 0 < check.stored < 1e-4
     before, after = random_logits(model, seed=0), random_logits(twin, seed=0)
-    again = check_preservation(model, twin, alignment, seed=0, batch=5)
+    again = check_preservation(model, twin, alignment, seed=0, count=5)
     assert again.stored == pytest.approx(float((after - before).abs().max() / before.abs().max()))
     assert again.scale == pytest.approx(float(before.abs().max()))
     assert {parameter.dtype for parameter in (*model.parameters(), *twin.parameters())} == {torch.float32}

@@ -3,13 +3,13 @@
 import re
 
 import pytest
-from symmetry.models import random_model
 
 from fusionlab.errors import InputError
 from fusionlab.matching.options import PRESETS, MatchOptions, parse_layers, preset
 from fusionlab.symmetry import blueprint
 from fusionlab.symmetry.blueprint import Blueprint, BlueprintBuilder
 from fusionlab.symmetry.groups import Permutation
+from tests.symmetry.models import random_model
 
 BERT = blueprint(random_model("bert-sequence"))
 BARE = blueprint(random_model("vit-model"))
@@ -80,10 +80,10 @@ def test_presets_are_as_documented():
     assert names(preset("none")) == []
     assert names(preset("paper", layers="1")) == layer
     assert preset("paper").rescale == "sequential"
-    assert preset("paper").gauge == "none"
+    assert preset("paper").gauge == ()
     assert names(preset("weights")) == list(BERT.spaces)
     assert names(preset("weights"), BARE) == list(BARE.spaces)
-    assert preset("weights").gauge == "balanced"
+    assert preset("weights").gauge == ("folded",)
 
 
 def test_preset_takes_changes_and_keeps_what_is_none():
@@ -97,7 +97,7 @@ def test_preset_takes_changes_and_keeps_what_is_none():
     [
         (lambda: preset("papers"), "matching preset 'papers' does not exist; expected one of none, paper, weights"),
         (lambda: preset("paper", rescale="both"), "rescale is 'both'; expected one of off, sequential, joint"),
-        (lambda: MatchOptions(gauge="folded"), "gauge is 'folded'; expected one of none, balanced"),
+        (lambda: MatchOptions(gauge=("fold",)), "gauge names 'fold'; expected none, or some of folded, balanced"),
         (lambda: MatchOptions(sweeps=0), "sweeps is 0; expected at least 1"),
         (lambda: MatchOptions(spaces=("attentoin",)).select(BERT), "spaces names 'attentoin'; expected some of"),
         (lambda: MatchOptions(spaces=("residual",)).select(BARE), "'residual'; expected some of"),

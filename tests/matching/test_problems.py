@@ -2,22 +2,23 @@
 
 import pytest
 import torch
-from symmetry.models import generator, nested_blueprint, nested_state, random_model
 
 from fusionlab.matching.options import MatchOptions
 from fusionlab.matching.problems import (
     Block,
+    Problem,
     blocks,
     correlate_inner,
     correlate_permutation,
-    paired_leaves,
     waves,
 )
 from fusionlab.symmetry import Alignment, Blueprint, blueprint
+from tests.symmetry.models import generator, nested_blueprint, nested_state, random_model
 
 MODEL = random_model("bert-sequence")
 BERT = blueprint(MODEL)
 SOURCE, ANCHOR = MODEL.state_dict(), random_model("bert-sequence", seed=1).state_dict()
+PROBLEM = Problem(BERT, SOURCE, ANCHOR)
 
 
 def found(*roles: str, layers: str = "all") -> list[Block]:
@@ -79,10 +80,10 @@ def test_correlation_of_units_is_the_papers_cost_matrix():
     at = "bert.encoder.layer.0"
     up, bias, down = f"{at}.intermediate.dense.weight", f"{at}.intermediate.dense.bias", f"{at}.output.dense.weight"
     expected = ANCHOR[up] @ SOURCE[up].T + torch.outer(ANCHOR[bias], SOURCE[bias]) + ANCHOR[down].T @ SOURCE[down]
-    correlation, bound = correlate_permutation(block, BERT, SOURCE, ANCHOR)
+    correlation, bound = correlate_permutation(PROBLEM, block)
     torch.testing.assert_close(correlation, expected)
     assert bool((bound[:, None] >= correlation.abs()).all())
-    rounded, _ = correlate_permutation(block, BERT, SOURCE, ANCHOR, torch.bfloat16)
+    rounded, _ = correlate_permutation(PROBLEM, block, torch.bfloat16)
     assert rounded.dtype == torch.bfloat16
     assert bool(((rounded.double() - expected).abs() <= 3.1 * 2**-8 * bound[:, None]).all())
 
@@ -92,7 +93,7 @@ def test_correlation_of_heads_is_the_papers_matrix(kind, key):
     """For each head W_Q2 W_Q1^T + b b^T and W_K2 W_K1^T + b b^T; values, and outputs transposed."""
     (block,) = found(f"attention.{kind}", layers="1")
     at = "bert.encoder.layer.1.attention"
-    found_here = correlate_inner(block, block.inner[0], BERT, SOURCE, ANCHOR)
+    found_here = correlate_inner(PROBLEM, block, block.inner[0])
 
     def rows(state: dict, name: str) -> torch.Tensor:
         if name == "output":
@@ -103,8 +104,8 @@ def test_correlation_of_heads_is_the_papers_matrix(kind, key):
     first, second = ("query", key) if kind == "qk" else (key, "output")
     torch.testing.assert_close(found_here.primal, rows(ANCHOR, first) @ rows(SOURCE, first).mT)
     torch.testing.assert_close(found_here.dual, rows(ANCHOR, second) @ rows(SOURCE, second).mT)
-    torch.testing.assert_close(found_here.primal_norm, rows(SOURCE, first).square().sum((-2, -1)))
-    torch.testing.assert_close(found_here.dual_norm, rows(SOURCE, second).square().sum((-2, -1)))
+    torch.testing.assert_close(found_here.primal_norm, rows(SOURCE, first).square().sum(-1))
+    torch.testing.assert_close(found_here.dual_norm, rows(SOURCE, second).square().sum(-1))
 
 
 def test_with_heads_every_pair_is_correlated():
@@ -114,8 +115,8 @@ def test_with_heads_every_pair_is_correlated():
     for shift in range(3):
         order = torch.arange(3).roll(shift)
         moved = Alignment(BERT, {"layers.0.heads": order}).apply(SOURCE)
-        expected = correlate_inner(alone, alone.inner[0], BERT, moved, ANCHOR)
-        pairs = correlate_inner(block, block.inner[0], BERT, SOURCE, ANCHOR)
+        expected = correlate_inner(Problem(BERT, moved, ANCHOR), alone, alone.inner[0])
+        pairs = correlate_inner(PROBLEM, block, block.inner[0])
         for field in ("primal", "dual", "primal_norm", "dual_norm"):
             torch.testing.assert_close(getattr(pairs, field)[torch.arange(3), order], getattr(expected, field))
 
@@ -133,11 +134,11 @@ def test_correlation_predicts_the_distance_in_nested_blocks(name):
     gain = (squared(source, anchor) - squared(moved, anchor)) / 2
     block = next(b for b in blocks((space,)) if name in b.names)
     if block.permutation is None:
-        correlation = correlate_inner(block, space, nested, source, anchor)
+        correlation = correlate_inner(Problem(nested, source, anchor), block, space)
         total = correlation.primal + correlation.dual
         predicted = ((drawn - space.group.identity(space.copies)) * total).sum()
     else:
-        total, _ = correlate_permutation(block, nested, source, anchor)
+        total, _ = correlate_permutation(Problem(nested, source, anchor), block)
         predicted = ((dense(drawn) - torch.eye(space.group.size)) * total).sum()
     assert float(predicted) == pytest.approx(float(gain), rel=1e-9)
 
@@ -149,20 +150,33 @@ def squared(first: dict, second: dict) -> float:
 def test_no_parameter_in_common_means_no_correlation():
     """A space whose only stretches belong to its inner spaces correlates nothing directly."""
     (block,) = found("heads", "attention", layers="0")
-    correlation, bound = correlate_permutation(block, BERT, SOURCE, ANCHOR)
+    correlation, bound = correlate_permutation(PROBLEM, block)
     assert correlation.shape == (3, 3)
     assert not correlation.any()
     assert not bound.any()
 
 
-def test_paired_leaves_pair_the_same_stretches():
-    pairs = list(paired_leaves(BERT, SOURCE, ANCHOR, ["layers.0.ffn"]))
+def test_stretches_are_the_same_of_both_models():
+    pairs = PROBLEM.stretches(["layers.0.ffn"], frozenset({"layers.0.ffn"}))
     assert [(a.space, a.path, tuple(a.view.shape)) for a, _ in pairs] == [
         ("layers.0.ffn", (), (40, 24)),
         ("layers.0.ffn", (), (40, 1)),
         ("layers.0.ffn", (), (40, 24)),
     ]
     assert all((a.space, a.path, a.view.shape) == (b.space, b.path, b.view.shape) for a, b in pairs)
+
+
+def test_stretches_that_run_through_an_unknown_space_say_nothing_unless_there_are_no_others():
+    """With the residual stream unknown, only the bias of the hidden units is left; of the stream, all that is fixed."""
+    ffn, stream = "layers.0.ffn", "residual"
+    unknown = frozenset({ffn, stream})
+    here = Problem(BERT, SOURCE, ANCHOR, unknown)
+    assert [tuple(a.view.shape) for a, _ in here.stretches([ffn], frozenset({ffn}))] == [(40, 1)]
+    touching = len(PROBLEM.stretches([stream], frozenset({stream})))
+    assert len(here.stretches([stream], frozenset({stream}))) == touching - 2
+    output = "layers.1.vo"
+    blind = Problem(BERT, SOURCE, ANCHOR, frozenset({stream, "layers.1.heads", output}))
+    assert len(blind.stretches([output], frozenset({output}))) == 3
 
 
 def test_blueprint_without_the_space_gives_no_problem():

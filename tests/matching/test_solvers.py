@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy.optimize import linear_sum_assignment
-from symmetry.models import generator, laws
 from torch import Tensor
 
 from fusionlab.matching import solvers
@@ -20,9 +19,10 @@ from fusionlab.matching.solvers import (
     best_scale,
     certified_assignment,
     procrustes,
-    rotate_and_rescale,
+    solve,
 )
-from fusionlab.symmetry.groups import random_orthogonal
+from fusionlab.symmetry.groups import Invertible, random_orthogonal
+from tests.symmetry.models import generator, laws
 
 seeds = st.integers(0, 2**31)
 
@@ -249,13 +249,15 @@ def test_dead_heads_get_finite_invertible_elements(rescale, dead):
     for part, name in ((a, "primal source"), (d, "dual source"), (b, "primal anchor"), (e, "dual anchor")):
         if name == dead or name.endswith(f" {dead}") or dead in ("everything", name.split(" ")[1]):
             part[1] = 0
-    correlation = Correlation(b @ a.mT, e @ d.mT, a.square().sum((-2, -1)), d.square().sum((-2, -1)))
-    element, value = rotate_and_rescale(correlation, rescale)
+    correlation = Correlation(b @ a.mT, e @ d.mT, a.square().sum(-1), d.square().sum(-1))
+    element, value = solve(Invertible(correlation.primal.shape[-1]), correlation, rescale)
     assert bool(torch.isfinite(element).all())
     assert bool(torch.isfinite(value).all())
     assert bool((torch.linalg.det(element).abs() > 1e-12).all())
-    alive, _ = rotate_and_rescale(
-        Correlation(*(getattr(correlation, f)[::2] for f in ("primal", "dual", "primal_norm", "dual_norm"))), rescale
+    alive, _ = solve(
+        Invertible(4),
+        Correlation(*(getattr(correlation, f)[::2] for f in ("primal", "dual", "primal_norm", "dual_norm"))),
+        rescale,
     )
     torch.testing.assert_close(element[::2], alive)
 
@@ -270,7 +272,7 @@ def heads_apart(seed: int, heads: int = 12, n: int = 4, features: int = 9) -> tu
 
 
 def correlate(a: Tensor, b: Tensor, d: Tensor, e: Tensor) -> Correlation:
-    return Correlation(b @ a.mT, e @ d.mT, a.square().sum((-2, -1)), d.square().sum((-2, -1)))
+    return Correlation(b @ a.mT, e @ d.mT, a.square().sum(-1), d.square().sum(-1))
 
 
 def value_of_scales(correlation: Correlation, grid: Tensor) -> Tensor:
@@ -278,11 +280,11 @@ def value_of_scales(correlation: Correlation, grid: Tensor) -> Tensor:
     scale = grid[:, None]
     mixed = scale[..., None, None] * correlation.primal + correlation.dual / scale[..., None, None]
     gained = 2 * torch.linalg.svdvals(mixed).sum(-1)
-    return gained - scale**2 * correlation.primal_norm - correlation.dual_norm / scale**2
+    return gained - scale**2 * correlation.primal_norm.sum(-1) - correlation.dual_norm.sum(-1) / scale**2
 
 
 def size_of(correlation: Correlation) -> Tensor:
-    return (correlation.primal_norm * correlation.dual_norm).sqrt()
+    return (correlation.primal_norm.sum(-1) * correlation.dual_norm.sum(-1)).sqrt()
 
 
 @pytest.mark.parametrize("n", [1, 2, 4])
@@ -290,13 +292,15 @@ def size_of(correlation: Correlation) -> Tensor:
 def test_joint_rotation_and_scale_is_not_beaten_by_a_fine_grid(n, seed):
     """Independent, badly scaled heads: thousands of scales, each with its own best rotation."""
     correlation = correlate(*heads_apart(100 * seed, n=n))
-    element, value = rotate_and_rescale(correlation, "joint")
+    element, value = solve(Invertible(correlation.primal.shape[-1]), correlation, "joint")
     rivals = value_of_scales(correlation, torch.linspace(-9, 9, 4001, dtype=torch.float64).exp()).amax(0)
     assert bool((value >= rivals - 1e-9 * size_of(correlation)).all())
     scale = torch.linalg.det(element).abs() ** (1 / n)
     rotation = element / scale[..., None, None]
     torch.testing.assert_close(rotation @ rotation.mT, torch.eye(n, dtype=torch.float64).expand(12, n, n))
-    torch.testing.assert_close(value, correlation.value(rotation, scale))
+    primal, dual = ((rotation * c).sum((-2, -1)) for c in (correlation.primal, correlation.dual))
+    lengths = scale**2 * correlation.primal_norm.sum(-1) + correlation.dual_norm.sum(-1) / scale**2
+    torch.testing.assert_close(value, 2 * (scale * primal + dual / scale) - lengths)
 
 
 def valleys(values: Tensor) -> Tensor:
@@ -315,7 +319,7 @@ def test_joint_rotation_and_scale_finds_the_better_of_several_valleys():
         # The anchor's queries are large and turned one way, its keys large and turned the other.
         correlation = correlate(a, b * (1 + lead[0]) - a, d, e * (1 + lead[1]) - d)
         values = value_of_scales(correlation, grid)
-        _, value = rotate_and_rescale(correlation, "joint")
+        _, value = solve(Invertible(correlation.primal.shape[-1]), correlation, "joint")
         assert bool((value >= values.amax(0) - 1e-9 * size_of(correlation)).all())
         several += int((valleys(values) > 1).sum())
     assert several > 20, "there must be heads with several valleys, or this test shows nothing"
@@ -325,9 +329,9 @@ def test_joint_rotation_and_scale_finds_the_better_of_several_valleys():
 @given(seeds)
 def test_scale_helps_and_joint_never_loses_to_sequential(seed):
     correlation = correlate(*heads_apart(seed))
-    _, off = rotate_and_rescale(correlation, "off")
-    _, sequential = rotate_and_rescale(correlation, "sequential")
-    _, joint = rotate_and_rescale(correlation, "joint")
+    _, off = solve(Invertible(correlation.primal.shape[-1]), correlation, "off")
+    _, sequential = solve(Invertible(correlation.primal.shape[-1]), correlation, "sequential")
+    _, joint = solve(Invertible(correlation.primal.shape[-1]), correlation, "joint")
     slack = 1e-9 * size_of(correlation)
     assert bool((sequential >= off - slack).all())
     assert bool((joint >= sequential - slack).all())
@@ -342,7 +346,7 @@ def test_value_is_what_the_squared_distance_falls_by(seed):
     correlation = correlate(a, b, d, e)
     rest = b.square().sum((-2, -1)) + e.square().sum((-2, -1))
     for rescale in ("off", "sequential", "joint"):
-        element, value = rotate_and_rescale(correlation, rescale)
+        element, value = solve(Invertible(correlation.primal.shape[-1]), correlation, rescale)
         dual = torch.linalg.inv(element).mT
         left = (element @ a - b).square().sum((-2, -1)) + (dual @ d - e).square().sum((-2, -1))
         torch.testing.assert_close(left, rest - value, rtol=1e-7, atol=1e-7)

@@ -1,12 +1,20 @@
 """Weight matching: never further away, never another function, and at the optimum where there is a closed form."""
 
 import itertools
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 import torch
-from symmetry.models import (
+from torch import Tensor, nn
+
+from fusionlab.matching import solvers
+from fusionlab.matching.options import MatchOptions, preset
+from fusionlab.matching.weights import match_weights, squared_distance
+from fusionlab.symmetry import Alignment, Blueprint, blueprint
+from fusionlab.symmetry.groups import Permutation
+from tests.symmetry.models import (
     CASES,
     HEAD_DIM,
     HEADS,
@@ -17,13 +25,6 @@ from symmetry.models import (
     relative,
     rigid,
 )
-from torch import Tensor, nn
-
-from fusionlab.matching import solvers
-from fusionlab.matching.options import MatchOptions, preset
-from fusionlab.matching.weights import match_weights, squared_distance
-from fusionlab.symmetry import Alignment, Blueprint, blueprint
-from fusionlab.symmetry.groups import Permutation
 
 State = Mapping[str, Tensor]
 
@@ -297,14 +298,17 @@ def test_more_sweeps_never_move_away(name, rescale):
     goal = anchor.state_dict()
     worth_repeating = False
     for seed in (4, 5, 6):
-        source = rigid(description, seed=seed).apply(noisy(goal, 1.5, seed=seed))
+        # Layers that are alike under embeddings and heads that hardly are: what the first pass starts from misleads.
+        alike, apart = noisy(goal, 0.5, seed=seed), noisy(goal, 4.0, seed=seed)
+        mixed = {key: (alike if re.search(r"(layer|layers|blocks)\.\d", key) else apart)[key] for key in goal}
+        source = rigid(description, seed=seed).apply(mixed)
         distances = [distance(source, goal)]
         for sweeps in (1, 2, 3, 4, 5, 50):
             options = MatchOptions(spaces=("all",), rescale=rescale, sweeps=sweeps)
             twin = match_weights(source, goal, description, options).apply(source)
             distances.append(distance(twin, goal))
         assert all(later <= earlier * (1 + 1e-12) for earlier, later in itertools.pairwise(distances))
-        worth_repeating |= distances[2] < 0.99 * distances[1]
+        worth_repeating |= distances[2] < (1 - 1e-4) * distances[1]
         final = match_weights(twin, goal, description, options).apply(twin)
         assert distance(final, goal) == pytest.approx(distances[-1], rel=1e-6)
     assert worth_repeating, "a second sweep must matter for some start, or this test shows nothing"

@@ -104,3 +104,9 @@ def test_random_inputs_have_the_shape_and_range_they_say():
     ids = Input("input_ids", (50,), vocabulary=7).random(20, generator(0))
     assert (ids.shape, ids.dtype) == ((20, 50), torch.int64)
     assert set(ids.flatten().tolist()) == set(range(7))
+
+
+def test_random_ids_may_end_with_one_token_that_is_nowhere_else():
+    ids = Input("input_ids", (50,), vocabulary=7, last=6).random(20, generator(0))
+    assert (ids[:, -1] == 6).all()
+    assert set(ids[:, :-1].flatten().tolist()) == set(range(6))

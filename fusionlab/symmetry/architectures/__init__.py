@@ -4,21 +4,29 @@ A model is looked up by its config's ``model_type`` (transformers) or, where it 
 (timm, torch). To add a family, add a file here with one function decorated by `architecture`.
 """
 
+import copy
 import importlib
 import pkgutil
 from collections.abc import Callable
+from dataclasses import replace
+from importlib.metadata import version
 from typing import Any
 
+from packaging.version import Version
 from torch import nn
 
-from fusionlab.symmetry.blueprint import Blueprint, SymmetryError
+from fusionlab.symmetry.blueprint import Blueprint, BlueprintBuilder, SymmetryError
 
-Describe = Callable[[Any, str], Blueprint]
+Describe = Callable[[BlueprintBuilder, Any, str], None]
 _registry: dict[str, Describe] = {}
+# Model classes rename their parameters now and then: from which version on, and before which, they are as described.
+SUPPORTED_VERSIONS = {"transformers": ("5.17", "6"), "timm": ("1.0.20", "2")}
 
 
 def architecture(*names: str) -> Callable[[Describe], Describe]:
-    """Register a function ``(config, class name) -> Blueprint`` under model types or ``package.Class`` names.
+    """Register a function ``(builder, config, class name)`` under model types or ``package.Class`` names.
+
+    It writes the blueprint down on the builder; ``builder.folded`` matters only to the builder's own methods.
 
     For a model without a config object (timm, torch) the model itself is handed over as its own config; only its
     attributes may be read, never its parameters.
@@ -37,13 +45,14 @@ def known_architectures() -> tuple[str, ...]:
     return tuple(sorted(_registry))
 
 
-def blueprint_from_config(config: Any, class_name: str) -> Blueprint:
+def blueprint_from_config(config: Any, class_name: str, folded: bool = False) -> Blueprint:
     """The blueprint of a model class from its config alone.
 
     Args:
         config: a transformers config (anything with ``model_type``), or a timm or torch module.
         class_name: the model's class, ``BertForSequenceClassification`` for instance; it decides which head and
             which prefix the parameter names have.
+        folded: describe the model as `fusionlab.symmetry.folding.fold` leaves it.
 
     Raises:
         SymmetryError: the architecture or the class is not described here.
@@ -53,21 +62,54 @@ def blueprint_from_config(config: Any, class_name: str) -> Blueprint:
         raise SymmetryError(
             f"no description of the architecture {name!r}: fusionlab knows {', '.join(known_architectures())}"
         )
-    return _registry[name](config, class_name)
+    _refuse_other_versions(type(config).__module__.split(".")[0])
+    builders = BlueprintBuilder(name), BlueprintBuilder(name, folded=True)
+    for builder in builders:
+        _registry[name](builder, config, class_name)
+    as_is, after = (builder.build() for builder in builders)
+    if not (as_is.norms or as_is.layer_scales or as_is.centred):
+        return as_is
+    return after if folded else replace(as_is, after_folding=after)
 
 
-def blueprint(model: nn.Module) -> Blueprint:
+def _refuse_other_versions(package: str) -> None:
+    """Refuse a library whose parameter names may be others than the descriptions were written for."""
+    if package in SUPPORTED_VERSIONS:
+        first, beyond = SUPPORTED_VERSIONS[package]
+        installed = Version(version(package))
+        if not Version(first) <= installed < Version(beyond):
+            raise SymmetryError(
+                f"{package} {installed} is installed, whose parameter names may differ; "
+                f"expected {package} from {first} up to, not including, {beyond}"
+            )
+
+
+def blueprint(model: nn.Module, folded: bool = False) -> Blueprint:
     """The blueprint of a model: its spaces, the axes of its parameters, and what they do not cover.
 
     Args:
         model: a transformers or timm model.
+        folded: describe the model as `fusionlab.symmetry.folding.fold` leaves it.
 
     Raises:
         SymmetryError: the architecture is unknown, or the model's parameters are not those that its config promises.
     """
-    description = blueprint_from_config(getattr(model, "config", model), type(model).__name__)
+    description = blueprint_from_config(_as_tied(model), type(model).__name__, folded)
     description.check(model.state_dict())
     return description
+
+
+def _as_tied(model: Any) -> Any:
+    """The model's config, with its word on tied embeddings made true: transformers may load them untied regardless."""
+    config = getattr(model, "config", model)
+    head = model.get_output_embeddings() if hasattr(config, "tie_word_embeddings") else None
+    if head is None:
+        return config
+    tied = head.weight is model.get_input_embeddings().weight
+    if config.tie_word_embeddings != tied:
+        config = copy.copy(config)
+        config.tie_word_embeddings = tied
+    return config
 
 
 def class_head(class_name: str, family: str, heads: dict[str, str]) -> str:

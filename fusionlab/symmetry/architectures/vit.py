@@ -1,133 +1,149 @@
-"""Vision transformers: transformers' ViT and timm's VisionTransformer and distilled DeiT (Dosovitskiy et al., 2021).
+"""ViT and DeiT in transformers: pre-norm encoders of image patches; and the parts their relatives share with them.
 
-Pre-norm encoders. As the parameters stand, LayerNorm's gains and its mean subtraction leave permutations of the
-residual stream.
+Dosovitskiy et al., "An image is worth 16x16 words" (2021); Touvron et al., "Training data-efficient image transformers
+and distillation through attention" (2021).
 """
 
 from typing import Any
 
-from torch import nn
-
 from fusionlab.symmetry.architectures import architecture, class_head
-from fusionlab.symmetry.axes import Along, Axis, Concat
-from fusionlab.symmetry.blueprint import Blueprint, BlueprintBuilder, SymmetryError
+from fusionlab.symmetry.axes import Along, Axis
+from fusionlab.symmetry.blueprint import BlueprintBuilder, Normed, SymmetryError
 from fusionlab.symmetry.groups import Invertible, Permutation
 
-HEADS = {"Model": "none", "ForImageClassification": "classifier"}
-FOLDED_RESIDUAL = "rotations of the residual stream: the gains of its LayerNorms are not folded into the readers"
+HEADS = {"Model": "none", "ForImageClassification": "classifier", "ForMaskedImageModeling": "pixels"}
+FAMILIES = {"vit": ("ViT", HEADS), "deit": ("DeiT", HEADS | {"ForImageClassificationWithTeacher": "teacher"})}
 
 
-@architecture("vit")
-def vit(config: Any, class_name: str) -> Blueprint:
-    """Describe transformers' ViT."""
-    head = class_head(class_name, "ViT", HEADS)
-    prefix = "" if head == "none" else "vit."
-    b = BlueprintBuilder("vit")
-    height, width = _pair(config.image_size)
-    b.takes("pixel_values", (config.num_channels, height, width))
-    residual: Axis | None = None
-    if head == "none":
-        b.leaves_out("residual stream: it is this model's output, so its basis is not free")
-    else:
-        residual = b.space("residual", Permutation(config.hidden_size), role="residual")
-        b.leaves_out(FOLDED_RESIDUAL)
+@architecture(*FAMILIES)
+def vit(b: BlueprintBuilder, config: Any, class_name: str) -> None:
+    """Describe transformers' ViT or DeiT."""
+    head = class_head(class_name, *FAMILIES[config.model_type])
+    prefix = "" if head == "none" else f"{config.model_type}."
+    refuse_no_labels(config, class_name, head)
+    takes_image(b, config)
+    if head == "pixels":
+        takes_mask(b, config, config.encoder_stride)
+    residual = pre_norm_stream(b, config.hidden_size, is_output=head == "none")
 
-    b.parameter(f"{prefix}embeddings.cls_token", None, None, residual)
-    b.parameter(f"{prefix}embeddings.position_embeddings", None, None, residual)
-    patches = f"{prefix}embeddings.patch_embeddings.projection"
-    b.parameter(f"{patches}.weight", residual, None, None, None)
-    b.parameter(f"{patches}.bias", residual)
+    tokens = ["cls_token", "position_embeddings"]
+    tokens += ["distillation_token"] if config.model_type == "deit" else []
+    tokens += ["mask_token"] if head == "pixels" else []
+    for token in tokens:
+        b.parameter(f"{prefix}embeddings.{token}", None, None, residual)
+    patch_projection(b, f"{prefix}embeddings.patch_embeddings.projection", residual)
 
     for layer in range(config.num_hidden_layers):
         at = f"{prefix}layers.{layer}"
-        heads, qk, vo, ffn = _layer_spaces(
-            b, layer, config.num_attention_heads, config.hidden_size, config.intermediate_size
-        )
-        b.norm(f"{at}.layernorm_before", residual)
-        b.linear(f"{at}.attention.q_proj", reads=residual, writes=b.per(heads, qk), bias=config.qkv_bias)
-        b.linear(f"{at}.attention.k_proj", reads=residual, writes=b.per(heads, qk.dual()), bias=config.qkv_bias)
-        b.linear(f"{at}.attention.v_proj", reads=residual, writes=b.per(heads, vo), bias=config.qkv_bias)
-        b.linear(f"{at}.attention.o_proj", reads=b.per(heads, vo), writes=residual)
-        b.norm(f"{at}.layernorm_after", residual)
-        b.linear(f"{at}.mlp.fc1", reads=residual, writes=ffn)
-        b.linear(f"{at}.mlp.fc2", reads=ffn, writes=residual)
+        heads = layer_heads(b, layer, config.num_attention_heads)
+        b.attention_maps(f"attentions.{layer}", heads)
+        normed = b.norm(f"{at}.layernorm_before", residual)
+        bias = config.qkv_bias
+        attention(b, f"{at}.attention", layer, heads, head_width(config), normed, residual, bias, key_bias=bias)
+        normed = b.norm(f"{at}.layernorm_after", residual)
+        feed_forward(b, f"{at}.mlp", layer, config.intermediate_size, config.hidden_act, normed, residual)
 
-    b.norm(f"{prefix}layernorm", residual)
-    if head == "none":
-        b.linear("pooler.dense", reads=residual, writes=None)
-    else:
-        b.linear("classifier", reads=residual, writes=None)
-    return b.build()
+    normed = b.norm(f"{prefix}layernorm", residual)
+    if head == "pixels":
+        pixel_decoder(b, normed)
+    names = {"none": ["pooler.dense"], "classifier": ["classifier"]}
+    names["teacher"] = ["cls_classifier", "distillation_classifier"]
+    for name in names.get(head, []):
+        b.linear(name, reads=normed, writes=None)
 
 
-@architecture("timm.VisionTransformer", "timm.VisionTransformerDistilled")
-def timm_vit(model: nn.Module, class_name: str) -> Blueprint:
-    """Describe timm's ViT and DeiT from a model's attributes (a model on the meta device will do)."""
-    m: Any = model
-    _refuse_variants(m)
-    b = BlueprintBuilder(f"timm.{class_name}")
-    height, width = _pair(m.patch_embed.img_size)
-    b.takes("x", (m.patch_embed.proj.in_channels, height, width))
-    residual = b.space("residual", Permutation(m.embed_dim), role="residual")
-    b.leaves_out(FOLDED_RESIDUAL)
-
-    for token in ("cls_token", "dist_token", "pos_embed"):
-        if getattr(m, token, None) is not None:
-            b.parameter(token, None, None, residual)
-    b.parameter("patch_embed.proj.weight", residual, None, None, None)
-    if m.patch_embed.proj.bias is not None:
-        b.parameter("patch_embed.proj.bias", residual)
-
-    for layer, block in enumerate(m.blocks):
-        at, attention = f"blocks.{layer}", block.attn
-        heads, qk, vo, ffn = _layer_spaces(
-            b, layer, attention.num_heads, attention.num_heads * attention.head_dim, block.mlp.fc1.out_features
-        )
-        fused = Concat(b.per(heads, qk), b.per(heads, qk.dual()), b.per(heads, vo))
-        b.norm(f"{at}.norm1", residual)
-        b.linear(f"{at}.attn.qkv", reads=residual, writes=fused, bias=attention.qkv.bias is not None)
-        b.linear(f"{at}.attn.proj", reads=b.per(heads, vo), writes=residual, bias=attention.proj.bias is not None)
-        b.norm(f"{at}.norm2", residual)
-        b.linear(f"{at}.mlp.fc1", reads=residual, writes=ffn, bias=block.mlp.fc1.bias is not None)
-        b.linear(f"{at}.mlp.fc2", reads=ffn, writes=residual, bias=block.mlp.fc2.bias is not None)
-
-    for norm in ("norm", "fc_norm"):
-        if isinstance(getattr(m, norm), nn.LayerNorm):
-            b.norm(norm, residual)
-    for head in ("head", "head_dist"):
-        if isinstance(getattr(m, head, None), nn.Linear):
-            b.linear(head, reads=residual, writes=None)
-    if not isinstance(m.head, nn.Linear):
-        raise SymmetryError(f"{class_name} without a classifier returns its residual stream; expected num_classes > 0")
-    return b.build()
-
-
-def _layer_spaces(
-    b: BlueprintBuilder, layer: int, head_count: int, width: int, hidden: int
-) -> tuple[Along, Along, Along, Along]:
-    heads = b.space(f"layers.{layer}.heads", Permutation(head_count), role="heads", layer=layer)
-    inside = Invertible(width // head_count)
-    qk = b.space(f"layers.{layer}.qk", inside, role="attention.qk", layer=layer, index=(heads.space,))
-    vo = b.space(f"layers.{layer}.vo", inside, role="attention.vo", layer=layer, index=(heads.space,))
-    ffn = b.space(f"layers.{layer}.ffn", Permutation(hidden), role="ffn", layer=layer)
-    return heads, qk, vo, ffn
-
-
-def _refuse_variants(m: Any) -> None:
-    """Refuse the members of timm's family whose blocks compute something else than the plain ones."""
-    for layer, block in enumerate(m.blocks):
-        plain = type(block).__name__ == "Block" and type(block.attn).__name__ == "Attention"
-        if not plain or type(block.mlp).__name__ != "Mlp":
-            raise SymmetryError(f"timm's {type(block).__name__} is not described; expected plain pre-norm blocks")
-        for part, name in ((block.attn, "q_norm"), (block.attn, "norm"), (block.mlp, "norm"), (block, "ls1")):
-            if not isinstance(getattr(part, name, nn.Identity()), nn.Identity):
-                raise SymmetryError(f"timm's {name} in block {layer} is not described; expected a block without it")
-    for name in ("norm_pre", "attn_pool"):
-        if not isinstance(getattr(m, name, None) or nn.Identity(), nn.Identity):
-            raise SymmetryError(f"timm's {name} is not described; expected a model without it")
-    if getattr(m, "reg_token", None) is not None:
-        raise SymmetryError("timm's register tokens are not described; expected a model without them")
-
-
-def _pair(size: Any) -> tuple[int, int]:
+def pair(size: Any) -> tuple[int, int]:
+    """Height and width from one number or two."""
     return (size, size) if isinstance(size, int) else (size[0], size[1])
+
+
+def takes_image(b: BlueprintBuilder, config: Any) -> None:
+    """The input image."""
+    b.takes("pixel_values", (config.num_channels, *pair(config.image_size)))
+
+
+def takes_mask(b: BlueprintBuilder, config: Any, decoded: float | None = None) -> None:
+    """The input that hides patches.
+
+    Args:
+        decoded: pixels on the side of what a decoder makes of each patch; where this is not the patch itself, the model
+            has no loss and takes no mask.
+    """
+    if decoded is None or (decoded == config.patch_size and isinstance(config.image_size, int)):
+        (height, width), (patch_height, patch_width) = pair(config.image_size), pair(config.patch_size)
+        b.takes("bool_masked_pos", (height // patch_height * (width // patch_width),), vocabulary=2)
+
+
+def refuse_no_labels(config: Any, class_name: str, head: str) -> None:
+    """Refuse a classifier without labels, which returns its residual stream."""
+    if head in ("classifier", "teacher") and not config.num_labels:
+        raise SymmetryError(f"{class_name} without labels is not described; expected num_labels > 0")
+
+
+def pre_norm_stream(b: BlueprintBuilder, size: int, is_output: bool) -> Along | None:
+    """The residual stream of a pre-norm encoder, None where the model returns it."""
+    if is_output:
+        b.leaves_out("residual stream: it is this model's output, so its basis is not free")
+        return None
+    residual = b.stream("residual", size, norm="layer")
+    b.gives("hidden_states", None, None, residual)
+    return residual
+
+
+def patch_projection(b: BlueprintBuilder, name: str, writes: Axis | None, bias: bool = True) -> None:
+    """The convolution that turns patches into tokens."""
+    b.parameter(f"{name}.weight", writes, None, None, None)
+    if bias:
+        b.parameter(f"{name}.bias", writes)
+
+
+def pixel_decoder(b: BlueprintBuilder, reads: Normed) -> None:
+    """The convolution with kernels of size one that turns tokens into pixels."""
+    b.reads("decoder.0.weight", 1, "decoder.0.bias", reads)
+    b.parameter("decoder.0.weight", None, reads.axis and reads.axis.dual(), None, None)
+    b.parameter("decoder.0.bias", None)
+
+
+def head_width(config: Any) -> int:
+    """Features of one attention head."""
+    return getattr(config, "head_dim", config.hidden_size // config.num_attention_heads)
+
+
+def layer_heads(b: BlueprintBuilder, layer: int, count: int) -> Along:
+    """The attention heads of one layer."""
+    return b.space(f"layers.{layer}.heads", Permutation(count), role="heads", layer=layer)
+
+
+def inside_heads(b: BlueprintBuilder, layer: int, heads: Along, width: int) -> tuple[Along, Along]:
+    """What lies inside the heads of one layer: the space of queries and keys, and that of values."""
+    qk = b.space(f"layers.{layer}.qk", Invertible(width), role="attention.qk", layer=layer, index=(heads.space,))
+    vo = b.space(f"layers.{layer}.vo", Invertible(width), role="attention.vo", layer=layer, index=(heads.space,))
+    return qk, vo
+
+
+def attention(
+    b: BlueprintBuilder,
+    at: str,
+    layer: int,
+    heads: Along,
+    width: int,
+    reads: Normed,
+    writes: Axis | None,
+    bias: bool,
+    key_bias: bool,
+) -> None:
+    """Self-attention with the parameter names that transformers' vision transformers share."""
+    qk, vo = inside_heads(b, layer, heads, width)
+    b.linear(f"{at}.q_proj", reads=reads, writes=b.per(heads, qk), bias=bias)
+    b.linear(f"{at}.k_proj", reads=reads, writes=b.per(heads, qk.dual()), bias=key_bias)
+    b.linear(f"{at}.v_proj", reads=reads, writes=b.per(heads, vo), bias=bias)
+    b.linear(f"{at}.o_proj", reads=b.per(heads, vo), writes=writes)
+
+
+def feed_forward(
+    b: BlueprintBuilder, at: str, layer: int, size: int, activation: str, reads: Normed, writes: Axis | None
+) -> None:
+    """A feed-forward layer with the parameter names that transformers' vision transformers share."""
+    ffn = b.hidden_units(f"layers.{layer}.ffn", size, layer, activation)
+    b.linear(f"{at}.fc1", reads=reads, writes=ffn)
+    b.linear(f"{at}.fc2", reads=ffn, writes=writes)

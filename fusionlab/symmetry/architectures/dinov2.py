@@ -1,0 +1,76 @@
+"""DINOv2 in transformers, with and without register tokens: a pre-norm encoder with layer scale.
+
+Oquab et al., "DINOv2" (2024); Darcet et al., "Vision transformers need registers" (2024).
+"""
+
+from typing import Any
+
+from fusionlab.symmetry.architectures import architecture, class_head
+from fusionlab.symmetry.architectures.vit import (
+    attention,
+    feed_forward,
+    head_width,
+    layer_heads,
+    patch_projection,
+    pre_norm_stream,
+    refuse_no_labels,
+    takes_image,
+)
+from fusionlab.symmetry.axes import Axis
+from fusionlab.symmetry.blueprint import BlueprintBuilder, Normed
+from fusionlab.symmetry.groups import Permutation, Scale
+
+HEADS = {"Model": "none", "ForImageClassification": "classifier"}
+FAMILIES = {"dinov2": "Dinov2", "dinov2_with_registers": "Dinov2WithRegisters"}
+
+
+@architecture(*FAMILIES)
+def dinov2(b: BlueprintBuilder, config: Any, class_name: str) -> None:
+    """Describe transformers' DINOv2."""
+    head = class_head(class_name, FAMILIES[config.model_type], HEADS)
+    prefix = "" if head == "none" else f"{config.model_type}."
+    refuse_no_labels(config, class_name, head)
+    takes_image(b, config)
+    residual = pre_norm_stream(b, config.hidden_size, is_output=head == "none")
+
+    for token in ("cls_token", "position_embeddings"):
+        b.parameter(f"{prefix}embeddings.{token}", None, None, residual)
+    if config.model_type == "dinov2_with_registers":
+        b.parameter(f"{prefix}embeddings.register_tokens", None, None, residual)
+    if getattr(config, "use_mask_token", True):
+        b.parameter(f"{prefix}embeddings.mask_token", None, residual)
+    patch_projection(b, f"{prefix}embeddings.patch_embeddings.projection", residual)
+
+    for layer in range(config.num_hidden_layers):
+        at = f"{prefix}encoder.layer.{layer}"
+        heads = layer_heads(b, layer, config.num_attention_heads)
+        b.attention_maps(f"attentions.{layer}", heads)
+        normed = b.norm(f"{at}.norm1", residual)
+        bias = config.qkv_bias
+        attention(b, f"{at}.attention", layer, heads, head_width(config), normed, residual, bias, key_bias=bias)
+        b.layer_scale(f"{at}.layer_scale1.lambda1", residual, f"{at}.attention.o_proj")
+        normed = b.norm(f"{at}.norm2", residual)
+        units = int(config.hidden_size * config.mlp_ratio)
+        if config.use_swiglu_ffn:
+            # Two thirds of the plain layer's units, rounded up to a multiple of 8.
+            _gated(b, f"{at}.mlp", layer, (int(units * 2 / 3) + 7) // 8 * 8, normed, residual)
+        else:
+            feed_forward(b, f"{at}.mlp", layer, units, config.hidden_act, normed, residual)
+        last = "mlp.down_proj" if config.use_swiglu_ffn else "mlp.fc2"
+        b.layer_scale(f"{at}.layer_scale2.lambda1", residual, f"{at}.{last}")
+
+    normed = b.norm(f"{prefix}layernorm", residual)
+    if head == "classifier":
+        # The class token beside the mean of the patches.
+        b.linear("classifier", reads=b.copies(normed, 2), writes=None)
+
+
+def _gated(b: BlueprintBuilder, at: str, layer: int, size: int, reads: Normed, writes: Axis | None) -> None:
+    """A feed-forward layer whose units are multiplied by gates; one factor for each unit between up and down."""
+    ffn = b.space(f"layers.{layer}.ffn", Permutation(size), role="ffn", layer=layer)
+    scale = b.space(
+        f"layers.{layer}.ffn.scale", Scale(1, signed=True), role="ffn.scale", layer=layer, index=(ffn.space,)
+    )
+    b.linear(f"{at}.gate_proj", reads=reads, writes=ffn)
+    b.linear(f"{at}.up_proj", reads=reads, writes=b.per(ffn, scale))
+    b.linear(f"{at}.down_proj", reads=b.per(ffn, scale), writes=writes)

@@ -1,0 +1,225 @@
+"""What must hold for every architecture, shown in float64 on its real model classes.
+
+A family's test file lists `Case`s and hands them to the functions here; each states one property.
+"""
+
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fusionlab import checkpoints
+from fusionlab.forward import InFloat64, logits
+from fusionlab.matching.options import MatchOptions
+from fusionlab.matching.weights import match_weights, squared_distance
+from fusionlab.symmetry import Alignment, Blueprint, blueprint
+from fusionlab.symmetry.folding import fold
+from fusionlab.symmetry.gauge import balance
+from fusionlab.symmetry.groups import Invertible, Orthogonal, Permutation, Rotary, Scale, random_orthogonal
+
+EXACT = 1e-9
+FLOAT32 = 1e-5
+
+
+@dataclass(frozen=True)
+class Case:
+    """One model class of one architecture.
+
+    Attributes:
+        name: shown as the test's id.
+        build: makes the model, small, with any initialisation.
+        untouched: the parameters that no space touches, in order: the coverage report, literally.
+        stored: whether it is a transformers model to be saved and read back.
+        notes: a word of each reason that the blueprint must give for leaving a symmetry out.
+    """
+
+    name: str
+    build: Callable[[], nn.Module]
+    untouched: tuple[str, ...]
+    stored: bool = True
+    notes: tuple[str, ...] = ()
+
+
+def random_model(case: Case, seed: int = 0) -> nn.Module:
+    """The model in float64 and eval mode, every parameter random, so that biases, gains and scales all matter."""
+    model = case.build().double().eval()
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(0.3 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+            if parameter.ndim == 1:
+                parameter.add_(0.5)
+    return model
+
+
+def with_state(model: nn.Module, state: dict[str, Tensor]) -> nn.Module:
+    twin = copy.deepcopy(model)
+    twin.load_state_dict(state)
+    return twin
+
+
+@torch.no_grad()
+def outputs(model: nn.Module, description: Blueprint, seed: int = 1) -> dict[str, Tensor]:
+    """Everything a model returns on random inputs, flattened: ``logits``, ``hidden_states.0``, ``attentions.1``, ..."""
+    generator = torch.Generator().manual_seed(seed)
+    inputs = {i.name: i.random(2, generator) for i in description.inputs}
+    if not hasattr(model, "main_input_name"):
+        with InFloat64():
+            return dict(_tensors("output", model(*inputs.values())))
+    with InFloat64():
+        result = model(**inputs, output_hidden_states=True, return_dict=True)
+    found = dict(item for name, value in result.items() for item in _tensors(name, value))
+    # Only the eager implementation returns attention maps.
+    eager: Any = copy.deepcopy(model)
+    eager.set_attn_implementation("eager")
+    with InFloat64():
+        result = eager(**inputs, output_attentions=True, return_dict=True)
+    every = dict(item for name, value in result.items() for item in _tensors(name, value))
+    return found | {name: tensor for name, tensor in every.items() if "attentions" in name}
+
+
+def _tensors(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
+    if isinstance(value, Tensor):
+        yield name, value
+    elif hasattr(value, "items"):
+        for key, part in value.items():
+            yield from _tensors(f"{name}.{key}", part)
+    elif isinstance(value, tuple | list):
+        for index, part in enumerate(value):
+            yield from _tensors(f"{name}.{index}", part)
+
+
+def assert_same_outputs(model: nn.Module, twin: nn.Module, alignment: Alignment, tolerance: float = EXACT) -> None:
+    """All outputs agree: those whose basis the alignment changes up to that change, all others as they are."""
+    description = alignment.blueprint
+    before, after = outputs(model, description), outputs(twin, description)
+    assert before.keys() == after.keys()
+    assert before
+    for name, tensor in before.items():
+        axes = description.outputs.get(name) or description.outputs.get(name.rsplit(".", 1)[0])
+        expected = tensor if axes is None else alignment.transform(tensor, axes)
+        error = float((after[name] - expected).abs().max() / expected.abs().max().clamp_min(1e-30))
+        allowed = max(tolerance, FLOAT32) if "attentions" in name else tolerance
+        assert error <= allowed, f"{name} changed by {error:.1e}"
+
+
+def check_random_alignment(case: Case, folded: bool) -> None:
+    """A random element of every space's group leaves every output unchanged."""
+    model = random_model(case)
+    description = blueprint(model, folded=folded)
+    if folded:
+        model = with_state(model, fold(model.state_dict(), description))
+    alignment = Alignment.random(description, torch.Generator().manual_seed(2))
+    twin = alignment.apply(model)
+    state, after = model.state_dict(), twin.state_dict()
+    moved = {name for name, tensor in state.items() if not torch.equal(tensor, after[name])}
+    # Biases that folding has emptied are moved, but zero stays zero.
+    touched = {name for name in description.touching(description.spaces) if bool(state[name].any())}
+    assert moved == touched
+    assert_same_outputs(model, twin, alignment)
+
+
+def check_each_space(case: Case, folded: bool) -> None:
+    """Every space alone leaves every output unchanged, and changes some parameter."""
+    model = random_model(case)
+    description = blueprint(model, folded=folded)
+    if folded:
+        model = with_state(model, fold(model.state_dict(), description))
+    whole = Alignment.random(description, torch.Generator().manual_seed(3))
+    roles = {space.role: name for name, space in description.spaces.items()}
+    for name in roles.values():
+        alignment = Alignment(description, {name: whole.elements[name]})
+        assert_same_outputs(model, alignment.apply(model), alignment)
+
+
+def check_gauges(case: Case) -> None:
+    """Folding and balancing change no output; after balancing a second time moves nothing."""
+    model = random_model(case)
+    description = blueprint(model, folded=True)
+    state = fold(model.state_dict(), description)
+    folded = with_state(model, state)
+    if description.norms or description.layer_scales:
+        before, after = outputs(model, description), outputs(folded, description)
+        for name in before:
+            if name not in description.outputs and name.rsplit(".", 1)[0] not in description.outputs:
+                scale = float(before[name].abs().max().clamp_min(1e-30))
+                assert float((before[name] - after[name]).abs().max()) <= EXACT * scale, name
+    balancing = balance(state, description)
+    balanced = balancing.apply(folded)
+    assert_same_outputs(folded, balanced, balancing)
+    again = balance(balanced.state_dict(), description).apply(balanced.state_dict())
+    assert squared_distance(again, balanced.state_dict()) < 1e-16 * max(
+        1.0, squared_distance(again, {n: torch.zeros_like(t) for n, t in again.items()})
+    )
+
+
+def length_preserving(description: Blueprint, seed: int = 4) -> Alignment:
+    """A random alignment of elements that keep lengths: what matching without rescaling can undo."""
+    generator = torch.Generator().manual_seed(seed)
+    elements = {}
+    for name, space in description.spaces.items():
+        element = space.group.random(space.copies, generator)
+        if isinstance(space.group, Rotary):
+            element = element / element.norm(dim=-1, keepdim=True)
+        elif isinstance(space.group, Scale):
+            element = element.sign()
+        elif isinstance(space.group, Invertible) and not isinstance(space.group, Orthogonal):
+            element = random_orthogonal(space.group.size, space.copies, generator)
+        else:
+            assert isinstance(space.group, Permutation | Orthogonal)
+        elements[name] = element
+    return Alignment(description, elements)
+
+
+def check_planted_alignment_is_recovered(case: Case, folded: bool) -> None:
+    """A model moved by a known alignment is brought back to distance zero."""
+    model = random_model(case)
+    description = blueprint(model, folded=folded)
+    state = fold(model.state_dict(), description) if folded else model.state_dict()
+    planted = length_preserving(description).apply(state)
+    found = match_weights(planted, state, description, MatchOptions(spaces=("all",), rescale="off"))
+    start, end = squared_distance(planted, state), squared_distance(found.apply(planted), state)
+    assert start > 1
+    assert end < 1e-10 * start
+
+
+def check_coverage(case: Case) -> None:
+    """The parameters that no space touches are exactly those listed, and what is left out is said."""
+    description = blueprint(random_model(case))
+    assert description.untouched() == case.untouched
+    for word in case.notes:
+        assert any(word in note for note in description.notes), f"no note mentions {word!r}: {description.notes}"
+
+
+def check_saved_twin_loads(case: Case, folder: Path) -> None:
+    """A twin written as a checkpoint loads as the same class and gives the same logits."""
+    model = random_model(case)
+    description = blueprint(model)
+    twin = Alignment.random(description, torch.Generator().manual_seed(5)).apply(model)
+    checkpoints.save(twin, folder / "twin")
+    loaded = checkpoints.load(folder / "twin")
+    assert type(loaded) is type(model)
+    generator = torch.Generator().manual_seed(1)
+    inputs = {i.name: i.random(2, generator) for i in description.inputs}
+    with torch.no_grad():
+        before, after = logits(twin, inputs), logits(loaded, inputs)
+    # The loaded model may compute attention by another kernel.
+    assert float((before - after).abs().max()) <= 1e-12 * float(before.abs().max())
+
+
+def check_bfloat16(case: Case) -> None:
+    """A bfloat16 model stays bfloat16, and every parameter of its twin is the exact one, rounded once."""
+    model = random_model(case).bfloat16()
+    description = blueprint(model)
+    alignment = length_preserving(description)
+    twin = alignment.apply(model).state_dict()
+    exact = alignment.apply(copy.deepcopy(model).double().state_dict())
+    for name, tensor in twin.items():
+        if tensor.is_floating_point():
+            assert tensor.dtype == torch.bfloat16
+            # One rounding to 8 bits; float32 arithmetic before it may turn a tie.
+            assert torch.allclose(tensor.double(), exact[name], rtol=2**-7.9, atol=1e-6), name

@@ -1,0 +1,58 @@
+"""Every architecture and head type, one table: the cases of all ``cases_*.py`` files beside this one."""
+
+import importlib
+import pkgutil
+from pathlib import Path
+
+import pytest
+
+import tests.families
+from tests.families import harness
+from tests.families.harness import Case
+
+CASES: list[Case] = [
+    case
+    for module in pkgutil.iter_modules(tests.families.__path__)
+    if module.name.startswith("cases_")
+    for case in importlib.import_module(f"tests.families.{module.name}").CASES
+]
+each = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+as_is_and_folded = pytest.mark.parametrize("folded", [False, True], ids=["as-is", "folded"])
+
+
+@each
+@as_is_and_folded
+def test_a_random_alignment_changes_no_output(case: Case, folded: bool) -> None:
+    harness.check_random_alignment(case, folded)
+
+
+@each
+@as_is_and_folded
+def test_every_space_alone_changes_no_output(case: Case, folded: bool) -> None:
+    harness.check_each_space(case, folded)
+
+
+@each
+def test_gauges_change_no_output(case: Case) -> None:
+    harness.check_gauges(case)
+
+
+@each
+@as_is_and_folded
+def test_a_planted_alignment_is_recovered(case: Case, folded: bool) -> None:
+    harness.check_planted_alignment_is_recovered(case, folded)
+
+
+@each
+def test_coverage_is_as_listed(case: Case) -> None:
+    harness.check_coverage(case)
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if c.stored], ids=lambda case: case.name)
+def test_a_saved_twin_loads(case: Case, tmp_path: Path) -> None:
+    harness.check_saved_twin_loads(case, tmp_path)
+
+
+@each
+def test_bfloat16_in_bfloat16_out(case: Case) -> None:
+    harness.check_bfloat16(case)

@@ -46,6 +46,16 @@ def run(argv: Sequence[str]) -> None:
         f"{', '.join(found.untouched()) or 'none'}.",
         highlight=False,
     )
+    if found.after_folding is not None:
+        freed = ", ".join(
+            f"{space.name} {space.group}"
+            for name, space in found.after_folding.spaces.items()
+            if space.group != found.spaces[name].group
+        )
+        console.print(
+            f"Folded (--gauge folded): {found.after_folding.dimension:,} continuous dimensions, with {freed}.",
+            highlight=False,
+        )
     for note in found.notes:
         console.print(f"Left out: {note}.", highlight=False)
 
@@ -72,6 +82,7 @@ def summarise(found: Blueprint, sizes: dict[str, int]) -> dict[str, Any]:
             for space in found.spaces.values()
         ],
         "dimension": found.dimension,
+        "dimension_folded": (found.after_folding or found).dimension,
         "log10_order": sum(_log10_order(space) for space in found.spaces.values()),
         "numbers": sum(sizes.values()),
         "untouched": list(untouched),

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from fusionlab.symmetry.groups import (
@@ -25,19 +24,10 @@ from fusionlab.symmetry.groups import (
     embed_beside_ones,
 )
 
-try:
-    import lap
-except ImportError:  # no wheel for this platform; scipy solves the same problem, about twice as slowly
-    lap = None  # type: ignore[assignment]
-
 Rescale = Literal["off", "sequential", "joint"]
 
 # Decompositions up to this size are small: of one head, not of a residual stream.
 SMALL = 256
-
-# Unit roundoff of bfloat16 is 2^-8. Two rounded factors and a rounded result put an entry of a product of rows a and
-# b at most 3.1 * 2^-8 |a| |b| off, so a row's best entry is the true best if it leads by twice that.
-BFLOAT16_MARGIN = 2 * 3.1 * 2.0**-8
 
 
 def procrustes(correlation: Tensor) -> tuple[Tensor, Tensor]:
@@ -320,42 +310,3 @@ def _joint(
         if settled:
             break
     return kind.best(mixed(scale)), scale
-
-
-def certified_assignment(correlation: Tensor, margin: Tensor | None = None) -> Tensor | None:
-    """The best permutation if it can be read off: the row-wise argmax, when that is a permutation.
-
-    Args:
-        correlation: shape ``(n, n)``, entry (i, j) for source unit j at anchor unit i.
-        margin: shape ``(n,)``, by how much each row's best entry must lead for the argmax to be sure although the
-            entries are rounded; None where they are exact.
-
-    Returns:
-        The permutation, shape ``(n,)``, or None where this does not decide.
-    """
-    best, order = correlation.max(-1)
-    if torch.bincount(order, minlength=order.numel()).max() > 1:
-        return None
-    if margin is not None:
-        runner_up = correlation.scatter(-1, order[:, None], -torch.inf).amax(-1)
-        if bool((best - runner_up <= margin).any()):
-            return None
-    return order
-
-
-def assignment(correlation: Tensor) -> Tensor:
-    """The permutation of the source's units that maximises their summed correlation with the anchor's (Eq. 7).
-
-    Args:
-        correlation: C = B A^T, shape ``(n, n)``.
-
-    Returns:
-        An index ``p`` of shape ``(n,)``: source unit ``p[i]`` goes to place ``i``; on the CPU.
-    """
-    if (certain := certified_assignment(correlation)) is not None:
-        return certain.cpu()
-    cost = correlation.cpu().numpy()
-    if lap is not None:
-        # float32 costs halve the solver's time; lapjvs works on a copy.
-        return torch.from_numpy(lap.lapjvs(-cost.astype("float32", copy=False))[2]).long()
-    return torch.from_numpy(linear_sum_assignment(cost, maximize=True)[1]).long()

@@ -10,16 +10,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from fusionlab.matching.assignment import BFLOAT16_MARGIN, assignment, certified_assignment
 from fusionlab.matching.options import MatchOptions
 from fusionlab.matching.problems import Block, Problem, State, blocks, correlate_inner, correlate_permutation, waves
-from fusionlab.matching.solvers import (
-    BFLOAT16_MARGIN,
-    Correlation,
-    Rescale,
-    assignment,
-    certified_assignment,
-    solve,
-)
+from fusionlab.matching.solvers import Correlation, Rescale, solve
 from fusionlab.symmetry import Alignment, Blueprint
 from fusionlab.symmetry.groups import Scale
 

@@ -3,12 +3,17 @@
 from torch import nn
 from transformers import (
     BartConfig,
+    BartForCausalLM,
     BartForConditionalGeneration,
+    BartForQuestionAnswering,
     BartForSequenceClassification,
     BartModel,
     T5Config,
     T5EncoderModel,
     T5ForConditionalGeneration,
+    T5ForQuestionAnswering,
+    T5ForSequenceClassification,
+    T5ForTokenClassification,
     T5Model,
     WhisperConfig,
     WhisperForAudioClassification,
@@ -93,7 +98,7 @@ def without_residual(stack: str, layers: int, norm_first: bool) -> tuple[str, ..
     )
 
 
-BART_HEAD = (
+CLASSIFICATION_HEAD = (
     "classification_head.dense.bias",
     "classification_head.out_proj.weight",
     "classification_head.out_proj.bias",
@@ -120,6 +125,13 @@ CASES = [
         notes=("untie",),
     ),
     Case("t5-v1.1-lm-untied", t5_with_its_own_output_embedding, ()),
+    Case(
+        "t5-sequence",
+        lambda: T5ForSequenceClassification(T5Config(**T5, num_labels=3, decoder_start_token_id=0)),
+        CLASSIFICATION_HEAD,
+    ),
+    Case("t5-token", lambda: T5ForTokenClassification(T5Config(**T5, num_labels=3)), ("classifier.bias",)),
+    Case("t5-qa", lambda: T5ForQuestionAnswering(T5Config(**T5, feed_forward_proj="gated-gelu")), ("qa_outputs.bias",)),
     Case(
         "bart",
         lambda: BartModel(BartConfig(**BART)),
@@ -151,7 +163,15 @@ CASES = [
         lambda: BartForConditionalGeneration(BartConfig(**BART, activation_function="relu", tie_word_embeddings=False)),
         ("final_logits_bias",),
     ),
-    Case("bart-sequence", lambda: BartForSequenceClassification(BartConfig(**BART)), BART_HEAD),
+    Case("bart-sequence", lambda: BartForSequenceClassification(BartConfig(**BART)), CLASSIFICATION_HEAD),
+    # transformers gives the decoder's cache as many layers as the encoder has.
+    Case(
+        "bart-decoder",
+        lambda: BartForCausalLM(BartConfig(**{**BART, "encoder_layers": 3})),
+        (),
+        notes=("rotations",),
+    ),
+    Case("bart-qa", lambda: BartForQuestionAnswering(BartConfig(**BART)), ("qa_outputs.bias",), notes=("rotations",)),
     Case(
         "whisper",
         lambda: WhisperModel(WhisperConfig(**WHISPER)),

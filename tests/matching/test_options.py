@@ -7,7 +7,8 @@ import pytest
 from fusionlab.errors import InputError
 from fusionlab.matching.options import PRESETS, MatchOptions, parse_layers, preset
 from fusionlab.symmetry import blueprint
-from fusionlab.symmetry.blueprint import Blueprint, BlueprintBuilder
+from fusionlab.symmetry.blueprint import Blueprint
+from fusionlab.symmetry.builder import BlueprintBuilder
 from fusionlab.symmetry.groups import Permutation
 from tests.symmetry.models import random_model
 

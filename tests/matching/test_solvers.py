@@ -11,16 +11,9 @@ from hypothesis.extra import numpy as hnp
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from fusionlab.matching import solvers
-from fusionlab.matching.solvers import (
-    BFLOAT16_MARGIN,
-    Correlation,
-    assignment,
-    best_scale,
-    certified_assignment,
-    procrustes,
-    solve,
-)
+from fusionlab.matching import assignment as assigning
+from fusionlab.matching.assignment import BFLOAT16_MARGIN, assignment, certified_assignment
+from fusionlab.matching.solvers import Correlation, best_scale, procrustes, solve
 from fusionlab.symmetry.groups import Invertible, random_orthogonal
 from tests.symmetry.models import generator, laws
 
@@ -100,14 +93,14 @@ def solver(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     if request.param == "lap":
         pytest.importorskip("lap")
     else:
-        monkeypatch.setattr(solvers, "lap", None)
+        monkeypatch.setattr(assigning, "lap", None)
     return request.param
 
 
 @pytest.mark.parametrize("with_lap", [True, False])
 def test_assignment_is_the_best_of_all_permutations(with_lap, monkeypatch):
     if not with_lap:
-        monkeypatch.setattr(solvers, "lap", None)
+        monkeypatch.setattr(assigning, "lap", None)
 
     @laws
     @given(matrices)

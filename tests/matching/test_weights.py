@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fusionlab.matching import solvers
+from fusionlab.matching import assignment as assigning
 from fusionlab.matching.options import MatchOptions, preset
 from fusionlab.matching.weights import match_weights, squared_distance
 from fusionlab.symmetry import Alignment, Blueprint, blueprint
@@ -379,7 +379,7 @@ def test_without_lap_the_distance_is_the_same(monkeypatch):
     states = source.state_dict(), anchor.state_dict()
     options = MatchOptions(spaces=("all",), sweeps=3)
     with_lap = distance(match_weights(*states, description, options).apply(states[0]), states[1])
-    monkeypatch.setattr(solvers, "lap", None)
+    monkeypatch.setattr(assigning, "lap", None)
     without = distance(match_weights(*states, description, options).apply(states[0]), states[1])
     assert without == pytest.approx(with_lap, rel=1e-6)
 

@@ -24,7 +24,7 @@ from transformers import (
 from fusionlab.forward import forward, main_output
 from fusionlab.symmetry import Alignment, Blueprint, blueprint
 from fusionlab.symmetry.axes import Along, Concat, Per
-from fusionlab.symmetry.blueprint import BlueprintBuilder
+from fusionlab.symmetry.builder import BlueprintBuilder
 from fusionlab.symmetry.groups import Invertible, Orthogonal, Permutation
 
 # The same examples on every run, and no failures because the machine is busy.

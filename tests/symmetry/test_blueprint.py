@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from fusionlab.symmetry import SymmetryError, blueprint
-from fusionlab.symmetry.blueprint import BlueprintBuilder, Input
+from fusionlab.symmetry.blueprint import Input
+from fusionlab.symmetry.builder import BlueprintBuilder
 from fusionlab.symmetry.groups import Invertible, Permutation
 
 from .models import CASES, generator, nested_blueprint, random_model

@@ -15,7 +15,8 @@ from typing import Any
 from packaging.version import Version
 from torch import nn
 
-from fusionlab.symmetry.blueprint import Blueprint, BlueprintBuilder, SymmetryError
+from fusionlab.symmetry.blueprint import Blueprint, SymmetryError
+from fusionlab.symmetry.builder import BlueprintBuilder
 
 Describe = Callable[[BlueprintBuilder, Any, str], None]
 _registry: dict[str, Describe] = {}

@@ -16,7 +16,7 @@ from fusionlab.symmetry.architectures.bert import (
     prediction_units,
 )
 from fusionlab.symmetry.axes import Along, Axis
-from fusionlab.symmetry.blueprint import BlueprintBuilder
+from fusionlab.symmetry.builder import BlueprintBuilder
 
 
 @architecture("albert")

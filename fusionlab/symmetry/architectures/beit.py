@@ -19,7 +19,7 @@ from fusionlab.symmetry.architectures.vit import (
     takes_mask,
 )
 from fusionlab.symmetry.axes import Along
-from fusionlab.symmetry.blueprint import BlueprintBuilder
+from fusionlab.symmetry.builder import BlueprintBuilder
 from fusionlab.symmetry.groups import Permutation
 
 HEADS = {"Model": "none", "ForImageClassification": "classifier", "ForMaskedImageModeling": "tokens"}

@@ -11,7 +11,8 @@ from typing import Any
 
 from fusionlab.symmetry.architectures import architecture, class_head
 from fusionlab.symmetry.axes import Along, Axis
-from fusionlab.symmetry.blueprint import BlueprintBuilder, SymmetryError
+from fusionlab.symmetry.blueprint import SymmetryError
+from fusionlab.symmetry.builder import BlueprintBuilder
 from fusionlab.symmetry.groups import Invertible, Permutation, Scale
 
 HEADS = {

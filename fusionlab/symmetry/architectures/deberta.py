@@ -11,7 +11,8 @@ from typing import Any
 from fusionlab.symmetry.architectures import architecture, class_head
 from fusionlab.symmetry.architectures.bert import attention_spaces, post_norm_stream, prediction_units
 from fusionlab.symmetry.axes import Axis, Concat
-from fusionlab.symmetry.blueprint import BlueprintBuilder, Normed, SymmetryError
+from fusionlab.symmetry.blueprint import SymmetryError
+from fusionlab.symmetry.builder import BlueprintBuilder, Normed
 from fusionlab.symmetry.groups import Invertible, Permutation
 
 HEADS = {

@@ -17,7 +17,7 @@ from fusionlab.symmetry.architectures.vit import (
     takes_image,
 )
 from fusionlab.symmetry.axes import Axis
-from fusionlab.symmetry.blueprint import BlueprintBuilder, Normed
+from fusionlab.symmetry.builder import BlueprintBuilder, Normed
 from fusionlab.symmetry.groups import Permutation, Scale
 
 HEADS = {"Model": "none", "ForImageClassification": "classifier"}

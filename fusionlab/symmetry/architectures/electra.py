@@ -15,7 +15,7 @@ from fusionlab.symmetry.architectures.bert import (
     prediction_units,
     refuse_decoder,
 )
-from fusionlab.symmetry.blueprint import BlueprintBuilder
+from fusionlab.symmetry.builder import BlueprintBuilder
 
 
 @architecture("electra")

@@ -7,7 +7,7 @@ from typing import Any
 
 from fusionlab.symmetry.architectures import architecture
 from fusionlab.symmetry.architectures.llama import attention_axes, begin, end, head_width
-from fusionlab.symmetry.blueprint import BlueprintBuilder
+from fusionlab.symmetry.builder import BlueprintBuilder
 
 
 @architecture("gemma2")

@@ -9,7 +9,8 @@ from typing import Any
 
 from fusionlab.symmetry.architectures import architecture, class_head
 from fusionlab.symmetry.axes import Axis, Concat
-from fusionlab.symmetry.blueprint import BlueprintBuilder, SymmetryError
+from fusionlab.symmetry.blueprint import SymmetryError
+from fusionlab.symmetry.builder import BlueprintBuilder
 from fusionlab.symmetry.groups import Invertible, Permutation
 
 HEADS = {

@@ -9,7 +9,7 @@ from typing import Any
 from fusionlab.symmetry.architectures import architecture, class_head
 from fusionlab.symmetry.architectures.bert import prediction_units
 from fusionlab.symmetry.axes import Axis, Concat
-from fusionlab.symmetry.blueprint import BlueprintBuilder
+from fusionlab.symmetry.builder import BlueprintBuilder
 from fusionlab.symmetry.groups import Invertible, Permutation, Rotary, Scale
 
 HEADS = {

@@ -14,7 +14,7 @@ from fusionlab.symmetry.architectures.bert import (
     post_norm_stream,
     prediction_units,
 )
-from fusionlab.symmetry.blueprint import BlueprintBuilder
+from fusionlab.symmetry.builder import BlueprintBuilder
 from fusionlab.symmetry.groups import Invertible, Permutation
 
 

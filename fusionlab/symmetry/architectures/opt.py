@@ -8,7 +8,7 @@ from typing import Any
 
 from fusionlab.symmetry.architectures import architecture, class_head
 from fusionlab.symmetry.axes import Axis
-from fusionlab.symmetry.blueprint import BlueprintBuilder, Normed
+from fusionlab.symmetry.builder import BlueprintBuilder, Normed
 from fusionlab.symmetry.groups import Invertible, Orthogonal, Permutation
 
 HEADS = {"Model": "none", "ForCausalLM": "lm", "ForSequenceClassification": "sequence"}

@@ -9,7 +9,8 @@ from typing import Any
 from fusionlab.symmetry.architectures import architecture, class_head
 from fusionlab.symmetry.architectures.clip import feed_forward, text_stream, tower_layers
 from fusionlab.symmetry.axes import Axis, Concat
-from fusionlab.symmetry.blueprint import BlueprintBuilder, Normed, SymmetryError
+from fusionlab.symmetry.blueprint import SymmetryError
+from fusionlab.symmetry.builder import BlueprintBuilder, Normed
 from fusionlab.symmetry.groups import Invertible, Permutation
 
 HEADS = {"Model": "both", "TextModel": "text", "VisionModel": "vision", "ForImageClassification": "classifier"}

@@ -12,10 +12,18 @@ from typing import Any
 
 from fusionlab.symmetry.architectures import architecture, class_head
 from fusionlab.symmetry.axes import Along, Axis
-from fusionlab.symmetry.blueprint import BlueprintBuilder, Normed, SymmetryError
+from fusionlab.symmetry.blueprint import SymmetryError
+from fusionlab.symmetry.builder import BlueprintBuilder, Normed
 from fusionlab.symmetry.groups import Invertible, Permutation, Scale
 
-HEADS = {"Model": "none", "ForConditionalGeneration": "lm", "EncoderModel": "encoder"}
+HEADS = {
+    "Model": "none",
+    "ForConditionalGeneration": "lm",
+    "EncoderModel": "encoder",
+    "ForSequenceClassification": "sequence",
+    "ForTokenClassification": "token",
+    "ForQuestionAnswering": "qa",
+}
 
 
 @architecture("t5")
@@ -24,29 +32,44 @@ def t5(b: BlueprintBuilder, config: Any, class_name: str) -> None:
     head = class_head(class_name, "T5", HEADS)
     if config.is_decoder:
         raise SymmetryError("t5 as a decoder alone is not described; expected is_decoder false")
-    b.takes("input_ids", (12,), vocabulary=config.vocab_size)
+    prefix = "transformer." if head in ("sequence", "token") else ""
+    # A sequence is classified by its end-of-sequence token; the decoder then reads the input, shifted.
+    last = config.eos_token_id if head == "sequence" else None
+    b.takes("input_ids", (12,), vocabulary=config.vocab_size, last=last)
     residual: Axis | None = None
-    if head == "lm":
-        residual = b.stream("residual", config.d_model, norm="rms", tied=config.tie_word_embeddings)
-        for output in ("encoder_hidden_states", "encoder_last_hidden_state", "decoder_hidden_states"):
-            b.gives(output, None, None, residual)
-    else:
+    if head in ("none", "encoder"):
         b.leaves_out("residual stream: it is this model's output, so its basis is not free")
+    else:
+        # Only a language model's output can be tied to the input embedding.
+        tied = head == "lm" and config.tie_word_embeddings
+        residual = b.stream("residual", config.d_model, norm="rms", tied=tied)
+        both = ("encoder_hidden_states", "encoder_last_hidden_state", "decoder_hidden_states")
+        for output in ("hidden_states",) if head == "token" else both:
+            b.gives(output, None, None, residual)
 
-    b.embedding("shared", writes=residual)
-    if head == "encoder":
-        _stack(b, config, "encoder", config.num_layers, residual, "attentions")
+    b.embedding(f"{prefix}shared", writes=residual)
+    if head in ("encoder", "token"):
+        encoded = _stack(b, config, prefix, "encoder", config.num_layers, residual, "attentions")
+        if head == "token":
+            b.linear("classifier", reads=encoded, writes=None)
         return
-    b.takes("decoder_input_ids", (11,), vocabulary=config.vocab_size)
-    encoded = _stack(b, config, "encoder", config.num_layers, residual, "encoder_attentions")
-    decoded = _stack(b, config, "decoder", config.num_decoder_layers, residual, "decoder_attentions", encoded)
+    if head != "sequence":
+        b.takes("decoder_input_ids", (11,), vocabulary=config.vocab_size)
+    encoded = _stack(b, config, prefix, "encoder", config.num_layers, residual, "encoder_attentions")
+    decoded = _stack(b, config, prefix, "decoder", config.num_decoder_layers, residual, "decoder_attentions", encoded)
     if head == "lm":
         b.linear("lm_head", reads=decoded, writes=None, bias=False)
+    elif head == "sequence":
+        b.linear("classification_head.dense", reads=decoded, writes=None)
+        b.linear("classification_head.out_proj", reads=None, writes=None)
+    elif head == "qa":
+        b.linear("qa_outputs", reads=decoded, writes=None)
 
 
 def _stack(
     b: BlueprintBuilder,
     config: Any,
+    prefix: str,
     stack: str,
     layers: int,
     residual: Axis | None,
@@ -54,11 +77,12 @@ def _stack(
     memory: Normed | None = None,
 ) -> Normed:
     """Describe the encoder, or the decoder if there is a memory to attend to; return what it gives."""
-    b.embedding(f"{stack}.embed_tokens", writes=residual)
+    b.embedding(f"{prefix}{stack}.embed_tokens", writes=residual)
     heads = b.space(f"{stack}.heads", Permutation(config.num_heads), role="heads")
-    b.parameter(f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight", None, heads)
+    b.parameter(f"{prefix}{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight", None, heads)
     for layer in range(layers):
-        at, name, cross = f"{stack}.block.{layer}.layer", f"{stack}.layers.{layer}", f"cross.layers.{layer}"
+        at = f"{prefix}{stack}.block.{layer}.layer"
+        name, cross = f"{stack}.layers.{layer}", f"cross.layers.{layer}"
         normed = b.norm(f"{at}.0.layer_norm", residual, bias=False)
         _attention(b, config, f"{at}.0.SelfAttention", name, layer, heads, normed, normed)
         b.attention_maps(f"{maps}.{layer}", heads)
@@ -68,7 +92,7 @@ def _stack(
             _attention(b, config, f"{at}.1.EncDecAttention", cross, layer, free, normed, memory)
             b.attention_maps(f"cross_attentions.{layer}", free)
         _feed_forward(b, config, f"{at}.{1 if memory is None else 2}", f"{name}.ffn", layer, residual)
-    return b.norm(f"{stack}.final_layer_norm", residual, bias=False)
+    return b.norm(f"{prefix}{stack}.final_layer_norm", residual, bias=False)
 
 
 def _attention(

@@ -13,7 +13,8 @@ from torch import nn
 from fusionlab.symmetry.architectures import architecture
 from fusionlab.symmetry.architectures.vit import layer_heads, pair, patch_projection
 from fusionlab.symmetry.axes import Along, Axis, Concat, Fixed
-from fusionlab.symmetry.blueprint import BlueprintBuilder, Normed, SymmetryError
+from fusionlab.symmetry.blueprint import SymmetryError
+from fusionlab.symmetry.builder import BlueprintBuilder, Normed
 from fusionlab.symmetry.groups import Invertible, Permutation, Scale
 
 NORMS: dict[str, Literal["layer", "rms"]] = {

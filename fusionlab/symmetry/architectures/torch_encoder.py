@@ -22,7 +22,8 @@ from torch.nn import functional
 
 from fusionlab.symmetry.architectures import architecture
 from fusionlab.symmetry.axes import Axis, Concat
-from fusionlab.symmetry.blueprint import BlueprintBuilder, Normed, SymmetryError
+from fusionlab.symmetry.blueprint import SymmetryError
+from fusionlab.symmetry.builder import BlueprintBuilder, Normed
 from fusionlab.symmetry.groups import Invertible, Permutation
 
 ACTIVATIONS: dict[Any, str] = {functional.relu: "relu", nn.ReLU: "relu", functional.gelu: "gelu", nn.GELU: "gelu"}

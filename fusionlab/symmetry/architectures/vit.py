@@ -8,7 +8,8 @@ from typing import Any
 
 from fusionlab.symmetry.architectures import architecture, class_head
 from fusionlab.symmetry.axes import Along, Axis
-from fusionlab.symmetry.blueprint import BlueprintBuilder, Normed, SymmetryError
+from fusionlab.symmetry.blueprint import SymmetryError
+from fusionlab.symmetry.builder import BlueprintBuilder, Normed
 from fusionlab.symmetry.groups import Invertible, Permutation
 
 HEADS = {"Model": "none", "ForImageClassification": "classifier", "ForMaskedImageModeling": "pixels"}

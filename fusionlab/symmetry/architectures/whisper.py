@@ -8,7 +8,7 @@ from typing import Any
 from fusionlab.symmetry.architectures import architecture, class_head
 from fusionlab.symmetry.architectures.bart import attention
 from fusionlab.symmetry.axes import Along, Axis
-from fusionlab.symmetry.blueprint import BlueprintBuilder, Normed
+from fusionlab.symmetry.builder import BlueprintBuilder, Normed
 from fusionlab.symmetry.groups import Permutation
 
 HEADS = {"Model": "none", "ForConditionalGeneration": "lm", "ForAudioClassification": "audio"}

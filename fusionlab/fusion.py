@@ -191,6 +191,11 @@ class FusionModule(LightningModule):
     def on_test_start(self) -> None:
         if not self.fused.candidates:
             raise InputError("the fusion was tested before it was fitted; expected trainer.fit first")
+        loaders = len(self.trainer.num_test_batches)
+        if loaders != len(self.test_sets):
+            raise InputError(
+                f"{loaders} test loaders were given for {len(self.test_sets)} test sets; expected one each"
+            )
         self._scores = nn.ModuleList(nn.ModuleList(Scores() for _ in self.fused.candidates) for _ in self.test_sets).to(
             self.device
         )

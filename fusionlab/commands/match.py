@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from lightning.pytorch import seed_everything
@@ -13,11 +14,12 @@ from torch import nn
 from fusionlab import checkpoints
 from fusionlab.atomic import atomic_file, atomic_folder, refuse_existing
 from fusionlab.commands import parsing
-from fusionlab.evaluation.distance import parameter_distance
+from fusionlab.evaluation.distance import State, parameter_distance
 from fusionlab.evaluation.preservation import check_preservation
 from fusionlab.matching.align import align_states
+from fusionlab.matching.options import MatchOptions
 from fusionlab.models import common_blueprint
-from fusionlab.symmetry import Alignment
+from fusionlab.symmetry import Alignment, Blueprint
 
 DESCRIPTION = """Match models to an anchor: write a twin of each that computes the same function in the anchor's basis.
 
@@ -54,7 +56,8 @@ def run(argv: Sequence[str]) -> None:
 
     table = Table(title=f"Distance to {anchor_name}", title_justify="left")
     table.add_column("model", overflow="fold")
-    for heading in ("before", "after", "change", "logits differ by", "seconds"):
+    without = ["after, no gauge"] if options.gauge else []
+    for heading in ("before", "after", "change", *without, "logits differ by", "seconds"):
         table.add_column(heading, justify="right", no_wrap=True)
     goal = models[anchor_name].state_dict()
     moves_anchor = bool(options.gauge) or arguments.untie
@@ -68,8 +71,17 @@ def run(argv: Sequence[str]) -> None:
         kept = check_preservation(models[name], twin, alignment, arguments.seed)
         before = parameter_distance(states[0], goal)
         after = parameter_distance(twin.state_dict(), anchor_twin.state_dict())
+        plain = "" if not options.gauge else f"{_distance_without_gauge(states, blueprint, options):.4f}"
         change = f"{100 * (after / before - 1):+.2f} %" if before else "none"
-        table.add_row(name, f"{before:.4f}", f"{after:.4f}", change, _difference(kept.stored), f"{seconds:.2f}")
+        table.add_row(
+            name,
+            f"{before:.4f}",
+            f"{after:.4f}",
+            change,
+            *([plain] if plain else []),
+            _difference(kept.stored),
+            f"{seconds:.2f}",
+        )
         twins[name] = (source, twin, alignment)
         if moves_anchor:
             twins[anchor_name] = (anchor, anchor_twin, of_anchor)
@@ -103,6 +115,12 @@ def _write(
             place = temporary / name
             source.write(twin, place)
             alignment.save(place.with_name(f"{place.name}{ALIGNMENT_SUFFIX}"))
+
+
+def _distance_without_gauge(states: Sequence[State], blueprint: Blueprint, options: MatchOptions) -> float:
+    """The distance that the same matching leaves when no model is brought into a gauge first."""
+    alignment, _ = align_states(states, blueprint, replace(options, gauge=()), anchor=1)
+    return parameter_distance(alignment.apply(states[0]), states[1])
 
 
 def _difference(value: float) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import RichProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
@@ -14,6 +15,7 @@ from rich.table import Table
 from torch import Tensor
 
 from fusionlab import configs
+from fusionlab.checkpoints.files import first_line
 from fusionlab.checkpoints.lightning_file import read_archive
 from fusionlab.commands.console import OneLineParser, input_error, silence
 from fusionlab.errors import InputError
@@ -52,6 +54,15 @@ class TrainingCLI(LightningCLI):
         if path:
             options["weights_only"] = True
         super()._parse_ckpt_path()
+
+    def instantiate_trainer(self, **keywords: Any) -> Trainer:
+        """Make the Trainer; a device or precision that it refuses is one sentence."""
+        try:
+            return super().instantiate_trainer(**keywords)
+        except InputError:
+            raise
+        except (ValueError, MisconfigurationException) as error:
+            raise InputError(f"trainer: {first_line(error)}") from error
 
     def after_fit(self) -> None:
         """Validate and test the best (or last) weights, and say where everything went."""
@@ -110,6 +121,8 @@ def run(subcommand: str, argv: Sequence[str]) -> None:
     silence()
     try:
         _command_line(subcommand, argv, name)
+    except MisconfigurationException as error:
+        raise InputError(first_line(error)) from error
     except ValueError as error:
         cause = input_error(error)
         if cause is None or cause is error:

@@ -94,10 +94,13 @@ def test_several_sources(ckpts: Path, tmp_path: Path, command: Command) -> None:
 
 
 def test_balanced_gauge_writes_the_anchors_twin_too(ckpts: Path, tmp_path: Path, command: Command) -> None:
-    """Both twins keep their functions, both are balanced, and they are nearer than unbalanced ones."""
+    """Both twins keep their functions, both are balanced, and they are nearer than unbalanced ones, which is shown."""
+    told = {}
     for gauge in ("none", "balanced"):
         arguments = ("--anchor", ckpts / "b", "--output", tmp_path / gauge, "--gauge", gauge, "--rescale", "off")
-        assert command("match", ckpts / "a", *arguments).code == 0
+        result = command("match", ckpts / "a", *arguments)
+        assert result.code == 0
+        told[gauge] = result.out
     twins = {name: checkpoints.load(tmp_path / "balanced" / name) for name in ("a", "b")}
     for name, twin in twins.items():
         before = random_logits(checkpoints.load(ckpts / name))
@@ -110,6 +113,9 @@ def test_balanced_gauge_writes_the_anchors_twin_too(ckpts: Path, tmp_path: Path,
         assert (query @ query.mT).allclose(key @ key.mT, atol=1e-4)
     plain = distance(checkpoints.load(tmp_path / "none"), checkpoints.load(ckpts / "b"))
     assert distance(twins["a"], twins["b"]) < plain
+    assert f"{plain:.4f}" in told["balanced"]
+    assert "no gauge" in told["balanced"]
+    assert "no gauge" not in told["none"]
 
 
 def test_lightning_file(ckpts: Path, tmp_path: Path, command: Command) -> None:

@@ -8,6 +8,7 @@ import pytest
 import yaml
 from transformers import ViTForImageClassification
 
+from fusionlab.cli import main
 from fusionlab.commands import train
 from fusionlab.errors import InputError
 
@@ -95,3 +96,10 @@ def test_help(subcommand: str, capsys: pytest.CaptureFixture[str]) -> None:
     text = capsys.readouterr().out
     assert "--seed" in text
     assert "--trainer.max_epochs" in text
+
+
+def test_device_that_does_not_exist_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fit", "--config", "vit_digits.yaml", "--trainer.accelerator", "nope"]) == 2
+    told = capsys.readouterr().err.strip().splitlines()
+    assert len(told) == 1
+    assert "nope" in told[0]

@@ -1,6 +1,6 @@
 """Merging methods: each one file with one registered function."""
 
 from fusionlab.merging import simple as simple
-from fusionlab.merging.registry import merge_states, merge_weights, methods
+from fusionlab.merging.registry import find_method, merge_states, merge_weights, methods
 
-__all__ = ["merge_states", "merge_weights", "methods"]
+__all__ = ["find_method", "merge_states", "merge_weights", "methods"]

@@ -3,24 +3,79 @@
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from fusionlab.errors import InputError
+from fusionlab.merging.ingredients import Ingredients, State
+from fusionlab.statistics import Statistics
+from fusionlab.symmetry import Blueprint
 
-State = Mapping[str, Tensor]
-MergeMethod = Callable[..., dict[str, Tensor]]
+Merger = Callable[..., dict[str, Tensor]]
+Needs = Sequence[str] | Callable[..., Sequence[str]]
+# What a method may need beside states and weights, and how to ask for it.
+NEEDS = {
+    "gram": "Gram matrices of each model; expected data, or statistics that `fusionlab gather` wrote",
+    "fisher": "the Fisher information of each model; expected data, or statistics that `fusionlab gather` wrote",
+    "activations": "activations of each model; expected data, the same for all",
+    "base": "the base model that all were fine-tuned from; expected one",
+    "score": "a validation set to choose by; expected data",
+    "blueprint": "a description of the architecture; expected models of a supported one",
+}
+
+
+@dataclass(frozen=True)
+class MergeMethod:
+    """A registered merge method.
+
+    Attributes:
+        name: in options and tables.
+        function: ``f(ingredients, **hyperparameters) -> state``.
+        needs: some of `NEEDS`, or what gives them for given hyperparameters.
+    """
+
+    name: str
+    function: Merger
+    needs: Needs = ()
+
+    @property
+    def hyperparameters(self) -> dict[str, Any]:
+        """Every hyperparameter's name and default."""
+        parameters = list(inspect.signature(self.function).parameters.values())[1:]
+        return {parameter.name: parameter.default for parameter in parameters}
+
+    def requires(self, **hyperparameters: Any) -> tuple[str, ...]:
+        """What it needs with these hyperparameters: some of `NEEDS`.
+
+        Raises:
+            InputError: a hyperparameter that it does not have.
+        """
+        known = self.hyperparameters
+        for name in hyperparameters:
+            if name not in known:
+                raise InputError(
+                    f"merge method {self.name!r} has no hyperparameter {name!r}; expected {', '.join(known) or 'none'}"
+                )
+        return tuple(self.needs(**(known | hyperparameters)) if callable(self.needs) else self.needs)
+
+
 _registry: dict[str, MergeMethod] = {}
 
 
-def merge_method(name: str) -> Callable[[MergeMethod], MergeMethod]:
-    """Register ``f(states, weights, **hyperparameters) -> state`` as a merge method."""
+def merge_method(name: str, needs: Needs = ()) -> Callable[[Merger], Merger]:
+    """Register ``f(ingredients, **hyperparameters) -> state`` as a merge method.
 
-    def register(method: MergeMethod) -> MergeMethod:
-        _registry[name] = method
-        return method
+    Args:
+        name: in options and tables.
+        needs: some of `NEEDS`; or a function that takes the hyperparameters by keyword and returns them.
+    """
+
+    def register(function: Merger) -> Merger:
+        _registry[name] = MergeMethod(name, function, needs)
+        return function
 
     return register
 
@@ -28,6 +83,17 @@ def merge_method(name: str) -> Callable[[MergeMethod], MergeMethod]:
 def methods() -> tuple[str, ...]:
     """The names of all merge methods."""
     return tuple(sorted(_registry))
+
+
+def find_method(name: str) -> MergeMethod:
+    """A merge method by name.
+
+    Raises:
+        InputError: there is none.
+    """
+    if name not in _registry:
+        raise InputError(f"merge method {name!r} does not exist; expected one of {', '.join(methods())}")
+    return _registry[name]
 
 
 def merge_weights(weights: Sequence[float] | None, count: int) -> list[float]:
@@ -51,7 +117,16 @@ def merge_weights(weights: Sequence[float] | None, count: int) -> list[float]:
 
 @torch.no_grad()
 def merge_states(
-    states: Sequence[State], method: str = "simple", weights: Sequence[float] | None = None, **hyperparameters: Any
+    states: Sequence[State],
+    method: str = "simple",
+    weights: Sequence[float] | None = None,
+    *,
+    blueprint: Blueprint | None = None,
+    statistics: Sequence[Mapping[str, Statistics]] = (),
+    base: State | None = None,
+    score: Callable[[State], float] | None = None,
+    seed: int = 0,
+    **hyperparameters: Any,
 ) -> dict[str, Tensor]:
     """Merge models that share one basis.
 
@@ -59,23 +134,32 @@ def merge_states(
         states: parameters and buffers by name, the same names and shapes in each; not modified.
         method: one of `methods`.
         weights: one for each model, scaled to sum to 1; equal if None.
+        blueprint: see `Ingredients`, like all that follows.
+        statistics: for each model, by kind.
+        base: the model that all were fine-tuned from.
+        score: how good a merged state is, higher is better.
+        seed: of anything random.
         hyperparameters: the method's own.
 
     Raises:
-        InputError: an unknown method or hyperparameter, too few models, or models that do not fit each other.
+        InputError: an unknown method or hyperparameter, too few models, models that do not fit each other, or
+            something that the method needs is missing or belongs to another model.
     """
-    if method not in _registry:
-        raise InputError(f"merge method {method!r} does not exist; expected one of {', '.join(methods())}")
-    known = [p for p in inspect.signature(_registry[method]).parameters if p not in ("states", "weights")]
-    for name in hyperparameters:
-        if name not in known:
-            raise InputError(
-                f"merge method {method!r} has no hyperparameter {name!r}; expected {', '.join(known) or 'none'}"
-            )
+    chosen = find_method(method)
+    needs = chosen.requires(**hyperparameters)
     if len(states) < 2:
         raise InputError(f"merging was given {len(states)} model; expected at least two")
-    _check_alike(states)
-    return _registry[method](states, merge_weights(weights, len(states)), **hyperparameters)
+    _check_alike(states if base is None else [*states, base])
+    given = {"base": base, "score": score, "blueprint": blueprint}
+    for need in needs:
+        if given.get(need) is None and not (statistics and all(need in found for found in statistics)):
+            raise InputError(f"merge method {method!r} needs {NEEDS[need]}")
+    for index, (found, state) in enumerate(zip(statistics, states, strict=False)):
+        for need in needs:
+            if need in found:
+                found[need].check(state, f"model {index}")
+    ingredients = Ingredients(states, merge_weights(weights, len(states)), blueprint, statistics, base, score, seed)
+    return chosen.function(ingredients, **hyperparameters)
 
 
 def _check_alike(states: Sequence[State]) -> None:

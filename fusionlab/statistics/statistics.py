@@ -1,0 +1,126 @@
+"""What one pass over data leaves behind, tied to the basis it was measured in."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from fusionlab.errors import InputError
+
+State = Mapping[str, Tensor]
+
+
+def basis_of(state: State) -> str:
+    """A digest of a model's parameters and buffers: their names, shapes, types and every bit of them.
+
+    Statistics carry it, so that they are only ever used with the model, in the basis, that they were measured on.
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    for name in sorted(state):
+        tensor = state[name].detach().cpu().contiguous()
+        digest.update(f"{name}:{tuple(tensor.shape)}:{tensor.dtype};".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statistics:
+    """Statistics of one model over one set of data.
+
+    Attributes:
+        architecture: of the model's blueprint.
+        basis: `basis_of` the model that they describe.
+        examples: how many examples were seen, all processes together.
+        settings: how they were gathered, in words, for the reader and for the file.
+    """
+
+    kind: ClassVar[str] = ""
+    architecture: str
+    basis: str
+    examples: int
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    def check(self, state: State, what: str = "the model") -> None:
+        """Refuse statistics of another model, or of the same model in another basis.
+
+        Raises:
+            InputError: the state is not the one that was measured.
+        """
+        if basis_of(state) != self.basis:
+            raise InputError(
+                f"the {self.kind} statistics were measured on another model, or on {what} in another basis; "
+                f"expected statistics of {what} as it is"
+            )
+
+
+@dataclass(frozen=True)
+class LinearMap:
+    """One linear map of a model, as far as its input is concerned.
+
+    Attributes:
+        inputs: under which name its input's Gram matrix is kept; maps that read the same tensor share one.
+        dim: the weight's dimension that reads: 1 for ``Linear`` of shape ``(out, in)``, 0 for ``Conv1D`` of shape
+            ``(in, out)``; for a patch convolution ``(out, channels, height, width)`` it is 1 and stands for all
+            dimensions from there on, flattened.
+        bias: the bias's parameter name, or None.
+    """
+
+    inputs: str
+    dim: int
+    bias: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grams(Statistics):
+    """Gram matrices of the inputs of linear maps, with a column of ones for the bias.
+
+    Attributes:
+        matrices: by input name, the sum of ``x x^T`` over all rows (tokens, patches) that count, x with a one appended:
+            shape ``(in + 1, in + 1)``, float32 or float64.
+        rows: by input name, how many rows were summed.
+        maps: by weight's parameter name, the linear map.
+    """
+
+    kind: ClassVar[str] = "gram"
+    matrices: Mapping[str, Tensor]
+    rows: Mapping[str, int]
+    maps: Mapping[str, LinearMap]
+
+    def mean(self, weight: str) -> Tensor:
+        """The mean of ``x x^T`` over the rows that reach one weight, float64, shape ``(in + 1, in + 1)``."""
+        inputs = self.maps[weight].inputs
+        return self.matrices[inputs].double() / max(1, self.rows[inputs])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fisher(Statistics):
+    """The diagonal of the Fisher information matrix: the mean over examples of squared gradients.
+
+    Attributes:
+        diagonal: by parameter name, the parameter's shape, float32 or better, never negative.
+    """
+
+    kind: ClassVar[str] = "fisher"
+    diagonal: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Activations(Statistics):
+    """What linear maps read and write at a sample of rows, the same rows for every model given the same data.
+
+    Attributes:
+        inputs: by weight's parameter name, what it reads: shape ``(features, samples)``, without a row of ones.
+        outputs: by weight's parameter name, what it writes, bias included: shape ``(features, samples)``.
+        drawn: a digest of which rows were sampled of what data; activations of two models can be compared only if it
+            is the same.
+    """
+
+    kind: ClassVar[str] = "activations"
+    inputs: Mapping[str, Tensor]
+    outputs: Mapping[str, Tensor]
+    drawn: str

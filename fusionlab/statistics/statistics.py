@@ -116,6 +116,7 @@ class Activations(Statistics):
     Attributes:
         inputs: by weight's parameter name, what it reads: shape ``(features, samples)``, without a row of ones.
         outputs: by weight's parameter name, what it writes, bias included: shape ``(features, samples)``.
+        maps: by weight's parameter name, the linear map: which dimension reads, and which maps read the same tensor.
         drawn: a digest of which rows were sampled of what data; activations of two models can be compared only if it
             is the same.
     """
@@ -123,4 +124,5 @@ class Activations(Statistics):
     kind: ClassVar[str] = "activations"
     inputs: Mapping[str, Tensor]
     outputs: Mapping[str, Tensor]
+    maps: Mapping[str, LinearMap]
     drawn: str

@@ -1,0 +1,133 @@
+"""``fusionlab gather``: statistics of a model over data, to be handed over instead of the data."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from jsonargparse import Namespace
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch import LightningDataModule, Trainer, seed_everything
+from lightning.pytorch.callbacks import RichProgressBar
+from lightning.pytorch.utilities import rank_zero_only
+from rich.console import Console
+from rich.table import Table
+
+from fusionlab import checkpoints
+from fusionlab.atomic import refuse_existing
+from fusionlab.checkpoints.files import first_line
+from fusionlab.commands import parsing
+from fusionlab.errors import InputError
+from fusionlab.inputs import Inputs
+from fusionlab.statistics import Activations, Fisher, Grams, Statistics
+from fusionlab.statistics.files import save, tensors_of
+from fusionlab.statistics.gather import gather
+
+DESCRIPTION = """Gather statistics of a model over training data, in one pass: what merging by data needs to know.
+
+The file holds sums over all data (and, with activations, a sample of hidden vectors), tied to this very model; it can
+be handed over instead of the data."""
+
+
+class GatheringBar(RichProgressBar):
+    """Lightning's progress bar, saying what the pass is for."""
+
+    @property
+    def predict_description(self) -> str:
+        return "gathering"
+
+
+def run(argv: Sequence[str]) -> None:
+    """Run the command.
+
+    Raises:
+        InputError: a checkpoint, options or data that do not fit; nothing has been written then.
+    """
+    parser = parsing.make_parser("gather", DESCRIPTION)
+    parser.add_argument("checkpoint", type=str, help="Checkpoint: a folder, a .ckpt file or a hub id.")
+    parser.add_argument(
+        "--data",
+        type=LightningDataModule,
+        required=True,
+        help="Data module whose training split is gone through, once and in order: "
+        f"{', '.join(known.__name__ for known in parsing.KNOWN_DATA)}, or any class; its settings follow as "
+        "--data.SETTING.",
+    )
+    parser.add_argument(
+        "--kinds", type=str, default="gram", help="Comma-separated kinds of statistics: gram, fisher, activations."
+    )
+    parser.add_argument("--samples", type=int | None, help="Training samples to draw; all if not given.")
+    parser.add_argument("--labels", default="model", help="For fisher, whose labels: model, expected or empirical.")
+    parser.add_argument("--rows", type=int, default=4096, help="For activations, hidden vectors kept of each map.")
+    parser.add_argument("--output", type=str, required=True, help="File to write, by convention *.safetensors.")
+    parser.add_argument(
+        "--overwrite", type=bool, nargs="?", const=True, default=False, help="Replace an existing output."
+    )
+    parsing.add_devices(parser)
+    arguments = parsing.parse(parser, argv)
+    seed_everything(arguments.seed, verbose=False)
+    output = Path(arguments.output)
+    refuse_existing(output, arguments.overwrite)
+
+    model = checkpoints.read(arguments.checkpoint).model
+    kinds = [kind.strip() for kind in arguments.kinds.split(",") if kind.strip()]
+    inputs = Inputs.of([arguments.data], 1, arguments.samples, arguments.seed)
+    if inputs is None:
+        raise InputError(f"{type(arguments.data).__name__} has no training data; expected a training split")
+    found = gather(model, inputs.shared, kinds, trainer=lambda: _trainer(arguments), **_settings(kinds, arguments))
+    _write(found, output, arguments)
+
+
+@rank_zero_only
+def _write(found: dict[str, Statistics], output: Path, arguments: Namespace) -> None:
+    """Write the file and tell what is in it; one process of several does."""
+    save(found, output, arguments.overwrite)
+    console = Console()
+    console.print(_table(found, arguments.checkpoint))
+    for left_out in {s.settings["left_out"] for s in found.values() if "left_out" in s.settings}:
+        console.print(f"Left out: {left_out}", style="dim", highlight=False)
+    console.print(f"Written to {output}", highlight=False, soft_wrap=True)
+
+
+def _settings(kinds: Sequence[str], arguments: Namespace) -> dict[str, Any]:
+    """The settings that the chosen kinds have."""
+    settings: dict[str, Any] = {}
+    if Activations.kind in kinds:
+        settings |= {"samples": arguments.rows, "seed": arguments.seed}
+    if Fisher.kind in kinds:
+        settings |= {"labels": arguments.labels, "seed": arguments.seed}
+    return settings
+
+
+def _trainer(arguments: Namespace) -> Trainer:
+    try:
+        return Trainer(
+            logger=False,
+            enable_checkpointing=False,
+            enable_model_summary=False,
+            callbacks=[GatheringBar(leave=True)],
+            **parsing.trainer_options(arguments),
+        )
+    except (ValueError, MisconfigurationException) as error:
+        raise InputError(first_line(error)) from error
+
+
+def _table(found: dict[str, Statistics], checkpoint: str) -> Table:
+    """One line for each kind of statistics."""
+    table = Table(title=f"Statistics of {checkpoint}", title_justify="left")
+    table.add_column("kind")
+    for heading in ("examples", "rows", "size", "seconds"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for kind, statistics in found.items():
+        size = sum(tensor.numel() * tensor.element_size() for tensor in tensors_of(statistics)) / 2**20
+        seconds = statistics.settings["seconds"]
+        table.add_row(kind, str(statistics.examples), _rows(statistics), f"{size:.1f} MiB", seconds)
+    return table
+
+
+def _rows(statistics: Statistics) -> str:
+    """How many rows the largest sum or sample has; Fisher information is of examples."""
+    if isinstance(statistics, Grams):
+        return str(max(statistics.rows.values(), default=0))
+    if isinstance(statistics, Activations):
+        return str(max((tensor.shape[1] for tensor in statistics.inputs.values()), default=0))
+    return "-"

@@ -1,0 +1,163 @@
+"""The inputs that matching, merging and polishing may look at; no result is ever reported on them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningDataModule, Trainer
+from lightning.pytorch.utilities.model_helpers import is_overridden
+from torch import Tensor, nn
+from torch.utils.data import ConcatDataset, DataLoader, Subset
+
+from fusionlab.errors import InputError
+from fusionlab.probes import probes
+
+Batches = Iterable[Mapping[str, Tensor]]
+# Makes a Trainer with a label for its progress bar; further keywords are the Trainer's.
+TrainerFactory = Callable[..., Trainer]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Batches of inputs, with labels or without.
+
+    Attributes:
+        own: for each model batches like what it was trained on.
+        shared: batches of all of them, the same for every model.
+        held_out: batches that nothing was trained on, to choose between merges by; may be empty.
+        described: what they are, for the reader.
+    """
+
+    own: tuple[Batches, ...]
+    shared: Batches
+    held_out: tuple[Batches, ...] = ()
+    described: str = ""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether all models have the same inputs."""
+        return all(batches is self.own[0] for batches in self.own)
+
+    @staticmethod
+    def of(
+        modules: Sequence[LightningDataModule], count: int, samples: int | None = None, seed: int = 0
+    ) -> Inputs | None:
+        """The training data of data modules, in a fixed order, and their validation data to choose by.
+
+        Args:
+            modules: one for all models, or one for each, in order; where there is another number, all models get all.
+            count: how many models.
+            samples: how many samples to draw of each module; all of them if None.
+            seed: of the draw.
+
+        Returns:
+            The inputs; None where a module has no training data.
+
+        Raises:
+            InputError: a number of samples below 1.
+        """
+        if samples is not None and samples < 1:
+            raise InputError(f"samples is {samples}; expected at least 1")
+        drawn, held_out, words = [], [], []
+        for module in modules:
+            loader = _train_loader(module)
+            if loader is None:
+                return None
+            drawn.append(in_order(loader, samples, seed))
+            held_out += _loaders(module.val_dataloader()) if is_overridden("val_dataloader", module) else []
+            taken: Any = drawn[-1].dataset
+            words.append(f"{len(taken)} training samples of {getattr(module, 'name', type(module).__name__)}")
+        if not drawn:
+            return None
+        shared = drawn[0] if len(drawn) == 1 else _mixed(drawn)
+        own = tuple(drawn) if len(drawn) == count else (shared,) * count
+        return Inputs(own, shared, tuple(held_out), ", ".join(words))
+
+    @staticmethod
+    def synthetic(
+        models: Sequence[nn.Module],
+        samples: int = 4000,
+        seed: int = 0,
+        kind: str = "auto",
+        mean: Sequence[float] | None = None,
+        std: Sequence[float] | None = None,
+    ) -> Inputs:
+        """Synthetic inputs, for models that come without data (see `fusionlab.probes.probes`).
+
+        Args:
+            models: that they are for.
+            samples: how many.
+            seed: same seed, same inputs.
+            kind: of the probes.
+            mean: of each channel, as the models' preprocessor has it.
+            std: of each channel.
+        """
+        batches = probes(models, samples, kind, seed, mean=mean, std=std)
+        return Inputs((batches,) * len(models), batches, described=f"{samples} synthetic inputs ({kind}), no real data")
+
+    @staticmethod
+    def from_batches(data: Any, count: int) -> Inputs:
+        """Inputs from Python objects.
+
+        Args:
+            data: an iterable of batches for all models, or a sequence with one such iterable for each; each can be
+                gone through more than once (a list or a DataLoader).
+            count: how many models.
+
+        Raises:
+            InputError: something that can be gone through only once, or another number of iterables than models.
+        """
+        if isinstance(data, Inputs):
+            return data
+        if iter(data) is data:
+            raise InputError("data can be gone through only once; expected a list of batches or a DataLoader")
+        first = next(iter(data), None)
+        if first is None:
+            raise InputError("data holds no batch; expected at least one")
+        if isinstance(first, Mapping):
+            return Inputs((data,) * count, data, described="the given data")
+        own = tuple(data)
+        if not all(isinstance(batches, Iterable) for batches in own):
+            kind = type(first).__name__
+            raise InputError(f"data holds a {kind}; expected batches as mappings from names to tensors")
+        if len(own) != count:
+            raise InputError(f"data holds {len(own)} sets of batches for {count} models; expected one for each")
+        if any(iter(batches) is batches for batches in own):
+            raise InputError("data can be gone through only once; expected lists of batches or DataLoaders")
+        return Inputs(own, list(itertools.chain.from_iterable(own)), described="the given data of each model")
+
+
+def _train_loader(module: LightningDataModule) -> DataLoader | None:
+    if not is_overridden("train_dataloader", module):
+        return None
+    module.prepare_data()
+    module.setup("fit")
+    found = _loaders(module.train_dataloader())
+    return found[0] if found else None
+
+
+def _loaders(loaders: Any) -> list[DataLoader]:
+    found = loaders if isinstance(loaders, Sequence) else [loaders]
+    return [loader for loader in found if isinstance(loader, DataLoader) and len(loader) > 0]
+
+
+def in_order(loader: DataLoader, samples: int | None, seed: int) -> DataLoader:
+    """The loader's data in a fixed order, or a part of it drawn at random; the last batch is kept."""
+    dataset: Any = loader.dataset
+    if samples is not None and samples < len(dataset):
+        chosen = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(seed))[:samples]
+        dataset = Subset(dataset, sorted(chosen.tolist()))
+    return DataLoader(dataset, batch_size=loader.batch_size, collate_fn=loader.collate_fn)
+
+
+def _mixed(loaders: Sequence[DataLoader]) -> DataLoader:
+    """All data of several loaders, shuffled once so that every stretch of it has some of each."""
+    together: Any = ConcatDataset([loader.dataset for loader in loaders])
+    order = torch.randperm(len(together), generator=torch.Generator().manual_seed(0))
+    return DataLoader(
+        Subset(together, order.tolist()), batch_size=loaders[0].batch_size, collate_fn=loaders[0].collate_fn
+    )

@@ -1,0 +1,129 @@
+"""How the rows that a linear map reads belong to examples and tokens, so that padding is never counted.
+
+A layout is found by experiment, not guessed from shapes that may agree by accident: the model runs on one example, on
+that example twice, and on the example without its first token, and whichever dimension follows is the batch or the
+tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fusionlab.errors import InputError
+from fusionlab.forward import LABELS
+
+Batch = Mapping[str, Tensor]
+MASKS = {"encoder": "attention_mask", "decoder": "decoder_attention_mask"}
+IGNORED = -100
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The dimensions of rows of shape ``(*leading, features)``.
+
+    Attributes:
+        batch: the dimension that examples follow each other along, each with one entry or several.
+        tokens: the dimension that tokens follow each other along (the same as `batch` where both are flattened into
+            one), or None where rows are no tokens.
+        mask: which of `token_masks` says the tokens that count, or None.
+    """
+
+    batch: int
+    tokens: int | None = None
+    mask: str | None = None
+
+    def valid(self, masks: Mapping[str, Tensor], leading: torch.Size) -> Tensor | None:
+        """Which rows count, flattened, shape ``(rows,)``; None for all."""
+        if self.mask is None or self.tokens is None:
+            return None
+        mask = masks[self.mask]
+        if self.batch != self.tokens:
+            shaped = mask if self.batch < self.tokens else mask.T
+            sizes = [size if dim in (self.batch, self.tokens) else 1 for dim, size in enumerate(leading)]
+            mask = shaped.reshape(sizes).expand(leading)
+        return mask.reshape(-1)
+
+    def examples(self, leading: torch.Size, count: int) -> Tensor:
+        """To which of `count` examples each row belongs, flattened, shape ``(rows,)``."""
+        length = leading[self.batch]
+        sizes = [length if dim == self.batch else 1 for dim in range(len(leading))]
+        return (torch.arange(length) // (length // count)).reshape(sizes).expand(leading).reshape(-1)
+
+
+def token_masks(batch: Batch) -> dict[str, Tensor]:
+    """The tokens that count: not padding, and for a decoder without a mask not those whose label is ignored.
+
+    Returns:
+        ``encoder`` and ``decoder``, where the batch has them: booleans of shape ``(batch, tokens)``. Models without an
+        encoder of their own go by ``encoder``.
+
+    Raises:
+        InputError: a mask of another shape.
+    """
+    masks = {}
+    for side, name in MASKS.items():
+        if (mask := batch.get(name)) is None:
+            continue
+        if mask.ndim != 2:
+            raise InputError(f"{name} has {mask.ndim} dimensions; expected the shape (batch, tokens)")
+        masks[side] = mask.bool()
+    inputs, labels = batch.get("decoder_input_ids"), batch.get(LABELS)
+    if "decoder" not in masks and inputs is not None and labels is not None and labels.shape == inputs.shape:
+        masks["decoder"] = labels != IGNORED
+    return masks
+
+
+def example_count(batch: Batch) -> int:
+    """How many examples a batch has."""
+    return len(next(value for value in batch.values() if isinstance(value, Tensor)))
+
+
+def take_examples(batch: Batch, index: Tensor) -> dict[str, Tensor]:
+    """Some examples of a batch, also more than once."""
+    count = example_count(batch)
+    return {
+        name: value[index.to(value.device)] if isinstance(value, Tensor) and len(value) == count else value
+        for name, value in batch.items()
+    }
+
+
+def shorter(batch: Batch, side: str, mask: Tensor) -> dict[str, Tensor]:
+    """The batch with one token less on one side, the first (one more where there is only one)."""
+    length = mask.shape[1]
+    kept = torch.arange(1, length) if length > 1 else torch.tensor([0, 0])
+    return {
+        name: value[:, kept.to(value.device)] if has_tokens(name, value, side, length) else value
+        for name, value in batch.items()
+    }
+
+
+def has_tokens(name: str, value: Tensor, side: str, length: int) -> bool:
+    """Whether dimension 1 of an input runs over the tokens of one side; pixels have four dimensions."""
+    if not isinstance(value, Tensor) or value.ndim not in (2, 3) or value.shape[1] != length:
+        return False
+    return name.startswith("decoder_") == (side == "decoder")
+
+
+def find_layout(once: torch.Size, twice: torch.Size, shortened: Mapping[str, torch.Size]) -> Layout | None:
+    """The layout of what a map read in one call.
+
+    Args:
+        once: leading dimensions for one example.
+        twice: for that example twice.
+        shortened: by side, with one token less.
+
+    Returns:
+        None where it is no data: as many rows for two examples as for one.
+    """
+    followed = [dim for dim, (a, b) in enumerate(zip(once, twice, strict=True)) if a != b]
+    if not followed:
+        return None
+    for side, other in shortened.items():
+        changed = [dim for dim, (a, b) in enumerate(zip(once, other, strict=True)) if a != b]
+        if changed:
+            return Layout(followed[0], changed[0], side)
+    return Layout(followed[0])

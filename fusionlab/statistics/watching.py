@@ -1,0 +1,202 @@
+"""Watching what linear maps read and write while a model runs."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fusionlab.errors import InputError
+from fusionlab.forward import forward
+from fusionlab.statistics.accumulator import Batch, Watcher
+from fusionlab.statistics.layout import Layout, find_layout, shorter, take_examples, token_masks
+from fusionlab.statistics.linear_maps import LinearMaps, Weight, rows_read, rows_written
+
+Call = Callable[[Weight, nn.Module, Tensor, Tensor], None]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a linear map read and wrote in one call.
+
+    Attributes:
+        weight: its weight.
+        source: the name of the input, shared with other maps that read the same tensor.
+        is_first: whether this map is the one that the input is named after, so that it is counted once.
+        call: which of the calls on data it is, from 0.
+        leading: the dimensions of what it read, without features.
+        layout: of those.
+        valid: which rows count, flattened; None for all.
+    """
+
+    weight: Weight
+    source: str
+    is_first: bool
+    call: int
+    leading: torch.Size
+    layout: Layout
+    valid: Tensor | None
+    _module: nn.Module
+    _read: Tensor
+    _written: Tensor
+
+    @cached_property
+    def inputs(self) -> Tensor:
+        """All rows that it read, those that do not count among them: shape ``(rows, features)``."""
+        return self._read.flatten(0, -2)
+
+    @cached_property
+    def outputs(self) -> Tensor:
+        """All rows that it wrote, in the same order: shape ``(rows, features)``."""
+        return rows_written(self._module, self._written).flatten(0, -2)
+
+
+@contextmanager
+def _hooked(maps: LinearMaps, call: Call) -> Iterator[None]:
+    """Have `call` called whenever a linear map runs; the hooks are removed at the end."""
+
+    def hook(weight: Weight) -> Callable[..., None]:
+        def on_forward(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Tensor) -> None:
+            call(weight, module, args[0] if args else next(iter(kwargs.values())), output)
+
+        return on_forward
+
+    handles = [
+        module.register_forward_hook(hook(weight), with_kwargs=True)
+        for weight in maps.weights.values()
+        for module in weight.modules
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@torch.no_grad()
+def explore(model: nn.Module, maps: LinearMaps, batch: Batch) -> None:
+    """Run a model on one example and note in `maps` what each map reads: its layout, and which maps share it.
+
+    Args:
+        model: in eval mode.
+        maps: of the model; completed in place.
+        batch: any batch; only its first example is used.
+    """
+    one = take_examples(batch, torch.tensor([0]))
+    once = _record(model, maps, one)
+    twice = _record(model, maps, take_examples(one, torch.tensor([0, 0])))
+    cut = {side: _record(model, maps, shorter(one, side, mask)) for side, mask in token_masks(one).items()}
+    named: dict[tuple[Any, ...], str] = {}
+    # In the order of the forward, so that an input is named after the map that reads it first.
+    for name in sorted(maps.weights, key=lambda name: once[name][0].order if once[name] else 0):
+        calls = [
+            find_layout(read.leading, twice[name][index].leading, {s: c[name][index].leading for s, c in cut.items()})
+            for index, read in enumerate(once[name])
+        ]
+        maps.layouts[name] = tuple(calls)
+        data = [read for read, layout in zip(once[name], calls, strict=True) if layout is not None]
+        if len(data) < len(calls):
+            maps.left_out[name] = "rows that are no data (of positions, for instance)" if data else "reads no data"
+        elif not data:
+            maps.left_out[name] = "not applied as a module of its own"
+        if data:
+            maps.inputs[name] = named.setdefault(tuple(read.identity for read in data), name)
+
+
+@dataclass(frozen=True)
+class _Read:
+    """One call while exploring: its place among all, leading dimensions, and which tensor in which state was read."""
+
+    order: int
+    leading: torch.Size
+    identity: tuple[Any, ...]
+    kept: Tensor  # so that no later tensor takes its identity
+
+
+def _record(model: nn.Module, maps: LinearMaps, batch: Batch) -> dict[str, list[_Read]]:
+    found: dict[str, list[_Read]] = {name: [] for name in maps.weights}
+
+    def call(weight: Weight, module: nn.Module, read: Tensor, written: Tensor) -> None:
+        way = id(module) if isinstance(module, nn.Conv1d | nn.Conv2d) else 0
+        identity = (id(read), _version(read), way)
+        order = sum(map(len, found.values()))
+        found[weight.name].append(_Read(order, rows_read(module, read).shape[:-1], identity, read))
+
+    with _hooked(maps, call):
+        forward(model, batch)
+    return found
+
+
+class Observer:
+    """Shows watchers what the linear maps of a model read and write.
+
+    Args:
+        maps: explored by `explore`.
+        watchers: who looks.
+    """
+
+    def __init__(self, maps: LinearMaps, watchers: Sequence[Watcher]) -> None:
+        self.maps, self.watchers = maps, watchers
+        self._calls: dict[str, int] = {}
+        self._data_calls: dict[str, int] = {}
+        self._read: dict[tuple[str, int], tuple[weakref.ref[Tensor], int]] = {}
+        self._masks: dict[str, Tensor] = {}
+        self._valid: dict[tuple[Layout, torch.Size], Tensor | None] = {}
+
+    @torch.no_grad()
+    def watch(self, model: nn.Module, batch: Batch) -> None:
+        """Run the model on a batch once, without gradients, for all watchers together.
+
+        Raises:
+            InputError: maps that shared an input in the first batch do not share it in this one.
+        """
+        self._masks = token_masks(batch)
+        for state in (self._calls, self._data_calls, self._read, self._valid):
+            state.clear()
+        for watcher in self.watchers:
+            watcher.begin(batch)
+        with _hooked(self.maps, self._see):
+            forward(model, batch)
+
+    def _see(self, weight: Weight, module: nn.Module, read: Tensor, written: Tensor) -> None:
+        name = weight.name
+        index = self._calls.get(name, 0)
+        self._calls[name] = index + 1
+        layouts = self.maps.layouts[name]
+        if index >= len(layouts):
+            raise InputError(f"{name!r} is applied more often in one batch than in another; expected equal numbers")
+        if (layout := layouts[index]) is None:
+            return
+        call = self._data_calls.get(name, 0)
+        self._data_calls[name] = call + 1
+        source = self.maps.inputs[name]
+        self._check_shared(name, source, call, read)
+        # A policy of lower precision ends here: sums are made in float32 or better.
+        with torch.autocast(read.device.type, enabled=False):
+            rows = rows_read(module, read)
+            leading = rows.shape[:-1]
+            if (layout, leading) not in self._valid:
+                self._valid[layout, leading] = layout.valid(self._masks, leading)
+            valid = self._valid[layout, leading]
+            seen = Seen(weight, source, source == name, call, leading, layout, valid, module, rows, written)
+            for watcher in self.watchers:
+                watcher.see(seen)
+
+    def _check_shared(self, name: str, source: str, call: int, read: Tensor) -> None:
+        if source == name:
+            self._read[name, call] = weakref.ref(read), _version(read)
+            return
+        first, version = self._read.get((source, call), (lambda: None, -1))
+        if first() is not read or version != _version(read):
+            raise InputError(f"{name!r} and {source!r} read one tensor in the first batch only; expected it in every")
+
+
+def _version(tensor: Tensor) -> int:
+    """How often a tensor was changed in place; tensors of inference mode do not count."""
+    return 0 if tensor.is_inference() else tensor._version

@@ -1,0 +1,103 @@
+"""The sample of activations depends on the data and the seed alone."""
+
+import pytest
+import torch
+
+from fusionlab.errors import InputError
+from fusionlab.statistics import Activations
+from tests.statistics.passes import activations_of, batched, examples_for, inputs_by_hand, model_of
+
+
+def assert_equal(found: Activations, expected: Activations) -> None:
+    assert found.drawn == expected.drawn
+    for part in ("inputs", "outputs"):
+        first, second = getattr(found, part), getattr(expected, part)
+        assert first.keys() == second.keys()
+        for name in first:
+            torch.testing.assert_close(first[name], second[name], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["bert-sequence", "bart-lm", "vit-classifier", "albert-token"])
+def test_sample_does_not_depend_on_batches(name: str) -> None:
+    """Batch size, padding and the order of examples change nothing, whether some rows are kept or all."""
+    model = model_of(name)
+    examples = examples_for(model)
+    for samples in (7, 1000):
+        expected = activations_of(model, batched(examples, 5), samples=samples)
+        assert_equal(activations_of(model, batched(examples, 1), samples=samples), expected)
+        assert_equal(activations_of(model, batched(examples[::-1], 2, extra=3), samples=samples), expected)
+
+
+def test_same_rows_for_every_model() -> None:
+    """Two models draw the same rows of the same data, other rows of other data or with another seed."""
+    first, second = model_of("bert-token"), model_of("bert-token", seed=1)
+    batches = batched(examples_for(first), 2)
+    found = activations_of(first, batches, samples=8)
+    assert activations_of(second, batches, samples=8).drawn == found.drawn
+    assert activations_of(first, batches, samples=8, seed=1).drawn != found.drawn
+    assert activations_of(first, batched(examples_for(first, seed=4), 2), samples=8).drawn != found.drawn
+
+
+def test_labels_do_not_matter() -> None:
+    """Labels are no input: with them or without, the same rows are drawn."""
+    model = model_of("bert-sequence")
+    (batch,) = batched(examples_for(model), 5)
+    plain = activations_of(model, [batch], samples=8)
+    assert activations_of(model, [{**batch, "labels": torch.arange(5) % 3}], samples=8).drawn == plain.drawn
+
+
+def test_rows_are_rows_of_the_inputs() -> None:
+    """Kept rows are different rows of what the map reads, no more than asked for, none of them padding."""
+    model = model_of("bert-sequence")
+    examples = examples_for(model)
+    rows = inputs_by_hand(model, examples, lambda value, example: True)
+    found = activations_of(model, batched(examples, 5), samples=9)
+    for name, kept in found.inputs.items():
+        assert kept.shape[1] == min(9, len(rows[name]))
+        distance = torch.cdist(kept.T, rows[name])
+        assert float(distance.min(1).values.max()) < 1e-6
+        assert len(distance.argmin(1).unique()) == kept.shape[1]
+
+
+@pytest.mark.parametrize("name", ["bert-sequence", "gpt2-token-relu", "vit-classifier", "t5-lm"])
+def test_outputs_belong_to_inputs(name: str) -> None:
+    """What is kept of a map's output is the map applied to what is kept of its input, column by column."""
+    model = model_of(name)
+    found = activations_of(model, batched(examples_for(model), 2), samples=6)
+    state = model.state_dict()
+    for weight, linear in found.maps.items():
+        matrix = state[weight].T if linear.dim == 0 else state[weight].flatten(1)
+        expected = matrix @ found.inputs[weight]
+        if linear.bias is not None:
+            expected = expected + state[linear.bias][:, None]
+        torch.testing.assert_close(found.outputs[weight], expected)
+
+
+def test_sample_is_uniform() -> None:
+    """Of 120 sentences a third of all tokens is drawn, about as often at each place (5 standard deviations)."""
+    model = model_of("bert-token")
+    examples = examples_for(model, 120)
+    name = "bert.encoder.layer.1.attention.self.query.weight"
+    every = inputs_by_hand(model, examples, lambda value, example: True)[name]
+    found = activations_of(model, batched(examples, 40), samples=len(every) // 3, weights=[name])
+    kept = torch.cdist(found.inputs[name].T, every).argmin(1)
+    assert len(kept.unique()) == len(every) // 3
+    places = torch.cat([torch.arange(example["input_ids"].shape[1]) for example in examples])
+    for place in range(8):
+        tokens = int((places == place).sum())
+        deviation = (tokens * 1 / 3 * 2 / 3) ** 0.5
+        assert abs(int((places[kept] == place).sum()) - tokens / 3) < 5 * deviation
+
+
+def test_chosen_weights() -> None:
+    """Only the named weights are kept; an unknown name is refused."""
+    model = model_of("bert-token")
+    batches = batched(examples_for(model), 5)
+    name = "bert.encoder.layer.1.attention.self.value.weight"
+    found = activations_of(model, batches, weights=[name])
+    assert set(found.inputs) == set(found.outputs) == set(found.maps) == {name}
+    torch.testing.assert_close(found.inputs[name], activations_of(model, batches).inputs[name])
+    with pytest.raises(InputError, match=r"'nothing.weight' is no weight"):
+        activations_of(model, batches, weights=["nothing.weight"])
+    with pytest.raises(InputError, match="samples is 0"):
+        activations_of(model, batches, samples=0)

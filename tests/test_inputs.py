@@ -1,0 +1,89 @@
+"""Inputs that matching and merging may look at: fixed order, draws by seed, one set for each model or one for all."""
+
+import pytest
+import torch
+
+from fusionlab.data import Digits
+from fusionlab.errors import InputError
+from fusionlab.inputs import Inputs
+from tests.commands.small import vit
+
+
+def pixels(batches: object) -> torch.Tensor:
+    return torch.cat([batch["pixel_values"] for batch in batches])  # type: ignore[attr-defined]
+
+
+def test_training_data_in_a_fixed_order() -> None:
+    """All training images, as the data set has them however the loader shuffles; the validation images apart."""
+    module = Digits(val_size=100)
+    inputs = Inputs.of([module], 2)
+    assert inputs is not None
+    assert inputs.is_shared
+    assert inputs.own[0] is inputs.shared
+    assert torch.equal(pixels(inputs.shared), module.train_set.pixel_values)
+    assert torch.equal(pixels(inputs.held_out[0]), module.val_set.pixel_values)
+    assert "1300 training samples of digits" in inputs.described
+
+
+def test_a_draw_follows_the_seed() -> None:
+    """Same seed, same samples; another seed, others; all of them training images."""
+    module = Digits()
+    first, again, other = (Inputs.of([module], 2, 50, seed) for seed in (0, 0, 1))
+    assert first is not None
+    assert again is not None
+    assert other is not None
+    assert len(pixels(first.shared)) == 50
+    assert torch.equal(pixels(first.shared), pixels(again.shared))
+    assert not torch.equal(pixels(first.shared), pixels(other.shared))
+    known = {tuple(image.flatten().tolist()) for image in module.train_set.pixel_values}
+    assert all(tuple(image.flatten().tolist()) in known for image in pixels(first.shared))
+
+
+def test_one_module_for_each_model() -> None:
+    """Each model has its own, and all of them together are shared."""
+    modules = [Digits(classes=[0, 1]), Digits(classes=[2])]
+    inputs = Inputs.of(modules, 2)
+    assert inputs is not None
+    assert not inputs.is_shared
+    for own, module in zip(inputs.own, modules, strict=True):
+        assert torch.equal(pixels(own), module.train_set.pixel_values)
+    together = torch.cat([module.train_set.pixel_values for module in modules])
+    assert sorted(pixels(inputs.shared).sum((1, 2, 3)).tolist()) == sorted(together.sum((1, 2, 3)).tolist())
+    three = Inputs.of(modules, 3)
+    assert three is not None
+    assert three.is_shared, "where there is another number of modules, all models get all"
+
+
+def test_nothing_to_look_at() -> None:
+    """No module, no inputs; a number of samples below one is refused."""
+    assert Inputs.of([], 2) is None
+    with pytest.raises(InputError, match="samples is 0; expected at least 1"):
+        Inputs.of([Digits()], 2, 0)
+
+
+def test_from_batches() -> None:
+    """A list of batches is for all models, a list of lists for each; anything else is refused."""
+    batch = {"pixel_values": torch.zeros(2, 1, 8, 8)}
+    assert Inputs.from_batches([batch], 2).is_shared
+    own = Inputs.from_batches([[batch], [batch, batch]], 2)
+    assert [len(list(batches)) for batches in own.own] == [1, 2]
+    assert len(list(own.shared)) == 3
+    assert Inputs.from_batches(own, 2) is own
+    for data, message in (
+        (iter([batch]), "gone through only once"),
+        ([], "holds no batch"),
+        ([[batch]], "1 sets of batches for 2 models"),
+        ([1, 2], "holds a int"),
+        ([iter([batch]), [batch]], "gone through only once"),
+    ):
+        with pytest.raises(InputError, match=message):
+            Inputs.from_batches(data, 2)
+
+
+def test_synthetic() -> None:
+    """As many as wanted, by the seed, and said to be synthetic."""
+    first, again, other = (Inputs.synthetic([vit(0), vit(1)], 30, seed) for seed in (0, 0, 1))
+    assert pixels(first.shared).shape == (30, 1, 8, 8)
+    assert torch.equal(pixels(first.shared), pixels(again.shared))
+    assert not torch.equal(pixels(first.shared), pixels(other.shared))
+    assert "no real data" in first.described

@@ -1,0 +1,227 @@
+"""Synthetic inputs: what each architecture takes, the same for the same seed, with every special token in its place."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from transformers import (
+    BartConfig,
+    BartForConditionalGeneration,
+    BertConfig,
+    BertForMaskedLM,
+    BertForSequenceClassification,
+    CLIPConfig,
+    CLIPModel,
+    GPT2Config,
+    GPT2LMHeadModel,
+    RobertaConfig,
+    RobertaForSequenceClassification,
+    ViTConfig,
+    ViTForImageClassification,
+)
+
+from fusionlab.errors import InputError
+from fusionlab.forward import logits
+from fusionlab.probes import probes
+from fusionlab.probes.images import IMAGES, noise
+from fusionlab.probes.tokens import Vocabulary, random_text
+from tests.commands.small import bert, randomized, timm_vit, vit
+from tests.symmetry.models import laws
+
+SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
+TEXT = {**SMALL, "vocab_size": 31, "max_position_embeddings": 20}
+
+
+class Tokenizer:
+    """What probes ask of a tokenizer."""
+
+    cls_token_id, sep_token_id, pad_token_id, mask_token_id = 3, 4, 0, 5
+    all_special_ids = (0, 1, 3, 4, 5)
+
+
+def writer(vocabulary: int = 31) -> nn.Module:
+    size = {"n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 20}
+    return randomized(GPT2LMHeadModel(GPT2Config(vocab_size=vocabulary, bos_token_id=1, eos_token_id=2, **size)), 0)
+
+
+def clip() -> nn.Module:
+    text = {**TEXT, "projection_dim": 8, "eos_token_id": 30, "bos_token_id": 29, "pad_token_id": 0}
+    vision = {**SMALL, "image_size": 8, "patch_size": 4, "num_channels": 3, "projection_dim": 8}
+    return randomized(CLIPModel(CLIPConfig(text_config=text, vision_config=vision, projection_dim=8)), 0)
+
+
+def seq2seq() -> nn.Module:
+    size = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 24, "decoder_ffn_dim": 24}
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    ids = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
+    return randomized(
+        BartForConditionalGeneration(BartConfig(vocab_size=31, max_position_embeddings=20, **size, **heads, **ids)), 0
+    )
+
+
+MODELS = {
+    "vit": vit,
+    "timm": timm_vit,
+    "bert": bert,
+    "roberta": lambda: randomized(RobertaForSequenceClassification(RobertaConfig(**TEXT)), 0),
+    "masked": lambda: randomized(BertForMaskedLM(BertConfig(**TEXT)), 0),
+    "causal": writer,
+    "clip": clip,
+    "seq2seq": seq2seq,
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_kind_of_model_runs_on_its_probes_which_follow_the_seed(name: str) -> None:
+    """Finite outputs, the number asked for, equal for one seed and different for another; the model is left alone."""
+    model = MODELS[name]().train()
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    first, again, other = (probes(model, 10, seed=seed, batch_size=4, length=12) for seed in (0, 0, 1))
+    assert [len(next(iter(batch.values()))) for batch in first] == [4, 4, 2]
+    assert all(torch.equal(a[key], b[key]) for a, b in zip(first, again, strict=True) for key in a)
+    assert any(not torch.equal(a[key], b[key]) for a, b in zip(first, other, strict=True) for key in a)
+    assert model.training
+    assert all(torch.equal(model.state_dict()[key], value) for key, value in before.items())
+    with torch.no_grad():
+        for batch in first:
+            assert torch.isfinite(logits(model.eval(), batch)).all()
+
+
+def test_global_random_numbers_are_left_where_they_were() -> None:
+    """Texts are sampled by transformers, which draws from torch's global generator."""
+    model = writer()
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    probes(model, 4, length=8)
+    assert torch.equal(torch.rand(3), expected)
+
+
+@laws
+@given(
+    kind=st.sampled_from(sorted(IMAGES)),
+    channels=st.sampled_from([1, 3]),
+    height=st.integers(4, 17),
+    width=st.integers(4, 17),
+    seed=st.integers(0, 100),
+)
+def test_images_are_finite_from_0_to_1_and_not_all_alike(
+    kind: str, channels: int, height: int, width: int, seed: int
+) -> None:
+    images = IMAGES[kind](6, channels, height, width, torch.Generator().manual_seed(seed))
+    assert images.shape == (6, channels, height, width)
+    assert torch.isfinite(images).all()
+    assert images.min() >= 0
+    assert images.max() <= 1
+    assert images.flatten(1).std(1).max() > 0.01
+    assert not torch.equal(images[0], images[1])
+
+
+def test_smooth_noise_is_smooth_and_pixels_are_not() -> None:
+    """Neighbouring pixels agree: the correlation that natural images have and independent pixels lack."""
+
+    def agreement(images: torch.Tensor) -> float:
+        centred = images - images.mean((2, 3), keepdim=True)
+        return float((centred[..., 1:] * centred[..., :-1]).mean() / centred.square().mean())
+
+    draw = torch.Generator().manual_seed(0)
+    assert agreement(noise(64, 1, 32, 32, draw)) > 0.6
+    assert agreement(IMAGES["drawings"](64, 3, 32, 32, draw)) > 0.6
+    assert abs(agreement(IMAGES["pixels"](64, 1, 32, 32, draw))) < 0.05
+
+
+def test_writing_is_light_on_dark() -> None:
+    images = IMAGES["drawings"](200, 1, 8, 8, torch.Generator().manual_seed(0))
+    assert images.median() < 0.1
+    assert images.amax((1, 2, 3)).median() > 0.6
+
+
+def test_images_run_over_the_range_of_the_preprocessor() -> None:
+    """0 and 1 become (0 - mean) / std and (1 - mean) / std of each channel; -1 and 1 without a preprocessor."""
+    model = randomized(ViTForImageClassification(ViTConfig(**SMALL, image_size=8, patch_size=4)), 0)
+    plain = torch.cat([batch["pixel_values"] for batch in probes(model, 50, "pixels")])
+    assert -1 <= plain.min() < -0.98
+    assert 0.98 < plain.max() <= 1
+    mean, std = (0.1, 0.5, 0.9), (0.5, 0.25, 0.2)
+    scaled = torch.cat([batch["pixel_values"] for batch in probes(model, 50, "pixels", mean=mean, std=std)])
+    expected = (plain / 2 + 0.5 - torch.tensor(mean).reshape(3, 1, 1)) / torch.tensor(std).reshape(3, 1, 1)
+    assert torch.allclose(scaled, expected, atol=1e-5)
+
+
+@laws
+@given(count=st.integers(1, 6), length=st.integers(4, 12), seed=st.integers(0, 100), pads=st.booleans())
+def test_special_tokens_stand_where_they_belong_and_nowhere_else(
+    count: int, length: int, seed: int, pads: bool
+) -> None:
+    """CLS first, SEP at the end of the text, padding and a mask of 0 after it, ordinary tokens between."""
+    vocabulary = Vocabulary(31, first=3, end=4, pad=0 if pads else None, special=frozenset({0, 1, 3, 4, 5}))
+    text = random_text(count, length, vocabulary, torch.Generator().manual_seed(seed))
+    for ids, mask in zip(text["input_ids"].tolist(), text["attention_mask"].tolist(), strict=True):
+        used = sum(mask)
+        assert mask == [1] * used + [0] * (length - used)
+        assert pads or used == length
+        assert (ids[0], ids[used - 1], ids[used:]) == (3, 4, [0] * (length - used))
+        assert not set(ids[1 : used - 1]) & vocabulary.special
+
+
+def test_a_tokenizer_knows_special_tokens_better_than_the_config() -> None:
+    batch = probes(BertForSequenceClassification(BertConfig(**TEXT)), 8, tokenizer=Tokenizer(), length=10)[0]
+    assert (batch["input_ids"][:, 0] == Tokenizer.cls_token_id).all()
+    ends = batch["attention_mask"].sum(1) - 1
+    assert (batch["input_ids"].gather(1, ends[:, None]) == Tokenizer.sep_token_id).all()
+
+
+def loving(token: int) -> nn.Module:
+    """A causal model that nearly always goes on with one token."""
+    model = writer()
+    with torch.no_grad():
+        model.lm_head.weight = nn.Parameter(model.lm_head.weight.clone())
+        model.transformer.ln_f.bias.fill_(1.0)
+        model.transformer.ln_f.weight.zero_()
+        model.lm_head.weight[token] = 1.0
+    return model
+
+
+def test_a_causal_model_writes_what_it_finds_likely() -> None:
+    """Generated texts are full of the token that the model loves, random ones are not."""
+    for kind, least, most in (("generated", 0.8, 1.0), ("tokens", 0.0, 0.2)):
+        ids = torch.cat([batch["input_ids"] for batch in probes(loving(7), 20, kind, length=10)])[:, 1:]
+        assert least <= float((ids == 7).float().mean()) <= most
+
+
+def test_a_masked_model_fills_in_what_it_finds_likely() -> None:
+    """The same for a model that fills in hidden tokens; special tokens are never filled in."""
+    model = randomized(BertForMaskedLM(BertConfig(**TEXT)), 0)
+    with torch.no_grad():
+        model.cls.predictions.decoder.bias[7] = 50.0
+        model.cls.predictions.decoder.bias[3] = 90.0
+    batches = probes(model, 20, "generated", tokenizer=Tokenizer(), length=10)
+    for batch in batches:
+        inside = batch["attention_mask"].bool()
+        inside[:, 0] = False
+        inside &= batch["input_ids"] != Tokenizer.sep_token_id
+        assert (batch["input_ids"][inside] == 7).float().mean() > 0.8
+        assert (batch["input_ids"][:, 1:] != Tokenizer.cls_token_id).all()
+
+
+def test_several_models_write_in_turn() -> None:
+    """Texts of both end models are among the probes, in equal numbers."""
+    ids = torch.cat([batch["input_ids"] for batch in probes([loving(7), loving(9)], 512, length=6)])[:, 1:]
+    shares = [float((ids == token).float().mean()) for token in (7, 9)]
+    assert min(shares) > 0.4
+
+
+def test_what_does_not_fit_is_refused_in_a_sentence() -> None:
+    for kind, model, words in (
+        ("photos", vit(), "expected one of auto"),
+        ("tokens", vit(), "take no text"),
+        ("drawings", bert(), "take no images"),
+        ("generated", bert(), "writes no text"),
+    ):
+        with pytest.raises(InputError, match=words):
+            probes(model, 4, kind)
+    with pytest.raises(InputError, match="count is 0"):
+        probes(vit(), 0)
+    with pytest.raises(InputError, match="mean has 2 numbers"):
+        probes(clip(), 4, mean=(0.5, 0.5))

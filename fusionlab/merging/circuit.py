@@ -1,0 +1,242 @@
+"""Merging the circuits of attention heads: what Q^T K and O V do is averaged, whatever the bases of Q, K, V and O.
+
+The circuits are those of Elhage et al., "A mathematical framework for transformer circuits" (2021).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from fusionlab.errors import InputError
+from fusionlab.merging.ingredients import Ingredients, State
+from fusionlab.merging.registry import merge_method
+from fusionlab.statistics import Grams
+from fusionlab.symmetry import Blueprint
+from fusionlab.symmetry.axes import Along, Axis, Concat, Fixed, Per, leaves, spaces_of
+from fusionlab.symmetry.blueprint import Space
+from fusionlab.symmetry.groups import Invertible
+
+Metric = Literal["frobenius", "gram"]
+
+
+def _needs(metric: Metric, **_: object) -> tuple[str, ...]:
+    return ("blueprint", "gram") if metric == "gram" else ("blueprint",)
+
+
+@merge_method("circuit", needs=_needs)
+def circuit(ingredients: Ingredients, metric: Metric = "frobenius", ridge: float = 1e-3) -> dict[str, Tensor]:
+    """Average each head's products over the models and project them back to the head's width; average all else.
+
+    For one head with query Q, key K and their biases, ``[Q b_Q]^T [K b_K]`` says all about its scores; with value V and
+    output O, ``O [V b_V]`` all about what it writes. The mean of a product over the models has a higher rank than the
+    head is wide; its truncated singular value decomposition ``U S V^T`` is the nearest product of that rank (Eckart
+    and Young, 1936), stored as the balanced factors ``S^1/2 U^T`` and ``S^1/2 V^T``. The mean product is
+    ``sum_i w_i P_i^T D_i``, so a QR decomposition of the stacked P and D gives it without ever being formed.
+
+    Which spaces are merged so: see `circuits`. Heads are merged index by index, so match them first. The result
+    does not depend on the bases inside the heads; it has a basis of its own there.
+
+    Args:
+        ingredients: models, weights and blueprint; for ``metric="gram"`` Gram matrices.
+        metric: in which sense the truncated product is nearest: ``frobenius``, of its entries; or ``gram``, of what it
+            gives on the models' inputs (on the side that reads them; the other side of O V writes to the stream).
+        ridge: added to every Gram matrix, relative to its mean diagonal entry, so that directions without data count
+            a little; above 0.
+
+    Returns:
+        The merged state, each tensor in the first model's dtype; all arithmetic on heads is done in float64.
+
+    Raises:
+        InputError: an unknown metric, a ridge out of range, no blueprint, or integer buffers that differ.
+    """
+    if metric not in get_args(Metric):
+        raise InputError(f"metric is {metric!r}; expected {' or '.join(get_args(Metric))}")
+    if not ridge > 0:
+        raise InputError(f"ridge is {ridge}; expected a number above 0")
+    if ingredients.blueprint is None:
+        raise InputError("circuit has no blueprint to find heads by; expected models of a supported architecture")
+    grams = _InputMetric(ingredients.gathered(Grams) if metric == "gram" else [], ingredients.weights, ridge)
+    merged = ingredients.averaged()
+    for found in circuits(ingredients.blueprint):
+        _merge(ingredients, found, grams, merged)
+    return merged
+
+
+@dataclass(frozen=True)
+class Part:
+    """Stretches of parameters that lie along a space in the same way: a weight's, or a weight's and its bias's.
+
+    Attributes:
+        names: the parameters.
+        dim: the dimension along the space.
+        position: of the stretch among all stretches of that dimension.
+    """
+
+    names: tuple[str, ...]
+    dim: int
+    position: int
+
+
+@dataclass(frozen=True)
+class Circuit:
+    """A space inside heads, and what lies along it.
+
+    Attributes:
+        space: the space.
+        primal: what transforms as G: query, or value.
+        dual: what transforms as G^-T: key, or output.
+    """
+
+    space: Space
+    primal: tuple[Part, ...]
+    dual: tuple[Part, ...]
+
+
+def circuits(blueprint: Blueprint) -> tuple[Circuit, ...]:
+    """The spaces inside attention heads that a product describes in full; all others are left to the average.
+
+    Where the whole group GL(d) acts, the function depends on what lies along the space through the products of primal
+    and dual vectors alone (the first fundamental theorem of invariant theory), however many parameters there are:
+    projections of relative positions, a value shared by several query heads. So the group is the condition: rotary
+    positions leave a smaller one (then only the coordinates they do not turn are a circuit), and norms of queries and
+    keys leave none. Left out as well is a space one of whose sides is empty, and one that meets itself or another
+    circuit on another dimension of a parameter.
+    """
+    inside = [s for s in blueprint.spaces.values() if type(s.group) is Invertible and s.role.startswith("attention.")]
+    names = {space.name for space in inside}
+    found = []
+    for space in inside:
+        sides: tuple[list[Part], list[Part]] = ([], [])
+        alone = True
+        for name, axes in blueprint.touching([space.name]).items():
+            dims = [dim for dim, axis in enumerate(axes) if not names.isdisjoint(spaces_of(axis))]
+            alone = alone and len(dims) == 1
+            for position, stretch in enumerate(_stretches(axes[dims[0]])):
+                if isinstance(stretch, Along) and stretch.space == space.name:
+                    sides[stretch.is_dual].append(Part((name,), dims[0], position))
+        if alone and sides[False] and sides[True]:
+            found.append(Circuit(space, tuple(sides[False]), tuple(sides[True])))
+    return tuple(found)
+
+
+def _stretches(axis: Axis) -> Iterator[Along | Fixed]:
+    """The innermost stretches of an axis, in the order in which `leaves` cuts them."""
+    match axis:
+        case Per():
+            yield from _stretches(axis.inner)
+        case Concat():
+            for part in axis.parts:
+                yield from _stretches(part)
+        case _:
+            yield axis
+
+
+@dataclass(frozen=True)
+class _InputMetric:
+    """The metric of what a part reads; none without Gram matrices.
+
+    Attributes:
+        grams: of each model, or empty.
+        weights: of each model.
+        ridge: relative to the mean diagonal entry.
+    """
+
+    grams: Sequence[Grams]
+    weights: Sequence[float]
+    ridge: float
+
+    def joined(self, parts: Sequence[Part]) -> list[Part]:
+        """The parts, each bias joined to the weight with which it shares a Gram matrix."""
+        found = list(parts)
+        for part in parts if self.grams else ():
+            linear = self.grams[0].maps.get(part.names[0])
+            if linear is not None and linear.dim != part.dim and linear.bias is not None:
+                bias = next(p for p in parts if p.names == (linear.bias,) and p.position == part.position)
+                found.remove(bias)
+                found[found.index(part)] = Part((*part.names, *bias.names), part.dim, part.position)
+        return found
+
+    def factor(self, part: Part) -> Tensor | None:
+        """A lower triangular L with ``L L^T`` the mean Gram matrix of what a part reads; None where that is unknown."""
+        linear = self.grams[0].maps.get(part.names[0]) if self.grams else None
+        if linear is None or linear.dim == part.dim:
+            return None
+        gram = sum(share * grams.mean(part.names[0]) for share, grams in zip(self.weights, self.grams, strict=True))
+        assert isinstance(gram, Tensor)
+        gram = gram if linear.bias is not None else gram[:-1, :-1]
+        scale = float(gram.diagonal().mean())
+        return torch.linalg.cholesky(gram + self.ridge * (scale or 1.0) * torch.eye(len(gram)).to(gram))
+
+
+def _merge(ingredients: Ingredients, found: Circuit, metric: _InputMetric, merged: dict[str, Tensor]) -> None:
+    """Replace what lies along one space in `merged` by factors of the truncated mean product."""
+    blueprint, space = ingredients.blueprint, found.space
+    assert blueprint is not None
+    sides = [[(part, metric.factor(part)) for part in metric.joined(side)] for side in (found.primal, found.dual)]
+    bases, cores = [], []
+    for side in sides:
+        stacked = [
+            weight**0.5 * torch.cat([_read(state, blueprint, space, part, factor) for part, factor in side], -1)
+            for state, weight in zip(ingredients.states, ingredients.weights, strict=True)
+        ]
+        basis, core = torch.linalg.qr(torch.cat(stacked, -2).mT)
+        bases.append(basis)
+        cores.append(core)
+    left, values, right = torch.linalg.svd(cores[0] @ cores[1].mT, full_matrices=False)
+    for side, basis, vectors in zip(sides, bases, (left, right.mT), strict=True):
+        kept = min(space.group.size, values.shape[-1])
+        rows = (basis @ (vectors * values.sqrt().unsqueeze(-2))[..., :kept]).mT
+        # A head that is wider than what it reads has no more to say than that.
+        rows = torch.nn.functional.pad(rows, (0, 0, 0, space.group.size - kept))
+        _write(merged, blueprint, space, side, rows)
+
+
+def _read(state: State, blueprint: Blueprint, space: Space, part: Part, factor: Tensor | None) -> Tensor:
+    """A part in its metric, float64, shape ``(*copies, size, features)``."""
+    joined = torch.cat([_view(_rows(state, n, part.dim), blueprint, space, n, part) for n in part.names], -1)
+    joined = joined if factor is None else joined @ factor.to(joined)
+    return joined.flatten(len(space.copies) + 1)
+
+
+def _write(
+    merged: dict[str, Tensor],
+    blueprint: Blueprint,
+    space: Space,
+    side: Sequence[tuple[Part, Tensor | None]],
+    rows: Tensor,
+) -> None:
+    """Store all parts of a side: the inverse of `_read`, with the parts next to each other."""
+    start = 0
+    for part, factor in side:
+        buffers = [_rows(merged, name, part.dim) for name in part.names]
+        views = [_view(b, blueprint, space, name, part) for b, name in zip(buffers, part.names, strict=True)]
+        features = [view.shape[-1] for view in views]
+        between = views[0].shape[len(space.copies) + 1 : -1]
+        length = between.numel() * sum(features)
+        values = rows.narrow(-1, start, length).unflatten(-1, (*between, sum(features)))
+        start += length
+        if factor is not None:
+            values = torch.linalg.solve_triangular(factor.to(values), values, upper=False, left=False)
+        for name, buffer, view, value in zip(part.names, buffers, views, values.split(features, -1), strict=True):
+            view.copy_(value)
+            old = merged[name]
+            moved = buffer.reshape(old.movedim(part.dim, 0).shape).movedim(0, part.dim)
+            merged[name] = moved.to(old.dtype).contiguous()
+
+
+def _rows(state: State, name: str, dim: int) -> Tensor:
+    """One dimension of a parameter against all others: a copy in float64, whose views may be written to."""
+    moved = state[name].movedim(dim, 0)
+    return moved.reshape(moved.shape[0], -1).to(torch.float64, copy=True, memory_format=torch.contiguous_format)
+
+
+def _view(rows: Tensor, blueprint: Blueprint, space: Space, name: str, part: Part) -> Tensor:
+    """The stretch of a part within `_rows`, a view of shape ``(*copies, size, *other blocks, features)``."""
+    leaf = list(leaves(blueprint.parameters[name][part.dim], rows, 0))[part.position]
+    kept = [leaf.path.index(outer) for outer in space.index]
+    depth = len(leaf.path)
+    others = [position for position in range(depth) if position not in kept]
+    return leaf.view.permute(*kept, depth, *others, depth + 1)

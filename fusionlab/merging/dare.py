@@ -1,0 +1,50 @@
+"""DARE: drop and rescale (Yu et al., "Language models are super Mario", 2024)."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fusionlab.errors import InputError
+from fusionlab.merging.ingredients import Ingredients
+from fusionlab.merging.registry import merge_method
+from fusionlab.merging.task_vectors import add_to_base, check_fraction, disjoint_mean, task_vectors, weighted_sum
+
+Combination = Literal["linear", "ties"]
+COMBINATIONS = {"linear": weighted_sum, "ties": disjoint_mean}
+
+
+@merge_method("dare", needs=("base",))
+def dare(
+    ingredients: Ingredients, density: float = 0.5, lambda_: float = 1.0, combination: Combination = "linear"
+) -> dict[str, Tensor]:
+    """Drop entries of the task vectors at random, rescale what is left, and combine.
+
+    Each entry is kept with probability `density` (the paper's 1 - p) and divided by it, so that the expected task
+    vector is the one there was.
+
+    Args:
+        ingredients: models, weights, base, and the seed of the draws. They are made on the processor, in the order of
+            parameters, so that a seed means the same everywhere.
+        density: the probability of keeping an entry; above 0, at most 1.
+        lambda_: factor on what is added to the base model.
+        combination: ``linear``, the weighted sum of task arithmetic; or ``ties``, sign election and disjoint mean.
+
+    Returns:
+        The merged state, each tensor in the first model's dtype.
+
+    Raises:
+        InputError: a density out of range, an unknown combination, or integer buffers that differ.
+    """
+    check_fraction("density", density)
+    if combination not in COMBINATIONS:
+        raise InputError(f"combination is {combination!r}; expected {' or '.join(COMBINATIONS)}")
+    generator = torch.Generator().manual_seed(ingredients.seed)
+
+    def change(name: str) -> Tensor:
+        changes = task_vectors(ingredients, name)
+        kept = torch.rand(changes.shape, generator=generator, dtype=torch.float64) < density
+        rescaled = torch.where(kept.to(changes.device), changes / density, 0.0)
+        return lambda_ * COMBINATIONS[combination](rescaled, ingredients.weights)
+
+    return add_to_base(ingredients, change)

@@ -1,0 +1,152 @@
+"""RegMean (Jin et al., "Dataless knowledge fusion by merging weights of language models", 2023)."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from fusionlab.errors import InputError
+from fusionlab.merging.ingredients import Ingredients
+from fusionlab.merging.registry import merge_method
+from fusionlab.statistics import Grams, LinearMap
+
+# A Gram matrix whose Cholesky pivots span more than this is as good as singular in float64.
+SINGULAR = 1e-12
+
+
+@merge_method("regmean", needs=("gram",))
+def regmean(
+    ingredients: Ingredients, alpha: float = 0.9, ridge: float = 1e-6, normalize: bool = True
+) -> dict[str, Tensor]:
+    """Give every linear map the outputs that the models' own maps give on their own inputs, as nearly as it can.
+
+    With B = [W b]^T of shape ``(in + 1, out)``, weight and bias together, and G_i the Gram matrix of model i's inputs
+    with a one appended, the minimiser of ``sum_i w_i |X_i B - X_i B_i|^2`` (the paper's Eq. 2) solves
+    ``(sum_i w_i G_i) B = sum_i w_i G_i B_i``. It is solved as the difference to the weighted mean of the models, in
+    float64, by Cholesky decomposition (a minimum-norm least-squares solution where that fails), so that directions
+    which no data has seen get the plain mean. All else is averaged, and so are weights that a model uses under two
+    names (an output embedding that is the input embedding).
+
+    Args:
+        ingredients: models, weights and Gram matrices.
+        alpha: factor on the off-diagonal of every Gram matrix, the column of ones included, from 0 to 1 (section 4.2;
+            0.9 is the paper's choice). At 1 the result is the exact minimiser, at 0 every coordinate and the bias are
+            weighted means by themselves.
+        ridge: how strongly the result is drawn to the weighted mean of the models, relative to the mean diagonal
+            entry of the summed Gram matrix; from 0 up.
+        normalize: whether a Gram matrix is the mean over its rows, so that a larger data set does not count more (the
+            weights say what counts); else the sum.
+
+    Returns:
+        The merged state, each tensor in the first model's dtype.
+
+    Raises:
+        InputError: a hyperparameter out of range, Gram matrices that do not belong to these models, or integer buffers
+            that differ between the models.
+    """
+    if not 0 <= alpha <= 1:
+        raise InputError(f"alpha is {alpha}; expected a number from 0 to 1")
+    if not ridge >= 0:
+        raise InputError(f"ridge is {ridge}; expected a number from 0 up")
+    grams = ingredients.gathered(Grams)
+    maps = _shared_maps(grams)
+    tied = _tied(ingredients, maps)
+    merged = ingredients.averaged()
+    # Maps of one input are solved together: its matrix is factored once.
+    together: dict[tuple[str, bool], list[str]] = {}
+    for weight, linear in maps.items():
+        if weight not in tied and linear.bias not in tied:
+            together.setdefault((linear.inputs, linear.bias is not None), []).append(weight)
+    for weights in together.values():
+        matrices = [_matrix(found, weights[0], alpha, normalize) for found in grams]
+        solution = _solve(ingredients, maps, weights, matrices, ridge)
+        for weight, part in zip(weights, solution, strict=True):
+            _store(merged, weight, maps[weight], part)
+    return merged
+
+
+def _shared_maps(grams: Sequence[Grams]) -> Mapping[str, LinearMap]:
+    """The linear maps that all models have.
+
+    Raises:
+        InputError: they differ.
+    """
+    first, *others = grams
+    if any(other.maps != first.maps for other in others):
+        raise InputError("the gram statistics describe different linear maps; expected one architecture and version")
+    return first.maps
+
+
+def _tied(ingredients: Ingredients, maps: Mapping[str, LinearMap]) -> set[str]:
+    """Weights that are one tensor under two names: solving for one of them would change the other's function."""
+    first = ingredients.states[0]
+    return {
+        weight
+        for weight in maps
+        for name, tensor in first.items()
+        if name != weight
+        and tensor.shape == first[weight].shape
+        and tensor.ndim > 1
+        and all(torch.equal(state[name], state[weight]) for state in ingredients.states)
+    }
+
+
+def _matrix(grams: Grams, weight: str, alpha: float, normalize: bool) -> Tensor:
+    """One model's Gram matrix with its off-diagonal scaled, without the column of ones where there is no bias."""
+    linear = grams.maps[weight]
+    matrix = grams.mean(weight) if normalize else grams.matrices[linear.inputs].double()
+    matrix = alpha * matrix + (1 - alpha) * torch.diag(matrix.diagonal())
+    return matrix if linear.bias is not None else matrix[:-1, :-1]
+
+
+def _solve(
+    ingredients: Ingredients,
+    maps: Mapping[str, LinearMap],
+    weights: Sequence[str],
+    matrices: Sequence[Tensor],
+    ridge: float,
+) -> list[Tensor]:
+    """The merged B of each of some maps that read one input, shapes ``(in [+ 1], out)``."""
+    device = ingredients.states[0][weights[0]].device
+    maps_of = [
+        [_augmented(state, weight, maps[weight]).to(device) for weight in weights] for state in ingredients.states
+    ]
+    sizes = [part.shape[1] for part in maps_of[0]]
+    stacked = torch.stack([torch.cat(parts, 1) for parts in maps_of])
+    shares = stacked.new_tensor(ingredients.weights)
+    mean = torch.einsum("m,mio->io", shares, stacked)
+    gram = torch.zeros_like(matrices[0], device=device)
+    right = torch.zeros_like(mean)
+    for share, matrix, own in zip(ingredients.weights, matrices, stacked, strict=True):
+        gram += share * matrix.to(device)
+        right += share * (matrix.to(device) @ (own - mean))
+    scale = float(gram.diagonal().mean())
+    gram.diagonal().add_(ridge * (scale if scale > 0 else 1.0))
+    return list((mean + _solve_symmetric(gram, right)).split(sizes, dim=1))
+
+
+def _solve_symmetric(gram: Tensor, right: Tensor) -> Tensor:
+    """The solution of ``gram x = right``, that of least norm where `gram` is singular."""
+    factor, failed = torch.linalg.cholesky_ex(gram)
+    pivots = factor.diagonal().square()
+    if not failed and pivots.min() > SINGULAR * pivots.max():
+        return torch.cholesky_solve(right, factor)
+    # Only the processor's LAPACK has a driver for singular matrices.
+    found = torch.linalg.lstsq(gram.cpu(), right.cpu(), rcond=SINGULAR, driver="gelsd")
+    return found.solution.to(gram.device)
+
+
+def _augmented(state: Mapping[str, Tensor], weight: str, linear: LinearMap) -> Tensor:
+    """One model's B = [W b]^T in float64, shape ``(in [+ 1], out)``."""
+    matrix = state[weight].double()
+    matrix = matrix.flatten(1).mT if linear.dim == 1 else matrix
+    return matrix if linear.bias is None else torch.cat((matrix, state[linear.bias].double()[None]))
+
+
+def _store(merged: dict[str, Tensor], weight: str, linear: LinearMap, solution: Tensor) -> None:
+    """Write a merged B back as weight and bias."""
+    if linear.bias is not None:
+        merged[linear.bias] = solution[-1].to(merged[linear.bias].dtype)
+        solution = solution[:-1]
+    matrix = solution.mT if linear.dim == 1 else solution
+    merged[weight] = matrix.reshape(merged[weight].shape).to(merged[weight].dtype).contiguous()

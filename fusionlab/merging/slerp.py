@@ -1,0 +1,55 @@
+"""Spherical linear interpolation of two models (Shoemake, "Animating rotation with quaternion curves", 1985)."""
+
+import math
+
+from torch import Tensor
+
+from fusionlab.errors import InputError
+from fusionlab.merging.ingredients import Ingredients
+from fusionlab.merging.registry import merge_method
+from fusionlab.merging.task_vectors import working_type
+
+# Two tensors with a cosine beyond this are interpolated linearly: the arc and the chord differ by 1e-4, or, where they
+# point in opposite directions, there is no one arc.
+PARALLEL = 0.9995
+
+
+@merge_method("slerp")
+def slerp(ingredients: Ingredients, t: float | None = None) -> dict[str, Tensor]:
+    """Go along the arc between two models, for each parameter by itself, flattened.
+
+    ``sin((1 - t) omega) / sin(omega) a + sin(t omega) / sin(omega) b`` with omega the angle between a and b. The
+    convention is mergekit's: the angle is that of the directions, the tensors keep their lengths, and (almost) parallel
+    tensors are interpolated linearly.
+
+    Args:
+        ingredients: exactly two models.
+        t: where on the arc, from 0 (the first model) to 1 (the second); the second model's weight if None.
+
+    Returns:
+        The merged state, each tensor in the first model's dtype.
+
+    Raises:
+        InputError: another number of models, a t out of range, or integer buffers that differ.
+    """
+    if len(ingredients.states) != 2:
+        raise InputError(f"slerp was given {len(ingredients.states)} models; expected exactly two")
+    position = ingredients.weights[1] if t is None else t
+    if not 0 <= position <= 1:
+        raise InputError(f"t is {t}; expected a number from 0 to 1")
+    merged = ingredients.averaged()
+    first, second = ingredients.states
+    for name in ingredients.floating():
+        dtype = working_type(first[name])
+        on_arc = _interpolate(first[name].to(dtype), second[name].to(first[name].device, dtype), position)
+        merged[name] = on_arc.to(merged[name].dtype)
+    return merged
+
+
+def _interpolate(a: Tensor, b: Tensor, t: float) -> Tensor:
+    lengths = float(a.double().norm() * b.double().norm())
+    cosine = float((a.double() * b.double()).sum()) / lengths if lengths > 0 else 1.0
+    if abs(cosine) > PARALLEL:
+        return (1 - t) * a + t * b
+    omega = math.acos(cosine)
+    return math.sin((1 - t) * omega) / math.sin(omega) * a + math.sin(t * omega) / math.sin(omega) * b

@@ -1,0 +1,50 @@
+"""The greedy soup (Wortsman et al., "Model soups", 2022, recipe 1)."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from torch import Tensor
+
+from fusionlab.errors import InputError
+from fusionlab.merging.ingredients import Ingredients
+from fusionlab.merging.registry import merge_method
+
+
+@merge_method("soup", needs=("score",))
+def soup(ingredients: Ingredients) -> dict[str, Tensor]:
+    """Average as many models as help: from the best downwards, a model stays if the mean's score does not fall.
+
+    Args:
+        ingredients: models, their weights, and a score on data that no result is reported on. The mean is weighted (the
+            paper's is not); a model of weight 0 is never tried.
+
+    Returns:
+        The merged state, each tensor in the first model's dtype.
+
+    Raises:
+        InputError: integer buffers differ between the models.
+    """
+    if ingredients.score is None:
+        raise InputError("soup has no score to choose by; expected validation data")
+    candidates = [index for index, weight in enumerate(ingredients.weights) if weight > 0]
+    scores = {index: ingredients.score(ingredients.states[index]) for index in candidates}
+    # The sort is stable, so of equal models the earlier comes first.
+    best, *others = sorted(candidates, key=lambda index: -scores[index])
+    kept, merged, score = [best], _mean(ingredients, [best]), scores[best]
+    for index in others:
+        trial = _mean(ingredients, [*kept, index])
+        reached = ingredients.score(trial)
+        if reached >= score:
+            kept, merged, score = [*kept, index], trial, reached
+    return merged
+
+
+def _mean(ingredients: Ingredients, chosen: Sequence[int]) -> dict[str, Tensor]:
+    """The weighted mean of some of the models, in the first model's types."""
+    total = sum(ingredients.weights[index] for index in chosen)
+    part = replace(
+        ingredients,
+        states=[ingredients.states[index] for index in chosen],
+        weights=[ingredients.weights[index] / total for index in chosen],
+    )
+    return {name: tensor.to(ingredients.states[0][name].dtype) for name, tensor in part.averaged().items()}

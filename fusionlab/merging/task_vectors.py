@@ -1,0 +1,82 @@
+"""Task vectors: what fine-tuning changed, ``tau_i = theta_i - theta_base`` (Ilharco et al., 2023)."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from fusionlab.errors import InputError
+from fusionlab.merging.ingredients import Ingredients, State
+
+
+def working_type(tensor: Tensor) -> torch.dtype:
+    """The type that a parameter is merged in: float32 or better."""
+    return torch.promote_types(tensor.dtype, torch.float32)
+
+
+def base_of(ingredients: Ingredients) -> State:
+    """The base model.
+
+    Raises:
+        InputError: there is none.
+    """
+    if ingredients.base is None:
+        raise InputError("the base model is missing; expected the one that all models were fine-tuned from")
+    return ingredients.base
+
+
+def task_vectors(ingredients: Ingredients, name: str) -> Tensor:
+    """What each model changed of one parameter, shape ``(models, *shape)``, in float32 or better."""
+    base = base_of(ingredients)[name]
+    dtype = working_type(ingredients.states[0][name])
+    return torch.stack([state[name].to(dtype) - base.to(state[name].device, dtype) for state in ingredients.states])
+
+
+def add_to_base(ingredients: Ingredients, change: Callable[[str], Tensor]) -> dict[str, Tensor]:
+    """The base model with a change added to every floating-point parameter and buffer, in the first model's types.
+
+    Args:
+        change: for a parameter's name, what to add, in float32 or better.
+
+    Raises:
+        InputError: integer buffers differ between the models.
+    """
+    merged, base = ingredients.averaged(), base_of(ingredients)
+    for name in ingredients.floating():
+        added = change(name)
+        merged[name] = (base[name].to(added) + added).to(merged[name].dtype)
+    return merged
+
+
+def weighted_sum(stacked: Tensor, weights: Sequence[float]) -> Tensor:
+    """``sum_i w_i stacked_i`` over the first dimension."""
+    return torch.einsum("i...,i->...", stacked, stacked.new_tensor(weights))
+
+
+def disjoint_mean(changes: Tensor, weights: Sequence[float]) -> Tensor:
+    """Elect a sign for every entry, then average the models that agree with it (Yadav et al., 2023, section 3).
+
+    The elected sign is that of the weighted sum; the mean is taken over entries of that sign, by weight. Where the
+    changes cancel exactly no sign is elected and nothing changes.
+
+    Args:
+        changes: trimmed task vectors, shape ``(models, *shape)``; zeros take no part.
+        weights: one for each model.
+
+    Returns:
+        Shape ``(*shape)``.
+    """
+    weighted = changes * changes.new_tensor(weights).reshape(-1, *[1] * (changes.ndim - 1))
+    agree = (changes.sign() == weighted.sum(0).sign()) & (changes != 0)
+    mass = weighted_sum(agree.to(changes.dtype), weights)
+    return torch.where(mass > 0, (weighted * agree).sum(0) / mass, 0.0)
+
+
+def check_fraction(name: str, value: float) -> None:
+    """Refuse a fraction that is not above 0 and at most 1.
+
+    Raises:
+        InputError: it is not.
+    """
+    if not 0 < value <= 1:
+        raise InputError(f"{name} is {value}; expected a number above 0, at most 1")

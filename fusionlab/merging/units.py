@@ -1,0 +1,130 @@
+"""Units: where the exchangeable features of every space lie in a model's parameters, and how a map moves them.
+
+A unit is one coordinate of a space: a hidden unit of a feed-forward layer, a coordinate of a head (all heads of a layer
+together have heads times width of them), a feature of the residual stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from fusionlab.symmetry import Blueprint, Space
+from fusionlab.symmetry.axes import Leaf, leaves
+from fusionlab.symmetry.groups import Invertible, Permutation, Scale
+
+QUERY_KEY = "attention.qk"
+
+
+@dataclass(frozen=True)
+class Site:
+    """One stretch of one dimension of one parameter along which units of a space lie.
+
+    Attributes:
+        units: the space's name; with a star for the second side of a space that is written on two sides, and each
+            has a map of its own.
+        parameter: its name.
+        dim: the dimension.
+        index: positions on that dimension, shape ``(units, rest)``: `rest` positions belong to each unit.
+        written: whether the parameter writes to the units, or is a vector along them; else it reads them.
+        second: whether this is the dual one of two written sides (keys beside queries).
+    """
+
+    units: str
+    parameter: str
+    dim: int
+    index: Tensor
+    written: bool
+    second: bool = False
+
+    def rows(self, tensor: Tensor) -> Tensor:
+        """What belongs to each unit, shape ``(units, features)``."""
+        return tensor.movedim(self.dim, 0)[self.index].flatten(1)
+
+    def put(self, tensor: Tensor, rows: Tensor) -> Tensor:
+        """The tensor with other rows, given as `rows` returns them."""
+        moved = tensor.movedim(self.dim, 0).clone()
+        moved[self.index] = rows.reshape(*self.index.shape, *moved.shape[1:])
+        return moved.movedim(0, self.dim)
+
+
+def module_of(parameter: str) -> str:
+    """The module that owns a parameter."""
+    return parameter.rpartition(".")[0]
+
+
+def find_sites(blueprint: Blueprint, shapes: Mapping[str, torch.Size], one_map: bool) -> dict[str, list[Site]]:
+    """The sites of every parameter, in the blueprint's order, without parameters that have none.
+
+    Spaces whose symmetry holds no permutations of their units (planes of rotary positions) have no sites.
+
+    Args:
+        blueprint: of the model.
+        shapes: of its parameters.
+        one_map: whether both sides of a space that is written on two sides (queries and keys) share a map.
+    """
+    owner = dict(_owners(blueprint))
+    found = {
+        name: [site for dim in range(len(axes)) for site in _on_dimension(blueprint, owner, shapes[name], name, dim)]
+        for name, axes in blueprint.parameters.items()
+    }
+    both = [
+        {site.units for sites in found.values() for site in sites if site.written and site.second == second}
+        for second in (False, True)
+    ]
+    two_sided = both[0] & both[1]
+
+    def named(site: Site) -> Site:
+        second = site.second and site.units in two_sided
+        return replace(site, second=second, units=f"{site.units}*" if second and not one_map else site.units)
+
+    return {name: [named(site) for site in sites] for name, sites in found.items() if sites}
+
+
+def _owners(blueprint: Blueprint) -> Iterator[tuple[str, str]]:
+    """Spaces that units lie along, and whose units these are."""
+    inside: dict[str, list[Space]] = {name: [] for name in blueprint.spaces}
+    for space in blueprint.spaces.values():
+        for outer in space.index:
+            inside[outer].append(space)
+    for name, space in blueprint.spaces.items():
+        if isinstance(space.group, Invertible):
+            yield name, name
+        if isinstance(space.group, Permutation) and all(_is_factor(inner) for inner in inside[name]):
+            yield name, name
+            yield from ((inner.name, name) for inner in inside[name])
+
+
+def _is_factor(space: Space) -> bool:
+    return isinstance(space.group, Scale) and space.group.size == 1
+
+
+def _on_dimension(
+    blueprint: Blueprint, owner: Mapping[str, str], shape: torch.Size, name: str, dim: int
+) -> Iterator[Site]:
+    axes = blueprint.parameters[name]
+    positions = [list(leaves(axis, torch.arange(length), 0)) for axis, length in zip(axes, shape, strict=True)]
+    # A linear map writes along a primal dimension. Keys are dual and written too: nothing but the product reads them.
+    primal = [any(leaf.space in owner and not leaf.is_dual for leaf in found) for found in positions]
+    writes = len(shape) == 1 or (primal[dim] and dim == primal.index(True))
+    for leaf in positions[dim]:
+        if leaf.space is not None and leaf.space in owner:
+            space = blueprint.spaces[leaf.space]
+            written = writes or space.role == QUERY_KEY
+            yield Site(owner[space.name], name, dim, _by_unit(leaf, space), written, second=written and leaf.is_dual)
+
+
+def _by_unit(leaf: Leaf, space: Space) -> Tensor:
+    """A leaf of positions as ``(units, rest)``: blocks that do not index the space are further features."""
+    kept = [leaf.path.index(outer) for outer in space.index]
+    depth = len(leaf.path)
+    rest = [place for place in range(depth) if place not in kept]
+    return leaf.view.squeeze(-1).permute(*kept, depth, *rest).reshape(leaf.view.shape[depth] * space_copies(space), -1)
+
+
+def space_copies(space: Space) -> int:
+    """How many copies of a space there are."""
+    return torch.Size(space.copies).numel()

@@ -1,0 +1,152 @@
+"""What must hold for every merge method there is, and for those that will be."""
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fusionlab.errors import InputError
+from fusionlab.merging import find_method, merge_states, methods
+from fusionlab.merging.ingredients import State
+from fusionlab.symmetry import Alignment, blueprint
+from tests.merging.measured import measure
+from tests.symmetry.models import generator, largest_difference, outputs, random_model, relative
+
+NAME = "vit-classifier"
+# Settings under which nothing is dropped or blurred: what a method leaves out on purpose cannot come back.
+LOSSLESS: dict[str, dict[str, Any]] = {
+    "dare": {"density": 1.0},
+    "ties": {"density": 1.0},
+    "ot": {"solver": "exact"},
+}
+# With all the weight on one model these give that model. Not so by definition: stock measures the angle between models
+# that have a weight; ot first transports models by maps that need not keep their function.
+FOLLOWS_WEIGHTS = set(methods()) - {"stock", "ot"}
+
+
+def as_states(models: list[nn.Module]) -> list[dict[str, Tensor]]:
+    return [{name: tensor.clone() for name, tensor in model.state_dict().items()} for model in models]
+
+
+def ingredients(method: str, models: list[nn.Module], base: nn.Module) -> dict[str, Any]:
+    """All that a method asks for, made by hand."""
+    needs = set(find_method(method).requires(**LOSSLESS.get(method, {})))
+    given: dict[str, Any] = {"seed": 1}
+    if "blueprint" in needs:
+        given["blueprint"] = blueprint(models[0])
+    if "base" in needs:
+        given["base"] = base.state_dict()
+    if "score" in needs:
+        given["score"] = score
+    if kinds := needs & {"gram", "fisher", "activations"}:
+        given["statistics"] = [{kind: measure(model)[kind] for kind in kinds} for model in models]
+    return given
+
+
+def score(state: State) -> float:
+    """Any number that depends on the whole state."""
+    return float(sum(tensor.double().sum() for tensor in state.values() if tensor.is_floating_point()))
+
+
+def merge(
+    method: str, models: list[nn.Module], base: nn.Module, weights: list[float] | None = None, **changes: Any
+) -> dict[str, Tensor]:
+    given = ingredients(method, models, base) | LOSSLESS.get(method, {}) | changes
+    return merge_states([model.state_dict() for model in models], method, weights, **given)
+
+
+def matched_twin(model: nn.Module) -> nn.Module:
+    """The model in another basis in every space, and back again: equal to rounding, not to the bit."""
+    alignment = Alignment.random(blueprint(model), generator(3))
+    twin = alignment.apply(model)
+    assert largest_difference(twin.state_dict(), model.state_dict()) > 0.1
+    return alignment.inverse().apply(twin)
+
+
+def with_state(model: nn.Module, state: Mapping[str, Tensor]) -> nn.Module:
+    filled = copy.deepcopy(model)
+    filled.load_state_dict(dict(state))
+    return filled
+
+
+@pytest.mark.parametrize("weights", [None, [1.0, 3.0]], ids=["equal", "weighted"])
+@pytest.mark.parametrize("method", methods())
+def test_matched_twin_gives_the_model(method: str, weights: list[float] | None) -> None:
+    """A model and its matched twin merge to the model: the same function, and up to bases the same parameters."""
+    model, base = random_model(NAME), random_model(NAME, 7)
+    merged = merge(method, [model, matched_twin(model)], base, weights)
+    assert relative(outputs(with_state(model, merged)), outputs(model)) < 1e-9
+    if method != "circuit":
+        assert largest_difference(merged, model.state_dict()) < 1e-9
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("method", methods())
+def test_types_names_and_shapes_are_the_first_models(method: str, dtype: torch.dtype) -> None:
+    """Whatever a method computes in, it returns a state that the first model's class takes, finite."""
+    models = [random_model(NAME, seed).to(dtype) for seed in range(2)]
+    merged = merge(method, models, random_model(NAME, 7).to(dtype))
+    for name, tensor in models[0].state_dict().items():
+        assert merged[name].dtype == tensor.dtype
+        assert merged[name].shape == tensor.shape
+        assert torch.isfinite(merged[name]).all()
+    assert merged.keys() == models[0].state_dict().keys()
+
+
+@pytest.mark.parametrize("method", methods())
+def test_inputs_are_not_modified(method: str) -> None:
+    """Neither while merging nor when the result is written to."""
+    models, base = [random_model(NAME, seed) for seed in range(2)], random_model(NAME, 7)
+    before = as_states([*models, base])
+    for tensor in merge(method, models, base).values():
+        tensor.add_(1)
+    for old, new in zip(before, as_states([*models, base]), strict=True):
+        assert all(torch.equal(old[name], new[name]) for name in old)
+
+
+@pytest.mark.parametrize("method", sorted(FOLLOWS_WEIGHTS))
+def test_all_weight_on_one_model(method: str) -> None:
+    """The result is that model: the same function."""
+    models, base = [random_model(NAME, seed) for seed in range(2)], random_model(NAME, 7)
+    for weights, kept in (([1.0, 0.0], models[0]), ([0.0, 2.0], models[1])):
+        merged = merge(method, models, base, weights)
+        assert relative(outputs(with_state(kept, merged)), outputs(kept)) < 1e-9
+
+
+@pytest.mark.parametrize("method", methods())
+def test_same_seed_same_result(method: str) -> None:
+    """To the bit, with the method's own defaults."""
+    models, base = [random_model(NAME, seed) for seed in range(2)], random_model(NAME, 7)
+    given = ingredients(method, models, base)
+    first, second = (merge_states([model.state_dict() for model in models], method, **given) for _ in range(2))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.mark.parametrize("method", methods())
+def test_what_is_missing_is_named(method: str) -> None:
+    """A method that needs something says so in one sentence; one that needs nothing runs."""
+    states = as_states([random_model(NAME, seed) for seed in range(2)])
+    if find_method(method).requires():
+        with pytest.raises(InputError, match=f"merge method '{method}' needs "):
+            merge_states(states, method)
+    else:
+        assert merge_states(states, method).keys() == states[0].keys()
+
+
+@pytest.mark.parametrize("method", methods())
+def test_integer_buffers(method: str) -> None:
+    """Equal ones are kept; there is no merging of different ones."""
+    needs = set(find_method(method).requires())
+    if not needs <= {"base", "score"}:
+        pytest.skip("statistics and blueprints belong to models, which have no such buffer here")
+    states: list[dict[str, Tensor]] = [
+        {"w": torch.full((2,), float(value)), "steps": torch.tensor([4])} for value in range(1, 4)
+    ]
+    given: dict[str, Any] = {"base": states[2], "score": score}
+    assert merge_states(states[:2], method, **given)["steps"].tolist() == [4]
+    states[1]["steps"] = torch.tensor([5])
+    with pytest.raises(InputError, match="integer buffer 'steps' differs"):
+        merge_states(states[:2], method, **(given | {"score": lambda state: 0.0}))

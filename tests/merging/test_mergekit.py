@@ -1,0 +1,158 @@
+"""The same checkpoints merged by mergekit, where it is installed.
+
+Set ``MERGEKIT_PYTHON`` to the Python of an environment that has mergekit, if this one has not: what it depends on need
+not fit what we depend on.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from fusionlab.merging import merge_states
+
+PYTHON = os.environ.get("MERGEKIT_PYTHON") or (sys.executable if find_spec("mergekit") else None)
+pytestmark = pytest.mark.skipif(PYTHON is None, reason="mergekit is not installed, and MERGEKIT_PYTHON is not set")
+
+State = dict[str, Tensor]
+WEIGHTS, DENSITY, LAMBDA = [0.3, 0.7], 0.4, 0.8
+# Of a parameter's largest number; both compute in float32.
+TOLERANCE = 1e-6
+NAMES = ("base", "first", "second")
+# By a name of ours: mergekit's method, its base model, its parameters, and those of each model.
+DARE = {"rescale": False, "lambda": 1 / DENSITY}
+JOBS: dict[str, tuple[str, str | None, dict[str, Any], dict[str, Any]]] = {
+    "task_arithmetic": ("task_arithmetic", "base", {"lambda": LAMBDA}, {}),
+    "ties": ("ties", "base", {"lambda": LAMBDA, "normalize": True}, {"density": DENSITY}),
+    "dare linear": ("dare_linear", "base", {**DARE, "normalize": False}, {"density": DENSITY}),
+    "dare ties": ("dare_ties", "base", {**DARE, "normalize": True}, {"density": DENSITY}),
+    "slerp 0.3": ("slerp", "first", {"t": 0.3}, {}),
+    "slerp 0.5": ("slerp", "first", {"t": 0.5}, {}),
+    "karcher": ("karcher", None, {"max_iter": 10, "tol": 1e-5}, {}),
+    "stock": ("model_stock", "base", {}, {}),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A base model and two others, saved as transformers saves them."""
+    path = tmp_path_factory.mktemp("checkpoints")
+    config = LlamaConfig(
+        vocab_size=40,
+        hidden_size=24,
+        num_hidden_layers=2,
+        intermediate_size=20,
+        num_attention_heads=3,
+        num_key_value_heads=3,
+        bos_token_id=1,
+        eos_token_id=2,
+    )
+    for seed, name in enumerate(NAMES):
+        torch.manual_seed(seed)
+        model = LlamaForCausalLM(config)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(0.1 * torch.randn(parameter.shape))
+        model.save_pretrained(path / name)
+    return path
+
+
+@pytest.fixture(scope="module")
+def models(folder: Path) -> list[State]:
+    """The two others."""
+    return [load_file(folder / name / "model.safetensors") for name in NAMES[1:]]
+
+
+@pytest.fixture(scope="module")
+def base(folder: Path) -> State:
+    return load_file(folder / "base" / "model.safetensors")
+
+
+@pytest.fixture(scope="module")
+def merged_by_mergekit(folder: Path, models: list[State], base: State) -> dict[str, State]:
+    """What mergekit makes of the two models, by job, all in one process."""
+    configs = {}
+    for job, (method, base_model, parameters, of_models) in JOBS.items():
+        entries = [
+            {"model": str(folder / name), "parameters": {"weight": weight, **of_models}}
+            for name, weight in zip(NAMES[1:], WEIGHTS, strict=True)
+        ]
+        config: dict[str, Any] = {"merge_method": method, "dtype": "float32", "parameters": parameters}
+        config |= {"models": entries} | ({} if base_model is None else {"base_model": str(folder / base_model)})
+        configs[str(folder / "merged" / job)] = config
+    save_file(drawn_by_us(models, base), folder / "masks.safetensors")
+    settings = folder / "settings.json"
+    settings.write_text(json.dumps({"configs": configs, "masks": str(folder / "masks.safetensors")}))
+    assert PYTHON is not None
+    script = Path(__file__).with_name("mergekit_merge.py")
+    subprocess.run([PYTHON, str(script), str(settings)], check=True, timeout=300)
+    return {job: load_file(folder / "merged" / job / "model.safetensors") for job in JOBS}
+
+
+def drawn_by_us(models: list[State], base: State) -> State:
+    """Which entries our DARE keeps of each model: with all the weight on it, those that differ from the base model."""
+    masks = {}
+    for position, alone in enumerate(([1.0, 0.0], [0.0, 1.0])):
+        kept = merge_states(models, "dare", alone, base=base, density=DENSITY, seed=5)
+        masks |= {f"{position}.{name}": (kept[name] != base[name]).float() for name in base}
+    return masks
+
+
+def assert_same(found: State, expected: State, tolerance: float = TOLERANCE) -> None:
+    """No parameter differs by more than the tolerance, relative to its largest number."""
+    assert found.keys() == expected.keys()
+    worst = max(float((found[n] - expected[n]).abs().max() / expected[n].abs().max()) for n in expected)
+    assert worst < tolerance
+
+
+def test_task_arithmetic(models: list[State], base: State, merged_by_mergekit: dict[str, State]) -> None:
+    """With weights and a factor."""
+    merged = merge_states(models, "task_arithmetic", WEIGHTS, base=base, lambda_=LAMBDA)
+    assert_same(merged, merged_by_mergekit["task_arithmetic"])
+
+
+def test_ties(models: list[State], base: State, merged_by_mergekit: dict[str, State]) -> None:
+    """Parameter by parameter, since mergekit trims each by itself."""
+    merged = {}
+    for name in base:
+        alone = [{name: state[name]} for state in models]
+        merged |= merge_states(alone, "ties", WEIGHTS, base={name: base[name]}, density=DENSITY, lambda_=LAMBDA)
+    assert_same(merged, merged_by_mergekit["ties"])
+
+
+@pytest.mark.parametrize("combination", ["linear", "ties"])
+def test_dare(models: list[State], base: State, merged_by_mergekit: dict[str, State], combination: str) -> None:
+    """With the same masks.
+
+    mergekit's rescaling restores the sum of magnitudes in place of dividing by the density, as the paper does; so it
+    is left out there, and its factor divides.
+    """
+    merged = merge_states(models, "dare", WEIGHTS, base=base, density=DENSITY, combination=combination, seed=5)
+    assert_same(merged, merged_by_mergekit[f"dare {combination}"])
+
+
+@pytest.mark.parametrize("t", [0.3, 0.5])
+def test_slerp(models: list[State], merged_by_mergekit: dict[str, State], t: float) -> None:
+    """mergekit's first model is the one it calls base."""
+    assert_same(merge_states(models, "slerp", t=t), merged_by_mergekit[f"slerp {t}"])
+
+
+def test_karcher(models: list[State], merged_by_mergekit: dict[str, State]) -> None:
+    """Equal weights are all it knows; its angles are float32's."""
+    assert_same(merge_states(models, "karcher"), merged_by_mergekit["karcher"], 10 * TOLERANCE)
+
+
+def test_stock(models: list[State], base: State, merged_by_mergekit: dict[str, State]) -> None:
+    """Equal weights, and task vectors at acute angles, which it does not ask for."""
+    for name in base:
+        assert float(((models[0][name] - base[name]) * (models[1][name] - base[name])).sum()) > 0
+    assert_same(merge_states(models, "stock", base=base), merged_by_mergekit["stock"])

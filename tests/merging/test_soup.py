@@ -1,0 +1,75 @@
+"""The greedy soup: what the score says is kept."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from fusionlab.errors import InputError
+from fusionlab.merging import merge_states
+from fusionlab.merging.ingredients import State
+
+
+def numbers(*values: float) -> list[dict[str, Tensor]]:
+    return [{"w": torch.tensor([value], dtype=torch.float64)} for value in values]
+
+
+def near(target: float, asked: list[float] | None = None) -> Callable[[State], float]:
+    """A score that falls with the distance to a number, and notes what it was asked for."""
+
+    def score(state: State) -> float:
+        value = float(state["w"])
+        if asked is not None:
+            asked.append(value)
+        return -abs(value - target)
+
+    return score
+
+
+def test_greedy_by_hand() -> None:
+    """Models at 1, 4, 9 and 2 with the target 2.4: 2 first, 1 makes it worse, 4 (to 3) too, 9 as well."""
+    asked: list[float] = []
+    merged = merge_states(numbers(1, 4, 9, 2), "soup", score=near(2.4, asked))
+    assert merged["w"].item() == 2
+    assert asked == [1, 4, 9, 2, 1.5, 3, 5.5]
+
+
+def test_kept_models_are_averaged() -> None:
+    """With the target 2.6: 2, then 4 (to 3), then 1 (to 7/3) come nearer, and 9 does not."""
+    merged = merge_states(numbers(1, 4, 9, 2), "soup", score=near(2.6))
+    assert merged["w"].item() == pytest.approx(7 / 3)
+
+
+def test_equal_score_is_kept() -> None:
+    """A score that does not fall is enough; then all models are averaged, by weight."""
+    merged = merge_states(numbers(1, 4, 9), "soup", [1, 1, 2], score=lambda state: 0.0)
+    assert merged["w"].item() == pytest.approx(23 / 4)
+
+
+def test_never_worse_than_the_best_model() -> None:
+    """Whatever the score is."""
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(20):
+        states = [{"w": torch.randn(5, generator=generator)} for _ in range(5)]
+        direction = torch.randn(5, generator=generator)
+
+        def score(state: State, direction: Tensor = direction) -> float:
+            return float(torch.sin(3 * state["w"] @ direction))
+
+        merged = merge_states(states, "soup", score=score)
+        assert score(merged) >= max(map(score, states))
+
+
+def test_weight_zero_is_never_tried() -> None:
+    """And the types are the first model's, whichever is kept."""
+    states = [{"w": torch.tensor([5.0], dtype=torch.bfloat16)}, *numbers(1, 2)]
+    merged = merge_states(states, "soup", [1, 1, 0], score=near(1))
+    assert merged["w"].item() == 1
+    assert merged["w"].dtype == torch.bfloat16
+
+
+def test_score_is_needed() -> None:
+    """There is nothing to be greedy by without one."""
+    with pytest.raises(InputError, match="needs a validation set"):
+        merge_states(numbers(1, 2), "soup")

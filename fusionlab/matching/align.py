@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from fusionlab.errors import InputError
-from fusionlab.matching.options import BALANCED, FOLDED, MatchOptions
+from fusionlab.matching.options import BALANCED, BIASES, FOLDED, MEAN, MatchOptions
+from fusionlab.matching.universe import match_universe
 from fusionlab.matching.weights import match_weights, squared_distance
 from fusionlab.symmetry import Alignment, Blueprint
 from fusionlab.symmetry.gauge import balance
@@ -40,7 +41,8 @@ def align_states(
 ) -> list[Alignment]:
     """An alignment for each model, in order, such that all matched twins share one basis.
 
-    The anchor keeps its basis, unless the options bring every model into a gauge first.
+    The anchor keeps its basis, unless the options bring every model into a gauge first; also where all are matched to
+    their mean.
 
     Args:
         states: parameters by name, one mapping for each model, all of `blueprint`; not modified.
@@ -50,18 +52,36 @@ def align_states(
     """
     if not options.spaces:
         return [Alignment.identity(blueprint) for _ in states]
-    if FOLDED in options.gauge and blueprint.after_folding is not None:
-        blueprint = blueprint.after_folding
-    options.select(blueprint)
-    gauges = [Alignment.identity(blueprint) for _ in states]
+    described, gauges = gauged(states, blueprint, options)
+    options.select(described)
     twins = [gauge.apply(state) for gauge, state in zip(gauges, states, strict=True)]
-    if BALANCED in options.gauge:
-        gauges = [balance(twin, blueprint) for twin in twins]
-        twins = [gauge.apply(twin) for gauge, twin in zip(gauges, twins, strict=True)]
+    if options.towards == MEAN and len(states) > 2:
+        found = match_universe(twins, described, options)
+        back = found[anchor].inverse()
+        return [
+            gauge if index == anchor else back.compose(alignment).compose(gauge)
+            for index, (alignment, gauge) in enumerate(zip(found, gauges, strict=True))
+        ]
     return [
-        gauge if index == anchor else match_weights(twin, twins[anchor], blueprint, options).compose(gauge)
+        gauge if index == anchor else match_weights(twin, twins[anchor], described, options).compose(gauge)
         for index, (gauge, twin) in enumerate(zip(gauges, twins, strict=True))
     ]
+
+
+def gauged(
+    states: Sequence[Mapping[str, Tensor]], blueprint: Blueprint, options: MatchOptions
+) -> tuple[Blueprint, list[Alignment]]:
+    """What brings every model into the options' gauge, and the blueprint of the models that are in it."""
+    if FOLDED in options.gauge and blueprint.after_folding is not None:
+        blueprint = blueprint.after_folding
+    if BIASES in options.gauge:
+        blueprint = blueprint.without_biases()
+    gauges = [Alignment.identity(blueprint) for _ in states]
+    if BALANCED in options.gauge:
+        gauges = [
+            balance(gauge.apply(state), blueprint).compose(gauge) for gauge, state in zip(gauges, states, strict=True)
+        ]
+    return blueprint, gauges
 
 
 def _nearest_to_mean(states: Sequence[Mapping[str, Tensor]]) -> int:

@@ -8,9 +8,13 @@ from fusionlab.errors import InputError
 from fusionlab.matching.solvers import Rescale
 from fusionlab.symmetry import Blueprint, Space
 
-FOLDED, BALANCED = "folded", "balanced"
-GAUGES = (FOLDED, BALANCED)
+FOLDED, BIASES, BALANCED = "folded", "biases", "balanced"
+GAUGES = (FOLDED, BIASES, BALANCED)
 ALL = "all"
+KNOWN, ANNEALED, AS_IS = "known", "annealed", "as-is"
+STARTS = (KNOWN, ANNEALED, AS_IS)
+ANCHOR, MEAN = "anchor", "mean"
+TOWARDS = (ANCHOR, MEAN)
 
 
 @dataclass(frozen=True)
@@ -25,17 +29,31 @@ class MatchOptions:
         rescale: ``off``, ``sequential`` (the paper's Eq. 11 and 12, after the rotation) or ``joint`` (the global
             optimum over rotation and scale) for spaces that admit a scale.
         gauge: canonical forms that every model, the anchor too, is brought into before matching: ``folded`` (norm
-            gains and layer scales go into the maps beside them, so that the residual stream can be rotated) and
-            ``balanced`` (query against key and value against output in every head); empty for none.
+            gains and layer scales go into the maps beside them, so that the residual stream can be rotated), ``biases``
+            (key biases that softmax ignores are cleared, value biases move into the output's bias) and ``balanced``
+            (query against key and value against output in every head); empty for none.
+        relative: by which power of their length the parameters of every module are divided in what is minimised: 0 for
+            plain distance, in which large modules outweigh the embeddings and the head; 1 for relative distance, in
+            which each counts the same; 0.5 is between them.
+        start: of spaces that are coupled: ``known`` (first what connects a space with tokens, pixels, positions and
+            labels), ``annealed`` (all together, while a temperature falls; models that share most of their basis
+            already start as they are) or ``as-is``.
+        temperatures: steps of annealing.
         sweeps: the most passes of block coordinate ascent over spaces that are coupled (the residual stream with
-            all others); uncoupled spaces are solved once, exactly.
+            all others), after the start; uncoupled spaces are solved once, exactly.
+        towards: of more than two models, whether all are matched to one of them (``anchor``) or to the ``mean`` of all,
+            so that the order they are listed in does not matter.
     """
 
     spaces: tuple[str, ...] = ("attention", "ffn")
     layers: str = "all"
     rescale: Rescale = "sequential"
     gauge: tuple[str, ...] = ()
+    relative: float = 0.0
+    start: str = KNOWN
+    temperatures: int = 20
     sweeps: int = 50
+    towards: str = ANCHOR
 
     def __post_init__(self) -> None:
         if self.rescale not in get_args(Rescale):
@@ -43,8 +61,14 @@ class MatchOptions:
         for gauge in self.gauge:
             if gauge not in GAUGES:
                 raise InputError(f"gauge names {gauge!r}; expected none, or some of {', '.join(GAUGES)}")
-        if self.sweeps < 1:
-            raise InputError(f"sweeps is {self.sweeps}; expected at least 1")
+        if not 0 <= self.relative <= 1:
+            raise InputError(f"relative is {self.relative}; expected a number from 0 to 1")
+        for name, value, known in (("start", self.start, STARTS), ("towards", self.towards, TOWARDS)):
+            if value not in known:
+                raise InputError(f"{name} is {value!r}; expected one of {', '.join(known)}")
+        for name, count in (("sweeps", self.sweeps), ("temperatures", self.temperatures)):
+            if count < 1:
+                raise InputError(f"{name} is {count}; expected at least 1")
 
     def select(self, blueprint: Blueprint) -> tuple[Space, ...]:
         """The spaces of a blueprint that these options match.
@@ -72,7 +96,7 @@ class MatchOptions:
 PRESETS: dict[str, MatchOptions] = {
     "none": MatchOptions(spaces=()),
     "paper": MatchOptions(spaces=("attention", "ffn"), rescale="sequential"),
-    "weights": MatchOptions(spaces=(ALL,), rescale="off", gauge=(FOLDED,)),
+    "weights": MatchOptions(spaces=(ALL,), rescale="off", gauge=GAUGES, relative=0.5, start=ANNEALED),
 }
 
 
@@ -81,7 +105,14 @@ def describe(options: MatchOptions) -> str:
     if not options.spaces:
         return "nothing is matched"
     parts = [f"spaces {', '.join(options.spaces)}", f"layers {options.layers}", f"rescale {options.rescale}"]
-    return "; ".join([*parts, f"gauge {', '.join(options.gauge) or 'none'}"])
+    parts.append(f"gauge {', '.join(options.gauge) or 'none'}")
+    if options.relative:
+        parts.append(f"modules divided by their length to the power {options.relative:g}")
+    if options.start != KNOWN:
+        parts.append(f"start {options.start}")
+    if options.towards != ANCHOR:
+        parts.append(f"towards the {options.towards}")
+    return "; ".join(parts)
 
 
 def listed(value: str | Sequence[str] | None) -> tuple[str, ...] | None:
@@ -98,7 +129,7 @@ def preset(name: str, **changes: Any) -> MatchOptions:
     Args:
         name: ``none``; ``paper`` (Algorithm 1: a rotation for each head and an assignment for each feed-forward
             layer, sequential rescale, heads kept in order); ``weights`` (every space that is exact for the
-            architecture, heads balanced first, no data).
+            architecture, in every gauge, relative distance by half, annealed; no data).
         changes: fields of `MatchOptions`; None keeps the preset's value.
 
     Raises:

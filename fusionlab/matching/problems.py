@@ -103,7 +103,8 @@ class Problem:
 
         Args:
             spaces: the spaces to look for.
-            own: spaces that are solved together with them and so are never in the way.
+            own: spaces that are solved together with them and so are not in the way, unless a parameter runs through
+                them twice.
         """
         chosen = set(spaces)
         known, every = [], []
@@ -116,7 +117,7 @@ class Problem:
                 for a, b in pairs:
                     if a.space in chosen or not chosen.isdisjoint(a.path):
                         every.append((a, b))
-                        if self.unknown.isdisjoint((others | {*a.path, a.space}) - own):
+                        if self.unknown.isdisjoint(others | ({*a.path, a.space} - own)):
                             known.append((a, b))
         return known or every
 
@@ -158,6 +159,11 @@ def correlate_permutation(
         a, b = (torch.cat([rows.to(dtype) for rows in side], -1) for side in sides)
         correlation = b @ a.mT
     return correlation, b_norm.sqrt() * a_norm.amax(-1, keepdim=True).sqrt()
+
+
+def correlate_unit_factors(problem: Problem, block: Block, space: Space) -> Tensor:
+    """Correlation of the permuted units over what one factor for each of them moves, shape ``(*copies, n, n)``."""
+    return correlate_permutation(problem, block, only=space.name)[0]
 
 
 def correlate_inner(problem: Problem, block: Block, space: Space, order: Tensor | None = None) -> Correlation:

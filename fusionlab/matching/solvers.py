@@ -126,27 +126,35 @@ def _solve_rotary(group: Group, correlation: Correlation, rescale: Rescale) -> t
     """A rotation of every plane, alone or with a positive scale: complex numbers in place of matrices."""
     assert isinstance(group, Rotary)
 
-    def as_complex(matrix: Tensor) -> Tensor:
-        """<G, C> = Re(conj(c) s) for ``G = [[Re c, -Im c], [Im c, Re c]]``: the s of every plane."""
-        order = torch.arange(group.size).unsqueeze(-1)
-        x, y = (index.squeeze(-1).to(matrix.device) for index in group.planes(order))
-        matrix = matrix.double()
-        real = matrix[..., x, x] + matrix[..., y, y]
-        return torch.complex(real, matrix[..., y, x] - matrix[..., x, y])
-
     def by_plane(norms: Tensor) -> Tensor:
         first, second = group.planes(norms.double().unsqueeze(-1))
         return (first + second).squeeze(-1)
 
     rotation, scale, value = _rotate_and_scale(
         _Planes(),
-        as_complex(correlation.primal),
-        as_complex(correlation.dual),
+        plane_correlations(group, correlation.primal),
+        plane_correlations(group, correlation.dual),
         by_plane(correlation.primal_norm),
         by_plane(correlation.dual_norm),
         rescale,
     )
     return torch.view_as_real(scale * rotation), value.sum(-1)
+
+
+def plane_correlations(group: Rotary, correlation: Tensor) -> Tensor:
+    """What a correlation says of every plane: the complex s with ``<G, C> = Re(conj(c) s)``, ``G`` the rotation by c.
+
+    Args:
+        correlation: shape ``(..., n, n)``.
+
+    Returns:
+        Shape ``(..., n / 2)``, complex.
+    """
+    order = torch.arange(group.size).unsqueeze(-1)
+    x, y = (index.squeeze(-1).to(correlation.device) for index in group.planes(order))
+    matrix = correlation.double()
+    real = matrix[..., x, x] + matrix[..., y, y]
+    return torch.complex(real, matrix[..., y, x] - matrix[..., x, y])
 
 
 def _solve_scale(group: Group, correlation: Correlation, rescale: Rescale) -> tuple[Tensor, Tensor]:

@@ -10,9 +10,19 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from fusionlab.matching.annealing import anneal
 from fusionlab.matching.assignment import BFLOAT16_MARGIN, assignment, certified_assignment
-from fusionlab.matching.options import MatchOptions
-from fusionlab.matching.problems import Block, Problem, State, blocks, correlate_inner, correlate_permutation, waves
+from fusionlab.matching.options import ANNEALED, AS_IS, MatchOptions
+from fusionlab.matching.problems import (
+    Block,
+    Problem,
+    State,
+    blocks,
+    correlate_inner,
+    correlate_permutation,
+    correlate_unit_factors,
+    waves,
+)
 from fusionlab.matching.solvers import Correlation, Rescale, solve
 from fusionlab.symmetry import Alignment, Blueprint
 from fusionlab.symmetry.groups import Scale
@@ -43,32 +53,63 @@ def match_weights(source: State, anchor: State, blueprint: Blueprint, options: M
         return identity
     groups = waves(blocks(spaces), blueprint)
     touched = blueprint.touching(space.name for space in spaces)
-    problem = Problem(
-        blueprint, {name: _workable(source[name]) for name in touched}, {n: _workable(anchor[n]) for n in touched}
-    )
+    models: list[State] = [{name: _workable(state[name]) for name in touched} for state in (source, anchor)]
+    if options.relative:
+        models = rescaled(models, options.relative)
+    problem = Problem(blueprint, models[0], models[1])
     with torch.no_grad():
         if len(groups) == 1:
             return Alignment(blueprint, _solve(groups[0], problem, options.rescale))
         return _ascend(groups, problem, options)
 
 
-def _ascend(groups: Sequence[Sequence[Block]], problem: Problem, options: MatchOptions) -> Alignment:
-    """Block coordinate ascent over coupled spaces.
+def rescaled(states: Sequence[State], power: float) -> list[State]:
+    """The models with every module's parameters divided by a power of the length that they have in all of them.
 
-    In the first pass a space is solved from what is known by then: parameters that run from it to fixed axes
-    (tokens, pixels, positions, labels), to spaces that are not matched, or to spaces already solved. From then on all
-    parameters count and the distance never rises.
+    Args:
+        states: parameters by name, one mapping for each model; not modified.
+        power: see `MatchOptions.relative`.
+
+    Returns:
+        Parameters in float32 or better; every module by the same factor in all models.
+    """
+    lengths: dict[str, float] = {}
+    for state in states:
+        squares: dict[str, float] = {}
+        for name, x in state.items():
+            squares[_module(name)] = squares.get(_module(name), 0.0) + float(x.double().square().sum())
+        for module, square in squares.items():
+            lengths[module] = lengths.get(module, 1.0) * square ** (0.5 / len(states))
+    factors = {module: length**-power if length > 0 else 1.0 for module, length in lengths.items()}
+    return [{name: factors[_module(name)] * _workable(x) for name, x in state.items()} for state in states]
+
+
+def _module(parameter: str) -> str:
+    return parameter.rpartition(".")[0]
+
+
+def _ascend(groups: Sequence[Sequence[Block]], problem: Problem, options: MatchOptions) -> Alignment:
+    """Block coordinate ascent over coupled spaces, from a start; then the distance never rises.
+
+    Starting from ``known``, a space is solved in the first pass from what is known by then: parameters that run from it
+    to fixed axes (tokens, pixels, positions, labels), to spaces that are not matched, or to spaces already solved.
     """
     blueprint = problem.blueprint
     alignment = Alignment.identity(blueprint)
-    start = before = squared_distance(problem.source, problem.anchor)
+    start = squared_distance(problem.source, problem.anchor)
     unsolved = {name for group in groups for block in group for name in block.names}
+    if options.start == AS_IS or (options.start == ANNEALED and _alike(problem, start)):
+        unsolved.clear()
+    elif options.start == ANNEALED:
+        alignment = Alignment(blueprint, anneal(groups, problem, options.temperatures))
+        unsolved -= alignment.elements.keys()
+        problem = _moved(problem, alignment)
+    before = squared_distance(problem.source, problem.anchor)
     for sweep in range(options.sweeps):
         for group in groups:
             here = replace(problem, unknown=frozenset(unsolved))
             step = Alignment(blueprint, _solve(group, here, options.rescale))
-            moved = {name: step.apply_to(name, problem.source[name]) for name in blueprint.touching(step.elements)}
-            problem = replace(problem, source={**problem.source, **moved})
+            problem = _moved(problem, step)
             alignment = step.compose(alignment)
             unsolved -= {name for block in group for name in block.names}
         after = squared_distance(problem.source, problem.anchor)
@@ -76,6 +117,18 @@ def _ascend(groups: Sequence[Sequence[Block]], problem: Problem, options: MatchO
             break
         before = after
     return alignment if squared_distance(problem.source, problem.anchor) < start else Alignment.identity(blueprint)
+
+
+def _alike(problem: Problem, distance: float) -> bool:
+    """Whether the models share their basis already, as fine-tunes of one base do; others are at a right angle."""
+    zeros = {name: torch.zeros_like(x) for name, x in problem.source.items()}
+    return distance < 0.5 * sum(squared_distance(state, zeros) for state in (problem.source, problem.anchor))
+
+
+def _moved(problem: Problem, step: Alignment) -> Problem:
+    """The problem with its source moved."""
+    moved = {name: step.apply_to(name, problem.source[name]) for name in problem.blueprint.touching(step.elements)}
+    return replace(problem, source={**problem.source, **moved})
 
 
 def squared_distance(first: State, second: State, names: Iterable[str] | None = None) -> float:
@@ -205,7 +258,7 @@ def _correlate_units(block: Block, problem: Problem) -> Tensor:
     for space in block.inner:
         assert isinstance(space.group, Scale)
 
-        within, _ = correlate_permutation(problem, block, only=space.name)
+        within = correlate_unit_factors(problem, block, space)
         correlation = correlation + (within.abs() if space.group.signed else within)
     return correlation
 

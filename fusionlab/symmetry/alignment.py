@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from fusionlab.symmetry.axes import Along, Axis, Concat, Fixed, Per, spaces_of
+from fusionlab.symmetry.biases import clear_biases
 from fusionlab.symmetry.blueprint import Blueprint, Space, SymmetryError
 from fusionlab.symmetry.folding import fold
 from fusionlab.symmetry.groups import Permutation
@@ -26,7 +27,7 @@ class Alignment:
     """What turns an end model into its matched twin: the same function in another basis.
 
     An alignment of a folded blueprint (`Blueprint.after_folding`) folds a model before it acts on it; a folded model
-    stays as it is. Its inverse brings back the folded model.
+    stays as it is. Its inverse brings back the folded model. The same goes for `Blueprint.without_biases`.
 
     Attributes:
         blueprint: the spaces and axes it acts through.
@@ -79,6 +80,7 @@ class Alignment:
     def apply(self, model: Model) -> Model: ...
     @overload
     def apply(self, model: Mapping[str, Tensor]) -> dict[str, Tensor]: ...
+    @torch.no_grad()
     def apply(self, model: nn.Module | Mapping[str, Tensor]) -> nn.Module | dict[str, Tensor]:
         """The matched twin of a model.
 
@@ -100,6 +102,8 @@ class Alignment:
         self.blueprint.check(model)
         if self.blueprint.folded:
             model = fold(model, self.blueprint)
+        if self.blueprint.unbiased:
+            model = clear_biases(model, self.blueprint)
         touched = self.blueprint.touching(self.elements)
         return {name: self.apply_to(name, model[name]) if name in touched else model[name] for name in model}
 
@@ -107,9 +111,10 @@ class Alignment:
         """The transformed parameter `name`."""
         return self.transform(tensor, self.blueprint.parameters[name])
 
-    @torch.no_grad()
     def transform(self, tensor: Tensor, axes: tuple[Axis, ...]) -> Tensor:
         """Act on a tensor along its axes: a parameter's, or those of an output of the model.
+
+        Differentiable in the tensor and in the elements.
 
         Returns:
             A tensor of the same shape and dtype; the arithmetic is done in float32 or better.
@@ -170,12 +175,15 @@ class Alignment:
                 elements = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
         except (OSError, SafetensorError) as error:
             raise SymmetryError(f"{path} is not a readable alignment: {error}") from error
-        fitting = [b for b in (blueprint, blueprint.after_folding) if b and b.fingerprint == metadata.get("blueprint")]
+        described = [b for b in (blueprint, blueprint.after_folding) if b is not None]
+        known = [*described, *(b.without_biases() for b in described)]
+        fitting = [b for b in known if b.fingerprint == metadata.get("blueprint")]
         if not fitting:
             raise SymmetryError(
                 f"{path} is an alignment of another {metadata.get('architecture', 'kind of')} model, "
                 f"not of this {blueprint.architecture} model"
             )
+        blueprint = fitting[0]
         for name, element in elements.items():
             if name not in blueprint.spaces:
                 raise SymmetryError(f"{path} holds {name!r}, which is no space of a {blueprint.architecture} model")

@@ -110,6 +110,18 @@ def spaces_of(axis: Axis) -> Iterator[str]:
                 yield from spaces_of(part)
 
 
+def sides_of(axis: Axis) -> Iterator[tuple[str, bool]]:
+    """Every space that runs along some stretch of `axis`, and whether it acts by its dual there."""
+    match axis:
+        case Along():
+            yield axis.space, axis.is_dual
+        case Per():
+            yield from sides_of(axis.inner)
+        case Concat():
+            for part in axis.parts:
+                yield from sides_of(part)
+
+
 def chains(axis: Axis) -> Iterator[tuple[str, ...]]:
     """The spaces that act inside each other on `axis`, outermost first, once for each innermost stretch."""
     match axis:

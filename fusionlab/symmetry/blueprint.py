@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -129,7 +129,9 @@ class Blueprint:
         norms: norms whose gains `fusionlab.symmetry.folding.fold` can fold.
         layer_scales: layer scales that it can absorb.
         centred: streams that are only read through LayerNorms, so that their mean over features is never seen.
+        seen_key_biases: spaces of queries and keys whose key bias the softmax does not ignore.
         folded: whether this describes a model after folding (rotations of the stream, gains fixed to one).
+        unbiased: whether this describes a model after `fusionlab.symmetry.biases.clear_biases`.
         after_folding: what describes the same model after folding; None where there is nothing to fold.
         notes: symmetries that the architecture might be thought to have and that are left out, with the reason.
     """
@@ -143,7 +145,9 @@ class Blueprint:
     norms: tuple[Norm, ...] = ()
     layer_scales: tuple[LayerScale, ...] = ()
     centred: tuple[str, ...] = ()
+    seen_key_biases: tuple[str, ...] = ()
     folded: bool = False
+    unbiased: bool = False
     after_folding: Blueprint | None = field(default=None, repr=False)
 
     @property
@@ -154,8 +158,13 @@ class Blueprint:
     @property
     def fingerprint(self) -> str:
         """A hash of spaces and axes: equal for models that the same alignment fits."""
-        description = repr((self.architecture, sorted(self.spaces.items()), sorted(self.parameters.items())))
+        described = (self.architecture, sorted(self.spaces.items()), sorted(self.parameters.items()))
+        description = repr((*described, "unbiased") if self.unbiased else described)
         return hashlib.sha256(description.encode()).hexdigest()[:16]
+
+    def without_biases(self) -> Blueprint:
+        """The same architecture once the biases that nothing needs are cleared."""
+        return replace(self, unbiased=True, after_folding=self.after_folding and self.after_folding.without_biases())
 
     def touching(self, names: Iterable[str]) -> dict[str, tuple[Axis, ...]]:
         """The parameters that at least one of the named spaces acts on."""

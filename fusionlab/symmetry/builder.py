@@ -38,6 +38,7 @@ class BlueprintBuilder:
     norms: dict[str, Norm] = field(default_factory=dict)
     layer_scales: list[LayerScale] = field(default_factory=list)
     centred: list[str] = field(default_factory=list)
+    seen_key_biases: list[str] = field(default_factory=list)
     _rotating: set[str] = field(default_factory=set)
 
     def space(
@@ -192,6 +193,10 @@ class BlueprintBuilder:
         """Attention maps ``(batch, heads, queries, keys)`` among the outputs; `heads` has one entry a head."""
         self.gives(name, None, heads, None, None)
 
+    def sees_key_bias(self, space: Along) -> None:
+        """Note that the scores of one space of queries and keys do not ignore a constant added to all keys."""
+        self.seen_key_biases.append(space.space)
+
     def leaves_out(self, reason: str) -> None:
         """Note a symmetry that this architecture does not have, and why."""
         self.notes.append(reason)
@@ -208,5 +213,6 @@ class BlueprintBuilder:
             tuple(self.norms.values()),
             tuple(self.layer_scales),
             tuple(self.centred),
+            tuple(self.seen_key_biases),
             self.folded,
         )

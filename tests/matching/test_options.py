@@ -84,7 +84,9 @@ def test_presets_are_as_documented():
     assert preset("paper").gauge == ()
     assert names(preset("weights")) == list(BERT.spaces)
     assert names(preset("weights"), BARE) == list(BARE.spaces)
-    assert preset("weights").gauge == ("folded",)
+    assert preset("paper").relative == 0
+    assert preset("weights").gauge == ("folded", "biases", "balanced")
+    assert (preset("weights").relative, preset("weights").start) == (0.5, "annealed")
 
 
 def test_preset_takes_changes_and_keeps_what_is_none():
@@ -98,8 +100,15 @@ def test_preset_takes_changes_and_keeps_what_is_none():
     [
         (lambda: preset("papers"), "matching preset 'papers' does not exist; expected one of none, paper, weights"),
         (lambda: preset("paper", rescale="both"), "rescale is 'both'; expected one of off, sequential, joint"),
-        (lambda: MatchOptions(gauge=("fold",)), "gauge names 'fold'; expected none, or some of folded, balanced"),
+        (
+            lambda: MatchOptions(gauge=("fold",)),
+            "gauge names 'fold'; expected none, or some of folded, biases, balanced",
+        ),
         (lambda: MatchOptions(sweeps=0), "sweeps is 0; expected at least 1"),
+        (lambda: MatchOptions(temperatures=0), "temperatures is 0; expected at least 1"),
+        (lambda: MatchOptions(relative=1.5), "relative is 1.5; expected a number from 0 to 1"),
+        (lambda: MatchOptions(start="warm"), "start is 'warm'; expected one of known, annealed, as-is"),
+        (lambda: MatchOptions(towards="median"), "towards is 'median'; expected one of anchor, mean"),
         (lambda: MatchOptions(spaces=("attentoin",)).select(BERT), "spaces names 'attentoin'; expected some of"),
         (lambda: MatchOptions(spaces=("residual",)).select(BARE), "'residual'; expected some of"),
         (lambda: MatchOptions(spaces=("attention.q",)).select(BERT), "'attention.q'; expected some of"),

@@ -106,6 +106,8 @@ def _attention(
     """Describe one layer's projections; returns what its values write."""
     heads, qk, vo = attention_spaces(b, layer, config.num_attention_heads, config.hidden_size)
     b.attention_maps(f"attentions.{layer}", heads)
+    if getattr(config, "relative_attention", False) and "p2c" in (config.pos_att_type or ()):
+        b.sees_key_bias(qk)
     queries, keys, values = b.per(heads, qk), b.per(heads, qk.dual()), b.per(heads, vo)
     fused = config.model_type == "deberta"
     if fused:

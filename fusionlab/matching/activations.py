@@ -1,0 +1,147 @@
+"""Matching from activations: what linear maps read and write, sampled on the same inputs, in place of the weights.
+
+A sampled activation is a tensor of shape ``(features, samples)`` whose features transform as vectors of the model do
+and whose samples are fixed. A blueprint can say so, and then the engine for weights does all the rest. No tensor runs
+through two spaces, so that every space is solved in closed form, whatever couples them in the weights.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from torch import Tensor
+
+from fusionlab.errors import InputError
+from fusionlab.matching.options import ALL, MatchOptions
+from fusionlab.matching.weights import match_weights, rescaled, squared_distance
+from fusionlab.statistics import Activations
+from fusionlab.symmetry import Alignment, Blueprint
+from fusionlab.symmetry.axes import Axis, Fixed, spaces_of
+
+STREAM = "residual"
+
+
+def match_activations(
+    source: Activations, anchor: Activations, blueprint: Blueprint, options: MatchOptions, centred: bool = False
+) -> Alignment:
+    """The alignment that brings a source's activations closest to an anchor's, every tensor of them counting alike.
+
+    Each tensor is divided by the geometric mean of its two norms; each space is then solved to its global optimum, as
+    in `match_weights`. Scales are not solved: what a tensor was divided by would decide them. A space that no linear
+    map reads or writes keeps its basis.
+
+    Args:
+        source: activations of the model that is moved.
+        anchor: activations of the model that keeps its basis, at the same rows of the same data.
+        blueprint: of both models, as they were when they were measured (folded or not).
+        options: which spaces to match; ``rescale`` and ``sweeps`` have no effect on what is uncoupled.
+        centred: whether every feature's mean over the samples is subtracted. The mean is moved by a change of basis
+            like any activation, so it tells something too; but what is common to all samples may drown the rest.
+
+    Returns:
+        An alignment for the source.
+
+    Raises:
+        InputError: the two were not measured at the same rows, or not on the same linear maps.
+    """
+    check_comparable(source, anchor)
+    axes = activation_axes(anchor, blueprint)
+    touched = {space for axis in axes.values() for space in spaces_of(axis)}
+    spaces = {space.name: space for space in options.select(blueprint) if space.name in touched}
+    if not spaces:
+        return Alignment.identity(blueprint)
+    first, second = {}, {}
+    for name in axes:
+        a, b = (_tensor(activations, name, centred) for activations in (source, anchor))
+        scale = (a.norm() * b.norm()).sqrt()
+        if scale > 0:
+            first[name], second[name] = a / scale, b / scale
+    table = {name: (axes[name], Fixed()) for name in first}
+    pseudo = Blueprint(blueprint.architecture, spaces, table)
+    found = match_weights(first, second, pseudo, replace(options, spaces=(ALL,), layers=ALL, rescale="off"))
+    return Alignment(blueprint, found.elements)
+
+
+def activations_then_weights(
+    source: tuple[Mapping[str, Tensor], Activations],
+    anchor: tuple[Mapping[str, Tensor], Activations],
+    blueprint: Blueprint,
+    options: MatchOptions,
+    centred: bool = False,
+) -> Alignment:
+    """Residual streams from activations; then block coordinate ascent on weights over all spaces, from there.
+
+    Args:
+        source: parameters by name of the model that is moved, and its activations.
+        anchor: the same of the model that keeps its basis.
+        blueprint: of both models.
+        options: what to match, and the most ``sweeps``; its gauge is the caller's business.
+        centred: see `match_activations`.
+
+    Returns:
+        An alignment for the source. The distance of the weights is never above what the streams' start leaves.
+
+    Raises:
+        InputError: see `match_activations`.
+    """
+    roles = tuple(dict.fromkeys(space.role for space in options.select(blueprint)))
+    streams = tuple(role for role in roles if role == STREAM)
+    others = tuple(role for role in roles if role != STREAM)
+    found = match_activations(source[1], anchor[1], blueprint, replace(options, spaces=streams), centred)
+    twin = found.apply(source[0])
+    before = float("inf")
+    for _ in range(options.sweeps):
+        for part in (others, streams):
+            step = match_weights(twin, anchor[0], blueprint, replace(options, spaces=part))
+            twin, found = step.apply(twin), step.compose(found)
+        moved, goal = rescaled([twin, anchor[0]], options.relative)
+        after = squared_distance(moved, goal, blueprint.parameters)
+        if not streams or before - after <= 1e-9 * before:
+            break
+        before = after
+    return found
+
+
+def check_comparable(first: Activations, second: Activations) -> None:
+    """Refuse activations of two models that do not correspond sample by sample.
+
+    Raises:
+        InputError: other rows, other data or other linear maps.
+    """
+    if first.drawn != second.drawn:
+        raise InputError("the activations of two models were sampled from different inputs; expected the same for all")
+    if first.maps.keys() != second.maps.keys():
+        odd = sorted(first.maps.keys() ^ second.maps.keys())[0]
+        raise InputError(f"activations of {odd!r} are known for one model only; expected the same linear maps for all")
+
+
+def activation_axes(activations: Activations, blueprint: Blueprint) -> dict[str, Axis]:
+    """How the features of sampled activations transform: a name for each, and its axis.
+
+    What a weight writes runs along the axis that it writes; what it reads runs along the dual of the one that reads.
+    A tensor that several weights read is there once. What is added to a residual stream is left out where something
+    reads the stream: a reader sees the whole of it, each writer adds a part.
+
+    Returns:
+        By ``in:`` or ``out:`` and the weight's name, axes that some space acts on.
+    """
+    read: dict[str, Axis] = {}
+    written: dict[str, Axis] = {}
+    seen = set()
+    for weight, linear in activations.maps.items():
+        axes = blueprint.parameters[weight]
+        written[f"out:{weight}"] = axes[1 if linear.dim == 0 else 0]
+        # A convolution's patches run over several dimensions at once; one alone does not describe them.
+        fits = axes[linear.dim].size in (None, activations.inputs[weight].shape[0])
+        if linear.inputs not in seen and fits:
+            seen.add(linear.inputs)
+            read[f"in:{weight}"] = axes[linear.dim].dual()
+    streams = {s for axis in read.values() for s in spaces_of(axis) if blueprint.spaces[s].role == STREAM}
+    written = {name: axis for name, axis in written.items() if streams.isdisjoint(spaces_of(axis))}
+    return {name: axis for name, axis in (read | written).items() if any(spaces_of(axis))}
+
+
+def _tensor(activations: Activations, name: str, centred: bool) -> Tensor:
+    """A sampled activation by its name in `activation_axes`, float64."""
+    kind, _, weight = name.partition(":")
+    tensor = (activations.inputs if kind == "in" else activations.outputs)[weight].double()
+    return tensor - tensor.mean(1, keepdim=True) if centred else tensor

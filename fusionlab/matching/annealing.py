@@ -1,0 +1,292 @@
+"""Where coordinate ascent starts: deterministic annealing over all spaces at once.
+
+Of two models from different seeds only some directions can be told apart at first (those that pixels, tokens,
+positions and labels span). A rotation fitted to them must be completed somehow, and whatever is picked then passes
+for knowledge. Here every space holds the mean of its elements under a temperature instead: for a rotation a
+contraction that is zero where nothing is known, for a permutation a doubly stochastic matrix. As the temperature
+falls, what is known spreads through the model, and the means become elements (Rose, "Deterministic annealing for
+clustering, compression, classification, regression", 1998; for assignments Gold and Rangarajan, "A graduated
+assignment algorithm", 1996). The mean of a rotation under ``exp(<G, C>)`` is the mean field of the matrix von
+Mises-Fisher distribution. Nothing here depends on the basis that the models come in.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from fusionlab.matching.assignment import assignment
+from fusionlab.matching.problems import (
+    Block,
+    Problem,
+    correlate_inner,
+    correlate_permutation,
+    correlate_unit_factors,
+)
+from fusionlab.matching.solvers import plane_correlations, procrustes
+from fusionlab.symmetry.axes import Along, Axis, Concat, Fixed, Per, spaces_of
+from fusionlab.symmetry.blueprint import Space
+from fusionlab.symmetry.groups import (
+    Group,
+    Invertible,
+    OrthogonalFixingOnes,
+    Permutation,
+    Rotary,
+    Scale,
+    complement_of_ones,
+    embed_beside_ones,
+)
+
+# Inverse temperatures, relative to the size that a correlation has if all parameters agree: from where hardly anything
+# is told apart to where every choice is made.
+COLD, WARM = 50.0, 0.1
+BALANCING = 20
+
+# By space, the mean of its elements as a matrix that acts on vectors: (n, n) for a permutation, (*copies, d, d) for a
+# continuous space, (n, n, d, d) for one inside blocks that are permuted: anchor's block by source's block.
+Means = Mapping[str, Tensor]
+
+
+def anneal(found: Sequence[Sequence[Block]], problem: Problem, steps: int) -> dict[str, Tensor]:
+    """Elements to start coordinate ascent from.
+
+    Args:
+        found: blocks in waves; those whose permutations are themselves permuted (query heads inside a group) are left
+            unsolved, and so is what is written or read through them.
+        problem: the two models.
+        steps: temperatures, each as far from the next.
+
+    Returns:
+        By space, an element; none for what is left unsolved.
+    """
+    waves = [[block for block in wave if _is_plain(block)] for wave in found]
+    every = [block for wave in waves for block in wave]
+    skipped = {name for wave in found for block in wave if not _is_plain(block) for name in block.names}
+    problem = replace(problem, unknown=frozenset(skipped))
+    means = {space.name: _prior(space, block) for block in every for space in block.spaces}
+    pairs: dict[str, Tensor] = {}
+    unit = _unit(problem)
+    for step in range(steps):
+        beta = WARM * (COLD / WARM) ** (step / max(1, steps - 1)) / unit
+        for wave in waves:
+            renewed = [_expect(block, _seen_by(block, problem, means), beta) for block in wave]
+            for block_means, block_pairs in renewed:
+                means.update(block_means)
+                pairs.update(block_pairs)
+    return {name: element for block in every for name, element in _harden(block, means | pairs).items()}
+
+
+def _is_plain(block: Block) -> bool:
+    outer = () if block.permutation is None else (block.permutation.name,)
+    indexed = block.permutation is not None and block.permutation.index
+    return not indexed and all(space.index == outer for space in block.inner if outer)
+
+
+def _prior(space: Space, block: Block) -> Tensor:
+    """The mean over the whole group: nothing is known."""
+    size = space.group.size
+    if isinstance(space.group, Permutation):
+        return torch.full((size, size), 1 / size, dtype=torch.float64)
+    nothing = torch.zeros(size, size, dtype=torch.float64)
+    if isinstance(space.group, OrthogonalFixingOnes):
+        nothing = torch.full_like(nothing, 1 / size)
+    elif isinstance(space.group, Scale) and not space.group.signed:
+        nothing = torch.eye(size, dtype=torch.float64)
+    if block.permutation is None:
+        return nothing.expand(*space.copies, size, size)
+    count = block.permutation.group.size
+    return (nothing / count).expand(count, count, size, size)
+
+
+def _unit(problem: Problem) -> float:
+    """The mean product of two parameters, one of each model, if they agreed."""
+    lengths = [float(problem.source[n].double().norm() * problem.anchor[n].double().norm()) for n in problem.source]
+    return max(sum(lengths), torch.finfo(torch.float64).tiny) / sum(x.numel() for x in problem.source.values())
+
+
+def _seen_by(block: Block, problem: Problem, means: Means) -> Problem:
+    """The source as one block sees it: moved by the means of all others."""
+    others = {name: mean for name, mean in means.items() if name not in block.names}
+    moved = {}
+    for name, axes in problem.blueprint.touching(block.names).items():
+        tensor = problem.source[name]
+        for dim, axis in enumerate(axes):
+            if any(space in others for space in spaces_of(axis)):
+                rows = tensor.movedim(dim, 0)
+                acted = _act(axis, rows.reshape(rows.shape[0], -1), (), others, problem.blueprint.spaces)
+                tensor = acted.reshape(rows.shape).movedim(0, dim)
+        moved[name] = tensor
+    # A parameter that runs through the block twice is left out: its other side has moved by no mean.
+    return replace(problem, source={**problem.source, **moved}, unknown=problem.unknown | block.names)
+
+
+def _act(axis: Axis, vectors: Tensor, path: tuple[str, ...], means: Means, spaces: Mapping[str, Space]) -> Tensor:
+    """Act with means on ``vectors`` of shape ``(*counts of path, size, features)``; see `Alignment.transform`."""
+    match axis:
+        case Fixed():
+            return vectors
+        case Along():
+            if axis.space not in means:
+                return vectors
+            matrix = means[axis.space].to(vectors)
+            if not isinstance(spaces[axis.space].group, Permutation):
+                for position, outer in enumerate(path):
+                    if outer not in spaces[axis.space].index:
+                        matrix = matrix.unsqueeze(position)
+            return matrix @ vectors
+        case Per():
+            blocks = vectors.unflatten(-2, (axis.count, -1))
+            if axis.space in means:
+                return _act_blocks(axis.inner, blocks, means[axis.space], means).flatten(-3, -2)
+            return _act(axis.inner, blocks, (*path, axis.space), means, spaces).flatten(-3, -2)
+        case Concat():
+            pieces = vectors.split(_sizes(axis, vectors.shape[-2]), dim=-2)
+            return torch.cat(
+                [_act(part, piece, path, means, spaces) for part, piece in zip(axis.parts, pieces, strict=True)], -2
+            )
+
+
+def _act_blocks(inner: Axis, blocks: Tensor, order: Tensor, means: Means) -> Tensor:
+    """Act on ``blocks`` of shape ``(..., n, size, features)`` that a mean permutation mixes, and inside them."""
+    match inner:
+        case Along() if inner.space in means and means[inner.space].ndim == 4:
+            return torch.einsum("ijab,...jbf->...iaf", means[inner.space].to(blocks), blocks)
+        case Per():
+            within = blocks.unflatten(-2, (inner.count, -1)).movedim(-3, -2)
+            acted = _act_blocks(inner.inner, within.flatten(-2), order, means)
+            return acted.unflatten(-1, within.shape[-2:]).movedim(-2, -3).flatten(-3, -2)
+        case Concat():
+            pieces = blocks.split(_sizes(inner, blocks.shape[-2]), dim=-2)
+            return torch.cat(
+                [_act_blocks(part, piece, order, means) for part, piece in zip(inner.parts, pieces, strict=True)], -2
+            )
+        case _:
+            return torch.einsum("ij,...jaf->...iaf", order.to(blocks), blocks)
+
+
+def _sizes(axis: Concat, whole: int) -> list[int]:
+    sizes = [part.size for part in axis.parts if part.size is not None]
+    return sizes if len(sizes) == len(axis.parts) else [*sizes, whole - sum(sizes)]
+
+
+def _expect(block: Block, problem: Problem, beta: float) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """What one block's elements are at one temperature.
+
+    Returns:
+        Their means; and where blocks are permuted, by the permutation what every pair of an anchor's and a source's
+        block is worth, and by every inner space the mean if that pair is chosen.
+    """
+    if block.permutation is None:
+        (space,) = block.inner
+        correlation = correlate_inner(problem, block, space)
+        return {space.name: _mean(space.group, beta * (correlation.primal + correlation.dual))[0]}, {}
+    plain, _ = correlate_permutation(problem, block)
+    value, inside = beta * plain.double(), {}
+    for space in block.inner:
+        if isinstance(space.group, Scale):
+            means, gain = _mean_factors(space.group, beta * correlate_unit_factors(problem, block, space).double())
+        else:
+            correlation = correlate_inner(problem, block, space)
+            means, gain = _mean(space.group, beta * (correlation.primal + correlation.dual))
+        inside[space.name], value = means, value + gain
+    order = _doubly_stochastic(value)
+    name = block.permutation.name
+    return {name: order, **{n: order[..., None, None] * m for n, m in inside.items()}}, {name: value, **inside}
+
+
+def _mean(group: Group, correlation: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean of length-preserving elements under ``exp(<G, C>)``, and how well they fit.
+
+    Args:
+        group: of a continuous space.
+        correlation: C, shape ``(..., n, n)``.
+
+    Returns:
+        The means, shape ``(..., n, n)``, and the logarithm of the mean of ``exp(<G, C>)`` over the group, ``(...)``.
+    """
+    if isinstance(group, OrthogonalFixingOnes):
+        basis = complement_of_ones(group.size).to(correlation)
+        inside, gain = _mean_rotation(basis.mT @ correlation @ basis)
+        return embed_beside_ones(inside), gain
+    if isinstance(group, Invertible):
+        return _mean_rotation(correlation)
+    if isinstance(group, Rotary):
+        planes = plane_correlations(group, correlation)
+        shrink, gain = _shrinkage(planes.abs(), 2)
+        planes = shrink * torch.where(planes == 0, planes, planes / planes.abs().clamp_min(1e-300))
+        eye = torch.eye(group.size, dtype=torch.float64, device=correlation.device)
+        return group.act(torch.view_as_real(planes), eye.expand(*planes.shape[:-1], *eye.shape)), gain.sum(-1)
+    assert isinstance(group, Scale)
+    if not group.signed:
+        return torch.eye(group.size).to(correlation).expand_as(correlation), correlation.diagonal(0, -2, -1).sum(-1)
+    diagonal = correlation.diagonal(dim1=-2, dim2=-1)
+    return diagonal.tanh().diag_embed(), _log_cosh(diagonal).sum(-1)
+
+
+def _mean_factors(group: Scale, correlation: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean sign of every pair of units, shape ``(n, n, 1, 1)``, and what it gains, shape ``(n, n)``."""
+    if not group.signed:
+        return torch.ones_like(correlation)[..., None, None], correlation
+    return correlation.tanh()[..., None, None], _log_cosh(correlation)
+
+
+def _log_cosh(x: Tensor) -> Tensor:
+    return x.abs() + torch.log1p(torch.exp(-2 * x.abs())) - math.log(2)
+
+
+def _mean_rotation(correlation: Tensor) -> tuple[Tensor, Tensor]:
+    u, s, vh = torch.linalg.svd(correlation.double())
+    shrink, gain = _shrinkage(s, correlation.shape[-1])
+    return u * shrink.unsqueeze(-2) @ vh, gain.sum(-1)
+
+
+def _shrinkage(strength: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """The mean cosine between a random unit vector and the direction that it is drawn to, and its integral.
+
+    The ratio of Bessel functions ``I_{n/2} / I_{n/2 - 1}`` in its uniform approximation (Amos, "Computation of modified
+    Bessel functions and their ratios", 1974).
+    """
+    half = size / 2
+    root = torch.sqrt(half**2 + strength**2)
+    return strength / (half + root), root - half - half * torch.log((half + root) / size)
+
+
+def _doubly_stochastic(value: Tensor) -> Tensor:
+    """Rows and columns of ``exp(value)`` scaled to sum to one (Sinkhorn, 1964); the last pass scales the columns."""
+    value = value - value.logsumexp(-1, keepdim=True)
+    scaled = (value - value.logsumexp(-2, keepdim=True)).exp()
+    tiny = torch.finfo(scaled.dtype).tiny
+    left, right = torch.ones_like(scaled[:, 0]), torch.ones_like(scaled[0])
+    for _ in range(BALANCING):
+        left = 1 / (scaled @ right).clamp_min(tiny)
+        right = 1 / (left @ scaled).clamp_min(tiny)
+    return left[:, None] * scaled * right
+
+
+def _harden(block: Block, means: Means) -> dict[str, Tensor]:
+    """The elements nearest to one block's means; for blocks that are permuted, to what every pair of them is worth."""
+    if block.permutation is None:
+        (space,) = block.inner
+        return {space.name: _nearest(space.group, means[space.name])}
+    order = assignment(means[block.permutation.name])
+    rows = torch.arange(order.numel())
+    inner = {space.name: _nearest(space.group, means[space.name][rows, order]) for space in block.inner}
+    return {block.permutation.name: order, **inner}
+
+
+def _nearest(group: Group, mean: Tensor) -> Tensor:
+    mean = mean.double()
+    if isinstance(group, OrthogonalFixingOnes):
+        basis = complement_of_ones(group.size).to(mean)
+        return embed_beside_ones(procrustes(basis.mT @ mean @ basis)[0])
+    if isinstance(group, Invertible):
+        return procrustes(mean)[0]
+    if isinstance(group, Rotary):
+        planes = plane_correlations(group, mean)
+        return torch.view_as_real(
+            torch.where(planes == 0, torch.ones_like(planes), planes / planes.abs().clamp_min(1e-300))
+        )
+    diagonal = mean.diagonal(dim1=-2, dim2=-1)
+    return torch.where(diagonal < 0, -torch.ones_like(diagonal), torch.ones_like(diagonal))

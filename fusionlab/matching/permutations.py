@@ -1,0 +1,146 @@
+"""Permutations in every space: the baselines that rotations are compared with.
+
+With inner products as what is maximised this is weight matching as in Git Re-Basin (Ainsworth et al., ICLR 2023): block
+coordinate ascent, one assignment at a time. With a ground metric it is the hard form of OT fusion (Singh and Jaggi,
+2020): for uniform weights the exact transport between two layers is an assignment. Unlike there the result is an
+alignment, so that every model keeps its function.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from fusionlab.matching.assignment import assignment
+from fusionlab.matching.options import MatchOptions
+from fusionlab.matching.problems import Block, Problem, State, blocks, correlate_inner, correlate_permutation, waves
+from fusionlab.matching.transport import Metric, ground_cost_from_products
+from fusionlab.symmetry import Alignment, Blueprint, Space
+from fusionlab.symmetry.groups import Invertible, Permutation
+
+Objective = Literal["inner"] | Metric
+
+
+def match_permutations(
+    source: State,
+    anchor: State,
+    blueprint: Blueprint,
+    options: MatchOptions,
+    objective: Objective = "inner",
+    normalised: bool = True,
+) -> Alignment:
+    """The alignment of permutations that brings a source's units closest to an anchor's.
+
+    Spaces are solved in turn with the others held fixed until nothing moves; in the first pass only from what is known
+    by then, as in `match_weights`. Heads are assigned by what the best permutations inside them reach. Spaces that
+    admit no permutations (planes of rotary positions) and factors keep their basis.
+
+    Args:
+        source: parameters by name; not modified.
+        anchor: parameters by name, of the same blueprint.
+        blueprint: of both models, folded or not.
+        options: which spaces to match, and the most ``sweeps``; nothing is rescaled.
+        objective: ``inner``, to maximise the sum of inner products of matched units (Git Re-Basin), or a ground
+            metric, to minimise the sum of its values (OT fusion).
+        normalised: whether a metric compares units after dividing each by its length.
+
+    Returns:
+        An alignment for the source whose elements are permutations or permutation matrices.
+    """
+    spaces = [s for s in options.select(blueprint) if isinstance(s.group, Permutation | Invertible)]
+    groups = waves(blocks(spaces), blueprint)
+    names = blueprint.touching(space.name for space in spaces)
+    problem = Problem(blueprint, {n: source[n].double() for n in names}, {n: anchor[n].double() for n in names})
+    alignment = Alignment.identity(blueprint)
+    unsolved = frozenset(space.name for space in spaces)
+    for _ in range(options.sweeps):
+        settled = True
+        for block in (block for group in groups for block in group):
+            elements = _Units(replace(problem, unknown=unsolved), block, objective, normalised).solve()
+            unsolved -= block.names
+            still = {s.name: _element(s, torch.arange(s.group.size).expand(*s.copies, -1)) for s in block.spaces}
+            if all(torch.equal(elements[name], still[name]) for name in elements):
+                continue
+            settled = False
+            step = Alignment(blueprint, elements)
+            moved = {name: step.apply_to(name, problem.source[name]) for name in blueprint.touching(elements)}
+            problem = replace(problem, source={**problem.source, **moved})
+            alignment = step.compose(alignment)
+        if settled:
+            break
+    return alignment
+
+
+@dataclass(frozen=True)
+class _Units:
+    """The units of one block, and what it is worth to put a source's unit at the place of an anchor's."""
+
+    problem: Problem
+    block: Block
+    objective: Objective
+    normalised: bool
+
+    def solve(self) -> dict[str, Tensor]:
+        """The best permutations, as elements of the spaces of the block."""
+        permutation = self.block.permutation
+        if permutation is None:
+            (space,) = self.block.inner
+            return {space.name: _element(space, _assign(self._inside(space)))}
+        total = self._direct()
+        if permutation.index or not self.block.inner:
+            return {permutation.name: _assign(total)}
+        orders = {}
+        for space in self.block.inner:
+            gains = self._inside(space)
+            orders[space.name] = _assign(gains)
+            total = total + gains.gather(-1, orders[space.name].unsqueeze(-1)).sum((-2, -1))
+        order = _assign(total)
+        rows = torch.arange(order.numel())
+        inner = {s.name: _element(s, orders[s.name][rows, order]) for s in self.block.inner}
+        return {permutation.name: order, **inner}
+
+    def _direct(self) -> Tensor:
+        """Gains of the permuted units from what has no basis of its own inside them, shape ``(*copies, n, n)``."""
+        products, _ = correlate_permutation(self.problem, self.block)
+        if self.objective == "inner" or not bool(products.any()):
+            return products
+        source, anchor = (
+            correlate_permutation(same, self.block)[0].diagonal(dim1=-2, dim2=-1) for same in self._same()
+        )
+        return -ground_cost_from_products(products, source, anchor, self.objective, self.normalised)
+
+    def _inside(self, space: Space) -> Tensor:
+        """Gains of the units of a continuous space, ``(*copies, d, d)``, or for pairs of copies, ``(n, n, d, d)``."""
+        found = correlate_inner(self.problem, self.block, space)
+        products = found.primal + found.dual
+        if self.objective == "inner":
+            return products
+        source = found.primal_norm + found.dual_norm
+        itself = correlate_inner(self._same()[1], self.block, space)
+        anchor = itself.primal_norm + itself.dual_norm
+        # Of pairs, the anchor's copy is the first index.
+        anchor = anchor if self.block.permutation is None else anchor.transpose(0, 1)
+        return -ground_cost_from_products(products, source, anchor, self.objective, self.normalised)
+
+    def _same(self) -> tuple[Problem, Problem]:
+        """The source beside itself, and the anchor beside itself."""
+        source, anchor = self.problem.source, self.problem.anchor
+        return replace(self.problem, anchor=source), replace(self.problem, source=anchor)
+
+
+def _assign(gains: Tensor) -> Tensor:
+    """The best permutation for each leading index; the identity where rounding left it no better."""
+    if gains.ndim > 2:
+        return torch.stack([_assign(part) for part in gains])
+    order = assignment(gains)
+    reached = gains[torch.arange(order.numel()), order].sum()
+    tolerance = 1e-12 * gains.abs().sum(-1).mean()
+    return order if reached > gains.trace() + tolerance else torch.arange(order.numel())
+
+
+def _element(space: Space, order: Tensor) -> Tensor:
+    """A permutation as an element of a space's group."""
+    if isinstance(space.group, Permutation):
+        return order
+    return torch.eye(space.group.size, dtype=torch.float64)[order]

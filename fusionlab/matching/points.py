@@ -1,0 +1,64 @@
+"""Points between models: the architecture's function at parameters that are mixed from several models'."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+Function = Callable[[nn.Module, Mapping[str, Tensor]], Tensor]
+
+
+class Held(nn.Module):
+    """Tensors by any name that follow their module from device to device."""
+
+    def __init__(self, tensors: Mapping[str, Tensor], persistent: bool) -> None:
+        super().__init__()
+        self.names = tuple(tensors)
+        # Buffers must not have dots in their names, as parameters' have.
+        for position, tensor in enumerate(tensors.values()):
+            self.register_buffer(f"tensor_{position}", tensor, persistent=persistent)
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {name: getattr(self, f"tensor_{position}") for position, name in enumerate(self.names)}
+
+    def update(self, tensors: Mapping[str, Tensor]) -> None:
+        for name, tensor in tensors.items():
+            getattr(self, f"tensor_{self.names.index(name)}").copy_(tensor)
+
+
+class _Student(nn.Module):
+    """A function of a model and a batch as a module, so that `functional_call` can exchange the parameters."""
+
+    def __init__(self, model: nn.Module, function: Function) -> None:
+        super().__init__()
+        self.model, self.function = model, function
+
+    def forward(self, batch: Mapping[str, Tensor]) -> Tensor:
+        return self.function(self.model, batch)
+
+
+def at_point(
+    model: nn.Module,
+    point: Mapping[str, Tensor],
+    function: Function,
+    batch: Mapping[str, Tensor],
+) -> Tensor:
+    """A function of a model's architecture with other parameters."""
+    return functional_call(_Student(model, function), {f"model.{n}": t for n, t in point.items()}, (batch,))
+
+
+def mixed(states: Sequence[Mapping[str, Tensor]], weights: Sequence[float]) -> dict[str, Tensor]:
+    """The weighted sum of several models' parameters."""
+    (first, *others), (share, *shares) = states, weights
+    total = {name: share * tensor for name, tensor in first.items()}
+    for state, weight in zip(others, shares, strict=True):
+        total = {name: torch.add(tensor, state[name], alpha=weight) for name, tensor in total.items()}
+    return total
+
+
+def aliases(model: nn.Module) -> dict[str, str]:
+    """Further names of tied parameters, and the first name of each."""
+    first = {id(parameter): name for name, parameter in reversed(list(model.named_parameters(remove_duplicate=False)))}
+    every = model.named_parameters(remove_duplicate=False)
+    return {name: first[id(parameter)] for name, parameter in every if first[id(parameter)] != name}

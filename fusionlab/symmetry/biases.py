@@ -1,0 +1,93 @@
+"""Biases that nothing needs: the key's, which softmax ignores, and the value's, which the output's bias can carry.
+
+Like folding, this is no group element (it cannot be undone from the result) but a change of gauge.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from fusionlab.symmetry.axes import Axis, Leaf, leaves, sides_of
+from fusionlab.symmetry.blueprint import Blueprint, Space
+from fusionlab.symmetry.groups import Invertible
+
+
+@torch.no_grad()
+def clear_biases(state: Mapping[str, Tensor], blueprint: Blueprint) -> dict[str, Tensor]:
+    """Set key biases to zero and move value biases into the output's bias, wherever this changes no function.
+
+    A constant added to every key adds the same number to all scores of one query, which softmax ignores. A constant
+    added to every value is added to every mean of values, since attention weights sum to one; so ``W_O b_V`` may be
+    added to the output's bias instead. Spaces on which every invertible matrix may act are those where the scores are
+    products of queries and keys, and the output a linear map of the values; rotary positions and norms of queries and
+    keys have other groups. `Blueprint.seen_key_biases` names those where something else reads the keys.
+
+    Args:
+        state: parameters by name; not modified.
+        blueprint: of the model.
+
+    Returns:
+        A new state of the same function. A value bias whose output has no bias stays.
+    """
+    out = {name: tensor.detach() for name, tensor in state.items()}
+    for space in blueprint.spaces.values():
+        if type(space.group) is not Invertible:
+            continue
+        if space.role == "attention.qk" and space.name not in blueprint.seen_key_biases:
+            for name in _biases(blueprint, space):
+                _clear(out, blueprint, space, name, dual=True)
+        elif space.role == "attention.vo":
+            _move_value_bias(out, blueprint, space)
+    return out
+
+
+def _biases(blueprint: Blueprint, space: Space) -> list[str]:
+    return [name for name, axes in blueprint.touching([space.name]).items() if len(axes) == 1]
+
+
+def _clear(out: dict[str, Tensor], blueprint: Blueprint, space: Space, name: str, dual: bool) -> None:
+    """Set the stretches of one bias that run along one side of a space to zero."""
+    cleared = out[name].clone()
+    for leaf in leaves(blueprint.parameters[name][0], cleared, 0):
+        if leaf.space == space.name and leaf.is_dual == dual:
+            leaf.view.zero_()
+    out[name] = cleared
+
+
+def _move_value_bias(out: dict[str, Tensor], blueprint: Blueprint, space: Space) -> None:
+    """Move one space's value biases through the output's weight into the output's bias."""
+    readers = [
+        (name, dim)
+        for name, axes in blueprint.touching([space.name]).items()
+        for dim, axis in enumerate(axes)
+        if len(axes) > 1 and (space.name, True) in sides_of(axis)
+    ]
+    taking = [name.removesuffix("weight") + "bias" for name, _ in readers]
+    if not readers or any(name not in out for name in taking):
+        return
+    for name in _biases(blueprint, space):
+        values = [
+            leaf
+            for leaf in leaves(blueprint.parameters[name][0], out[name].double(), 0)
+            if leaf.space == space.name and not leaf.is_dual
+        ]
+        for (weight, dim), bias in zip(readers, taking, strict=True):
+            constant = _as_read(values, blueprint.parameters[weight][dim], space, out[weight].shape[dim])
+            added = out[weight].double().movedim(dim, -1) @ constant.to(out[weight].device)
+            out[bias] = (out[bias].double() + added).to(out[bias].dtype)
+        _clear(out, blueprint, space, name, dual=False)
+
+
+def _as_read(values: list[Leaf], axis: Axis, space: Space, size: int) -> Tensor:
+    """A constant that every value has, laid out as an output's weight reads it: once for each head that it serves."""
+    constant = torch.zeros(size, dtype=torch.float64)
+    for read in leaves(axis, constant, 0):
+        if read.space == space.name and read.is_dual:
+            for value in values:
+                view = value.view.cpu()
+                for position, outer in enumerate(read.path):
+                    if outer not in value.path:
+                        view = view.unsqueeze(position)
+                read.view.add_(view)
+    return constant

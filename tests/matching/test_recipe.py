@@ -1,0 +1,84 @@
+"""Recipes: presets with changes, and alignments of real models by each of them."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from fusionlab.errors import InputError
+from fusionlab.evaluation.preservation import check_preservation
+from fusionlab.inputs import Inputs
+from fusionlab.matching.options import PRESETS
+from fusionlab.matching.recipe import RECIPES, align_models, recipe
+from fusionlab.symmetry import Alignment, blueprint
+from tests.commands.small import vit
+
+
+def inputs(count: int = 24) -> Inputs:
+    batches: list[dict[str, Tensor]] = [
+        {"pixel_values": torch.randn(count, 1, 8, 8, generator=torch.Generator().manual_seed(0))}
+    ]
+    return Inputs.from_batches(batches, 2)
+
+
+def test_presets_without_inputs_are_the_options() -> None:
+    """none, paper and weights run nothing; activations and learned start from weights."""
+    for name, options in PRESETS.items():
+        assert recipe(name).weights == options
+        assert not recipe(name).needs_inputs
+    for name in ("activations", "learned"):
+        assert recipe(name).needs_inputs
+        assert recipe(name).weights == PRESETS["weights"]
+
+
+def test_changes_go_where_they_belong() -> None:
+    """Options of the matching to the matching, of the refinement to the refinement; None changes nothing."""
+    changed = recipe("learned", steps=7, layers="first:1", target=None, sweeps=3)
+    assert changed.refine is not None
+    assert (changed.refine.steps, changed.refine.target) == (7, "outputs")
+    assert (changed.weights.layers, changed.weights.sweeps) == ("first:1", 3)
+    assert "refined in 7 steps" in str(changed)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("learnt", {}, "'learnt' does not exist; expected one of none, paper, weights"),
+        ("weights", {"steps": 3}, "has no option 'steps' .an option of learned.; expected some of"),
+        ("learned", {"step": 3}, "has no option 'step'; expected some of"),
+        ("learned", {"steps": 0}, "steps is 0"),
+        ("paper", {"rescale": "x"}, "rescale is 'x'"),
+    ],
+)
+def test_what_does_not_exist(name: str, changes: dict[str, object], message: str) -> None:
+    """Refused with what was expected."""
+    with pytest.raises(InputError, match=message):
+        recipe(name, **changes)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_preserves_every_function(name: str) -> None:
+    """Two models from different seeds; in float64, each twin computes what its end model does."""
+    models = [vit(0), vit(1)]
+    chosen = recipe(name, steps=3) if name == "learned" else recipe(name)
+    found = align_models(models, blueprint(models[0]), chosen, 1, inputs())
+    for model, alignment in zip(models, found, strict=True):
+        assert check_preservation(model, alignment.apply(model), alignment).exact < 1e-8
+
+
+@pytest.mark.parametrize("name", ["weights", "activations"])
+def test_a_twin_is_found_again(name: str) -> None:
+    """A model in a random basis comes back to where it was: its twin and the original's are the same model."""
+    original = vit(0).double()
+    described = blueprint(original)
+    moved = Alignment.random(described, torch.Generator().manual_seed(3)).apply(original)
+    found = align_models([moved, original], described, recipe(name), 1, inputs())
+    twins = [alignment.apply(model).state_dict() for alignment, model in zip(found, (moved, original), strict=True)]
+    for parameter, tensor in twins[1].items():
+        assert (twins[0][parameter] - tensor).abs().max() < 1e-6, parameter
+
+
+def test_inputs_that_are_missing() -> None:
+    """Asked for, in one sentence."""
+    models = [vit(0), vit(1)]
+    with pytest.raises(InputError, match="nothing to run them on; expected data or probes"):
+        align_models(models, blueprint(models[0]), recipe("learned"), 0)

@@ -1,0 +1,96 @@
+"""Many models matched to their mean: none is the anchor, and the order they are listed in does not matter."""
+
+import itertools
+
+import pytest
+import torch
+
+from fusionlab.matching import universe
+from fusionlab.matching.align import align_states
+from fusionlab.matching.options import MatchOptions, preset
+from fusionlab.matching.universe import match_universe, spread_of
+from fusionlab.matching.weights import match_weights, rescaled, squared_distance
+from fusionlab.symmetry import blueprint
+from tests.families.harness import random_model
+from tests.families.test_families import CASES
+from tests.symmetry.scramble import scrambled
+
+BY_NAME = {case.name: case for case in CASES}
+NAMES = ("vit-classifier", "bert-sequence", next(name for name in BY_NAME if name.startswith("llama")))
+MEAN = preset("weights", towards="mean")
+
+
+def several(name, count):
+    models = [random_model(BY_NAME[name], seed=seed) for seed in range(count)]
+    return [model.state_dict() for model in models], blueprint(models[0])
+
+
+def twins_of(states, description, options, anchor=0):
+    found = align_states(states, description, options, anchor)
+    return [alignment.apply(state) for alignment, state in zip(found, states, strict=True)]
+
+
+def pairwise(twins):
+    return torch.tensor([[squared_distance(a, b) for a in twins] for b in twins], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_result_does_not_depend_on_the_order(name):
+    """Distances between all twins, and so their merge up to a common basis, for every order and anchor tried."""
+    states, description = several(name, 3)
+    expected = pairwise(twins_of(states, description, MEAN))
+    for order in [(2, 0, 1), (1, 0, 2)]:
+        found = pairwise(twins_of([states[i] for i in order], description, MEAN, anchor=1))
+        assert torch.allclose(found, expected[list(order)][:, list(order)], rtol=1e-8)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_scrambled_twins_of_one_model_are_all_recovered(name):
+    states, description = several(name, 1)
+    copies = [scrambled(states[0], description, seed=seed) for seed in range(4)]
+    twins = twins_of(copies, description, MEAN)
+    whole = sum(float(x.square().sum()) for x in twins[0].values())
+    assert float(pairwise(twins).max()) < 1e-12 * whole
+
+
+def test_two_models_are_matched_as_a_pair():
+    """The longer one keeps its basis, and the other one's alignment is that of `match_weights`."""
+    states, description = several("vit-classifier", 2)
+    options = MatchOptions(("attention", "heads", "ffn"), rescale="off")
+    names = description.touching(space.name for space in options.select(description))
+    longer = max((0, 1), key=lambda i: sum(float(states[i][n].square().sum()) for n in names))
+    found = match_universe(states, description, options)
+    assert not found[longer].elements
+    expected = match_weights(states[1 - longer], states[longer], description, options)
+    for name, element in expected.elements.items():
+        assert torch.equal(found[1 - longer].elements[name], element)
+    both = [twins_of(states, description, preset("weights", towards=goal)) for goal in ("anchor", "mean")]
+    assert all(torch.equal(both[0][i][n], both[1][i][n]) for i in (0, 1) for n in both[0][i])
+
+
+@pytest.mark.parametrize("rescale", ["off", "sequential"])
+def test_more_rounds_never_spread_the_models(rescale, monkeypatch):
+    """The summed squared distance to the mean falls from round to round, and rounds matter."""
+    states, description = several("vit-classifier", 4)
+    options = preset("weights", rescale=rescale, gauge=())
+    reached = []
+    for rounds in (0, 1, 2, 100):
+        monkeypatch.setattr(universe, "ROUNDS", rounds)
+        found = match_universe(states, description, options)
+        names = description.touching(description.spaces)
+        models = rescaled([{name: state[name] for name in names} for state in states], options.relative)
+        reached.append(
+            spread_of([{n: a.apply_to(n, x) for n, x in m.items()} for a, m in zip(found, models, strict=True)])
+        )
+    assert all(later <= earlier * (1 + 1e-12) for earlier, later in itertools.pairwise(reached))
+    assert reached[-1] < reached[0]
+
+
+def test_anchor_keeps_its_basis():
+    """Only the gauge changes it, as where all are matched to it."""
+    states, description = several("vit-classifier", 3)
+    by_mean, by_anchor = (
+        align_states(states, description, preset("weights", towards=t), 1) for t in ("mean", "anchor")
+    )
+    mean, anchored = by_mean[1].apply(states[1]), by_anchor[1].apply(states[1])
+    assert all(torch.equal(mean[name], anchored[name]) for name in mean)

@@ -1,6 +1,6 @@
 """The Python calls: modules go in, new modules of the same class come out, inputs are never modified."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -9,19 +9,26 @@ from torch import Tensor, nn
 from fusionlab.errors import InputError
 from fusionlab.evaluation.line import move_along_line
 from fusionlab.evaluation.results import UNMATCHED, Curve
-from fusionlab.evaluation.scores import Scores
-from fusionlab.matching.align import align_states, choose_anchor
-from fusionlab.matching.options import BALANCED, FOLDED, GAUGES, MatchOptions, listed
+from fusionlab.evaluation.scores import make_scores
+from fusionlab.fusion import STATISTICS, score_of
+from fusionlab.inputs import Batches, Inputs
+from fusionlab.matching.activations import match_activations
+from fusionlab.matching.align import choose_anchor
+from fusionlab.matching.options import BALANCED, BIASES, FOLDED, GAUGES, listed
 from fusionlab.matching.options import preset as preset_options
+from fusionlab.matching.recipe import activations_of, align_models, recipe
 from fusionlab.matching.solvers import Rescale
 from fusionlab.matching.weights import match_weights
-from fusionlab.merging import merge_states
+from fusionlab.merging import find_method, merge_states
 from fusionlab.models import common_blueprint, with_state
+from fusionlab.statistics import Statistics
+from fusionlab.statistics.store import StatisticsStore
 from fusionlab.symmetry import Alignment, blueprint
 from fusionlab.symmetry.gauge import balance
 
 Model = TypeVar("Model", bound=nn.Module)
-Batches = Iterable[Mapping[str, Tensor]]
+# Batches for all models, or one iterable of them for each; inputs that are put together already.
+Data = Batches | Sequence[Batches] | Inputs | None
 
 
 def canonical(model: Model, gauges: Sequence[str] = ("balanced",)) -> Model:
@@ -29,8 +36,9 @@ def canonical(model: Model, gauges: Sequence[str] = ("balanced",)) -> Model:
 
     Args:
         model: of a supported architecture; not modified.
-        gauges: ``folded`` moves norm gains and layer scales into the maps beside them (pre-norm models), ``balanced``
-            balances query against key and value against output in every head.
+        gauges: ``folded`` moves norm gains and layer scales into the maps beside them (pre-norm models), ``biases``
+            clears key biases that softmax ignores and moves value biases into the output's, ``balanced`` balances query
+            against key and value against output in every head.
 
     Raises:
         InputError: an unknown gauge.
@@ -42,6 +50,8 @@ def canonical(model: Model, gauges: Sequence[str] = ("balanced",)) -> Model:
     description = blueprint(model)
     if FOLDED in gauges and description.after_folding is not None:
         description = description.after_folding
+    if BIASES in gauges:
+        description = description.without_biases()
     folded = Alignment.identity(description).apply(model).eval()
     return balance(folded.state_dict(), description).apply(folded) if BALANCED in gauges else folded
 
@@ -52,9 +62,9 @@ def match(
     spaces: Sequence[str] | None = None,
     layers: str | Sequence[int] | None = None,
     rescale: Rescale | None = None,
-    data: None = None,
+    data: Batches | None = None,
 ) -> Alignment:
-    """The alignment that brings `source` closest to `anchor` in weight space, both in the gauge they come in.
+    """The alignment that brings `source` closest to `anchor`, both in the gauge they come in.
 
     Args:
         source: the model to be matched; not modified.
@@ -63,7 +73,7 @@ def match(
             feed-forward if None, as in the paper's Algorithm 1.
         layers: indices, or the text of the ``layers`` option (``first:3``); all if None.
         rescale: ``off``, ``sequential`` (the default, Eq. 11 and 12 of the paper) or ``joint``.
-        data: matching by data is not part of this version.
+        data: batches of inputs, to bring activations together in place of weights; labels are not looked at.
 
     Returns:
         An alignment; ``match(a, b).apply(a)`` is the matched twin.
@@ -71,18 +81,20 @@ def match(
     Raises:
         InputError: models that do not fit each other, or options that do not exist.
     """
-    if data is not None:
-        raise InputError("match was given data, but matching from data does not exist in this version; expected none")
     options = preset_options("paper", spaces=listed(spaces), layers=_layers(layers), rescale=rescale)
     shared = common_blueprint({"source": source, "anchor": anchor})
-    return match_weights(source.state_dict(), anchor.state_dict(), shared, options)
+    if data is None:
+        return match_weights(source.state_dict(), anchor.state_dict(), shared, options)
+    batches = Inputs.from_batches(data, 2).shared
+    moved, goal = (activations_of(model, batches, shared) for model in (source, anchor))
+    return match_activations(moved, goal, shared, options)
 
 
 def align(
     models: Sequence[Model],
     anchor: int | str | None = None,
     preset: str = "paper",
-    data: None = None,
+    data: Data = None,
     **options: Any,
 ) -> list[Model]:
     """Matched twins of all models, in order, in one common basis; each computes its own function, unchanged.
@@ -90,17 +102,16 @@ def align(
     Args:
         models: end models of one architecture; not modified.
         anchor: index of the one whose basis is taken (0 if None), or ``nearest`` to the mean.
-        preset: ``none``, ``paper`` or ``weights``.
-        data: matching by data is not part of this version.
-        options: fields of `MatchOptions` that override the preset's: ``spaces``, ``layers``, ``rescale``, ``gauge``,
-            ``sweeps``.
+        preset: ``none``, ``paper``, ``weights``, ``activations`` or ``learned``.
+        data: inputs for ``activations`` and ``learned``, labels not needed: an iterable of batches for all models, or
+            one for each; synthetic ones are drawn if None.
+        options: fields of `MatchOptions` that override the preset's: ``spaces``, ``layers``, ``rescale``, ``gauge``
+            and so on.
 
     Raises:
         InputError: models that do not fit each other, or options that do not exist.
     """
-    if data is not None:
-        raise InputError("align was given data, but matching from data does not exist in this version; expected none")
-    alignments = _align(models, anchor, preset, options)
+    alignments = _align(models, anchor, preset, data, options)
     return [alignment.apply(model) for alignment, model in zip(alignments, models, strict=True)]
 
 
@@ -108,7 +119,9 @@ def merge(
     models: Sequence[Model],
     method: str = "simple",
     weights: Sequence[float] | None = None,
-    data: None = None,
+    data: Data | Sequence[Mapping[str, Statistics]] = None,
+    base: nn.Module | None = None,
+    seed: int = 0,
     **hyperparameters: Any,
 ) -> Model:
     """One model from several that share a basis (fine-tunes of one base, or matched twins).
@@ -117,17 +130,46 @@ def merge(
         models: end models of one class; not modified.
         method: merge method.
         weights: one for each model, scaled to sum to 1; equal if None.
-        data: merging by data is not part of this version.
+        data: for methods that look at data: an iterable of batches for all models, one for each, or the statistics of
+            each model by kind, as `gather` and `load_statistics` give them.
+        base: the model that all were fine-tuned from, for methods that need it.
+        seed: of anything random.
         hyperparameters: the method's own.
 
     Raises:
-        InputError: an unknown method or hyperparameter, or models that do not fit each other.
+        InputError: an unknown method or hyperparameter, models that do not fit each other, or something that the
+            method needs is missing.
     """
-    if data is not None:
-        raise InputError("merge was given data, but no merge method of this version uses any; expected none")
     if any(type(model) is not type(models[0]) for model in models):
         raise InputError(f"merge was given models of classes {_classes(models)}; expected one class")
-    state = merge_states([model.state_dict() for model in models], method, weights, **hyperparameters)
+    needs = find_method(method).requires(**hyperparameters)
+    description = blueprint(models[0]) if needs else None
+    kinds = [need for need in needs if need in STATISTICS]
+    statistics: Sequence[Mapping[str, Statistics]] = ()
+    if kinds and data is not None:
+        assert description is not None
+        given = _statistics(data)
+        inputs = None if given else Inputs.from_batches(data, len(models))
+        store = StatisticsStore(description, inputs, given, settings={"seed": seed, **hyperparameters})
+        statistics = [store.of(index, model, kinds) for index, model in enumerate(models)]
+    score = None
+    if "score" in needs and data is not None:
+        held_out = Inputs.from_batches(data, len(models)).own
+
+        def score(state: Mapping[str, Tensor]) -> float:
+            return score_of(with_state(models[0], state), held_out)
+
+    state = merge_states(
+        [model.state_dict() for model in models],
+        method,
+        weights,
+        blueprint=description,
+        statistics=statistics,
+        base=None if base is None else base.state_dict(),
+        score=score,
+        seed=seed,
+        **hyperparameters,
+    )
     return with_state(models[0], state)
 
 
@@ -138,6 +180,9 @@ def fuse(
     anchor: int | str | None = None,
     weights: Sequence[float] | None = None,
     options: Mapping[str, Any] | None = None,
+    data: Data = None,
+    base: nn.Module | None = None,
+    seed: int = 0,
     **hyperparameters: Any,
 ) -> Model:
     """Match, then merge: ``merge(align(models))``.
@@ -149,14 +194,18 @@ def fuse(
         anchor: see `align`.
         weights: see `merge`.
         options: of the matching, see `align`.
+        data: for both, see `align` and `merge`.
+        base: see `merge`.
+        seed: of anything random.
         hyperparameters: of the merge method.
     """
-    return merge(align(models, anchor, preset, **(options or {})), method, weights, **hyperparameters)
+    twins = align(models, anchor, preset, data, **(options or {}))
+    return merge(twins, method, weights, data, base, seed, **hyperparameters)
 
 
 @torch.no_grad()
 def barrier(a: nn.Module, b: nn.Module, data: Batches, points: int = 11) -> Curve:
-    """Loss and accuracy on the straight line from `a` to `b`; ``.barrier`` is how far the loss rises above its ends.
+    """Loss and main metric on the straight line from `a` to `b`; ``.barrier`` is how far the loss rises above its ends.
 
     Args:
         a: the model at position 0, on the device to use; not modified.
@@ -178,34 +227,41 @@ def barrier(a: nn.Module, b: nn.Module, data: Batches, points: int = 11) -> Curv
     model, found = with_state(a, a.state_dict()), []
     for position in positions:
         move_along_line(model, a, b, position)
-        scores = Scores().to(next(model.parameters()).device)
+        scores = make_scores(a).to(next(model.parameters()).device)
         for batch in data:
             scores.update(model, batch)
         found.append(scores.compute())
-    loss, accuracy = (tuple(score[metric] for score in found) for metric in ("loss", "accuracy"))
-    return Curve("b", "a", UNMATCHED, "data", None, tuple(positions), loss, accuracy)
+    loss, score = (tuple(values[metric] for values in found) for metric in ("loss", scores.main))
+    return Curve("b", "a", UNMATCHED, "data", None, tuple(positions), loss, score, scores.main)
 
 
 def _align(
-    models: Sequence[nn.Module], anchor: int | str | None, preset: str, options: Mapping[str, Any]
+    models: Sequence[nn.Module], anchor: int | str | None, preset: str, data: Data, options: Mapping[str, Any]
 ) -> list[Alignment]:
-    fields = set(MatchOptions.__dataclass_fields__)
-    if unknown := sorted(set(options) - fields):
-        raise InputError(f"matching has no option {unknown[0]!r}; expected some of {', '.join(sorted(fields))}")
     changes = dict(options)
     changes["spaces"] = listed(changes.get("spaces"))
     changes["gauge"] = listed(changes.get("gauge"))
     changes["layers"] = _layers(changes.get("layers"))
-    chosen = preset_options(preset, **changes)
+    chosen = recipe(preset, **changes)
     shared = common_blueprint({f"model {index}": model for index, model in enumerate(models)})
-    states = [model.state_dict() for model in models]
-    return align_states(states, shared, chosen, choose_anchor(states, anchor))
+    index = choose_anchor([model.state_dict() for model in models], anchor)
+    inputs = None if data is None else Inputs.from_batches(data, len(models))
+    if inputs is None and chosen.needs_inputs:
+        inputs = Inputs.synthetic(models)
+    return align_models(models, shared, chosen, index, inputs)
 
 
 def _layers(layers: str | Sequence[int] | int | None) -> str | None:
     if isinstance(layers, int):
         return str(layers)
     return layers if layers is None or isinstance(layers, str) else ",".join(map(str, layers))
+
+
+def _statistics(data: Any) -> Sequence[Mapping[str, Statistics]]:
+    """The given statistics, one mapping by kind for each model; nothing where data was given in their place."""
+    if not isinstance(data, Sequence) or not data or not isinstance(data[0], Mapping):
+        return ()
+    return data if all(isinstance(value, Statistics) for found in data for value in found.values()) else ()
 
 
 def _classes(models: Sequence[nn.Module]) -> str:

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,13 @@ from fusionlab.evaluation.report import write_report
 from fusionlab.evaluation.results import UNMATCHED, Curve, Results
 from fusionlab.evaluation.tensorboard import write_tensorboard
 from fusionlab.forward import LABELS, logits
-from fusionlab.fusion import Fused, FusionModule, TestSet
-from fusionlab.matching.options import MatchOptions
+from fusionlab.fused import Fused, TestSet
+from fusionlab.fusion import FusionModule
+from fusionlab.head_fusion import FUSIONS, Heads
+from fusionlab.inputs import Inputs
+from fusionlab.matching.recipe import Recipe
+from fusionlab.polish import PolishOptions
+from fusionlab.statistics import Statistics
 
 
 @dataclass(frozen=True)
@@ -29,22 +35,31 @@ class Plan:
     """What a run does, apart from its models and data.
 
     Attributes:
-        matchings: options by the name to show them under, in order; the first makes the merge that is kept.
-        method: merge method.
-        hyperparameters: of the method.
+        matchings: recipes by the name to show them under, in order; the first makes the merge that is kept.
+        methods: merge methods with their hyperparameters, in order; the first makes the merge that is kept.
         weights: one for each model, or None.
         anchor: index or ``nearest``.
+        ensemble: whether the ensemble of the end models is measured too.
+        correct: whether activations are corrected in the merge that is kept, and in the unmatched one beside it.
+        polish: how those two are polished; None for not at all.
+        heads: ``merged`` like everything else; ``union``, joined by label name; or ``own``, each task's on the merged
+            body.
         points: positions on each line between two models; 0 draws none.
         trainer: what the Trainer is made with: accelerator, devices, precision, strategy.
+        seed: of anything random.
     """
 
-    matchings: Mapping[str, MatchOptions]
-    method: str = "simple"
-    hyperparameters: Mapping[str, Any] = field(default_factory=dict)
+    matchings: Mapping[str, Recipe]
+    methods: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"simple": {}})
     weights: Sequence[float] | None = None
     anchor: int | str | None = None
+    ensemble: bool = False
+    correct: bool = False
+    polish: PolishOptions | None = None
+    heads: Heads = "merged"
     points: int = 11
     trainer: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0
 
     def __post_init__(self) -> None:
         if self.points == 1 or self.points < 0:
@@ -64,6 +79,11 @@ class Data:
     sets: tuple[TestSet, ...] = ()
     loaders: tuple[DataLoader, ...] = ()
 
+    def inside(self) -> "Data":
+        """The part in domain."""
+        kept = [(s, loader) for s, loader in zip(self.sets, self.loaders, strict=True) if s.domain == "in"]
+        return Data(tuple(s for s, _ in kept), tuple(loader for _, loader in kept))
+
     @staticmethod
     def of(inside: Sequence[LightningDataModule], outside: Sequence[LightningDataModule] = ()) -> "Data":
         """The test loaders of data modules, in domain and out of domain.
@@ -74,17 +94,29 @@ class Data:
         sets: list[TestSet] = []
         loaders: list[DataLoader] = []
         for modules, domain in ((inside, "in"), (outside, "out")):
-            for module in modules:
+            for owner, module in enumerate(modules):
                 name = str(getattr(module, "name", None) or type(module).__name__)
                 module.prepare_data()
                 module.setup("test")
                 loader = module.test_dataloader()
                 if not isinstance(loader, DataLoader) or len(loader) == 0:
                     raise InputError(f"the data {name!r} has no test split; expected one to measure on")
+                names = getattr(module, "class_names", None)
+                choices = {"metric": "metric", "decision": "decision", "mode": "span_mode"}
+                options = {name: getattr(module, kept) for name, kept in choices.items() if hasattr(module, kept)}
                 taken = [s.name for s in sets]
                 numbered = (f"{name} {number}" for number in itertools.count(2))
                 unique = name if name not in taken else next(other for other in numbered if other not in taken)
-                sets.append(TestSet(unique, "in" if domain == "in" else "out"))
+                sets.append(
+                    TestSet(
+                        unique,
+                        "in" if domain == "in" else "out",
+                        owner if domain == "in" else None,
+                        task=getattr(module, "task", None),
+                        class_names=None if names is None else tuple(names),
+                        options=options,
+                    )
+                )
                 loaders.append(loader)
         return Data(tuple(sets), tuple(loaders))
 
@@ -92,16 +124,32 @@ class Data:
 class NamedProgressBar(RichProgressBar):
     """Lightning's progress bar, saying what is being tested."""
 
-    def __init__(self, label: str) -> None:
-        super().__init__(leave=True)
+    def __init__(self, label: str, leave: bool = True) -> None:
+        super().__init__(leave=leave)
         self._label = label
+
+    def _get_train_description(self, current_epoch: int) -> str:
+        # Lightning has no public name for this one; its own words would be "Epoch 0/0".
+        return self._label
+
+    @property
+    def predict_description(self) -> str:
+        return self._label
 
     @property
     def test_description(self) -> str:
         return self._label
 
 
-def run(models: Mapping[str, nn.Module], data: Data, plan: Plan, title: str) -> tuple[Fused, Results]:
+def run(
+    models: Mapping[str, nn.Module],
+    data: Data,
+    plan: Plan,
+    title: str,
+    inputs: Inputs | None = None,
+    statistics: Sequence[Mapping[str, Statistics]] = (),
+    base: nn.Module | None = None,
+) -> tuple[Fused, Results]:
     """Match, merge, test and draw the lines.
 
     Args:
@@ -109,6 +157,9 @@ def run(models: Mapping[str, nn.Module], data: Data, plan: Plan, title: str) -> 
         data: what to measure on; nothing is measured without.
         plan: how.
         title: of the report.
+        inputs: what matching and merging may look at; nothing that is measured on.
+        statistics: of the end models, gathered before.
+        base: the model that all were fine-tuned from, for methods that need it.
 
     Returns:
         The merges with their alignments, and everything measured.
@@ -116,20 +167,43 @@ def run(models: Mapping[str, nn.Module], data: Data, plan: Plan, title: str) -> 
     Raises:
         InputError: models, options or data that do not fit.
     """
-    module = FusionModule(
-        models, plan.matchings, plan.method, plan.weights, plan.anchor, plan.hyperparameters, data.sets
+
+    # Refused settings are told before any work.
+    make_trainer(plan.trainer, "")
+
+    def trainer(label: str, **options: Any) -> Trainer:
+        return make_trainer(plan.trainer, label, **options)
+
+    module = FUSIONS[plan.heads](
+        models,
+        plan.matchings,
+        plan.methods,
+        plan.weights,
+        plan.anchor,
+        data.sets,
+        inputs,
+        statistics,
+        base,
+        plan.ensemble,
+        plan.correct,
+        plan.polish,
+        trainer,
+        plan.seed,
     )
-    _refuse_misfit(module.end_models[0], data)
-    _trainer(plan, "matching").fit(module)
+    refuse_misfit(list(module.end_models), data)
+    fused = module.fuse()
     curves: list[Curve] = []
     if data.loaders:
-        _trainer(plan, "end models and merges").test(module, list(data.loaders), verbose=False)
+        make_trainer(plan.trainer, "end models and merges").test(module, list(data.loaders), verbose=False)
         if plan.points:
-            curves = _curves(module, data, plan)
+            for matching in (UNMATCHED, *plan.matchings):
+                curves += draw_lines(module, matching, data, plan.points, plan.trainer)
+            curves.sort(key=lambda curve: module.names.index(curve.source))
     measured = "only distances between the models were measured" if plan.matchings else "nothing was measured"
     notes = [] if data.loaders else [f"No data was given, so {measured}."]
-    results = Results(title, module.names, module.rows, curves, module.fused.distances, {}, notes)
-    return module.fused, results
+    if inputs is not None and inputs.described:
+        notes.append(f"Matching and merging saw {inputs.described}; nothing here is measured on them.")
+    return fused, Results(title, module.names, module.rows, curves, fused.distances, {}, notes)
 
 
 def write(results: Results, folder: Path) -> None:
@@ -138,49 +212,72 @@ def write(results: Results, folder: Path) -> None:
     write_tensorboard(results, folder / "tensorboard")
 
 
-def _curves(module: FusionModule, data: Data, plan: Plan) -> list[Curve]:
-    """A line from the anchor to every other model, unmatched and in each matching, on every test set."""
+def draw_lines(module: FusionModule, matching: str, data: Data, points: int, trainer: Mapping[str, Any]) -> list[Curve]:
+    """A line from the anchor to every other model, in one matching, on every test set.
+
+    Args:
+        module: whose models and matchings these are.
+        matching: one of its matchings, or ``none``.
+        data: what to measure on.
+        points: positions on each line, at least 2.
+        trainer: what the Trainer is made with.
+    """
     found = []
-    positions = tuple(index / (plan.points - 1) for index in range(plan.points))
-    twins: dict[str, Sequence[nn.Module]] = {UNMATCHED: list(module.end_models)}
-    twins |= {name: matched.twins for name, matched in module.fused.matched.items()}
+    positions = tuple(index / (points - 1) for index in range(points))
+    models = module.end_models if matching == UNMATCHED else module.match(matching).twins
+    anchor = module.names[module.anchor]
     for index, source in enumerate(module.names):
         if index == module.anchor:
             continue
-        for matching, models in twins.items():
-            label = "unmatched" if matching == UNMATCHED else matching
-            for test_set, loader in zip(data.sets, data.loaders, strict=True):
-                line = LineModule(models[module.anchor], models[index], positions)
-                _trainer(plan, f"line, {label}").test(line, [loader] * plan.points, verbose=False)
-                loss, accuracy = (tuple(score[metric] for score in line.scores) for metric in ("loss", "accuracy"))
-                anchor = module.names[module.anchor]
-                found.append(Curve(source, anchor, matching, test_set.name, test_set.domain, positions, loss, accuracy))
+        for test_set, loader in zip(data.sets, data.loaders, strict=True):
+            scores = partial(test_set.scores, module.end_models[module.anchor])
+            line = LineModule(models[module.anchor], models[index], positions, scores)
+            label = f"line, {'unmatched' if matching == UNMATCHED else matching}"
+            make_trainer(trainer, label).test(line, [loader] * points, verbose=False)
+            loss, score = (tuple(found[metric] for found in line.scores) for metric in ("loss", line.main))
+            place = (test_set.name, test_set.domain)
+            found.append(Curve(source, anchor, matching, *place, positions, loss, score, line.main))
     return found
 
 
 @torch.no_grad()
-def _refuse_misfit(model: nn.Module, data: Data) -> None:
-    """Run one sample of every test set through a model, so that data of another kind is refused before any work."""
+def refuse_misfit(models: Sequence[nn.Module], data: Data) -> None:
+    """Run one sample of every test set through a model, so that data of another kind is refused before any work.
+
+    Args:
+        models: the end models; a set that belongs to one of them is tried on that one.
+        data: the test sets.
+
+    Raises:
+        InputError: data without labels, or inputs that the model does not take.
+    """
     for test_set, loader in zip(data.sets, data.loaders, strict=True):
         batch = next(iter(loader))
         if not isinstance(batch, Mapping) or LABELS not in batch:
             raise InputError(f"the data {test_set.name!r} gives no {LABELS!r}; expected batches of inputs and labels")
         try:
-            logits(model, {name: value[:1] for name, value in batch.items()})
+            owner = test_set.owner if test_set.owner is not None and test_set.owner < len(models) else 0
+            logits(models[owner], {name: value[:1] for name, value in batch.items()})
         except Exception as error:
             # Every model refuses foreign inputs in its own way.
             raise InputError(f"the data {test_set.name!r} does not fit the models: {first_line(error)}") from error
 
 
-def _trainer(plan: Plan, label: str) -> Trainer:
+def make_trainer(settings: Mapping[str, Any], label: str, leave: bool = True, **options: Any) -> Trainer:
+    """A Trainer that leaves nothing behind but what its module keeps.
+
+    Args:
+        settings: accelerator, devices, precision, strategy.
+        label: of the progress bar.
+        leave: whether the finished bar stays on the screen.
+        options: further arguments of the Trainer, such as ``max_steps``.
+
+    Raises:
+        InputError: settings that the Trainer refuses.
+    """
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_model_summary": False, "max_epochs": 1}
+    callbacks = [NamedProgressBar(label, leave), *options.pop("callbacks", [])]
     try:
-        return Trainer(
-            logger=False,
-            enable_checkpointing=False,
-            enable_model_summary=False,
-            max_epochs=1,
-            callbacks=[NamedProgressBar(label)],
-            **plan.trainer,
-        )
+        return Trainer(**{**quiet, **settings, **options}, callbacks=callbacks)
     except (ValueError, MisconfigurationException) as error:
         raise InputError(first_line(error)) from error

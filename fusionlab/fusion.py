@@ -1,184 +1,299 @@
-"""The main job as a LightningModule: gather, match, merge, evaluate."""
+"""The main job as a LightningModule: gather, match, merge, polish, evaluate."""
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import Any
 
+import torch
 from lightning import LightningModule
 from torch import Tensor, nn
 
 from fusionlab.errors import InputError
 from fusionlab.evaluation.distance import distance_by_space
-from fusionlab.evaluation.preservation import Preservation, check_preservation
-from fusionlab.evaluation.results import END_MODEL, NO_MATCHING, UNMATCHED, Distance, Domain, Row
-from fusionlab.evaluation.scores import Scores
-from fusionlab.matching.align import align_states, choose_anchor
-from fusionlab.matching.options import MatchOptions
-from fusionlab.merging import merge_states
+from fusionlab.evaluation.ensemble import Ensemble
+from fusionlab.evaluation.preservation import check_preservation
+from fusionlab.evaluation.results import END_MODEL, ENSEMBLE, NO_MATCHING, UNMATCHED, Distance, Row
+from fusionlab.evaluation.scores import Scores, make_scores
+from fusionlab.evaluation.wording import lower_is_better
+from fusionlab.fused import Candidate, Fused, Matched, TestSet
+from fusionlab.inputs import Batches, Inputs, TrainerFactory
+from fusionlab.matching.align import choose_anchor
+from fusionlab.matching.recipe import Recipe, align_models
+from fusionlab.merging import find_method, merge_states, merge_weights
+from fusionlab.merging.correction import correct
 from fusionlab.models import common_blueprint, with_state
-from fusionlab.symmetry import Alignment
+from fusionlab.polish import PolishOptions, polish
+from fusionlab.statistics import Statistics
+from fusionlab.statistics.store import StatisticsStore
+from fusionlab.symmetry import Alignment, Blueprint
 
-
-@dataclass(frozen=True)
-class TestSet:
-    """A test loader's name, and whether the end models were trained on data like it."""
-
-    __test__ = False
-
-    name: str
-    domain: Domain = "in"
-
-
-@dataclass
-class Candidate:
-    """One model to be tested: an end model or a merge.
-
-    Attributes:
-        models: names of the end models in it.
-        method: the merge method, or ``end model``.
-        matching: the matching's name, or ``none``; ``-`` for an end model.
-        model: the model.
-        seconds: time to match and merge.
-    """
-
-    models: tuple[str, ...]
-    method: str
-    matching: str
-    model: nn.Module
-    seconds: float | None = None
-
-
-@dataclass(frozen=True)
-class Matched:
-    """What one matching did to all end models.
-
-    Attributes:
-        alignments: one for each end model, in order.
-        twins: the matched twins.
-        preservation: how exactly each twin keeps its end model's function.
-        seconds: time to match.
-    """
-
-    alignments: Sequence[Alignment]
-    twins: Sequence[nn.Module]
-    preservation: Sequence[Preservation]
-    seconds: float
-
-
-@dataclass
-class Fused:
-    """What fitting a `FusionModule` leaves behind: all models to be tested, the matchings, distances to the anchor."""
-
-    anchor: int = 0
-    candidates: list[Candidate] = field(default_factory=list)
-    matched: dict[str, Matched] = field(default_factory=dict)
-    distances: list[Distance] = field(default_factory=list)
+# Batches that activations are measured on for a correction: it goes through them once for each linear map.
+CORRECTION_BATCHES = 8
+# What a merge method may need that is gathered from data.
+STATISTICS = ("gram", "fisher", "activations")
 
 
 class FusionModule(LightningModule):
-    """Matches and merges end models, and tests them, the unmatched merge and every matched merge side by side.
+    """Matches and merges end models, and tests them and every merge side by side.
 
-    ``trainer.fit`` passes once over the data that matching and merging need (none, for matching by weights and
-    simple merging); at its end the models are matched, checked and merged. ``trainer.test`` then scores every
-    candidate on every loader; ``rows`` holds the numbers. Devices, precision and progress bars are the Trainer's.
+    `fuse` passes over the data that matching and merging need (none, for matching by weights and simple merging), each
+    pass under a Trainer of its own, matches, checks and merges. ``trainer.test`` then scores every candidate on every
+    loader; ``rows`` holds the numbers. Devices, precision and progress bars are the Trainers'.
 
     Args:
         models: end models by name, all of one architecture; not modified.
-        matchings: options by the name to show them under; the unmatched merge is always made too.
-        method: merge method.
+        matchings: recipes by the name to show them under; the unmatched merge is always made too.
+        methods: merge methods with their hyperparameters; the first makes the merge that is kept.
         weights: one for each model, or None for equal ones.
         anchor: index of the model that the others are matched to, or ``nearest``.
-        hyperparameters: of the merge method.
         test_sets: what the test loaders are, in their order.
+        inputs: what matching and merging may look at; where matching or polishing need some and there is none,
+            synthetic ones are drawn. Merging never looks at synthetic ones unless they are given.
+        statistics: of the end models, gathered before, for each.
+        base: the model that all were fine-tuned from, for methods that need it.
+        ensemble: whether the ensemble of the end models is tested too, as an upper reference.
+        correct: whether the activations' mean and spread are corrected in the merge that is kept, and in the unmatched
+            one to compare with.
+        polish: how those two are then polished; None for not at all.
+        trainer: makes a Trainer for each pass over data, see `TrainerFactory`; Lightning's own defaults if None.
+        seed: of anything random.
 
     Raises:
-        InputError: fewer than two models, or models that do not fit each other.
+        InputError: fewer than two models, models that do not fit each other, or a method or option that does not exist.
     """
 
     def __init__(
         self,
         models: Mapping[str, nn.Module],
-        matchings: Mapping[str, MatchOptions],
-        method: str = "simple",
+        matchings: Mapping[str, Recipe],
+        methods: Mapping[str, Mapping[str, Any]] | None = None,
         weights: Sequence[float] | None = None,
         anchor: int | str | None = None,
-        hyperparameters: Mapping[str, Any] | None = None,
         test_sets: Sequence[TestSet] = (),
+        inputs: Inputs | None = None,
+        statistics: Sequence[Mapping[str, Statistics]] = (),
+        base: nn.Module | None = None,
+        ensemble: bool = False,
+        correct: bool = False,
+        polish: PolishOptions | None = None,
+        trainer: TrainerFactory | None = None,
+        seed: int = 0,
     ) -> None:
         super().__init__()
         self.automatic_optimization = False
         self.names = tuple(models)
-        self.blueprint = common_blueprint(models)
+        self.blueprint = self.describe(models)
         self.end_models = nn.ModuleList(models.values()).eval()
-        self.anchor = choose_anchor([model.state_dict() for model in models.values()], anchor)
+        self.anchor = choose_anchor(self.states(list(models.values())), anchor)
         self.matchings = dict(matchings)
-        for options in self.matchings.values():
-            options.select(self.blueprint)
-        self.method, self.weights, self.hyperparameters = method, weights, dict(hyperparameters or {})
+        for recipe in self.matchings.values():
+            recipe.weights.select(self.blueprint)
+        self.methods = {name: dict(values) for name, values in (methods or {"simple": {}}).items()}
+        self.needs = {name: find_method(name).requires(**values) for name, values in self.methods.items()}
+        self.weights = merge_weights(weights, len(models))
         self.test_sets = tuple(test_sets)
-        self.fused = Fused()
+        self.inputs, self.ensemble, self.correct, self.polish, self.seed = inputs, ensemble, correct, polish, seed
+        needed = correct or polish is not None or any(recipe.needs_inputs for recipe in self.matchings.values())
+        if inputs is None and needed:
+            self.inputs = Inputs.synthetic(list(models.values()), seed=seed)
+        self.base = None if base is None else base.state_dict()
+        self.trainer_factory = trainer
+        settings = {"seed": seed, "labels": self.methods.get("fisher", {}).get("labels") or "model"}
+        self.store = StatisticsStore(self.blueprint, inputs, statistics, trainer, settings)
+        self.fused = Fused(self.anchor)
+        # For each model which labels it knows; None where all know all.
+        self.known: Sequence[Tensor] | None = None
         self.rows: list[Row] = []
         self._tested = nn.ModuleList()
         self._scores: nn.ModuleList = nn.ModuleList()
 
-    # --- fit: gather, then match and merge -------------------------------------------------------------------------
-
-    def configure_optimizers(self) -> None:
-        """Nothing is optimised."""
-
-    def train_dataloader(self) -> list[Any]:
-        """Neither weight matching nor simple merging looks at data."""
-        return []
-
-    def training_step(self, batch: Mapping[str, Tensor], batch_index: int) -> None:
-        """No method of this version gathers statistics."""
-
-    def on_fit_end(self) -> None:
-        self.fuse()
+    # --- match and merge -------------------------------------------------------------------------------------------
 
     def fuse(self) -> Fused:
-        """Match and merge; what `on_fit_end` does, for use without a Trainer."""
-        fused = Fused(self.anchor, [Candidate((name,), END_MODEL, NO_MATCHING, m) for name, m in self._named()])
-        fused.candidates.append(self._merge(list(self.end_models), UNMATCHED, 0.0))
-        for name, options in self.matchings.items():
-            matched = self._match(options)
-            fused.matched[name] = matched
-            fused.candidates.append(self._merge(matched.twins, name, matched.seconds))
-            fused.distances += self._distances(name, matched)
-        self.fused = fused
-        self._tested = nn.ModuleList(candidate.model for candidate in fused.candidates)
-        return fused
+        """Match by every matching, merge by every method, unmatched too; what is tested is all of it.
 
-    def _match(self, options: MatchOptions) -> Matched:
+        Raises:
+            InputError: data is needed and there is none, or a matching that changed a function.
+        """
+        ends = [Candidate((name,), END_MODEL, NO_MATCHING, model) for name, model in self._named()]
+        merges = [self.merge(method, matching) for matching in (UNMATCHED, *self.matchings) for method in self.methods]
+        unmatched = merges[0]
+        self.fused.kept = merges[len(self.methods)] if self.matchings else unmatched
+        starts = [unmatched, *([self.fused.kept] if self.fused.kept is not unmatched else [])]
+        if self.correct:
+            starts = [self._correct(candidate) for candidate in starts]
+            merges += starts
+        if self.polish is not None:
+            merges += [self._polish(candidate) for candidate in starts]
+        self.fused.kept = merges[-1] if self.correct or self.polish is not None else self.fused.kept
+        self.test_only([*ends, *merges, *([self.ensemble_of_all()] if self.ensemble else [])])
+        return self.fused
+
+    def match(self, name: str) -> Matched:
+        """Match all end models by one of the matchings; done once.
+
+        Raises:
+            InputError: data is needed and there is none, or a function changed.
+        """
+        if name not in self.fused.matched:
+            start = time.perf_counter()
+            models = list(self.end_models)
+            recipe = self.matchings[name]
+            alignments = self.align(models, recipe)
+            twins = [alignment.apply(model) for alignment, model in zip(alignments, models, strict=True)]
+            seconds = time.perf_counter() - start
+            checks = [
+                check_preservation(model, twin, alignment)
+                for model, twin, alignment in zip(models, twins, alignments, strict=True)
+            ]
+            self.fused.matched[name] = Matched(alignments, twins, checks, seconds)
+            self.fused.distances += self._distances(name, self.fused.matched[name])
+        return self.fused.matched[name]
+
+    def merge(self, method: str, matching: str) -> Candidate:
+        """Merge the end models, or their matched twins, by one of the methods.
+
+        Args:
+            method: one of ``methods``.
+            matching: one of ``matchings``, or ``none``.
+
+        Raises:
+            InputError: something that the method needs is missing.
+        """
+        models: list[nn.Module] = list(self.end_models)
+        origins: list[tuple[nn.Module, Alignment] | None] = [None] * len(models)
+        seconds = 0.0
+        if matching != UNMATCHED:
+            matched = self.match(matching)
+            origins = list(zip(models, matched.alignments, strict=True))
+            models, seconds = list(matched.twins), matched.seconds
         start = time.perf_counter()
-        states = [model.state_dict() for model in self.end_models]
-        alignments = align_states(states, self.blueprint, options, self.anchor)
-        twins = [alignment.apply(model) for alignment, model in zip(alignments, self.end_models, strict=True)]
-        seconds = time.perf_counter() - start
-        checks = [
-            check_preservation(model, twin, alignment)
-            for model, twin, alignment in zip(self.end_models, twins, alignments, strict=True)
+        statistics = [
+            self.statistics_of(index, model, self.needs[method], origin)
+            for index, (model, origin) in enumerate(zip(models, origins, strict=True))
         ]
-        return Matched(alignments, twins, checks, seconds)
-
-    def _merge(self, models: Sequence[nn.Module], matching: str, seconds: float) -> Candidate:
-        start = time.perf_counter()
-        merged = merge_states([m.state_dict() for m in models], self.method, self.weights, **self.hyperparameters)
+        merged = self.combine(method, models, statistics)
         took = seconds + time.perf_counter() - start
-        return Candidate(self.names, self.method, matching, with_state(models[self.anchor], merged), took)
+        return Candidate(self.names, method, matching, merged, took)
+
+    # --- what differs where the models' heads do ---------------------------------------------------------------------
+
+    def describe(self, models: Mapping[str, nn.Module]) -> Blueprint:
+        """The blueprint of what is merged.
+
+        Raises:
+            InputError: models that do not fit each other.
+        """
+        return common_blueprint(models)
+
+    def states(self, models: Sequence[nn.Module]) -> list[dict[str, Tensor]]:
+        """The parameters of each model that are merged."""
+        return [model.state_dict() for model in models]
+
+    def align(self, models: Sequence[nn.Module], recipe: Recipe) -> list[Alignment]:
+        """An alignment for each model."""
+        return align_models(models, self.blueprint, recipe, self.anchor, self.inputs, self.trainer_factory, self.known)
+
+    def combine(
+        self, method: str, models: Sequence[nn.Module], statistics: Sequence[Mapping[str, Statistics]]
+    ) -> nn.Module:
+        """The merge of models that share a basis."""
+        return with_state(models[self.anchor], self.merged_state(method, models, statistics))
+
+    def merged_state(
+        self, method: str, models: Sequence[nn.Module], statistics: Sequence[Mapping[str, Statistics]]
+    ) -> dict[str, Tensor]:
+        """The merge's parameters."""
+        held_out = self.inputs is not None and self.inputs.held_out
+        return merge_states(
+            self.states(models),
+            method,
+            self.weights,
+            blueprint=self.blueprint,
+            statistics=statistics if any(statistics) else (),
+            base=self.base,
+            score=self._score if held_out else None,
+            seed=self.seed,
+            **self.methods[method],
+        )
+
+    def polished(self, model: nn.Module, options: PolishOptions) -> nn.Module:
+        """A merge after a short distillation."""
+        assert self.inputs is not None
+        batches = self.inputs.shared if self.inputs.is_shared else list(self.inputs.own)
+        factory = self.trainer_factory
+        trainer = None if factory is None else factory("polishing", max_steps=options.steps)
+        return polish(model, list(self.end_models), batches, options, trainer, self.known)
+
+    def scored(self, candidate: Candidate, test_set: TestSet) -> nn.Module | None:
+        """The model that answers for a candidate on a test set; None where the set is not its task."""
+        return candidate.model
+
+    def labels(self, batch: Mapping[str, Tensor], test_set: TestSet) -> Mapping[str, Tensor]:
+        """A batch whose labels are places among the labels of the candidates."""
+        return batch
+
+    def statistics_of(
+        self, index: int, model: nn.Module, needs: Sequence[str], origin: tuple[nn.Module, Alignment] | None
+    ) -> dict[str, Statistics]:
+        """The statistics that a method needs of one model, in that model's basis.
+
+        Args:
+            index: the model's place.
+            model: an end model or its twin.
+            needs: of the method.
+            origin: for a twin, its end model and the alignment.
+        """
+        return self.store.of(index, model, [need for need in needs if need in STATISTICS], origin)
+
+    def ensemble_of_all(self) -> Candidate:
+        """The ensemble of all end models, an upper reference that is no merge."""
+        return Candidate(self.names, ENSEMBLE, NO_MATCHING, Ensemble(list(self.end_models), self.weights))
+
+    def test_only(self, candidates: Sequence[Candidate]) -> None:
+        """Say what ``trainer.test`` measures."""
+        self.fused.candidates = list(candidates)
+        self._tested = nn.ModuleList(candidate.model for candidate in candidates)
+
+    def _score(self, state: Mapping[str, Tensor]) -> float:
+        """How good a merged state is on inputs that were held out; higher is better."""
+        assert self.inputs is not None
+        return score_of(with_state(self.end_models[self.anchor], state), self.inputs.held_out)
+
+    def _polish(self, candidate: Candidate) -> Candidate:
+        assert self.polish is not None
+        start = time.perf_counter()
+        model = self.polished(candidate.model, self.polish)
+        took = (candidate.seconds or 0.0) + time.perf_counter() - start
+        return replace(candidate, method=f"{candidate.method}, polished", model=model, seconds=took)
+
+    def _correct(self, candidate: Candidate) -> Candidate:
+        """A merge whose activations have the end models' mean and spread again."""
+        assert self.inputs is not None
+        start = time.perf_counter()
+        twins = self.end_models if candidate.matching == UNMATCHED else self.match(candidate.matching).twins
+        batches = list(itertools.islice(self.inputs.shared, CORRECTION_BATCHES))
+        model = correct(candidate.model, list(twins), batches, self.weights)
+        took = (candidate.seconds or 0.0) + time.perf_counter() - start
+        return replace(candidate, method=f"{candidate.method}, corrected", model=model, seconds=took)
 
     def _distances(self, matching: str, matched: Matched) -> list[Distance]:
-        anchor, twin_of_anchor = self.end_models[self.anchor].state_dict(), matched.twins[self.anchor].state_dict()
-        found = []
-        for index, (name, model) in enumerate(self._named()):
-            if index != self.anchor:
-                before = distance_by_space(model.state_dict(), anchor, self.blueprint)
-                after = distance_by_space(matched.twins[index].state_dict(), twin_of_anchor, self.blueprint)
+        return self._distances_between(matching, self.states(list(self.end_models)), self.states(list(matched.twins)))
+
+    def _distances_between(
+        self, matching: str, ends: Sequence[Mapping[str, Tensor]], twins: Sequence[Mapping[str, Tensor]]
+    ) -> list[Distance]:
+        found, anchor = [], self.anchor
+        for index, name in enumerate(self.names):
+            if index != anchor:
+                before = distance_by_space(ends[index], ends[anchor], self.blueprint)
+                after = distance_by_space(twins[index], twins[anchor], self.blueprint)
                 found += [
-                    Distance(name, self.names[self.anchor], matching, role, layer, before[role, layer], value)
+                    Distance(name, self.names[anchor], matching, role, layer, before[role, layer], value)
                     for (role, layer), value in after.items()
                 ]
         return found
@@ -190,29 +305,41 @@ class FusionModule(LightningModule):
 
     def on_test_start(self) -> None:
         if not self.fused.candidates:
-            raise InputError("the fusion was tested before it was fitted; expected trainer.fit first")
+            raise InputError("the fusion was tested before anything was fused; expected fuse() first")
         loaders = len(self.trainer.num_test_batches)
         if loaders != len(self.test_sets):
             raise InputError(
                 f"{loaders} test loaders were given for {len(self.test_sets)} test sets; expected one each"
             )
-        self._scores = nn.ModuleList(nn.ModuleList(Scores() for _ in self.fused.candidates) for _ in self.test_sets).to(
-            self.device
-        )
+        self._scores = nn.ModuleList(
+            nn.ModuleList(
+                test_set.scores(model)
+                for candidate in self.fused.candidates
+                if (model := self.scored(candidate, test_set)) is not None
+            )
+            for test_set in self.test_sets
+        ).to(self.device)
 
     def test_step(self, batch: Mapping[str, Tensor], batch_index: int, dataloader_idx: int = 0) -> None:
-        scores: Any = self._scores[dataloader_idx]
+        test_set = self.test_sets[dataloader_idx]
         try:
-            for score, model in zip(scores, self._tested, strict=True):
-                score.update(model.eval(), batch)
+            known = self.labels(batch, test_set)
+            for _, model, score in self._answers(dataloader_idx):
+                score.update(model.eval(), known)
         except InputError as error:
-            raise InputError(f"{self.test_sets[dataloader_idx].name}: {error}") from error
+            raise InputError(f"{test_set.name}: {error}") from error
+
+    def _answers(self, index: int) -> list[tuple[Candidate, nn.Module, Scores]]:
+        """The candidates that a test set is a task of, with the model that answers and its scores."""
+        found = [(candidate, self.scored(candidate, self.test_sets[index])) for candidate in self.fused.candidates]
+        scores: Any = self._scores[index]
+        answering = [(candidate, model) for candidate, model in found if model is not None]
+        return [(candidate, model, score) for (candidate, model), score in zip(answering, scores, strict=True)]
 
     def on_test_epoch_end(self) -> None:
         self.rows = []
-        for test_set, scores in zip(self.test_sets, self._scores, strict=True):
-            loader_scores: Any = scores
-            for candidate, score in zip(self.fused.candidates, loader_scores, strict=True):
+        for index, test_set in enumerate(self.test_sets):
+            for candidate, _, score in self._answers(index):
                 found = score.compute()
                 self.rows += [
                     Row(
@@ -227,5 +354,17 @@ class FusionModule(LightningModule):
                     )
                     for metric, value in found.items()
                 ]
-                label = "+".join(candidate.models) if candidate.method == END_MODEL else candidate.matching
+                label = "+".join(candidate.models) if candidate.method == END_MODEL else candidate.method
+                label += "" if candidate.matching == NO_MATCHING else f"/{candidate.matching}"
                 self.log_dict({f"{test_set.name}/{label}/{metric}": value for metric, value in found.items()})
+
+
+@torch.no_grad()
+def score_of(model: nn.Module, sets: Sequence[Batches]) -> float:
+    """A model's main metric over labelled batches; higher is better."""
+    scores = make_scores(model).to(next(model.parameters()).device)
+    for batches in sets:
+        for batch in batches:
+            scores.update(model, batch)
+    found = scores.compute()[scores.main]
+    return -found if lower_is_better(scores.main) else found

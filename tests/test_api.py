@@ -222,7 +222,7 @@ def test_barrier_by_hand(points: int) -> None:
     curve = fusionlab.barrier(a, b, batches(), points)
     pixels, labels = (torch.cat([batch[name] for batch in batches()]) for name in ("pixel_values", "labels"))
     losses = []
-    for index, (position, loss, accuracy) in enumerate(zip(curve.positions, curve.loss, curve.accuracy, strict=True)):
+    for index, (position, loss, accuracy) in enumerate(zip(curve.positions, curve.loss, curve.score, strict=True)):
         assert position == pytest.approx(index / (points - 1))
         point = vit(5)
         with torch.no_grad():
@@ -258,17 +258,19 @@ REFUSED: dict[str, tuple[Callable[[nn.Module, nn.Module], Any], str]] = {
     "match space": (lambda a, b: fusionlab.match(a, b, spaces=["qk"]), "spaces names 'qk'; expected some of all"),
     "match layer": (lambda a, b: fusionlab.match(a, b, layers=[2]), "layers asks for '2'; expected layers from 0 to 1"),
     "match rescale": (lambda a, b: fusionlab.match(a, b, rescale="on"), "rescale is 'on'"),  # type: ignore[arg-type]
-    "match data": (lambda a, b: fusionlab.match(a, b, data=[1]), "data does not exist in this version"),  # type: ignore[arg-type]
+    "match data": (lambda a, b: fusionlab.match(a, b, data=[1]), "data holds a int; expected batches"),  # type: ignore[arg-type]
     "match other": (lambda a, b: fusionlab.match(a, bert()), "expected end models of one architecture"),
-    "align preset": (lambda a, b: fusionlab.align([a, b], preset="learned"), "'learned' does not exist"),
+    "align preset": (lambda a, b: fusionlab.align([a, b], preset="learn"), "'learn' does not exist; expected one of"),
+    "align steps": (lambda a, b: fusionlab.align([a, b], preset="weights", steps=3), "no option 'steps' .an option of"),
     "align option": (lambda a, b: fusionlab.align([a, b], space="ffn"), "no option 'space'; expected some of"),
     "align gauge": (lambda a, b: fusionlab.align([a, b], gauge="fold"), "gauge names 'fold'"),
     "align anchor": (lambda a, b: fusionlab.align([a, b], 2), "anchor is 2; expected 'nearest' or an index"),
-    "align data": (lambda a, b: fusionlab.align([a, b], data=[1]), "data does not exist in this version"),  # type: ignore[arg-type]
+    "align data": (lambda a, b: fusionlab.align([a, b], data=[1]), "data holds a int; expected batches"),  # type: ignore[list-item]
     "align one": (lambda a, b: fusionlab.align([a]), "1 end model was given"),
-    "merge method": (lambda a, b: fusionlab.merge([a, b], "fisher"), "'fisher' does not exist"),
+    "merge method": (lambda a, b: fusionlab.merge([a, b], "fish"), "'fish' does not exist; expected one of"),
+    "merge needs": (lambda a, b: fusionlab.merge([a, b], "fisher"), "'fisher' needs the Fisher information"),
     "merge hyperparameter": (lambda a, b: fusionlab.merge([a, b], floor=1), "no hyperparameter 'floor'"),
-    "merge data": (lambda a, b: fusionlab.merge([a, b], data=[1]), "no merge method of this version uses any"),  # type: ignore[arg-type]
+    "merge data": (lambda a, b: fusionlab.merge([a, b], "fisher", data=[1]), "data holds a int; expected"),  # type: ignore[list-item]
     "merge classes": (lambda a, b: fusionlab.merge([a, bert()]), "expected one class"),
     "merge one": (lambda a, b: fusionlab.merge([a]), "expected at least two"),
     "merge none": (lambda a, b: fusionlab.merge([]), "expected at least two"),

@@ -10,15 +10,49 @@ import pytest
 from fusionlab import __version__, cli
 from fusionlab.errors import InputError
 
-MATCHING = ["--match", "--spaces", "--layers", "--rescale", "--gauge", "--untie", "--sweeps"]
-MERGING = ["--method", "--weights", "--hyperparameters"]
-MEASURING = ["--data", "--out_of_domain", "--points", "--accelerator", "--devices", "--precision"]
+MATCHING = [
+    "--match",
+    "--spaces",
+    "--layers",
+    "--rescale",
+    "--gauge",
+    "--untie",
+    "--sweeps",
+    "--start",
+    "--relative",
+    "--towards",
+    "--steps",
+    "--target",
+]
+MERGING = ["--method", "--weights", "--hyperparameters", "--base"]
+INPUTS = ["--probes", "--samples", "--statistics"]
+DEVICES = ["--accelerator", "--devices", "--precision"]
+MEASURING = ["--data", "--out_of_domain", "--points", *DEVICES]
+GRID = [
+    "--end_models", "--groups", "--methods", "--matchings", "--seeds", "--out_of_domain", "--ensemble", "--multitask",
+    "--samples", "--test_samples", "--points", "--title", "--output", "--dry-run", "--protocol", "--heads", "--base",
+]  # fmt: skip
 OUTPUT = ["--output", "--overwrite"]
 OPTIONS = {
-    "match": ["--anchor", *OUTPUT, *MATCHING],
-    "merge": [*OUTPUT, *MERGING],
-    "fuse": ["--ckpts", "--anchor", *OUTPUT, *MATCHING, *MERGING, *MEASURING],
-    "barrier": [*OUTPUT, *MATCHING, *MEASURING],
+    "match": ["--anchor", *OUTPUT, *MATCHING, *INPUTS],
+    "merge": [*OUTPUT, *MERGING, *INPUTS, *DEVICES],
+    "fuse": [
+        "--ckpts",
+        "--anchor",
+        "--polish",
+        "--correct",
+        "--heads",
+        "--ensemble",
+        *OUTPUT,
+        *MATCHING,
+        *MERGING,
+        *INPUTS,
+        *MEASURING,
+    ],
+    "barrier": [*OUTPUT, *MATCHING, *INPUTS, *MEASURING],
+    "gather": [*OUTPUT, "--data", "--kinds", "--samples", "--labels", "--rows", *DEVICES],
+    "compare": [*GRID, *DEVICES],
+    "reproduce": ["--protocol", "--output", "--dry-run", *DEVICES],
     "inspect": ["--json"],
     "demo": [*OUTPUT, "--epochs"],
 }
@@ -36,7 +70,7 @@ def test_help_explains_every_option(name: str, capsys: pytest.CaptureFixture[str
     explained = {}
     for entry in entries:
         signature, _, words = re.sub(r"\n\n\w+:\n?|\n +", "  ", entry.strip()).partition("  ")
-        option = re.match(r"--?[\w.]+", signature)
+        option = re.match(r"--?[\w.-]+", signature)
         if option and not option.group().endswith(".help"):
             explained[option.group()] = re.sub(r"\((?:type|required|default)[^)]*\)", "", words).strip()
     assert set(explained) == {"-h", "--config", "--print_config", "--seed", *OPTIONS[name]}

@@ -1,11 +1,28 @@
-"""A bare config name is found in the working folder, in configs/ under it, then among the shipped ones."""
+"""A bare config name is found where it should be; every shipped config parses, builds and explains its fields."""
 
+import importlib
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
+from lightning.pytorch import LightningDataModule, LightningModule
 
+from fusionlab.commands import train
 from fusionlab.configs import resolve, shipped_folder
 from fusionlab.errors import InputError
+
+# Configs of `fusionlab fit`; those of other commands have no model.
+CONFIGS = sorted(
+    path for path in shipped_folder().glob("*.yaml") if {"model", "data"} <= yaml.safe_load(path.read_text()).keys()
+)
+# What stands in for checkpoints of the hub: the same kind of model, smaller.
+TINY: dict[str, dict[str, Any]] = {
+    "FacebookAI/roberta-base": {"model_type": "roberta", "hidden_size": 12, "num_attention_heads": 2},
+    "microsoft/deberta-v3-large": {"model_type": "deberta-v2", "hidden_size": 12, "num_attention_heads": 2},
+    "checkpoints/minilm": {"model_type": "bert", "hidden_size": 12, "num_attention_heads": 2},
+}
+SMALL = {"num_hidden_layers": 1, "intermediate_size": 8, "vocab_size": 50}
 
 
 def test_nearest_config_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,3 +47,53 @@ def test_unknown_name_says_where_it_was_looked_for_and_what_is_close(
         resolve("vit_digit")
     assert str(tmp_path) in str(caught.value)
     assert str(shipped_folder()) in str(caught.value)
+
+
+def built(described: dict[str, Any]) -> Any:
+    """The object that a config's class_path and init_args describe, checkpoints replaced by tiny models."""
+    module, name = described["class_path"].rsplit(".", 1)
+    arguments = dict(described["init_args"])
+    if isinstance(arguments.get("model"), str):
+        arguments["model"] = TINY[arguments["model"]] | SMALL
+    return getattr(importlib.import_module(module), name)(**arguments)
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_shipped_config_builds(path: Path) -> None:
+    """Model, data and callbacks take what the config gives them, and fit each other; nothing is read from a hub."""
+    config = yaml.safe_load(path.read_text())
+    model, data = built(config["model"]), built(config["data"])
+    assert isinstance(model, LightningModule)
+    assert isinstance(data, LightningDataModule)
+    assert data.task == model.task
+    if getattr(data, "_labels", None) or model.task == "tokens":
+        assert data.class_names == model.class_names
+    for callback in config["trainer"]["callbacks"]:
+        built(callback)
+    monitored = {callback["init_args"].get("monitor") for callback in config["trainer"]["callbacks"]} - {None}
+    logged = {"val/score" if model.val_scores.main != "perplexity" else "val/loss"}
+    assert monitored <= logged
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_shipped_config_explains_every_field(path: Path) -> None:
+    """A comment stands above each field that has a value."""
+    lines = path.read_text().splitlines()
+    structure = {"trainer:", "model:", "data:", "init_args:", "callbacks:"}
+    for above, line in zip(["", *lines], lines, strict=False):
+        text = line.strip()
+        if text and not text.startswith("#") and text not in structure:
+            assert above.strip().startswith("#"), f"{path.name}: no comment above {text!r}"
+
+
+@pytest.mark.parametrize("name", ["minilm_ner", "gpt2_shakespeare_small"])
+def test_shipped_config_is_parsed_by_the_command(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The command line takes it, and says what it understood."""
+    with pytest.raises(SystemExit) as caught:
+        train.run("fit", ["--config", name, "--print_config"])
+    assert caught.value.code in (0, None)
+    understood = yaml.safe_load(capsys.readouterr().out)
+    written = yaml.safe_load((shipped_folder() / f"{name}.yaml").read_text())
+    for part in ("model", "data"):
+        assert understood[part]["class_path"] == written[part]["class_path"]
+        assert written[part]["init_args"].items() <= understood[part]["init_args"].items()

@@ -13,7 +13,7 @@ from fusionlab.errors import InputError
 from fusionlab.evaluation.results import Results
 from fusionlab.experiment import Data, Plan, run
 from fusionlab.fusion import Fused, TestSet
-from fusionlab.matching.options import preset
+from fusionlab.matching.recipe import recipe
 from tests.commands.small import digit_scores, vit
 
 CPU = {"accelerator": "cpu", "devices": 1}
@@ -48,15 +48,15 @@ def test_data_sets_have_different_names() -> None:
     """Equal names are numbered, also across domains and where a number is taken."""
     inside, outside = [Named("x"), Named("x"), Named("x 2"), Anonymous()], [Named("x")]
     data = Data.of(inside, outside)
-    assert data.sets == (
-        TestSet("x"), TestSet("x 2"), TestSet("x 2 2"), TestSet("Anonymous"), TestSet("x 3", "out"),
-    )  # fmt: skip
+    assert [(found.name, found.domain) for found in data.sets] == [
+        ("x", "in"), ("x 2", "in"), ("x 2 2", "in"), ("Anonymous", "in"), ("x 3", "out"),
+    ]  # fmt: skip
     assert len(data.loaders) == 5
 
 
 def test_lines_run_from_the_anchor_to_every_other_model() -> None:
     """One curve for each source, matching and data set; its ends are the end models' own scores."""
-    plan = Plan({"paper": preset("paper")}, anchor=1, points=3, trainer=CPU)
+    plan = Plan({"paper": recipe("paper")}, anchor=1, points=3, trainer=CPU)
     _, results = run(models(), Data.of([Named("x")], [Named("y")]), plan, "title")
     assert [(c.anchor, c.source, c.matching, c.data_set, c.domain) for c in results.curves] == [
         ("b", source, matching, name, domain)
@@ -69,12 +69,12 @@ def test_lines_run_from_the_anchor_to_every_other_model() -> None:
         assert curve.positions == (0, 0.5, 1)
         assert curve.loss[0] == pytest.approx(ends["b"]["loss"], rel=1e-4)
         assert curve.loss[-1] == pytest.approx(ends[curve.source]["loss"], rel=1e-4)
-        assert curve.accuracy[-1] == pytest.approx(ends[curve.source]["accuracy"], rel=1e-6)
+        assert curve.score[-1] == pytest.approx(ends[curve.source]["accuracy"], rel=1e-6)
 
 
 def results_of(precision: str) -> tuple[Fused, Results]:
     two = {name: vit(seed) for seed, name in enumerate("ab")}
-    plan = Plan({"paper": preset("paper")}, points=0, trainer=CPU | {"precision": precision})
+    plan = Plan({"paper": recipe("paper")}, points=0, trainer=CPU | {"precision": precision})
     return run(two, Data.of([Named("x")]), plan, "title")
 
 
@@ -118,7 +118,7 @@ def test_data_of_another_kind_is_refused_before_any_work(monkeypatch: pytest.Mon
 
 def test_without_data_the_notes_say_so() -> None:
     """Distances where something was matched, nothing otherwise."""
-    _, matched = run(models(), Data(), Plan({"paper": preset("paper")}, trainer=CPU), "title")
+    _, matched = run(models(), Data(), Plan({"paper": recipe("paper")}, trainer=CPU), "title")
     fused, plain = run(models(), Data(), Plan({}, trainer=CPU), "title")
     assert "only distances" in matched.notes[0]
     assert matched.distances

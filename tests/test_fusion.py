@@ -1,4 +1,4 @@
-"""FusionModule under Lightning's Trainer: fit matches and merges, test measures every candidate."""
+"""FusionModule: fuse matches and merges, a test under Lightning's Trainer measures every candidate."""
 
 from typing import Any
 
@@ -14,11 +14,11 @@ from fusionlab.errors import InputError
 from fusionlab.evaluation.distance import parameter_distance
 from fusionlab.forward import logits
 from fusionlab.fusion import FusionModule, TestSet
-from fusionlab.matching.options import preset
+from fusionlab.matching.recipe import recipe
 from tests.commands.small import bert, random_logits, vit
 
 Batch = dict[str, Tensor]
-MATCHINGS = {"paper": preset("paper"), "weights": preset("weights")}
+MATCHINGS = {"paper": recipe("paper"), "weights": recipe("weights")}
 
 
 def trainer() -> Trainer:
@@ -67,7 +67,7 @@ def fitted() -> FusionModule:
     models = {name: vit(seed) for seed, name in enumerate(("a", "b", "c"))}
     sets = (TestSet("near"), TestSet("far", "out"))
     module = FusionModule(models, MATCHINGS, weights=[1, 2, 3], anchor=1, test_sets=sets)
-    trainer().fit(module)
+    module.fuse()
     trainer().test(module, [loader(20, 0), loader(11, 1)], verbose=False)
     return module
 
@@ -147,7 +147,7 @@ def test_models_are_not_modified() -> None:
     """Parameters keep their bits, and whether they can be trained; merges can be trained too."""
     models = {"a": vit(0), "b": vit(1)}
     module = FusionModule(models, MATCHINGS, test_sets=[TestSet("x")])
-    trainer().fit(module)
+    module.fuse()
     trainer().test(module, loader(4, 0), verbose=False)
     assert same(models["a"], vit(0))
     assert same(models["b"], vit(1))
@@ -156,10 +156,11 @@ def test_models_are_not_modified() -> None:
 
 
 def test_without_a_trainer() -> None:
-    """`fuse` is what fitting does."""
-    module = FusionModule({"a": vit(0), "b": vit(1)}, {"paper": preset("paper")})
+    """`fuse` is what the Python calls do; the matched merge is kept, or the plain one."""
+    module = FusionModule({"a": vit(0), "b": vit(1)}, {"paper": recipe("paper")})
     fused = module.fuse()
     assert fused is module.fused
+    assert fused.kept is fused.candidates[-1]
     assert same(fused.candidates[-1].model, fusionlab.fuse([vit(0), vit(1)]))
     assert same(FusionModule({"a": vit(0), "b": vit(1)}, {}).fuse().candidates[-1].model, _mean())
 
@@ -168,10 +169,10 @@ def _mean() -> nn.Module:
     return fusionlab.merge([vit(0), vit(1)])
 
 
-def test_test_before_fit_is_refused() -> None:
+def test_test_before_fuse_is_refused() -> None:
     """With what was expected."""
     module = FusionModule({"a": vit(0), "b": vit(1)}, MATCHINGS, test_sets=[TestSet("x")])
-    with pytest.raises(InputError, match=r"expected trainer\.fit first"):
+    with pytest.raises(InputError, match=r"expected fuse\(\) first"):
         trainer().test(module, loader(4, 0), verbose=False)
 
 
@@ -179,7 +180,7 @@ def test_labels_out_of_range_name_the_data_set() -> None:
     """The second loader is at fault, and the sentence says so."""
     few = {name: vit(seed, num_labels=3) for seed, name in enumerate("ab")}
     module = FusionModule(few, {}, test_sets=[TestSet("good"), TestSet("bad")])
-    trainer().fit(module)
+    module.fuse()
     good = [sample | {"labels": sample["labels"] % 3} for sample in samples(4, 0)]
     with pytest.raises(InputError, match=r"bad: the data holds the label \d for a model of 3 classes"):
         trainer().test(module, [DataLoader(good, batch_size=4), loader(20, 0)], verbose=False)  # type: ignore[arg-type]
@@ -191,8 +192,8 @@ def test_labels_out_of_range_name_the_data_set() -> None:
         ({"models": {"a": vit(0)}}, "1 end model was given"),
         ({"models": {"a": vit(0), "b": bert()}}, "expected end models of one architecture"),
         ({"anchor": 2}, "anchor is 2"),
-        ({"matchings": {"x": preset("paper", layers="9")}}, "layers asks for '9'"),
-        ({"matchings": {"x": preset("paper", spaces=("qk",))}}, "spaces names 'qk'"),
+        ({"matchings": {"x": recipe("paper", layers="9")}}, "layers asks for '9'"),
+        ({"matchings": {"x": recipe("paper", spaces=("qk",))}}, "spaces names 'qk'"),
     ],
 )
 def test_bad_arguments_are_refused_before_any_work(keywords: dict[str, Any], message: str) -> None:

@@ -1,0 +1,96 @@
+"""What a fusion tests and leaves behind: test sets, candidates, matchings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import nn
+
+from fusionlab.evaluation.preservation import Preservation
+from fusionlab.evaluation.results import Distance, Domain
+from fusionlab.evaluation.scores import Scores, Task, make_scores
+from fusionlab.symmetry import Alignment
+
+
+@dataclass(frozen=True)
+class TestSet:
+    """What a test loader is.
+
+    Attributes:
+        name: of the data.
+        domain: whether the end models were trained on data like it.
+        owner: place of the end model whose own data it is like; None for data of all or of none.
+        task: how it is scored; the model's own task if None (see `make_scores`).
+        class_names: of its labels, in order, where scores need them.
+        options: further choices of the scores.
+    """
+
+    __test__ = False
+
+    name: str
+    domain: Domain = "in"
+    owner: int | None = None
+    task: Task | None = None
+    class_names: tuple[str, ...] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def scores(self, model: nn.Module) -> Scores:
+        """New scores for a model on this data."""
+        return make_scores(model, self.task, self.class_names, **self.options)
+
+
+@dataclass
+class Candidate:
+    """One model to be tested: an end model, a merge or the ensemble.
+
+    Attributes:
+        models: names of the end models in it.
+        method: the merge method, ``end model`` or ``ensemble``.
+        matching: the matching's name, or ``none``; ``-`` for an end model and the ensemble.
+        model: the model.
+        seconds: time to match and merge.
+    """
+
+    models: tuple[str, ...]
+    method: str
+    matching: str
+    model: nn.Module
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Matched:
+    """What one matching did to all end models.
+
+    Attributes:
+        alignments: one for each end model, in order.
+        twins: the matched twins.
+        preservation: how exactly each twin keeps its end model's function.
+        seconds: time to match.
+    """
+
+    alignments: Sequence[Alignment]
+    twins: Sequence[nn.Module]
+    preservation: Sequence[Preservation]
+    seconds: float
+
+
+@dataclass
+class Fused:
+    """What fusing leaves behind: all models to be tested, the matchings, distances to the anchor.
+
+    Attributes:
+        anchor: index of the model that the others were matched to.
+        candidates: end models, then merges, in the order of the tables.
+        matched: by matching, what it did.
+        distances: to the anchor, by matching, role and layer.
+        kept: the merge to keep: of the first matching (unmatched, if there is none) by the first method.
+    """
+
+    anchor: int = 0
+    candidates: list[Candidate] = field(default_factory=list)
+    matched: dict[str, Matched] = field(default_factory=dict)
+    distances: list[Distance] = field(default_factory=list)
+    kept: Candidate | None = None

@@ -1,0 +1,159 @@
+"""Fusion of models whose tasks differ: each keeps its head on one merged body, or heads are joined by label."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from fusionlab.errors import InputError
+from fusionlab.evaluation.results import END_MODEL
+from fusionlab.forward import LABELS
+from fusionlab.fused import Candidate, TestSet
+from fusionlab.fusion import FusionModule
+from fusionlab.heads import align_bodies, body_blueprint, body_states, merge_heads, split_heads, with_union_heads
+from fusionlab.matching.recipe import Recipe
+from fusionlab.models import with_state
+from fusionlab.polish import PolishOptions
+from fusionlab.statistics import Activations, Grams, Statistics, basis_of
+from fusionlab.symmetry import Alignment, Blueprint
+
+Heads = Literal["merged", "union", "own"]
+# No label that a model does not know may win.
+NEVER = -1e4
+
+
+class TaskModels(nn.Module):
+    """One merged body under several heads.
+
+    Args:
+        models: one for each task, in the order of the end models.
+    """
+
+    def __init__(self, models: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.tasks = nn.ModuleList(models)
+
+
+class OwnHeadsFusionModule(FusionModule):
+    """`FusionModule` whose end models keep their own heads: only bodies are matched and merged.
+
+    Every test set belongs to one end model, and that model's head answers there.
+    """
+
+    def describe(self, models: Mapping[str, nn.Module]) -> Blueprint:
+        """The blueprint of the bodies."""
+        if len(models) < 2:
+            raise InputError(f"{len(models)} end model was given; expected at least two")
+        body_states(list(models.values()))
+        return body_blueprint(next(iter(models.values())))
+
+    def states(self, models: Sequence[nn.Module]) -> list[dict[str, Tensor]]:
+        """The parameters of the bodies."""
+        return body_states(models)
+
+    def align(self, models: Sequence[nn.Module], recipe: Recipe) -> list[Alignment]:
+        """Alignments of whole models, found by their bodies.
+
+        Raises:
+            InputError: a recipe that runs the models: what they return cannot be compared under different heads.
+        """
+        if recipe.needs_inputs:
+            raise InputError("this matching compares what models compute, which needs one head; expected weights")
+        return align_bodies(models, recipe.weights, self.anchor)
+
+    def combine(
+        self, method: str, models: Sequence[nn.Module], statistics: Sequence[Mapping[str, Statistics]]
+    ) -> nn.Module:
+        """The merged body under each model's head."""
+        found = list(models)
+        bodies = self.states(found)
+        for index, (known, model) in enumerate(zip(statistics, found, strict=True)):
+            for value in known.values():
+                value.check(model.state_dict(), f"model {index}")
+        of_bodies = [
+            {kind: _of_body(value, body) for kind, value in known.items()}
+            for known, body in zip(statistics, bodies, strict=True)
+        ]
+        return TaskModels(split_heads(self.merged_state(method, found, of_bodies), found))
+
+    def polished(self, model: nn.Module, options: PolishOptions) -> nn.Module:
+        """Refused: one body would be pulled apart by its tasks.
+
+        Raises:
+            InputError: always.
+        """
+        raise InputError("polish needs one head for all models; expected heads to be merged or union")
+
+    def scored(self, candidate: Candidate, test_set: TestSet) -> nn.Module | None:
+        """The model under the head of the test set's owner."""
+        if test_set.owner is None:
+            raise InputError(
+                f"{test_set.name} belongs to no end model, and each keeps its own head; expected one data module for "
+                f"each model and none out of domain"
+            )
+        if isinstance(candidate.model, TaskModels):
+            return candidate.model.tasks[test_set.owner]
+        return candidate.model if candidate.models == (self.names[test_set.owner],) else None
+
+
+def _of_body(statistics: Statistics, body: Mapping[str, Tensor]) -> Statistics:
+    """The part of a whole model's statistics that is about its body."""
+    changes: dict[str, Any] = {"basis": basis_of(body)}
+    if isinstance(statistics, Grams | Activations):
+        changes["maps"] = {name: linear for name, linear in statistics.maps.items() if name in body}
+    return replace(statistics, **changes)
+
+
+class UnionHeadsFusionModule(FusionModule):
+    """`FusionModule` of classifiers whose labels differ: heads are joined by label name, and a label is merged only
+    from the models that know it.
+    """
+
+    def __init__(self, models: Mapping[str, nn.Module], *arguments: Any, **keywords: Any) -> None:
+        self.union = with_union_heads(list(models.values()))
+        super().__init__(dict(zip(models, self.union.models, strict=True)), *arguments, **keywords)
+        self.known = self.union.known
+        self._silenced: dict[tuple[str, ...], nn.Module] = {}
+
+    def combine(
+        self, method: str, models: Sequence[nn.Module], statistics: Sequence[Mapping[str, Statistics]]
+    ) -> nn.Module:
+        """The merge, each label's row from those that know it."""
+        return merge_heads(super().combine(method, models, statistics), models, self.union, self.weights)
+
+    def scored(self, candidate: Candidate, test_set: TestSet) -> nn.Module | None:
+        """An end model never answers with a label that it does not know."""
+        if candidate.method != END_MODEL:
+            return candidate.model
+        if candidate.models not in self._silenced:
+            index = self.names.index(candidate.models[0])
+            self._silenced[candidate.models] = self._without_unknown(candidate.model, self.union.known[index])
+        return self._silenced[candidate.models]
+
+    def labels(self, batch: Mapping[str, Tensor], test_set: TestSet) -> Mapping[str, Tensor]:
+        """Labels as places among the joined ones, by name."""
+        if test_set.class_names is None or tuple(test_set.class_names) == self.union.labels:
+            return batch
+        if missing := [name for name in test_set.class_names if name not in self.union.labels]:
+            raise InputError(f"no end model knows the label {missing[0]!r}; expected some of {self.union.labels}")
+        places = torch.tensor([self.union.labels.index(name) for name in test_set.class_names])
+        labels = batch[LABELS]
+        return {**batch, LABELS: torch.where(labels >= 0, places.to(labels.device)[labels.clamp(min=0)], labels)}
+
+    def _without_unknown(self, model: nn.Module, known: Tensor) -> nn.Module:
+        state = dict(model.state_dict())
+        for layer in self.union.layers:
+            if (name := f"{layer}.bias") in state:
+                state[name] = torch.where(known.to(state[name].device), state[name], NEVER)
+        return with_state(model, state).to(next(model.parameters()).device)
+
+
+FUSIONS: dict[Heads, type[FusionModule]] = {
+    "merged": FusionModule,
+    "union": UnionHeadsFusionModule,
+    "own": OwnHeadsFusionModule,
+}

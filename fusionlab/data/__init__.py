@@ -1,6 +1,24 @@
 """LightningDataModules: the hub, local files, and a bundled sample."""
 
 from fusionlab.data.digits import Digits
+from fusionlab.data.emotion import Emotion
+from fusionlab.data.glue import GLUE
 from fusionlab.data.images import Images
+from fusionlab.data.language_modelling import LanguageModelling
+from fusionlab.data.ner import NER
+from fusionlab.data.overlap import Overlap, overlap
+from fusionlab.data.text_classification import TextClassification
+from fusionlab.data.union import Union
 
-__all__ = ["Digits", "Images"]
+__all__ = [
+    "GLUE",
+    "NER",
+    "Digits",
+    "Emotion",
+    "Images",
+    "LanguageModelling",
+    "Overlap",
+    "TextClassification",
+    "Union",
+    "overlap",
+]

@@ -34,6 +34,7 @@ class Digits(LightningDataModule):
     """
 
     name = "digits"
+    task = "classification"
 
     def __init__(self, batch_size: int = 64, val_size: int = 100, classes: list[int] | None = None) -> None:
         """Choose the split.

@@ -1,23 +1,19 @@
-"""Tables of images and labels: finding them, choosing their splits, and checking every label before training."""
+"""Tables of images and labels: choosing their splits, and checking every label before training."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any
 
 import datasets
 import numpy as np
 import torch
-from datasets import ClassLabel, Features, concatenate_datasets, load_dataset
+from datasets import ClassLabel, Features
 from PIL.Image import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from fusionlab.checkpoints.files import first_line
 from fusionlab.data.preprocessing import Preprocessing
+from fusionlab.data.tables import Source, held_out, named_splits, shuffled
 from fusionlab.errors import InputError
-
-_FILE_BUILDERS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json", ".arrow": "arrow"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,10 +82,8 @@ def load_splits(
     Raises:
         InputError: nothing to read, a missing column or split, an empty split, or labels that are not classes.
     """
-    rows = _by_column(table, splits) if table.split_column else _by_name(table, splits)
-    for name, split in rows.items():
-        if not len(split):
-            raise InputError(f"{table.path}: split {splits[name]!r} is empty")
+    source = Source(table.path, table.config_name, table.split_column)
+    rows = named_splits(source, splits, [table.image_column, table.label_column])
     # Labels are checked before rows are held out or left out, so that row numbers are those of the data set.
     labels = {name: _labels(table, str(splits[name]), split) for name, split in rows.items()}
     class_names = _class_names(table, next(iter(rows.values())).features, labels)
@@ -97,73 +91,15 @@ def load_splits(
         _refuse_outside(table, str(splits[name]), values, len(class_names))
     chosen = {name: (name, np.arange(len(split))) for name, split in rows.items()}
     if val_size and "val" not in rows:
-        if val_size >= len(rows["train"]):
-            raise InputError(f"data.val_size is {val_size}, but the training split has only {len(rows['train'])} rows")
-        order = _shuffled(chosen["train"][1])
+        held_out(val_size, len(rows["train"]), "val")
+        order = shuffled(chosen["train"][1])
         chosen["val"], chosen["train"] = ("train", order[:val_size]), ("train", order[val_size:])
     images = {name: _images(table, split) for name, split in rows.items()}
     loaded = {}
     for name, (split, indices) in chosen.items():
-        kept = indices if limit is None or limit >= len(indices) else _shuffled(indices)[:limit]
+        kept = indices if limit is None or limit >= len(indices) else shuffled(indices)[:limit]
         loaded[name] = LabelledImages(images[split].select(kept), labels[split][kept], class_names)
     return loaded
-
-
-def _shuffled(indices: np.ndarray) -> np.ndarray:
-    """Rows in a fixed random order: many data sets are sorted by class, so that the first rows are all of one."""
-    return np.random.default_rng(0).permutation(indices)
-
-
-def _load(table: Table, split: str | None) -> Any:
-    path = Path(table.path).expanduser()
-    datasets.disable_progress_bars()
-    try:
-        if path.is_file():
-            builder = _FILE_BUILDERS.get(path.suffix)
-            if builder is None:
-                raise InputError(f"{path} is a {path.suffix} file; one of {', '.join(_FILE_BUILDERS)} was expected")
-            return load_dataset(builder, data_files=str(path), split=split)
-        if not path.exists() and len(path.parts) > 2:
-            raise InputError(f"{table.path}: there is no such file or folder")
-        return load_dataset(str(path) if path.is_dir() else table.path, table.config_name, split=split)
-    except InputError:
-        raise
-    except Exception as error:
-        # Builders, the hub client and Arrow each raise their own; the sentence says which data set and why.
-        where = f" split {split!r}" if split else ""
-        raise InputError(f"{table.path}:{where} cannot be read as a data set ({first_line(error)})") from error
-    finally:
-        datasets.enable_progress_bars()
-
-
-def _by_name(table: Table, splits: Mapping[str, str | None]) -> dict[str, datasets.Dataset]:
-    """One load for each split, so that slices such as ``train[:80%]`` mean what they mean to the library."""
-    return {name: _checked(table, _load(table, split)) for name, split in splits.items() if split is not None}
-
-
-def _by_column(table: Table, splits: Mapping[str, str | None]) -> dict[str, datasets.Dataset]:
-    column = str(table.split_column)
-    parts = _load(table, None)
-    rows = _checked(table, concatenate_datasets(list(parts.values())))
-    if column not in rows.column_names:
-        raise InputError(f"{table.path} has no column {column!r}; it has {', '.join(rows.column_names)}")
-    values = np.asarray(rows.with_format("numpy")[column][:])
-    chosen = {}
-    for name, split in splits.items():
-        if split is None:
-            continue
-        if split not in values:
-            present = ", ".join(sorted({str(value) for value in values}))
-            raise InputError(f"{table.path}: no row has {split!r} in column {column!r}; it holds {present}")
-        chosen[name] = rows.select(np.flatnonzero(values == split))
-    return chosen
-
-
-def _checked(table: Table, rows: datasets.Dataset) -> datasets.Dataset:
-    for column in (table.image_column, table.label_column):
-        if column not in rows.column_names:
-            raise InputError(f"{table.path} has no column {column!r}; it has {', '.join(rows.column_names) or 'none'}")
-    return rows
 
 
 def _images(table: Table, rows: datasets.Dataset) -> datasets.Dataset:

@@ -20,6 +20,8 @@ class Images(LightningDataModule):
     Batches are ``{"pixel_values": (batch, channels, image_size, image_size), "labels": (batch,)}``.
     """
 
+    task = "classification"
+
     def __init__(
         self,
         path: str,

@@ -1,7 +1,7 @@
-"""The straight line between two models: loss and accuracy at points from one to the other."""
+"""The straight line between two models: loss and metrics at points from one to the other."""
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,16 +21,29 @@ class LineModule(LightningModule):
         anchor: the model at position 0; not modified.
         source: the model at position 1, of the same class; not modified.
         positions: points on the line, from 0 to 1.
+        scores: makes what measures one point; a classifier's if not given.
     """
 
-    def __init__(self, anchor: nn.Module, source: nn.Module, positions: Sequence[float]) -> None:
+    def __init__(
+        self,
+        anchor: nn.Module,
+        source: nn.Module,
+        positions: Sequence[float],
+        scores: Callable[[], Scores] = Scores,
+    ) -> None:
         super().__init__()
         self.anchor, self.source = anchor, source
         self.positions = tuple(positions)
         self.model = copy.deepcopy(anchor).eval()
-        self.points = nn.ModuleList(Scores() for _ in positions)
+        self.points = nn.ModuleList(scores() for _ in positions)
         self.scores: list[dict[str, float]] = []
         self._at: int | None = None
+
+    @property
+    def main(self) -> str:
+        """Name of the metric to look at first."""
+        first: Any = self.points[0]
+        return first.main
 
     def on_test_start(self) -> None:
         self.anchor.eval()

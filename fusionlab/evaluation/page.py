@@ -127,7 +127,7 @@ def _results_table(results: Results) -> str:
 
 
 def _entry_names(entry: Entry, models: tuple[str, ...], named: bool) -> str:
-    name = matching_label(entry.matching) if entry.is_merge else entry.models[0]
+    name = matching_label(entry.matching) if entry.is_merge else entry.name
     cells = f'<th scope="row">{escape(name)}</th><td>{escape(entry.method)}</td>'
     if named:
         cells += f"<td>{escape(models_label(entry.models, models)) if entry.is_merge else ''}</td>"
@@ -154,18 +154,20 @@ def _barriers(curves: Sequence[Curve]) -> str:
     lines = [
         (
             *name, format_value("barrier", c.barrier), format_value("loss", c.midpoint_loss),
-            format_value("accuracy", c.midpoint_accuracy),
+            format_value(c.metric, c.midpoint_score),
         )
         for name, c in zip(names, curves, strict=True)
     ]  # fmt: skip
     points = [
-        (*name, f"{position:.3g}", format_value("loss", loss), format_value("accuracy", accuracy))
+        (*name, f"{position:.3g}", format_value("loss", loss), format_value(c.metric, score))
         for name, c in zip(names, curves, strict=True)
-        for position, loss, accuracy in zip(c.positions, c.loss, c.accuracy, strict=True)
+        for position, loss, score in zip(c.positions, c.loss, c.score, strict=True)
     ]
     heads = ("anchor to model", "data set", "matching")
-    summary = _table((*heads, "barrier (loss)", "loss half way", "accuracy half way (%)"), lines, texts=3)
-    every = _table((*heads, "position", "loss", "accuracy (%)"), points, texts=3)
+    metrics = list(dict.fromkeys(c.metric for c in curves))
+    metric = metric_heading(metrics[0]) if len(metrics) == 1 else "main metric"
+    summary = _table((*heads, "barrier (loss)", "loss half way", f"{metric}, half way"), lines, texts=3)
+    every = _table((*heads, "position", "loss", metric), points, texts=3)
     return f"<h3>Barriers</h3>{summary}<details><summary>All points of the curves</summary>{every}</details>"
 
 

@@ -93,20 +93,20 @@ def plots(results: Results, stacked: bool = False) -> list[Plot]:
 
 
 def line_figure(curves: Sequence[Curve], look: dict[str, Style], stacked: bool = False) -> Figure:
-    """Loss and accuracy along the straight line between two models, one line for each matching.
+    """Loss and main metric along the straight line between two models, one line for each matching.
 
     Args:
         curves: curves of one pair of models on one data set, one for each matching.
         look: a style for each matching.
-        stacked: accuracy below loss instead of beside it.
+        stacked: the metric below the loss instead of beside it.
     """
     first = curves[0]
     figure, axes = panels(2, 1 if stacked else 2, panel_height=3.5, stacked=stacked)
     handles = []
-    for panel, name in zip(axes, ("loss", "accuracy"), strict=True):
+    for panel, name in zip(axes, ("loss", first.metric), strict=True):
         scale = 100 if is_fraction(name) else 1
         for index, curve in enumerate(curves):
-            values = [scale * value for value in getattr(curve, name)]
+            values = [scale * value for value in (curve.loss if name == "loss" else curve.score)]
             style = look[curve.matching]
             # Where lines coincide, the wider ones below and the markers in turn keep all of them visible.
             apart = max(1, min(len(curves), len(values) // 4))
@@ -118,10 +118,12 @@ def line_figure(curves: Sequence[Curve], look: dict[str, Style], stacked: bool =
             if name == "loss":
                 line.set_label(f"{matching_label(curve.matching)}: barrier {format_value('barrier', curve.barrier)}")
                 handles.append(line)
-        ends = [scale * value for value in (getattr(first, name)[0], getattr(first, name)[-1])]
+        along = first.loss if name == "loss" else first.score
+        ends = [scale * along[0], scale * along[-1]]
         (reference,) = panel.plot([0, 1], ends, color=INK, linestyle=(0, (5, 3)), linewidth=1.3, zorder=2)
         panel.set_ylabel(metric_heading(name))
-        panel_title(panel, f"{metric_label(name).capitalize()} along the line")
+        label = metric_label(name)
+        panel_title(panel, f"{label[0].upper()}{label[1:]} along the line")
         panel.set_xlim(0, 1)
         panel.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "¼", "½", "¾", "1"])
         _name_ends(panel, first.anchor, first.source)
@@ -260,7 +262,7 @@ def _scores_title(columns: Sequence[Column]) -> str:
 
 def _entry_label(entry: Entry, table: Table, all_models: tuple[str, ...]) -> str:
     if not entry.is_merge:
-        return entry.models[0]
+        return entry.name
     merges = [other for other in table.entries if other.is_merge]
     parts = [matching_label(entry.matching)]
     if len({other.method for other in merges}) > 1:

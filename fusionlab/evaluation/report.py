@@ -122,7 +122,7 @@ def _barriers(results: Results, entries: Sequence[Entry]) -> list[float | None]:
 
 def _name(entry: Entry, several_methods: bool, several_model_sets: bool, models: tuple[str, ...]) -> str:
     if not entry.is_merge:
-        return entry.models[0]
+        return entry.name
     parts = [models_label(entry.models, models)] if several_model_sets else []
     return ": ".join([*parts, *([entry.method] if several_methods else []), matching_label(entry.matching)])
 

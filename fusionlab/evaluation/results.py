@@ -17,6 +17,10 @@ T = TypeVar("T")
 Domain = Literal["in", "out"] | None
 
 END_MODEL = "end model"
+ENSEMBLE = "ensemble"
+MULTITASK = "multi-task"
+# What is measured beside merges, to compare them with.
+REFERENCES = (END_MODEL, ENSEMBLE, MULTITASK)
 NO_METHOD = "-"
 NO_MATCHING = "-"
 UNMATCHED = "none"
@@ -28,9 +32,10 @@ class Row:
 
     Args:
         models: names of the models that went in; the one name for an end model alone.
-        method: merging method such as ``"simple"``; ``"end model"`` for an end model alone.
+        method: merging method such as ``"simple"``; ``"end model"`` for an end model alone, ``"ensemble"`` for the
+            mean of their outputs, ``"multi-task"`` for a model trained on everything.
         matching: ``"none"`` for an unmatched merge, else the matching's name such as ``"paper"``;
-            ``"-"`` for an end model alone.
+            ``"-"`` for anything that is no merge.
         data_set: the evaluated data set, or None where no data is involved.
         domain: ``"in"`` if the end models were trained on this data set (or a part of it), ``"out"`` if not.
         metric: ``"accuracy"``, ``"loss"``, ...; accuracy and its like are fractions from 0 to 1.
@@ -50,7 +55,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Curve:
-    """Loss and accuracy on the straight line from the anchor to a source, in weight space.
+    """Loss and main metric on the straight line from the anchor to a source, in weight space.
 
     Args:
         source: name of the model at position 1.
@@ -60,7 +65,8 @@ class Curve:
         domain: ``"in"`` or ``"out"``, as in `Row`.
         positions: strictly increasing, from 0 (the anchor) to 1 (the source).
         loss: mean loss at each position.
-        accuracy: accuracy at each position, from 0 to 1.
+        score: the metric at each position.
+        metric: which one: the data set's main metric, such as ``"accuracy"``.
 
     Raises:
         ValueError: if the lengths differ or the positions do not run from 0 to 1.
@@ -73,11 +79,12 @@ class Curve:
     domain: Domain
     positions: tuple[float, ...]
     loss: tuple[float, ...]
-    accuracy: tuple[float, ...]
+    score: tuple[float, ...]
+    metric: str = "accuracy"
 
     def __post_init__(self) -> None:
-        if not len(self.positions) == len(self.loss) == len(self.accuracy):
-            raise ValueError("a curve needs one loss and one accuracy for each position")
+        if not len(self.positions) == len(self.loss) == len(self.score):
+            raise ValueError("a curve needs one loss and one score for each position")
         rises = all(left < right for left, right in zip(self.positions, self.positions[1:], strict=False))
         if len(self.positions) < 2 or self.positions[0] != 0 or self.positions[-1] != 1 or not rises:
             raise ValueError(f"the positions of a curve must rise from 0 to 1, not {self.positions}")
@@ -107,9 +114,9 @@ class Curve:
         return float(np.interp(0.5, self.positions, self.loss))
 
     @property
-    def midpoint_accuracy(self) -> float:
-        """Accuracy half way, from 0 to 1, interpolated linearly if 0.5 is not among the positions."""
-        return float(np.interp(0.5, self.positions, self.accuracy))
+    def midpoint_score(self) -> float:
+        """The metric half way, interpolated linearly if 0.5 is not among the positions."""
+        return float(np.interp(0.5, self.positions, self.score))
 
 
 @dataclass(frozen=True)
@@ -148,7 +155,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of a results table: an end model or a merge, and its values in the order of the columns."""
+    """One line of a results table: an end model, another reference or a merge, its values in the columns' order."""
 
     models: tuple[str, ...]
     method: str
@@ -158,7 +165,12 @@ class Entry:
 
     @property
     def is_merge(self) -> bool:
-        return self.method != END_MODEL
+        return self.method not in REFERENCES
+
+    @property
+    def name(self) -> str:
+        """What it is called where no merge is meant: an end model by its name, any other reference by its kind."""
+        return self.models[0] if self.method == END_MODEL else self.method
 
 
 @dataclass(frozen=True)
@@ -199,7 +211,7 @@ class Results:
     @property
     def matchings(self) -> tuple[str, ...]:
         """All matchings, the unmatched case first, then in order of appearance."""
-        rows = [row.matching for row in self.rows if row.method != END_MODEL]
+        rows = [row.matching for row in self.rows if row.method not in REFERENCES]
         seen = _unique([*rows, *(c.matching for c in self.curves), *(d.matching for d in self.distances)])
         return tuple(sorted(seen, key=lambda matching: matching != UNMATCHED))
 
@@ -217,6 +229,7 @@ class Results:
         keys = sorted(
             _unique((row.models, row.method, row.matching) for row in self.rows),
             key=lambda key: (
+                key[1] not in REFERENCES,
                 key[1] != END_MODEL,
                 models.index(key[0]),
                 methods.index(key[1]),

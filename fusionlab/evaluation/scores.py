@@ -1,31 +1,49 @@
-"""Loss and accuracy of a classifier, whatever it classifies."""
+"""Loss and metrics of a model over batches, by what it is used for."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torchmetrics import SumMetric
-from torchmetrics.classification import MulticlassAccuracy
+from torchmetrics import Metric, SumMetric
+from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score, MulticlassMatthewsCorrCoef
+from torchmetrics.regression import PearsonCorrCoef, SpearmanCorrCoef
+from transformers.models.auto import modeling_auto
 
 from fusionlab.errors import InputError
+from fusionlab.evaluation.losses import known_rows, multilabel_loss, shifted
+from fusionlab.evaluation.multilabel_f1 import MultilabelF1
+from fusionlab.evaluation.span_f1 import Mode, SpanF1, is_iob2
 from fusionlab.forward import LABELS, logits
 
-IGNORED = -100
+Task = Literal["classification", "multilabel", "regression", "tokens", "masked_lm", "causal_lm"]
+Decision = Literal["probability", "logit"]
+ClassMetric = Literal["accuracy", "macro_f1", "matthews"]
 
 
 class Scores(nn.Module):
     """Running mean loss and accuracy over batches, reduced over processes by torchmetrics.
 
-    Labels of -100 are left out, as transformers has it.
+    Labels of -100 are unknown and left out, as transformers has it. Other tasks are subclasses; `make_scores` chooses.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, metrics: Mapping[str, Metric] | None = None) -> None:
+        """Choose the metrics.
+
+        Args:
+            metrics: by name, the main one first; they take predicted and true classes. Accuracy if None.
+        """
         super().__init__()
         # A loss that is not a number must show, where torchmetrics' own mean would leave it out.
         self.loss = SumMetric(nan_strategy="disable")
         self.count = SumMetric(nan_strategy="disable")
-        self.accuracy = MulticlassAccuracy(average="micro", ignore_index=IGNORED)
+        self.metrics = nn.ModuleDict({"accuracy": MulticlassAccuracy(average="micro")} if metrics is None else metrics)
+
+    @property
+    def main(self) -> str:
+        """Name of the metric to look at first."""
+        return next(iter(self.metrics))
 
     @torch.no_grad()
     def update(self, model: nn.Module, batch: Mapping[str, Tensor]) -> None:
@@ -33,31 +51,221 @@ class Scores(nn.Module):
 
         Args:
             model: gives logits of shape ``(batch, ..., classes)``.
-            batch: its inputs, and ``labels`` of shape ``(batch, ...)``, integers below ``classes`` or -100.
+            batch: its inputs, and ``labels``, of shape ``(batch, ...)`` and integers below ``classes`` or -100 unless
+                the task has others.
 
         Raises:
-            InputError: a label that is no class of the model.
+            InputError: labels that the model cannot predict.
         """
-        predicted = logits(model, batch).flatten(0, -2).float()
-        labels = batch[LABELS].flatten()
-        classes = predicted.shape[-1]
-        known = (labels == IGNORED) | ((labels >= 0) & (labels < classes))
-        if not known.all():
-            raise InputError(
-                f"the data holds the label {int(labels[~known][0])} for a model of {classes} classes; "
-                f"expected labels from 0 to {classes - 1}"
-            )
-        self.loss.update(functional.cross_entropy(predicted, labels, ignore_index=IGNORED, reduction="sum"))
-        self.count.update((labels != IGNORED).sum())
-        self.accuracy.update(predicted.argmax(-1), labels)
+        self.add(logits(model, batch), batch[LABELS])
+
+    @torch.no_grad()
+    def add(self, output: Tensor, labels: Tensor) -> None:
+        """Score logits that were computed already, see `update`."""
+        predicted, known = known_rows(output, labels)
+        self.loss.update(functional.cross_entropy(predicted, known, reduction="sum"))
+        self.count.update(len(known))
+        if len(known):
+            for metric in self._all():
+                metric.update(predicted.argmax(-1), known)
 
     def compute(self) -> dict[str, float]:
-        """``loss`` (mean cross-entropy in nats) and ``accuracy`` (0 to 1) over all batches so far."""
-        loss = self.loss.compute() / self.count.compute()
-        return {"loss": float(loss), "accuracy": float(self.accuracy.compute())}
+        """``loss`` (mean over known labels, in nats), then the metrics, the main one first, over all batches so far."""
+        loss = float(self.loss.compute() / self.count.compute())
+        return {"loss": loss} | {name: float(metric.compute()) for name, metric in self._named()}
 
     def reset(self) -> None:
         """Forget all batches."""
-        self.loss.reset()
-        self.count.reset()
-        self.accuracy.reset()
+        for metric in (self.loss, self.count, *self._all()):
+            metric.reset()
+
+    def _named(self) -> list[tuple[str, Metric]]:
+        return [(name, metric) for name, metric in self.metrics.items() if isinstance(metric, Metric)]
+
+    def _all(self) -> list[Metric]:
+        return [metric for _, metric in self._named()]
+
+
+class MultilabelScores(Scores):
+    """Binary cross-entropy, macro and micro F1 where several labels may be right and some are unknown.
+
+    Args:
+        classes: number of labels.
+        decision: a label is predicted where its ``probability`` is at least 0.5, or where its ``logit`` is (a
+            probability of 0.62), as the published code of the paper has it.
+    """
+
+    def __init__(self, classes: int, decision: Decision = "probability") -> None:
+        super().__init__({"macro_f1": MultilabelF1(classes, "macro"), "micro_f1": MultilabelF1(classes, "micro")})
+        self.threshold = 0.5 if decision == "logit" else 0.0
+
+    @torch.no_grad()
+    def add(self, output: Tensor, labels: Tensor) -> None:
+        """Score logits and labels of shape ``(batch, classes)``; labels are 0, 1 or -100."""
+        total, known = multilabel_loss(output, labels)
+        self.loss.update(total)
+        self.count.update(known)
+        for metric in self._all():
+            metric.update(output.float() >= self.threshold, labels)
+
+
+class RegressionScores(Scores):
+    """Mean squared error, Pearson and Spearman correlation of one number; labels are ``(batch,)``."""
+
+    def __init__(self) -> None:
+        super().__init__({"pearson": PearsonCorrCoef(), "spearman": SpearmanCorrCoef()})
+
+    @torch.no_grad()
+    def add(self, output: Tensor, labels: Tensor) -> None:
+        """Score outputs of shape ``(batch, 1)`` or ``(batch,)``."""
+        predicted, wanted = output.float().flatten(), labels.float().flatten()
+        if predicted.shape != wanted.shape:
+            raise InputError(
+                f"the model gives {output.shape[-1]} numbers for each sample, but one was expected in a regression"
+            )
+        self.loss.update((predicted - wanted).square().sum())
+        self.count.update(len(wanted))
+        for metric in self._all():
+            metric.update(predicted, wanted)
+
+
+class TokenScores(Scores):
+    """Cross-entropy of each word's tag, and the F1 of whole entities.
+
+    Args:
+        class_names: IOB2 tags, in the order of the classes.
+        mode: what a stray ``I-`` tag is, see `SpanF1`.
+    """
+
+    def __init__(self, class_names: Sequence[str], mode: Mode = "strict") -> None:
+        super().__init__({"f1": SpanF1(class_names, mode)})
+
+    @torch.no_grad()
+    def add(self, output: Tensor, labels: Tensor) -> None:
+        """Score logits of shape ``(batch, tokens, classes)`` and labels of shape ``(batch, tokens)``."""
+        predicted, known = known_rows(output, labels)
+        self.loss.update(functional.cross_entropy(predicted, known, reduction="sum"))
+        self.count.update(len(known))
+        for metric in self._all():
+            metric.update(output.argmax(-1), labels)
+
+
+class LanguageModelScores(Scores):
+    """Cross-entropy of each token in nats, and its exponential, the perplexity.
+
+    Args:
+        shift: whether the output at one token is about the next one (causal models); labels are the tokens themselves.
+    """
+
+    def __init__(self, shift: bool) -> None:
+        super().__init__({})
+        self.shift = shift
+
+    @property
+    def main(self) -> str:
+        """Name of the metric to look at first."""
+        return "perplexity"
+
+    @torch.no_grad()
+    def add(self, output: Tensor, labels: Tensor) -> None:
+        """Score logits of shape ``(batch, tokens, vocabulary)`` and labels of shape ``(batch, tokens)``."""
+        super().add(*(shifted(output, labels) if self.shift else (output, labels)))
+
+    def compute(self) -> dict[str, float]:
+        """``loss`` (mean over tokens, in nats) and ``perplexity``."""
+        mean = self.loss.compute() / self.count.compute()
+        return {"loss": float(mean), "perplexity": float(mean.exp())}
+
+
+def make_scores(
+    model: nn.Module,
+    task: Task | None = None,
+    class_names: Sequence[str] | None = None,
+    *,
+    metric: ClassMetric | None = None,
+    decision: Decision = "probability",
+    mode: Mode = "strict",
+) -> Scores:
+    """The scores that fit a model and its task.
+
+    Args:
+        model: what is to be scored; says the task and the classes where they are not given.
+        task: what the model is used for, such as a data module's ``task``.
+        class_names: names of the classes, in order, such as a data module's ``class_names``; needed for ``tokens``.
+        metric: for ``classification``: ``accuracy`` if None, ``macro_f1`` or ``matthews``.
+        decision: for ``multilabel``: when a label is predicted, see `MultilabelScores`.
+        mode: for ``tokens``: what a stray ``I-`` tag is, see `SpanF1`.
+
+    Returns:
+        Scores; tokens whose classes are no IOB2 tags are scored by accuracy.
+
+    Raises:
+        InputError: an unknown task or metric.
+    """
+    task = task or task_of(model)
+    if task not in get_args(Task):
+        raise InputError(f"the task is {task!r}, but one of {', '.join(get_args(Task))} was expected")
+    if metric is not None and metric not in get_args(ClassMetric):
+        raise InputError(f"the metric is {metric!r}, but one of {', '.join(get_args(ClassMetric))} was expected")
+    if task == "multilabel":
+        return MultilabelScores(_classes(model, class_names), decision)
+    if task == "regression":
+        return RegressionScores()
+    if task in ("masked_lm", "causal_lm"):
+        return LanguageModelScores(shift=task == "causal_lm")
+    if task == "tokens" and all(map(is_iob2, names := _names(model, class_names))):
+        return TokenScores(names, mode)
+    chosen: dict[str, Metric] | None = None
+    if task == "classification" and metric == "macro_f1":
+        chosen = {metric: MulticlassF1Score(_classes(model, class_names), average="macro")}
+    elif task == "classification" and metric == "matthews":
+        chosen = {metric: MulticlassMatthewsCorrCoef(_classes(model, class_names))}
+    return Scores(chosen)
+
+
+def scores_for(model: nn.Module, data: object) -> Scores:
+    """The scores that fit a model on a data module, as far as that says what it is for.
+
+    Args:
+        model: what is to be scored.
+        data: may have ``task``, ``class_names``, ``metric``, ``decision`` and ``span_mode``.
+
+    Returns:
+        Scores, see `make_scores`.
+    """
+    return make_scores(
+        model,
+        getattr(data, "task", None),
+        getattr(data, "class_names", None),
+        metric=getattr(data, "metric", None),
+        decision=getattr(data, "decision", "probability"),
+        mode=getattr(data, "span_mode", "strict"),
+    )
+
+
+def task_of(model: nn.Module) -> Task:
+    """What a model is used for, judged by its class and configuration."""
+    name = type(model).__name__
+    if name in modeling_auto.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES.values():
+        return "tokens"
+    if name in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES.values():
+        return "masked_lm"
+    if name in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():
+        return "causal_lm"
+    problem = getattr(getattr(model, "config", None), "problem_type", None)
+    if problem == "multi_label_classification":
+        return "multilabel"
+    return "regression" if problem == "regression" else "classification"
+
+
+def _names(model: nn.Module, class_names: Sequence[str] | None) -> list[str]:
+    if class_names is not None:
+        return list(class_names)
+    stored = getattr(getattr(model, "config", None), "id2label", None)
+    if not stored:
+        raise InputError(f"a {type(model).__name__} does not name its classes; expected class_names")
+    return [str(stored[index]) for index in sorted(stored)]
+
+
+def _classes(model: nn.Module, class_names: Sequence[str] | None) -> int:
+    return len(_names(model, class_names))

@@ -85,9 +85,9 @@ def _merge_tags(results: Results) -> list[tuple[str, str, tuple[str, ...]]]:
 def _write_lines(writer: SummaryWriter, results: Results, curves: Sequence[Curve]) -> None:
     for curve in curves:
         ending = curve.data_set + _pair(results, curve.anchor, curve.source)
-        for position, loss, accuracy in zip(curve.positions, curve.loss, curve.accuracy, strict=True):
+        for position, loss, score in zip(curve.positions, curve.loss, curve.score, strict=True):
             writer.add_scalar(f"line/loss/{ending}", loss, round(100 * position))
-            writer.add_scalar(f"line/accuracy/{ending}", accuracy, round(100 * position))
+            writer.add_scalar(f"line/{curve.metric}/{ending}", score, round(100 * position))
 
 
 def _write_distances(writer: SummaryWriter, results: Results, matching: str) -> None:
@@ -126,7 +126,7 @@ def _write_level(writer: SummaryWriter, results: Results, model: str) -> None:
         place = 0 if model == curve.anchor else -1
         for step in (0, 100) if ending not in seen else ():
             writer.add_scalar(f"line/loss/{ending}", curve.loss[place], step)
-            writer.add_scalar(f"line/accuracy/{ending}", curve.accuracy[place], step)
+            writer.add_scalar(f"line/{curve.metric}/{ending}", curve.score[place], step)
         seen.add(ending)
 
 

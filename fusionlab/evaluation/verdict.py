@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from fusionlab.evaluation.plots import main_columns
-from fusionlab.evaluation.results import UNMATCHED, Column, Domain, Entry, Results
+from fusionlab.evaluation.results import END_MODEL, UNMATCHED, Column, Domain, Entry, Results
 from fusionlab.evaluation.wording import (
     domain_label,
     format_change,
@@ -118,7 +118,7 @@ def _groups(results: Results) -> list[_Group]:
             where = f"on {place_label(part[0].data_set, domain)}"
             if len(part) > 1:
                 where = f"on average over the {len(part)} data sets {domain_label(domain)}".strip()
-            ends = tuple(value for entry, value in scored if not entry.is_merge)
+            ends = tuple(value for entry, value in scored if entry.method == END_MODEL)
             groups.append(_Group(where, metric, ends, tuple(merge for merge in scored if merge[0].is_merge)))
     return groups
 

@@ -1,6 +1,18 @@
 """LightningModules that fine-tune and evaluate end models, one for each kind of task."""
 
 from fusionlab.tasks.export import ExportCheckpoint
+from fusionlab.tasks.fine_tuning import FineTuning
 from fusionlab.tasks.image_classification import ImageClassification
+from fusionlab.tasks.language_modelling import CausalLanguageModelling, MaskedLanguageModelling
+from fusionlab.tasks.sequence_classification import SequenceClassification
+from fusionlab.tasks.token_classification import TokenClassification
 
-__all__ = ["ExportCheckpoint", "ImageClassification"]
+__all__ = [
+    "CausalLanguageModelling",
+    "ExportCheckpoint",
+    "FineTuning",
+    "ImageClassification",
+    "MaskedLanguageModelling",
+    "SequenceClassification",
+    "TokenClassification",
+]

@@ -1,6 +1,7 @@
 """After training: the model as an ordinary checkpoint folder."""
 
 import copy
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,14 @@ class ExportCheckpoint(Callback):
                 {name.removeprefix(_PREFIX): value for name, value in state.items() if name.startswith(_PREFIX)}
             )
         like = getattr(pl_module, "side_files", None)
-        checkpoints.save(model.eval(), self.output, like=like, overwrite=self.overwrite)
+        tokenizer = getattr(getattr(trainer, "datamodule", None), "tokenizer", None)
+        with tempfile.TemporaryDirectory() as folder:
+            if like is None and tokenizer is not None:
+                # A fresh model reads the tokens of the tokenizer that it was trained with, and of no other.
+                like = f"{folder}/with_tokenizer"
+                checkpoints.save(model.eval(), like)
+                tokenizer.save_pretrained(like)
+            checkpoints.save(model.eval(), self.output, like=like, overwrite=self.overwrite)
         self.written = True
 
 

@@ -1,13 +1,11 @@
-"""Image classifiers to train: from a checkpoint, from timm's names, or fresh from a description."""
+"""Image classifiers to train: of transformers or timm, from a checkpoint or fresh from a description."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import timm
-from lightning.pytorch.utilities import rank_zero_only
-from rich.console import Console
 from torch import nn
-from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForImageClassification
+from transformers import AutoModelForImageClassification
 
 from fusionlab import checkpoints
 from fusionlab.checkpoints.files import first_line
@@ -15,6 +13,8 @@ from fusionlab.checkpoints.hub import locate
 from fusionlab.checkpoints.quiet import quiet
 from fusionlab.checkpoints.timm_folder import is_timm
 from fusionlab.errors import InputError
+from fusionlab.tasks import models
+from fusionlab.tasks.models import LIBRARY, label_fields, say_new_head
 
 TIMM = "timm/"
 
@@ -35,30 +35,24 @@ def fresh_model(description: Mapping[str, Any], num_classes: int, labels: Sequen
         InputError: an unknown library, model type or architecture, or a value that it refuses.
     """
     values = dict(description)
-    library = values.pop("library", "transformers")
-    if library not in ("transformers", "timm"):
+    library = values.pop(LIBRARY, "transformers")
+    if library == "transformers":
+        return models.fresh_model(values, AutoModelForImageClassification, label_fields(num_classes, labels))
+    if library != "timm":
         raise InputError(f"model.library is {library!r}, but transformers or timm was expected")
-    key = "model_type" if library == "transformers" else "architecture"
-    name = values.pop(key, None)
-    known = CONFIG_MAPPING if library == "transformers" else timm.list_models()
-    if name not in known:
-        raise InputError(f"model.{key} is {name!r}, which {library} does not know")
+    name = values.pop("architecture", None)
+    if name not in timm.list_models():
+        raise InputError(f"model.architecture is {name!r}, which timm does not know")
     try:
         with quiet():
-            if library == "timm":
-                return timm.create_model(name, pretrained=False, num_classes=num_classes, **values)
-            _refuse_unknown_fields(name, values)
-            config = AutoConfig.for_model(name, **values, **label_fields(num_classes, labels))
-            return AutoModelForImageClassification.from_config(config)
-    except InputError:
-        raise
+            return timm.create_model(name, pretrained=False, num_classes=num_classes, **values)
     except Exception as error:
         # Hundreds of classes check their arguments in as many ways; all of them mean that the description is wrong.
-        raise InputError(f"model: {library} cannot build {name} as described ({first_line(error)})") from error
+        raise InputError(f"model: timm cannot build {name} as described ({first_line(error)})") from error
 
 
 def pretrained_model(source: str, num_classes: int, labels: Sequence[str] | None = None) -> nn.Module:
-    """Load an image classifier; a head for another number of classes is replaced, which is said on stderr.
+    """Load an image classifier; a head for other classes is replaced, which is said on stderr.
 
     Args:
         source: a checkpoint (transformers or timm folder, Lightning file, hub id), or ``timm/NAME`` for timm's own
@@ -76,16 +70,12 @@ def pretrained_model(source: str, num_classes: int, labels: Sequence[str] | None
         return _timm_pretrained(source.removeprefix(TIMM), num_classes)
     location = locate(source)
     if location.is_dir() and checkpoints.stored_as(location) == "transformers":
-        fields = label_fields(num_classes, labels)
-        adapted, fresh = checkpoints.load_with_head(location, AutoModelForImageClassification, **fields)
-        if fresh:
-            _say_new_head(source, num_classes, fresh)
-        return adapted
+        return models.pretrained_model(source, AutoModelForImageClassification, label_fields(num_classes, labels))
     model: Any = checkpoints.load(location).float()
     if is_timm(model):
         if model.num_classes != num_classes:
             model.reset_classifier(num_classes)
-            _say_new_head(source, num_classes, [])
+            say_new_head(source, [], num_classes)
         return model
     if getattr(model.config, "num_labels", None) != num_classes:
         raise InputError(
@@ -95,20 +85,6 @@ def pretrained_model(source: str, num_classes: int, labels: Sequence[str] | None
     return model
 
 
-def label_fields(num_classes: int, labels: Sequence[str] | None) -> dict[str, Any]:
-    """The fields of a transformers configuration that say which classes there are."""
-    names = [str(index) for index in range(num_classes)] if labels is None else list(labels)
-    return {"id2label": dict(enumerate(names)), "label2id": {name: index for index, name in enumerate(names)}}
-
-
-def _refuse_unknown_fields(model_type: str, values: Mapping[str, Any]) -> None:
-    """transformers keeps any field it is given without using it, so that a typing error would pass unseen."""
-    known = AutoConfig.for_model(model_type).to_dict().keys()
-    unknown = [name for name in values if name not in known]
-    if unknown:
-        raise InputError(f"model.{unknown[0]} is not a field of transformers' {model_type} configuration")
-
-
 def _timm_pretrained(name: str, num_classes: int) -> nn.Module:
     try:
         with quiet():
@@ -116,13 +92,3 @@ def _timm_pretrained(name: str, num_classes: int) -> nn.Module:
     except Exception as error:
         # Download, cache and loading fail in the exceptions of several libraries.
         raise InputError(f"{TIMM}{name}: timm cannot load its pretrained weights ({first_line(error)})") from error
-
-
-@rank_zero_only
-def _say_new_head(source: str, num_classes: int, fresh: Sequence[str]) -> None:
-    names = f" ({', '.join(fresh)})" if fresh else ""
-    Console(stderr=True).print(
-        f"{source}: the head{names} was replaced by a fresh one for {num_classes} classes; all else was loaded.",
-        highlight=False,
-        markup=False,
-    )

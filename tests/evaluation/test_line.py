@@ -30,7 +30,7 @@ def test_line_module_equals_barrier(make: Any) -> None:
         Trainer(accelerator="cpu", enable_model_summary=False, **quiet).test(module, [loader] * 5, verbose=False)
     curve = fusionlab.barrier(a, b, loader, points=5)
     assert [score["loss"] for score in module.scores] == pytest.approx(curve.loss, rel=1e-6)
-    assert [score["accuracy"] for score in module.scores] == pytest.approx(curve.accuracy, rel=1e-6)
+    assert [score["accuracy"] for score in module.scores] == pytest.approx(curve.score, rel=1e-6)
     assert len({round(loss, 4) for loss in curve.loss}) == 5
     for model, seed in ((a, 0), (b, 1)):
         assert all(torch.equal(p, q) for p, q in zip(model.parameters(), make(seed).parameters(), strict=True))

@@ -97,7 +97,7 @@ def test_the_page_tells_every_number(tmp_path) -> None:
     for row in results.all_rows():
         assert format_value(row.metric, row.value) in text
     for curve in results.curves:
-        for loss, accuracy in zip(curve.loss, curve.accuracy, strict=True):
+        for loss, accuracy in zip(curve.loss, curve.score, strict=True):
             assert format_value("loss", loss) in text
             assert format_value("accuracy", accuracy) in text
     for words in ("38.84", "27.87", "−28.2 %", results.settings["command"], "17", *results.notes):  # noqa: RUF001

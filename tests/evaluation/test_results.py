@@ -37,10 +37,10 @@ def test_a_loss_that_is_not_a_number_is_not_passed_over() -> None:
 
 def test_the_midpoint_is_read_off_the_grid_or_interpolated() -> None:
     on = curve((0.0, 1.0, 7.0, 1.0, 0.0))
-    assert (on.midpoint_loss, on.midpoint_accuracy) == (7.0, 1 / 8)
+    assert (on.midpoint_loss, on.midpoint_score) == (7.0, 1 / 8)
     off = curve((0.0, 1.0, 3.0, 0.0), positions=(0.0, 0.4, 0.8, 1.0))
     assert off.midpoint_loss == pytest.approx(1.5)
-    assert off.midpoint_accuracy == pytest.approx(0.75 * (1 / 2) + 0.25 * (1 / 4))
+    assert off.midpoint_score == pytest.approx(0.75 * (1 / 2) + 0.25 * (1 / 4))
 
 
 @pytest.mark.parametrize("positions", [(0.0, 0.5, 0.4, 0.9, 1.0), (0.1, 0.3, 0.5, 0.9, 1.0), (0.0, 0.5, 1.0)])

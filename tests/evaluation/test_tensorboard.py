@@ -68,7 +68,7 @@ def test_every_matching_has_the_same_tags(runs) -> None:
 def test_the_lines_read_back_are_the_curves(runs) -> None:
     for name, curve in zip(("unmatched", "paper", "paper_attention_only"), make().curves, strict=True):
         assert scalars(runs[name], "line/loss/digits") == list(zip(range(0, 101, 10), curve.loss, strict=True))
-        assert scalars(runs[name], "line/accuracy/digits") == list(zip(range(0, 101, 10), curve.accuracy, strict=True))
+        assert scalars(runs[name], "line/accuracy/digits") == list(zip(range(0, 101, 10), curve.score, strict=True))
 
 
 def test_the_unmatched_run_shows_the_distance_before_and_the_others_after(runs) -> None:

@@ -1,0 +1,124 @@
+"""Turning tables of texts into tables of tokens, once: the result is cached on disk."""
+
+import dataclasses
+import math
+from typing import Any
+
+from datasets import Dataset
+from datasets.fingerprint import Hasher
+from transformers import PreTrainedTokenizerBase
+
+from fusionlab import __version__
+from fusionlab.data.tables import quiet_datasets
+from fusionlab.data.tokenizers import identity
+from fusionlab.errors import InputError
+from fusionlab.evaluation.losses import IGNORED
+from fusionlab.forward import LABELS
+
+Columns = dict[str, list[Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Encoder:
+    """From a batch of rows to a batch of tokens and labels; what it does follows from its fields alone."""
+
+    tokenizer: PreTrainedTokenizerBase = dataclasses.field(repr=False)
+    max_length: int
+    """Most tokens of a sample, special ones included."""
+
+    def __call__(self, rows: Columns) -> Columns:
+        """Encode; to be written by a subclass.
+
+        Args:
+            rows: columns of the table.
+
+        Returns:
+            Columns of tokens and labels; there may be more or fewer rows than before.
+        """
+        raise NotImplementedError
+
+    def fingerprint(self, rows: Dataset) -> str:
+        """What names the result in the cache: the rows, the tokenizer and every field."""
+        fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "tokenizer"}
+        known = (rows._fingerprint, __version__, type(self).__qualname__, repr(fields), identity(self.tokenizer))
+        return Hasher.hash(known)
+
+
+def encoded(rows: Dataset, encoder: Encoder, batch_size: int = 1000) -> Dataset:
+    """Encode a table; what was encoded before in the same way is read from the cache of the datasets library.
+
+    Args:
+        rows: the table.
+        encoder: how.
+        batch_size: rows that are encoded together.
+
+    Returns:
+        A table with the encoder's columns only.
+
+    Raises:
+        InputError: what the encoder refuses.
+    """
+    with quiet_datasets():
+        return rows.map(
+            encoder,
+            batched=True,
+            batch_size=batch_size,
+            remove_columns=rows.column_names,
+            new_fingerprint=encoder.fingerprint(rows),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class TextEncoder(Encoder):
+    """Texts, or pairs of texts, with the labels of one of the tasks."""
+
+    path: str
+    """Of the data, for messages."""
+    task: str
+    """``classification``, ``multilabel`` or ``regression``."""
+    text_column: str
+    pair_column: str | None
+    label_column: str
+    names: tuple[str, ...]
+    """The labels in order; empty for a regression."""
+    known: tuple[str, ...] | None = None
+    """Of several labels: those that the data annotates; the others are unknown. All if None."""
+    known_column: str | None = None
+    """Of several labels: column with those that are annotated in each row, instead of `known`."""
+
+    def __call__(self, rows: Columns) -> Columns:
+        """Tokens, truncated to the maximal length, and labels."""
+        pairs = None if self.pair_column is None else [text or "" for text in rows[self.pair_column]]
+        texts = [text or "" for text in rows[self.text_column]]
+        tokens = self.tokenizer(texts, pairs, truncation=True, max_length=self.max_length)
+        known = rows[self.known_column] if self.known_column else [self.known] * len(texts)
+        labels = [self._label(value, part) for value, part in zip(rows[self.label_column], known, strict=True)]
+        return {name: tokens[name] for name in self.tokenizer.model_input_names if name in tokens} | {LABELS: labels}
+
+    def _label(self, value: Any, known: Any) -> int | float | list[int]:
+        if self.task == "regression":
+            if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+                raise self._wrong(value, "a number was")
+            return float(value)
+        if self.task == "classification":
+            return IGNORED if value is None else self._index(value)
+        if value is None:
+            return [IGNORED] * len(self.names)
+        if not isinstance(value, list | tuple):
+            raise self._wrong(value, "a list of labels was")
+        # A label outside the chosen ones is left out: a shared list need not have what one set alone annotates.
+        present = {item if isinstance(item, str) else self.names[self._index(item)] for item in value}
+        annotated = self.names if known is None else known
+        return [int(name in present) if name in annotated else IGNORED for name in self.names]
+
+    def _index(self, value: Any) -> int:
+        if isinstance(value, str) and value in self.names:
+            return self.names.index(value)
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(self.names):
+            return value
+        if isinstance(value, int) and value == IGNORED:
+            return IGNORED
+        raise self._wrong(value, f"a label from 0 to {len(self.names) - 1} or one of {', '.join(self.names)} was")
+
+    def _wrong(self, value: Any, expected: str) -> InputError:
+        return InputError(f"{self.path}: column {self.label_column!r} holds {value!r}, but {expected} expected")

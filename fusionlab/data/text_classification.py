@@ -1,0 +1,128 @@
+"""Texts with one label, several labels or a number: any hub data set, any local table."""
+
+from typing import Any, Literal
+
+import torch
+from datasets import ClassLabel, Dataset
+from torch import Tensor
+
+from fusionlab.data.encoding import TextEncoder
+from fusionlab.data.text import TextData
+from fusionlab.errors import InputError
+from fusionlab.evaluation.losses import IGNORED
+from fusionlab.evaluation.scores import ClassMetric
+from fusionlab.forward import LABELS
+
+
+class TextClassification(TextData):
+    """Texts, or pairs of texts, from any table whose columns are named.
+
+    Batches hold what the tokenizer gives, each of shape ``(batch, tokens)``, and ``labels``: class numbers of shape
+    ``(batch,)``, or 0, 1 and -100 (unknown) of shape ``(batch, labels)``, or numbers of shape ``(batch,)``. Longer
+    texts are truncated.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        tokenizer: str,
+        *,
+        task: Literal["classification", "multilabel", "regression"] = "classification",
+        text_column: str = "text",
+        pair_column: str | None = None,
+        label_column: str = "label",
+        labels: list[str] | None = None,
+        annotated: list[str] | None = None,
+        metric: ClassMetric | None = None,
+        **options: Any,
+    ) -> None:
+        """Say where the texts are and which columns hold what.
+
+        Args:
+            path: a hub id, a folder of data files, or one file (Parquet, JSONL, CSV, Arrow).
+            tokenizer: checkpoint folder or hub id that the tokenizer is read from; ``bytes`` for one token a byte.
+            task: one label is right, several may be (the column holds lists), or the label is a number.
+            text_column: column of the texts.
+            pair_column: column of the second texts, for pairs.
+            label_column: column of the labels: numbers from 0, or names where `labels` are given.
+            labels: names of the labels, in order; those of the data set if it has any.
+            annotated: of several labels: those that the data annotates; the others are unknown, not absent.
+            metric: of a classification: what to look at first, ``accuracy`` if None, ``macro_f1`` or ``matthews``.
+            options: splits, lengths and batches, see `TextData`.
+
+        Raises:
+            InputError: a value out of range.
+        """
+        super().__init__(path, tokenizer, **options)
+        if task not in ("classification", "multilabel", "regression"):
+            raise InputError(f"data.task is {task!r}, but classification, multilabel or regression was expected")
+        if annotated is not None and task != "multilabel":
+            raise InputError(f"data.annotated was given, but the task is {task}; expected multilabel")
+        self.task = task
+        self.metric = metric
+        self.text_column, self.pair_column, self.label_column = text_column, pair_column, label_column
+        self.annotated = annotated
+        self.known_column: str | None = None
+        self._labels = labels
+
+    @property
+    def class_names(self) -> list[str] | None:
+        """Names of the labels in order; None for a regression."""
+        if self.task == "regression":
+            return None
+        if self._labels is None:
+            self._labels = self._names(next(iter(self.rows.values())))
+        return self._labels
+
+    def _names(self, rows: Dataset) -> list[str]:
+        feature = rows.features[self.label_column]
+        feature = getattr(feature, "feature", feature)
+        if isinstance(feature, ClassLabel):
+            return list(feature.names)
+        found: set[Any] = set()
+        for part in self.rows.values():
+            for value in part[self.label_column]:
+                found.update(value if isinstance(value, list) else [value])
+        found -= {None, IGNORED}
+        if not all(isinstance(value, int) and value >= 0 for value in found) or not found:
+            raise InputError(
+                f"{self.source.path}: column {self.label_column!r} does not hold class numbers; expected data.labels, "
+                f"the names in order"
+            )
+        return [str(index) for index in range(max(found) + 1)]
+
+    def columns(self) -> list[str]:
+        """Texts and labels."""
+        return [c for c in (self.text_column, self.pair_column, self.label_column, self.known_column) if c]
+
+    def encoder(self) -> TextEncoder:
+        """Tokens and labels."""
+        return TextEncoder(
+            self.tokenizer,
+            self.max_length,
+            self.source.path,
+            self.task,
+            self.text_column,
+            self.pair_column,
+            self.label_column,
+            tuple(self.class_names or ()),
+            None if self.annotated is None else tuple(self.annotated),
+            self.known_column,
+        )
+
+    def texts(self, split: str) -> list[str]:
+        """The texts of a split; pairs are joined by a space."""
+        if split not in self.rows:
+            return []
+        rows = self.rows[split]
+        first = [text or "" for text in rows[self.text_column]]
+        if self.pair_column is None:
+            return first
+        return [f"{text} {pair or ''}" for text, pair in zip(first, rows[self.pair_column], strict=True)]
+
+    def label_counts(self) -> Tensor:
+        """How often each label occurs in training: shape ``(labels,)``; absent and present of ``(labels, 2)``."""
+        self._load()
+        labels = torch.tensor(self._encoded["train"][LABELS][:])
+        values = range(2) if self.task == "multilabel" else range(len(self.class_names or ()))
+        return torch.stack([(labels == value).sum(0) for value in values], -1)

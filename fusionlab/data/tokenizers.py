@@ -1,0 +1,79 @@
+"""Tokenizers: of a checkpoint, of the hub, or one token for each byte; and what of them decides the tokens."""
+
+import json
+from importlib.util import find_spec
+from typing import Any
+
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from fusionlab.checkpoints.files import first_line
+from fusionlab.checkpoints.hub import locate
+from fusionlab.checkpoints.quiet import quiet
+from fusionlab.errors import InputError
+
+BYTES = "bytes"
+_PAD, _END, _MASK = "<pad>", "<end>", "<mask>"
+
+
+def load_tokenizer(source: str, *, words: bool = False) -> PreTrainedTokenizerBase:
+    """Load a tokenizer; no code that comes with it is ever run.
+
+    Args:
+        source: a checkpoint folder, a hub id, or ``bytes`` for one token a byte, which needs no file.
+        words: whether it will be given words instead of texts.
+
+    Returns:
+        A tokenizer that can pad, and that knows which word each token comes from.
+
+    Raises:
+        InputError: there is none, or it cannot be loaded.
+    """
+    if source == BYTES:
+        return byte_tokenizer()
+    location = locate(source)
+    # Byte-level tokenizers take a word for the continuation of the one before unless a space is put before it.
+    options: dict[str, Any] = {"add_prefix_space": True} if words else {}
+    try:
+        with quiet():
+            tokenizer = AutoTokenizer.from_pretrained(str(location), trust_remote_code=False, **options)
+    except Exception as error:
+        # Missing files, formats and packages each have exceptions of their own.
+        if any(location.glob("*.model")) and find_spec("sentencepiece") is None:
+            raise InputError(
+                f"{source}: its tokenizer is a SentencePiece model; expected the package sentencepiece to be installed"
+            ) from error
+        raise InputError(f"{source}: its tokenizer cannot be loaded ({first_line(error)})") from error
+    if not tokenizer.is_fast:
+        raise InputError(f"{source}: its {type(tokenizer).__name__} cannot tell which word a token comes from")
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
+    return tokenizer
+
+
+def byte_tokenizer() -> PreTrainedTokenizerFast:
+    """A tokenizer with one token for each of the 256 bytes, then padding, the end of a text, and the mask."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    core = Tokenizer(models.BPE(vocab={character: index for index, character in enumerate(alphabet)}, merges=[]))
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    core.decoder = decoders.ByteLevel()
+    core.add_special_tokens([_PAD, _END, _MASK])
+    return PreTrainedTokenizerFast(tokenizer_object=core, pad_token=_PAD, eos_token=_END, mask_token=_MASK)
+
+
+def identity(tokenizer: PreTrainedTokenizerBase) -> str:
+    """Everything that decides which tokens a text becomes; equal for equal tokenizers, in any process.
+
+    Padding and truncation are left out: they are set anew by every call.
+    """
+    fast: Any = tokenizer  # the base class does not declare what every fast tokenizer has
+    described = json.loads(fast.backend_tokenizer.to_str())
+    return json.dumps(described | {"padding": None, "truncation": None}, sort_keys=True)
+
+
+def affixes(tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]]:
+    """The special tokens before and after a single text."""
+    inner = tokenizer("a", add_special_tokens=False)["input_ids"]
+    whole = tokenizer("a")["input_ids"]
+    start = next(i for i in range(len(whole)) if whole[i : i + len(inner)] == inner)
+    return whole[:start], whole[start + len(inner) :]

@@ -1,0 +1,106 @@
+"""Several sets as one: what a multi-task model is trained on."""
+
+from typing import Any
+
+from lightning.pytorch import LightningDataModule
+from torch import Tensor
+from torch.utils.data import ConcatDataset, DataLoader
+
+from fusionlab.data.loading import training_order
+from fusionlab.errors import InputError
+from fusionlab.evaluation.scores import Task
+
+Loader = DataLoader[dict[str, Tensor]]
+
+
+class Union(LightningDataModule):
+    """The rows of several data modules of one task, one after another; shuffled together for training.
+
+    Batches are put together as the first part does it.
+    """
+
+    def __init__(self, parts: list[LightningDataModule], batch_size: int | None = None) -> None:
+        """Say which sets.
+
+        Args:
+            parts: data modules with the same task, labels and tokenizer.
+            batch_size: samples in a training batch; that of the first part if null.
+
+        Raises:
+            InputError: no parts, parts of different tasks or labels, or a batch size below 1.
+        """
+        super().__init__()
+        if not parts:
+            raise InputError("data.parts is empty; expected at least one data module")
+        if batch_size is not None and batch_size < 1:
+            raise InputError(f"data.batch_size is {batch_size}, but at least 1 was expected")
+        self.parts, self.batch_size = parts, batch_size
+        self.name = "+".join(str(getattr(part, "name", type(part).__name__)) for part in parts)
+
+    @property
+    def task(self) -> Task | None:
+        """That of all parts."""
+        return self._common("task")
+
+    @property
+    def class_names(self) -> list[str] | None:
+        """Names of the labels, the same in all parts."""
+        return self._common("class_names")
+
+    @property
+    def metric(self) -> Any:
+        """What is looked at first, in all parts."""
+        return self._common("metric")
+
+    def texts(self, split: str) -> list[str]:
+        """The texts of a split of all parts that have texts."""
+        return [text for part in self.parts if hasattr(part, "texts") for text in part.texts(split)]
+
+    def label_counts(self) -> Tensor:
+        """How often each label occurs in training, in the shape that the parts give."""
+        parts: list[Any] = self.parts
+        counts = [part.label_counts() for part in parts]
+        return sum(counts[1:], counts[0])
+
+    def prepare_data(self) -> None:
+        """Download and encode, on one process only."""
+        for part in self.parts:
+            part.prepare_data()
+
+    def setup(self, stage: str) -> None:
+        """Read all parts."""
+        for part in self.parts:
+            part.setup(stage)
+
+    def train_dataloader(self) -> Loader:
+        """Training batches with rows of all parts, in an order that follows the seed."""
+        return self._loader("train_dataloader", training=True)
+
+    def val_dataloader(self) -> Loader | list[Loader]:
+        """Validation batches, part by part."""
+        return self._loader("val_dataloader")
+
+    def test_dataloader(self) -> Loader | list[Loader]:
+        """Test batches, part by part."""
+        return self._loader("test_dataloader")
+
+    def _loader(self, name: str, training: bool = False) -> Any:
+        found = [loader for part in self.parts if isinstance(loader := getattr(part, name)(), DataLoader)]
+        if not found:
+            return []
+        first = found[0]
+        size = self.batch_size if training and self.batch_size is not None else first.batch_size
+        return DataLoader(
+            ConcatDataset([loader.dataset for loader in found]),
+            batch_size=size,
+            shuffle=training,
+            generator=training_order() if training else None,
+            collate_fn=first.collate_fn,
+            num_workers=first.num_workers,
+        )
+
+    def _common(self, attribute: str) -> Any:
+        values = [getattr(part, attribute, None) for part in self.parts]
+        if odd := [value for value in values if value != values[0]]:
+            raise InputError(f"data.parts have {attribute} {values[0]!r} and {odd[0]!r}; expected the same in all")
+        return values[0]

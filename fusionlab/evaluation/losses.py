@@ -1,0 +1,68 @@
+"""What a model's output loses against labels of which some are unknown."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from fusionlab.errors import InputError
+
+IGNORED = -100
+"""The label of what is unknown, as transformers has it."""
+
+
+def known_rows(output: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Logits in float32 and labels where the labels are known, one row for each.
+
+    Args:
+        output: logits of shape ``(batch, ..., classes)``.
+        labels: of shape ``(batch, ...)``; -100 is unknown.
+
+    Returns:
+        Logits of shape ``(known, classes)`` and labels of shape ``(known,)``.
+
+    Raises:
+        InputError: a label that is no class of the model.
+    """
+    labels, classes = labels.flatten(), output.shape[-1]
+    known = labels != IGNORED
+    kept = labels[known]
+    if (wrong := (kept < 0) | (kept >= classes)).any():
+        raise InputError(
+            f"the data holds the label {int(kept[wrong][0])} for a model of {classes} classes; "
+            f"expected labels from 0 to {classes - 1}"
+        )
+    return output.flatten(0, -2)[known].float(), kept
+
+
+def shifted(output: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Logits of shape ``(batch, tokens, vocabulary)`` beside the next token's label."""
+    return output[:, :-1], labels[:, 1:]
+
+
+def multilabel_loss(output: Tensor, labels: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Binary cross-entropy summed over known labels, and how many are known.
+
+    Args:
+        output: logits, shape ``(batch, classes)``.
+        labels: 0, 1 or -100 (unknown), of the same shape.
+        weights: weight of an absent and of a present label, shape ``(classes, 2)``; all 1 if None.
+
+    Returns:
+        Two scalars, the weighted sum and the number of known labels.
+
+    Raises:
+        InputError: another number of labels than the model has, or other values.
+    """
+    if labels.shape != output.shape:
+        raise InputError(
+            f"the data has {labels.shape[-1]} labels for each sample, but the model has {output.shape[-1]}"
+        )
+    known = labels != IGNORED
+    if not ((labels == 0) | (labels == 1) | ~known).all():
+        raise InputError("the data holds labels that are neither 0, 1 nor -100 for a model of several labels")
+    wanted = torch.where(known, labels, 0).float()
+    entries = functional.binary_cross_entropy_with_logits(output.float(), wanted, reduction="none")
+    if weights is not None:
+        entries = entries * torch.where(wanted == 1, weights[:, 1], weights[:, 0])
+    # Unknown entries are taken out, not multiplied by 0: infinity times 0 is not a number.
+    return torch.where(known, entries, 0).sum(), known.sum()

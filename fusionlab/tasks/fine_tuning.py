@@ -1,0 +1,224 @@
+"""What all tasks share: AdamW with a warm-up, loss and metrics, what is stored with a checkpoint."""
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from lightning.pytorch import LightningModule
+from lightning.pytorch.utilities.types import OptimizerLRScheduler
+from torch import Tensor, nn
+from transformers import get_scheduler
+
+from fusionlab import checkpoints
+from fusionlab.checkpoints.hub import locate
+from fusionlab.errors import InputError
+from fusionlab.evaluation.scores import Scores, Task
+from fusionlab.evaluation.wording import lower_is_better
+from fusionlab.forward import LABELS, logits
+
+Batch = dict[str, Tensor]
+SCORE = "val/score"
+"""The main metric of any task, for callbacks that keep the best weights; language models have ``val/loss`` instead."""
+
+_SCHEDULES = {"cosine": "cosine", "linear": "linear", "constant": "constant_with_warmup"}
+# Single vectors and tables that are added to the residual stream: decaying them has no scale to work against.
+_EMBEDDINGS = {
+    "cls_token", "dist_token", "distillation_token", "mask_token", "pos_embed", "position_embeddings",
+}  # fmt: skip
+
+
+class FineTuning(LightningModule):
+    """Train a model with AdamW and a warm-up, and measure it by the scores of its task.
+
+    A subclass sets ``task`` and ``model``, then calls `_ready`, and says what the training loss is and what a
+    prediction looks like. Logged are ``train/loss``, and ``val/`` and ``test/`` with ``loss`` and every metric; the
+    main metric also as ``val/score`` for callbacks. Precision, devices and strategy are the Trainer's.
+    """
+
+    model: nn.Module
+    task: Task
+    val_scores: Scores
+    test_scores: Scores
+
+    def __init__(
+        self,
+        learning_rate: float = 1e-5,
+        weight_decay: float = 0.0,
+        warmup_ratio: float = 0.06,
+        schedule: Literal["cosine", "linear", "constant"] = "linear",
+    ) -> None:
+        """Set the optimiser; the defaults are those of the paper's text experiments.
+
+        Args:
+            learning_rate: peak learning rate of AdamW, above 0.
+            weight_decay: AdamW's weight decay, 0 or more. Biases, normalisation gains, position tables and
+                special tokens are not decayed.
+            warmup_ratio: share of all optimizer steps over which the learning rate rises from 0, from 0 to 1.
+            schedule: how the learning rate goes on after the warm-up.
+
+        Raises:
+            InputError: a value out of range.
+        """
+        super().__init__()
+        refuse_out_of_range(
+            ("learning_rate", learning_rate, learning_rate > 0, "above 0"),
+            ("weight_decay", weight_decay, weight_decay >= 0, "0 or more"),
+            ("warmup_ratio", warmup_ratio, 0 <= warmup_ratio <= 1, "from 0 to 1"),
+        )
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.warmup_ratio = warmup_ratio
+        self.schedule = schedule
+        self.class_names: list[str] | None = None
+        self._source: str | None = None
+
+    def scores(self) -> Scores:
+        """Fresh scores of this task; to be written by a subclass."""
+        raise NotImplementedError
+
+    def loss(self, output: Tensor, labels: Tensor) -> Tensor:
+        """The training loss, a scalar; to be written by a subclass."""
+        raise NotImplementedError
+
+    def prediction_rows(self, batches: Sequence[Any]) -> Iterator[list[Any]]:
+        """A table of what `predict_step` returned: the header, then its rows; to be written by a subclass."""
+        raise NotImplementedError
+
+    def _ready(self, source: Any) -> None:
+        """Make the scores, once the model is there."""
+        self._source = source if isinstance(source, str) else None
+        # from_pretrained hands models over in eval mode, where dropout is off.
+        self.model.train()
+        self.val_scores, self.test_scores = self.scores(), self.scores()
+
+    @property
+    def side_files(self) -> str | None:
+        """The checkpoint folder whose preprocessor, tokenizer and other side files belong to this model, if any."""
+        if self._source is None:
+            return None
+        if Path(self._source).is_dir():
+            return self._source
+        try:
+            location = locate(self._source)
+        except InputError:  # a name of timm's, or a file that has gone since
+            return None
+        return str(location) if location.is_dir() else None
+
+    def setup(self, stage: str) -> None:
+        """Compare the data module with the model before anything runs."""
+        data = getattr(self.trainer, "datamodule", None)
+        task = getattr(data, "task", self.task)
+        if task != self.task:
+            raise InputError(
+                f"the data {getattr(data, 'name', '')} is for the task {task}, but {type(self).__name__} was made for "
+                f"{self.task}"
+            )
+        size, vocabulary = getattr(data, "vocabulary_size", None), self._vocabulary()
+        if size is not None and vocabulary is not None and size > vocabulary:
+            raise InputError(
+                f"the tokenizer of the data has {size} tokens, but the model has embeddings for {vocabulary}"
+            )
+
+    def _vocabulary(self) -> int | None:
+        embeddings = getattr(self.model, "get_input_embeddings", lambda: None)()
+        return embeddings.num_embeddings if isinstance(embeddings, nn.Embedding) else None
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Logits of a batch, of shape ``(batch, ..., classes)``."""
+        return logits(self.model, batch)
+
+    def training_step(self, batch: Batch, batch_index: int) -> Tensor:
+        """The loss of a batch."""
+        loss = self.loss(self(batch), batch[LABELS])
+        self.log("train/loss", loss, prog_bar=True, batch_size=len(batch[LABELS]))
+        return loss
+
+    def validation_step(self, batch: Batch, batch_index: int) -> None:
+        """Score a batch."""
+        self.val_scores.add(self(batch), batch[LABELS])
+
+    def on_validation_epoch_end(self) -> None:
+        """Log the scores of all batches."""
+        self._log("val", self.val_scores, prog_bar=True)
+
+    def test_step(self, batch: Batch, batch_index: int) -> None:
+        """Score a batch."""
+        self.test_scores.add(self(batch), batch[LABELS])
+
+    def on_test_epoch_end(self) -> None:
+        """Log the scores of all batches."""
+        self._log("test", self.test_scores, prog_bar=False)
+
+    def _log(self, stage: str, scores: Scores, prog_bar: bool) -> None:
+        # The metrics are reduced over processes already: each process logs the same numbers.
+        found = scores.compute()
+        self.log_dict({f"{stage}/{name}": value for name, value in found.items()}, prog_bar=prog_bar)
+        if stage == "val" and not lower_is_better(scores.main):
+            self.log(SCORE, found[scores.main], logger=False)
+        scores.reset()
+
+    def configure_optimizers(self) -> OptimizerLRScheduler:
+        """AdamW, and a learning rate that is set anew for every optimizer step."""
+        optimizer = torch.optim.AdamW(self._parameter_groups(), lr=self.learning_rate, weight_decay=self.weight_decay)
+        steps = self.trainer.estimated_stepping_batches
+        if math.isinf(steps):
+            raise InputError("the learning-rate schedule needs an end: set trainer.max_epochs or trainer.max_steps")
+        scheduler = get_scheduler(
+            _SCHEDULES[self.schedule],
+            optimizer,
+            num_warmup_steps=round(self.warmup_ratio * steps),
+            num_training_steps=int(steps),
+        )
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+    def _parameter_groups(self) -> list[dict[str, Any]]:
+        named_by_timm: set[str] = getattr(self.model, "no_weight_decay", set)()
+        decayed: list[nn.Parameter] = []
+        kept: list[nn.Parameter] = []
+        for name, parameter in self.model.named_parameters():
+            if not parameter.requires_grad:
+                continue
+            special = name.rsplit(".", 1)[-1] in _EMBEDDINGS or name in named_by_timm
+            (kept if parameter.ndim < 2 or special else decayed).append(parameter)
+        return [{"params": decayed}, {"params": kept, "weight_decay": 0.0}]
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Store what is needed to build the model again, so that `fusionlab.load` reads the file by itself."""
+        checkpoint["fusionlab"] = checkpoints.describe(self.model)
+
+
+def refuse_out_of_range(*checks: tuple[str, float, bool, str]) -> None:
+    """Refuse the first value that is not allowed.
+
+    Args:
+        checks: name, value, whether it is allowed, and what was expected instead.
+
+    Raises:
+        InputError: names the value.
+    """
+    for name, value, allowed, expected in checks:
+        if not allowed:
+            raise InputError(f"{name} is {value}, but a value {expected} was expected")
+
+
+def refuse_other_classes(data: Any, class_names: Sequence[str]) -> None:
+    """Refuse data whose classes are not those of the head, in its order.
+
+    Args:
+        data: a data module, or None.
+        class_names: of the head.
+
+    Raises:
+        InputError: names the first class that differs.
+    """
+    names = getattr(data, "class_names", None)
+    if names is None or list(names) == list(class_names):
+        return
+    pairs = zip([*names, *[None] * len(class_names)], [*class_names, *[None] * len(names)], strict=False)
+    index, (found, expected) = next((i, pair) for i, pair in enumerate(pairs) if pair[0] != pair[1])
+    raise InputError(
+        f"class {index} of the data {getattr(data, 'name', '')} is {found!r}, but {expected!r} of the model; "
+        f"expected the same labels in the same order"
+    )

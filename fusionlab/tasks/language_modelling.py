@@ -1,0 +1,101 @@
+"""Training and evaluating language models, masked and causal."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
+
+from fusionlab.evaluation.losses import IGNORED, known_rows, shifted
+from fusionlab.evaluation.scores import Scores, make_scores
+from fusionlab.forward import LABELS
+from fusionlab.tasks.fine_tuning import Batch, FineTuning
+from fusionlab.tasks.models import transformers_model
+from fusionlab.tasks.predictions import number_rows
+
+
+class _LanguageModelling(FineTuning):
+    """What both kinds share: the cross-entropy of tokens whose label is not -100."""
+
+    def scores(self) -> Scores:
+        """Loss and perplexity."""
+        return make_scores(self.model, self.task)
+
+    def aligned(self, output: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits beside the labels that they are about."""
+        return output, labels
+
+    def loss(self, output: Tensor, labels: Tensor) -> Tensor:
+        """The mean over tokens, in nats; 0 where none is labelled."""
+        predicted, wanted = known_rows(*self.aligned(output, labels))
+        return cross_entropy(predicted, wanted) if len(wanted) else predicted.sum()
+
+    def predict_step(self, batch: Batch, batch_index: int) -> Tensor:
+        """Loss and perplexity of each text, of shape ``(batch, 2)``."""
+        output, labels = self.aligned(self(batch), batch[LABELS])
+        entries = cross_entropy(output.float().transpose(1, 2), labels, ignore_index=IGNORED, reduction="none")
+        losses = entries.sum(-1) / (labels != IGNORED).sum(-1)
+        return torch.stack([losses, losses.exp()], -1)
+
+    def prediction_rows(self, batches: Sequence[Tensor]) -> Iterator[list[Any]]:
+        """Loss and perplexity of each text."""
+        return number_rows(batches, "loss", "perplexity")
+
+
+class MaskedLanguageModelling(_LanguageModelling):
+    """Train a model to fill in masked tokens (Devlin et al., "BERT", 2019).
+
+    Batches hold ``input_ids`` with tokens masked, and ``labels``: the true tokens where they are to be filled in, else
+    -100; both of shape ``(batch, tokens)``. Logged are ``train/loss``, ``val/`` and ``test/`` with ``loss`` and
+    ``perplexity``.
+    """
+
+    task = "masked_lm"
+
+    def __init__(self, model: str | dict[str, Any], **training: Any) -> None:
+        """Load or build the model.
+
+        Args:
+            model: a checkpoint path or hub id, or the description of a fresh model such as
+                ``{model_type: bert, hidden_size: 128}``.
+            training: learning rate and schedule, see `FineTuning`.
+
+        Raises:
+            InputError: a value out of range, or a model that cannot be loaded or built.
+        """
+        super().__init__(**training)
+        self.save_hyperparameters()
+        self.model = transformers_model(model, AutoModelForMaskedLM)
+        self._ready(model)
+
+
+class CausalLanguageModelling(_LanguageModelling):
+    """Train a model to give the next token.
+
+    Batches hold ``input_ids`` and ``labels`` (the same tokens, -100 for padding; the shift by one is made here), both
+    of shape ``(batch, tokens)``. Logged are ``train/loss``, ``val/`` and ``test/`` with ``loss`` and ``perplexity``.
+    """
+
+    task = "causal_lm"
+
+    def __init__(self, model: str | dict[str, Any], **training: Any) -> None:
+        """Load or build the model.
+
+        Args:
+            model: a checkpoint path or hub id, or the description of a fresh model such as
+                ``{model_type: gpt2, n_embd: 256, n_layer: 6, n_head: 4}``.
+            training: learning rate and schedule, see `FineTuning`.
+
+        Raises:
+            InputError: a value out of range, or a model that cannot be loaded or built.
+        """
+        super().__init__(**training)
+        self.save_hyperparameters()
+        self.model = transformers_model(model, AutoModelForCausalLM)
+        self._ready(model)
+
+    def aligned(self, output: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Each token's logits beside the next token."""
+        return shifted(output, labels)

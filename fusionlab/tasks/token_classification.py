@@ -1,0 +1,109 @@
+"""Fine-tuning and evaluating models that give every word a tag, such as named entities."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from transformers import AutoModelForTokenClassification
+
+from fusionlab.errors import InputError
+from fusionlab.evaluation.losses import IGNORED, known_rows
+from fusionlab.evaluation.scores import Scores, make_scores
+from fusionlab.evaluation.span_f1 import Mode
+from fusionlab.forward import LABELS
+from fusionlab.tasks.class_weights import Balance, balanced_weights
+from fusionlab.tasks.fine_tuning import Batch, FineTuning, refuse_other_classes, refuse_out_of_range
+from fusionlab.tasks.models import label_fields, transformers_model
+from fusionlab.tasks.predictions import tag_rows
+
+
+class TokenClassification(FineTuning):
+    """Train a tagger with cross-entropy, and measure the F1 of whole entities.
+
+    Batches hold what the tokenizer gives and ``labels``, all of shape ``(batch, tokens)``; tokens labelled -100
+    (special tokens, padding, all sub-words of a word but the first) do not count. Logged are ``train/loss``, ``val/``
+    and ``test/`` with ``loss`` and ``f1`` (``accuracy`` if the labels are no IOB2 tags).
+    """
+
+    task = "tokens"
+
+    def __init__(
+        self,
+        model: str | dict[str, Any],
+        labels: list[str],
+        *,
+        span_mode: Mode = "strict",
+        class_weights: Balance | list[float] | None = None,
+        label_smoothing: float = 0.0,
+        **training: Any,
+    ) -> None:
+        """Load or build the model.
+
+        Args:
+            model: a checkpoint path or hub id, or the description of a fresh model such as
+                ``{model_type: bert, hidden_size: 128}``. A head of another task or for other tags is replaced.
+            labels: the tags, in order, such as ``[O, B-PER, I-PER]``; stored with the model.
+            span_mode: what an ``I-`` tag is that continues no entity: ``strict`` drops it, ``conlleval`` lets an entity
+                begin there.
+            class_weights: weights in the training loss: ``sqrt`` or ``inverse`` of how often a tag occurs in the
+                training data, or one number for each tag.
+            label_smoothing: from 0 (none) to below 1.
+            training: learning rate and schedule, see `FineTuning`.
+
+        Raises:
+            InputError: a value out of range, or a model that cannot be loaded or built.
+        """
+        super().__init__(**training)
+        refuse_out_of_range(
+            ("label_smoothing", label_smoothing, 0 <= label_smoothing < 1, "from 0 to below 1"),
+            ("the number of labels", len(labels), len(labels) >= 1, "of at least 1"),
+        )
+        if isinstance(class_weights, list) and (len(class_weights) != len(labels) or min(class_weights) < 0):
+            raise InputError(
+                f"class_weights is {class_weights}, but {len(labels)} numbers of 0 or more were expected, one a tag"
+            )
+        self.save_hyperparameters()
+        self.class_names: list[str] = labels
+        self.span_mode = span_mode
+        self.label_smoothing = label_smoothing
+        fields = label_fields(len(labels), labels)
+        self.model = transformers_model(model, AutoModelForTokenClassification, fields)
+        self._balance = class_weights if isinstance(class_weights, str) else None
+        given = torch.tensor(class_weights) if isinstance(class_weights, list) else None
+        # Not stored: weights that follow the data are counted anew when training goes on.
+        self.weights: Tensor | None
+        self.register_buffer("weights", given, persistent=False)
+        self._ready(model)
+
+    def scores(self) -> Scores:
+        """Loss and the F1 of entities."""
+        return make_scores(self.model, "tokens", self.class_names, mode=self.span_mode)
+
+    def setup(self, stage: str) -> None:
+        """Compare the data's tags with the head's, and count them where the loss is weighted by them."""
+        super().setup(stage)
+        data = getattr(self.trainer, "datamodule", None)
+        refuse_other_classes(data, self.class_names)
+        if stage == "fit" and self._balance is not None:
+            counts = getattr(data, "label_counts", None)
+            if counts is None:
+                raise InputError(f"class_weights is {self._balance}, but the data cannot count its labels")
+            self.weights = balanced_weights(counts(), self._balance).to(self.device)
+
+    def loss(self, output: Tensor, labels: Tensor) -> Tensor:
+        """The mean over words, weighted; 0 where none is labelled."""
+        predicted, wanted = known_rows(output, labels)
+        if not len(wanted):
+            return predicted.sum()
+        return cross_entropy(predicted, wanted, self.weights, label_smoothing=self.label_smoothing)
+
+    def predict_step(self, batch: Batch, batch_index: int) -> list[Tensor]:
+        """Class numbers of the words of each sentence; labels only say which tokens begin a word."""
+        chosen = self(batch).argmax(-1)
+        return [row[labels != IGNORED] for row, labels in zip(chosen, batch[LABELS], strict=True)]
+
+    def prediction_rows(self, batches: Sequence[Sequence[Tensor]]) -> Iterator[list[Any]]:
+        """One row for each word."""
+        return tag_rows(batches, self.class_names)

@@ -1,0 +1,82 @@
+"""Blocks of text: nothing is lost between them, evaluation masks are fixed, padding is not predicted."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fusionlab.data import LanguageModelling
+from fusionlab.data.tokenizers import byte_tokenizer
+from fusionlab.errors import InputError
+from tests.tasks.sample import FEELINGS, jsonl
+
+TEXTS = [text for text, _ in FEELINGS]
+SAME: dict[str, Any] = {"val_split": None, "test_split": "train"}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    """A file of the sample's sentences."""
+    return jsonl(tmp_path / "x.jsonl", [{"text": text} for text in TEXTS])
+
+
+def test_bytes_give_back_any_text() -> None:
+    """One token a byte, 259 in all; decoding is the inverse."""
+    tokenizer = byte_tokenizer()
+    text = "Ünïcode \n\n  and\ttabs, 漢字 \N{GRINNING FACE}"
+    tokens = tokenizer(text)["input_ids"]
+    assert len(tokens) == len(text.encode())
+    assert tokenizer.decode(tokens) == text
+    assert len(tokenizer) == 259
+    assert tokenizer(text + "<end>")["input_ids"][-1] == tokenizer.eos_token_id
+
+
+def test_causal_blocks_are_the_text(path: str) -> None:
+    """Put together, the blocks are all texts with the separator between; padding has no label."""
+    data = LanguageModelling(path, "bytes", separator="\n\n", max_length=50, eval_batch_size=4, **SAME)
+    stream = []
+    for batch in data.test_dataloader():
+        labels, real = batch["labels"], batch["attention_mask"].bool()
+        assert (labels[real] == batch["input_ids"][real]).all()
+        assert (labels[~real] == -100).all()
+        stream += batch["input_ids"][real].tolist()
+    assert data.tokenizer.decode(stream) == "".join(f"{text}\n\n" for text in TEXTS)
+
+
+def test_without_a_separator_texts_end_with_the_token_for_it(path: str) -> None:
+    """One end for each text."""
+    data = LanguageModelling(path, "bytes", max_length=50, **SAME)
+    ids = torch.cat([batch["input_ids"][batch["attention_mask"] == 1] for batch in data.test_dataloader()])
+    assert (ids == data.tokenizer.eos_token_id).sum() == len(TEXTS)
+
+
+def test_masks_are_fixed_for_evaluation_and_drawn_anew_for_training(path: str, tokenizer: str) -> None:
+    """Two passes over the test split agree, two over the training split do not; special tokens are never masked."""
+    data = LanguageModelling(path, tokenizer, masked=True, mask_probability=0.4, max_length=12, **SAME)
+
+    def masked(loader: Any) -> list[list[int]]:
+        torch.manual_seed(0)
+        return sorted(row for batch in loader for row in batch["labels"].tolist())
+
+    loader = data.test_dataloader()
+    assert masked(loader) == masked(loader)
+    training = data.train_dataloader()
+    first = sorted(row for batch in training for row in batch["labels"].tolist())
+    second = sorted(row for batch in training for row in batch["labels"].tolist())
+    assert first != second
+    special = torch.tensor(data.tokenizer.all_special_ids)
+    for batch in loader:
+        known = batch["labels"] != -100
+        assert known.any()
+        assert not torch.isin(batch["labels"][known], special).any()
+        assert (batch["input_ids"][:, 0] == data.tokenizer.cls_token_id).all()
+
+
+def test_mistakes(path: str, tmp_path: Path) -> None:
+    """A share that is none, and text that is none."""
+    with pytest.raises(InputError, match="mask_probability is 1"):
+        LanguageModelling(path, "bytes", mask_probability=1.0)
+    empty = jsonl(tmp_path / "empty.jsonl", [{"text": ""}])
+    with pytest.raises(InputError, match="holds no text"):
+        LanguageModelling(empty, "bytes", separator="", **SAME).setup("fit")

@@ -1,0 +1,123 @@
+"""Every text task learns a tiny real sample, and what it exports is an ordinary checkpoint with its tokenizer."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+import torch
+from lightning import Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from fusionlab import checkpoints
+from fusionlab.data import NER, LanguageModelling, TextClassification
+from fusionlab.errors import InputError
+from fusionlab.tasks import (
+    CausalLanguageModelling,
+    ExportCheckpoint,
+    MaskedLanguageModelling,
+    SequenceClassification,
+    TokenClassification,
+)
+from tests.tasks.sample import EMOTIONS, FEELINGS, SENTENCES, TAGS, bert, fitted, jsonl
+
+SAME = {"train_split": "train", "test_split": "train", "batch_size": 4}
+
+
+def test_one_label(tmp_path: Path, tokenizer: str) -> None:
+    """A classifier tells joyful sentences from others."""
+    rows = [{"text": text, "label": int("joy" in labels)} for text, labels in FEELINGS]
+    data = TextClassification(jsonl(tmp_path / "x.jsonl", rows), tokenizer, labels=["no", "joy"], **SAME)
+    task = SequenceClassification(bert(), ["no", "joy"], learning_rate=5e-3)
+    assert fitted(task, data, tmp_path)["test/accuracy"] == 1
+
+
+def test_several_labels(tmp_path: Path, tokenizer: str) -> None:
+    """A classifier of several labels finds all of them; rare ones count more."""
+    rows = [{"text": text, "label": labels} for text, labels in FEELINGS]
+    path = jsonl(tmp_path / "x.jsonl", rows)
+    data = TextClassification(path, tokenizer, task="multilabel", labels=EMOTIONS, **SAME)
+    task = SequenceClassification(bert(), EMOTIONS, task="multilabel", class_weights="sqrt", learning_rate=5e-3)
+    found = fitted(task, data, tmp_path, steps=120)
+    assert found["test/macro_f1"] == found["test/micro_f1"] == 1
+    assert task.weights is not None
+    absent, present = task.weights[EMOTIONS.index("fear")].tolist()
+    assert (absent, present) == pytest.approx(((6**0.5 + 2**0.5) / 2 / 6**0.5, (6**0.5 + 2**0.5) / 2 / 2**0.5))
+
+
+def test_a_number(tmp_path: Path, tokenizer: str) -> None:
+    """A regression of pairs orders them."""
+    pairs = [(a, b, float(len(set(a.split()) & set(b.split())))) for (a, _), (b, _) in itertools.pairwise(FEELINGS)]
+    rows = [{"a": a, "b": b, "score": score} for a, b, score in pairs]
+    columns = {"text_column": "a", "pair_column": "b", "label_column": "score"}
+    data = TextClassification(jsonl(tmp_path / "x.jsonl", rows), tokenizer, task="regression", **columns, **SAME)
+    task = SequenceClassification(bert(), task="regression", learning_rate=5e-3)
+    assert fitted(task, data, tmp_path)["test/pearson"] > 0.95
+
+
+def test_tags(tmp_path: Path, tokenizer: str) -> None:
+    """A tagger finds every entity, also where a word is cut into letters."""
+    rows = [{"tokens": text.split(), "ner_tags": tags.split()} for text, tags in SENTENCES]
+    data = NER(jsonl(tmp_path / "x.jsonl", rows), tokenizer, val_split=None, **SAME)
+    task = TokenClassification(bert(), TAGS, learning_rate=5e-3)
+    assert fitted(task, data, tmp_path)["test/f1"] == 1
+    header, *predicted = task.prediction_rows([task.eval().predict_step(next(iter(data.test_dataloader())), 0)])
+    assert header == ["sample", "word", "predicted"]
+    assert [row[-1] for row in predicted] == [tag for _, tags in SENTENCES for tag in tags.split()]
+
+
+@pytest.mark.parametrize("masked", [True, False])
+def test_language_models(tmp_path: Path, tokenizer: str, masked: bool) -> None:
+    """The perplexity falls far below the number of tokens in use."""
+    path = jsonl(tmp_path / "x.jsonl", [{"text": text} for text, _ in FEELINGS])
+    data = LanguageModelling(
+        path, tokenizer, masked=masked, mask_probability=0.3, max_length=16, val_split=None, **SAME
+    )
+    gpt2 = {"model_type": "gpt2", "vocab_size": 200, "n_embd": 32, "n_layer": 1, "n_head": 2, "n_positions": 32}
+    task = (
+        MaskedLanguageModelling(bert(), learning_rate=1e-2)
+        if masked
+        else CausalLanguageModelling(gpt2, learning_rate=1e-2)
+    )
+    found = fitted(task, data, tmp_path, steps=120)
+    assert found["test/perplexity"] < 5
+    assert found["test/loss"] == pytest.approx(torch.tensor(found["test/perplexity"]).log().item(), rel=1e-5)
+    header, *rows = task.prediction_rows([task.predict_step(next(iter(data.test_dataloader())), 0)])
+    assert header == ["sample", "loss", "perplexity"]
+    assert rows
+
+
+def test_the_best_weights_by_the_main_score_are_exported_with_the_tokenizer(tmp_path: Path, tokenizer: str) -> None:
+    """``val/score`` drives ModelCheckpoint for any task; the folder loads with its tokenizer and gives the same."""
+    rows = [{"text": text, "label": int("joy" in labels)} for text, labels in FEELINGS]
+    data = TextClassification(
+        jsonl(tmp_path / "x.jsonl", rows), tokenizer, labels=["no", "joy"], val_split="train", **SAME
+    )
+    task = SequenceClassification(bert(), ["no", "joy"], learning_rate=5e-3)
+    best = ModelCheckpoint(dirpath=tmp_path, monitor="val/score", mode="max", save_weights_only=True)
+    trainer = Trainer(
+        max_epochs=5, accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False,
+        callbacks=[best, ExportCheckpoint(str(tmp_path / "out"))],
+    )  # fmt: skip
+    trainer.fit(task, datamodule=data)
+    assert best.best_model_score is not None
+    stored = checkpoints.load(best.best_model_path).state_dict()
+    exported = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out")
+    assert exported.config.problem_type == "single_label_classification"
+    assert exported.config.id2label == {0: "no", 1: "joy"}
+    assert all(torch.equal(exported.state_dict()[name], tensor) for name, tensor in stored.items())
+    text = FEELINGS[0][0]
+    assert AutoTokenizer.from_pretrained(tmp_path / "out")(text)["input_ids"] == data.tokenizer(text)["input_ids"]
+
+
+def test_data_of_another_task_or_with_other_labels_is_refused(tmp_path: Path, tokenizer: str) -> None:
+    """Before the first step, in one sentence."""
+    rows = [{"text": text, "label": int("joy" in labels)} for text, labels in FEELINGS]
+    path = jsonl(tmp_path / "x.jsonl", rows)
+    data = TextClassification(path, tokenizer, labels=["joy", "no"], **SAME)
+    with pytest.raises(InputError, match="class 0 of the data x is 'joy', but 'no' of the model"):
+        fitted(SequenceClassification(bert(), ["no", "joy"]), data, tmp_path)
+    with pytest.raises(InputError, match="is for the task classification"):
+        fitted(TokenClassification(bert(), TAGS), data, tmp_path)
+    with pytest.raises(InputError, match=r"tokenizer of the data has \d+ tokens, but the model has embeddings for 9"):
+        fitted(SequenceClassification(bert(vocab_size=9), ["joy", "no"]), data, tmp_path)

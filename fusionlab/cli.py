@@ -14,6 +14,9 @@ COMMANDS = {
     "merge": "merge checkpoints as they are",
     "fuse": "match, merge, measure and report: the main job",
     "barrier": "loss and accuracy along the line between two models",
+    "compare": "a grid of merges: groups, methods, matchings, seeds, in one table",
+    "reproduce": "the paper's tables and figures",
+    "gather": "statistics of a model over data, to hand over instead of the data",
     "inspect": "spaces, symmetry and coverage of a model",
     "demo": "the whole story on embedded data, in a few minutes",
 }

@@ -13,6 +13,7 @@ from fusionlab.atomic import atomic_folder, refuse_existing
 from fusionlab.commands import parsing
 from fusionlab.errors import InputError
 from fusionlab.evaluation.results import UNMATCHED, Curve
+from fusionlab.evaluation.wording import format_value, metric_label
 from fusionlab.experiment import Plan, write
 from fusionlab.experiment import run as run_experiment
 
@@ -32,10 +33,11 @@ def run(argv: Sequence[str]) -> None:
     parser.add_argument("source", type=str, help="Checkpoint at position 1.")
     parsing.add_output(parser, required=False)
     parsing.add_matching(parser)
+    parsing.add_inputs(parser)
     parsing.add_data(parser, required=True)
     arguments = parsing.parse(parser, argv)
     seed_everything(arguments.seed, verbose=False)
-    options, name = parsing.matching_options(arguments), parsing.matching_name(arguments)
+    recipe, name = parsing.matching_recipe(arguments), parsing.matching_name(arguments)
     if arguments.points < 2:
         raise InputError(f"points is {arguments.points}; expected at least 2")
     output = None if arguments.output is None else Path(arguments.output)
@@ -44,12 +46,18 @@ def run(argv: Sequence[str]) -> None:
 
     found = parsing.read_all([arguments.anchor, arguments.source])
     plan = Plan(
-        matchings={} if arguments.match == "none" else {name: options},
+        matchings={} if arguments.match == "none" else {name: recipe},
         points=arguments.points,
         trainer=parsing.trainer_options(arguments),
     )
     models = parsing.untied({label: checkpoint.model for label, checkpoint in found.items()}, arguments)
-    _, results = run_experiment(models, parsing.test_data(arguments), plan, f"From {' to '.join(models)}")
+    _, results = run_experiment(
+        models,
+        parsing.test_data(arguments),
+        plan,
+        f"From {' to '.join(models)}",
+        parsing.inputs(arguments, list(models.values()), [arguments.anchor, arguments.source], recipe.needs_inputs),
+    )
     console = Console()
     for data_set in dict.fromkeys(curve.data_set for curve in results.curves):
         console.print(_table([curve for curve in results.curves if curve.data_set == data_set], data_set))
@@ -61,15 +69,15 @@ def run(argv: Sequence[str]) -> None:
 
 
 def _table(curves: Sequence[Curve], data_set: str) -> Table:
-    """Positions down, loss and accuracy of each matching across, barriers below."""
+    """Positions down, loss and main metric of each matching across, barriers below."""
     title = f"{data_set}: from {curves[0].anchor} (0) to {curves[0].source} (1)"
     table = Table(title=title, title_justify="left", show_footer=True)
     table.add_column("position", footer="barrier", justify="right")
     for curve in curves:
         label = "unmatched" if curve.matching == UNMATCHED else curve.matching
         table.add_column(f"{label}: loss", footer=f"{curve.barrier:.3f}", justify="right")
-        table.add_column("accuracy", justify="right")
+        table.add_column(metric_label(curve.metric), justify="right")
     for index, position in enumerate(curves[0].positions):
-        values = (text for c in curves for text in (f"{c.loss[index]:.3f}", f"{100 * c.accuracy[index]:.1f} %"))
-        table.add_row(f"{position:.2f}", *values)
+        cells = ((f"{c.loss[index]:.3f}", format_value(c.metric, c.score[index], unit=True)) for c in curves)
+        table.add_row(f"{position:.2f}", *(cell for pair in cells for cell in pair))
     return table

@@ -36,6 +36,9 @@ def silence() -> None:
         # Fusing optimises nothing, and methods without statistics pass over no data.
         ".*configure_optimizers. returned .None.*",
         ".*Total length of .* across ranks is zero.*",
+        # Refining and polishing train parameters around models that stay in eval mode, and validate on request only.
+        ".*module.s. in eval mode at the start of training.*",
+        ".*defined a .validation_step. but have no .val_dataloader.*",
     ):
         warnings.filterwarnings("ignore", message=message)
 

@@ -1,7 +1,8 @@
 """``fusionlab demo``: the whole story on embedded data."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,13 +22,14 @@ from fusionlab.errors import InputError
 from fusionlab.evaluation.report import console_table
 from fusionlab.experiment import Data, Plan, write
 from fusionlab.experiment import run as run_experiment
-from fusionlab.matching.options import MatchOptions, preset
+from fusionlab.inputs import Inputs
+from fusionlab.matching.recipe import Recipe, recipe
 from fusionlab.tasks import ImageClassification
 
 DESCRIPTION = """The whole story on scikit-learn's handwritten digits, with nothing to download.
 
 Trains two small vision transformers that differ in nothing but their seed, averages their weights as they are and
-after matching, in every variant of the paper's method, and writes a report that says what worked."""
+after matching in several ways, from the paper's to a learned one, and writes a report that says what worked."""
 
 CONFIG = "vit_digits.yaml"
 SEEDS = (1, 2)
@@ -55,9 +57,15 @@ def run(argv: Sequence[str]) -> None:
     epochs = arguments.epochs or settings["trainer"]["max_epochs"]
     console.print("Two vision transformers are trained on the same digits from different seeds.")
     models = {f"seed {seed}": _train(settings, arguments.seed + seed, epochs) for seed in SEEDS}
-    console.print(f"\nTheir weights are averaged, unmatched and matched in {len(matchings())} ways.")
-    plan = Plan(matchings(), anchor=1, trainer={"accelerator": "cpu", "devices": 1})
-    fused, results = run_experiment(models, Data.of([Digits()]), plan, "Two vision transformers that never met")
+    console.print(
+        f"\nTheir weights are averaged, unmatched and matched in {len(matchings())} ways; learning comes last."
+    )
+    settings_of_trainer = {"accelerator": "cpu", "devices": 1}
+    plan = Plan(matchings(), anchor=1, ensemble=True, trainer=settings_of_trainer, seed=arguments.seed)
+    with one_thread():
+        data = Digits(**settings["data"]["init_args"])
+        inputs = Inputs.of([data], len(models))
+        fused, results = run_experiment(models, Data.of([data]), plan, "Two vision transformers that never met", inputs)
     passes = "1 epoch" if epochs == 1 else f"{epochs} epochs"
     results = replace(
         results,
@@ -65,21 +73,23 @@ def run(argv: Sequence[str]) -> None:
             "command": f"fusionlab demo --seed {arguments.seed}",
             "end models": f"ViT, 4 layers of 4 heads, 64 wide, {passes} on 1,300 of scikit-learn's digits",
             "anchor": results.models[fused.anchor],
-            "merge method": plan.method,
+            "merge method": "simple",
             "seconds in all": f"{time.perf_counter() - start:.0f}",
         },
         notes=[
             "The paper's matching works inside attention heads and feed-forward layers. Models from different seeds "
             "also differ in the basis of their residual stream, which it leaves alone; that is why it helps so little "
             "here. The matching called weights folds the norms, which changes no function either, and then rotates "
-            "the residual stream as well."
+            "the residual stream as well, without any data. The one called learned starts there and turns the bases "
+            "by gradient descent until what lies between the models works; it looks at training images, not at labels.",
+            *results.notes,
         ],
     )
     with atomic_folder(output, arguments.overwrite) as temporary:
         for name, model in models.items():
             checkpoints.save(model, temporary / "end_models" / name.replace(" ", "_"))
-        paper = next(c for c in fused.candidates if c.matching == "paper")
-        checkpoints.save(paper.model, temporary / "merged")
+        learned = next(c for c in fused.candidates if c.matching == list(plan.matchings)[-1])
+        checkpoints.save(learned.model, temporary / "merged")
         write(results, temporary)
     console.print()
     console.print(console_table(results))
@@ -88,26 +98,31 @@ def run(argv: Sequence[str]) -> None:
     console.print(f"\nThe whole story: {output / 'report.html'}", highlight=False, soft_wrap=True)
 
 
-def matchings() -> dict[str, MatchOptions]:
-    """The paper's matching, each part of it left out (its Figure 3), and what goes beyond it."""
+def matchings() -> dict[str, Recipe]:
+    """From the paper's matching to a learned one."""
     return {
-        "paper": preset("paper"),
-        "paper, no rescale": preset("paper", rescale="off"),
-        "paper, joint rescale": preset("paper", rescale="joint"),
-        "paper, attention only": preset("paper", spaces=("attention",)),
-        "paper, feed-forward only": preset("paper", spaces=("ffn",)),
-        "paper + heads permuted": preset("paper", spaces=("attention", "ffn", "heads")),
-        "weights": preset("weights"),
+        "paper": recipe("paper"),
+        "git-rebasin": recipe("git-rebasin"),
+        "weights": recipe("weights"),
+        "learned": recipe("learned"),
     }
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """These matrices are too small to share: a second thread only waits, the longer the busier the machine is."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _train(settings: dict[str, Any], seed: int, epochs: int) -> nn.Module:
     """An end model of the shipped config, from one seed."""
     seed_everything(seed, verbose=False)
     task = ImageClassification(**settings["model"]["init_args"])
-    # These matrices are too small to share: a second thread only waits, the longer the busier the machine is.
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     trainer = Trainer(
         max_epochs=epochs,
         accelerator="cpu",
@@ -119,6 +134,6 @@ def _train(settings: dict[str, Any], seed: int, epochs: int) -> nn.Module:
         limit_val_batches=0,
         callbacks=[RichProgressBar()],
     )
-    trainer.fit(task, datamodule=Digits(**settings["data"]["init_args"]))
-    torch.set_num_threads(threads)
+    with one_thread():
+        trainer.fit(task, datamodule=Digits(**settings["data"]["init_args"]))
     return task.model.eval()

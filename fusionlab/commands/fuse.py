@@ -1,19 +1,23 @@
 """``fusionlab fuse``: match, merge, measure and report; the main job."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from lightning.pytorch import seed_everything
 from rich.console import Console
+from torch import nn
 
+from fusionlab import checkpoints
 from fusionlab.atomic import atomic_folder, refuse_existing
 from fusionlab.commands import parsing
 from fusionlab.evaluation.report import console_table
 from fusionlab.experiment import Plan, write
 from fusionlab.experiment import run as run_experiment
-from fusionlab.matching.options import describe
+from fusionlab.head_fusion import Heads, TaskModels
+from fusionlab.polish import PolishOptions
+from fusionlab.statistics.files import load as load_statistics
 
 DESCRIPTION = """Match end models, merge them and show whether it helped.
 
@@ -35,36 +39,78 @@ def run(argv: Sequence[str]) -> None:
     parsing.add_anchor(parser)
     parsing.add_matching(parser)
     parsing.add_merging(parser)
+    parsing.add_inputs(parser)
+    parser.add_argument(
+        "--polish",
+        type=int | None,
+        nargs="?",
+        const=PolishOptions.steps,
+        help="Steps of a short distillation of the merge towards its end models' outputs; the unmatched merge is "
+        "polished beside it.",
+    )
+    parser.add_argument(
+        "--correct",
+        type=bool,
+        nargs="?",
+        const=True,
+        default=False,
+        help="Give the merge's activations the end models' mean and spread again, before it is polished.",
+    )
+    parser.add_argument(
+        "--heads",
+        type=Heads,
+        default="merged",
+        help="Heads of models whose tasks differ: merged like everything else, union (classifiers, joined by label "
+        "name), or own (each task keeps its own on the merged body; as many data modules as models).",
+    )
+    parser.add_argument("--ensemble", type=bool, default=True, help="Measure the ensemble of the end models too.")
     parsing.add_data(parser)
     arguments = parsing.parse(parser, argv)
     seed_everything(arguments.seed, verbose=False)
-    options, name = parsing.matching_options(arguments), parsing.matching_name(arguments)
+    recipe, name = parsing.matching_recipe(arguments), parsing.matching_name(arguments)
     output = Path(arguments.output)
     refuse_existing(output, arguments.overwrite)
 
     found = parsing.read_all(arguments.ckpts)
     plan = Plan(
-        matchings={} if arguments.match == "none" else {name: options},
-        method=arguments.method,
-        hyperparameters=arguments.hyperparameters,
+        matchings={} if arguments.match == "none" else {name: recipe},
+        methods=parsing.merge_methods(arguments),
         weights=arguments.weights,
         anchor=arguments.anchor,
-        points=arguments.points,
+        ensemble=arguments.ensemble and arguments.heads == "merged",
+        correct=arguments.correct,
+        polish=None if arguments.polish is None else PolishOptions(steps=arguments.polish, seed=arguments.seed),
+        heads=arguments.heads,
+        points=arguments.points if arguments.heads == "merged" else 0,
         trainer=parsing.trainer_options(arguments),
+        seed=arguments.seed,
     )
     models = parsing.untied({label: checkpoint.model for label, checkpoint in found.items()}, arguments)
-    fused, results = run_experiment(models, parsing.test_data(arguments), plan, f"Merging {listing(list(models))}")
+    fused, results = run_experiment(
+        models,
+        parsing.test_data(arguments),
+        plan,
+        f"Merging {listing(list(models))}",
+        parsing.inputs(
+            arguments,
+            list(models.values()),
+            arguments.ckpts,
+            recipe.needs_inputs or arguments.correct or arguments.polish is not None,
+        ),
+        [load_statistics(path) for path in arguments.statistics or []],
+        parsing.base_model(arguments),
+    )
     settings = {
         "command": shlex.join(["fusionlab", "fuse", *argv]),
-        "matching": f"{name} ({describe(options)})",
+        "matching": f"{name} ({recipe})",
         "anchor": results.models[fused.anchor],
-        "merge method": arguments.method,
+        "merge methods": ", ".join(plan.methods),
         "seed": str(arguments.seed),
     }
     results = replace(results, settings=settings)
     with atomic_folder(output, arguments.overwrite) as temporary:
-        first = next(iter(found.values()))
-        first.write(fused.candidates[-1].model, temporary / f"merged{'.ckpt' if first.format == 'lightning' else ''}")
+        assert fused.kept is not None
+        _write_merge(fused.kept.model, found, temporary)
         write(results, temporary)
     console = Console()
     if results.rows or results.distances:
@@ -77,6 +123,17 @@ def run(argv: Sequence[str]) -> None:
             f"{label}: matching changed no model's logits by more than {worst:.1e} of the largest", style="dim"
         )
     console.print(f"Report: {output / 'report.html'}", highlight=False, soft_wrap=True)
+
+
+def _write_merge(model: nn.Module, found: Mapping[str, checkpoints.Checkpoint], folder: Path) -> None:
+    """Write the merge in the format of the end models: one checkpoint, or one for each task that kept its head."""
+    if isinstance(model, TaskModels):
+        for (name, checkpoint), task in zip(found.items(), model.tasks, strict=True):
+            suffix = ".ckpt" if checkpoint.format == "lightning" else ""
+            checkpoint.write(task, folder / "merged" / f"{name}{suffix}")
+        return
+    first = next(iter(found.values()))
+    first.write(model, folder / f"merged{'.ckpt' if first.format == 'lightning' else ''}")
 
 
 def listing(names: Sequence[str]) -> str:

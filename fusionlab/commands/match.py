@@ -18,6 +18,7 @@ from fusionlab.evaluation.distance import State, parameter_distance
 from fusionlab.evaluation.preservation import check_preservation
 from fusionlab.matching.align import align_states
 from fusionlab.matching.options import MatchOptions
+from fusionlab.matching.recipe import align_models
 from fusionlab.models import common_blueprint
 from fusionlab.symmetry import Alignment, Blueprint
 
@@ -40,9 +41,11 @@ def run(argv: Sequence[str]) -> None:
     parser.add_argument("--anchor", type=str, required=True, help="Checkpoint to match them to; it is not changed.")
     parsing.add_output(parser)
     parsing.add_matching(parser)
+    parsing.add_inputs(parser)
     arguments = parsing.parse(parser, argv)
     seed_everything(arguments.seed, verbose=False)
-    options = parsing.matching_options(arguments)
+    recipe = parsing.matching_recipe(arguments)
+    options = recipe.weights
     output = Path(arguments.output)
     refuse_existing(output, arguments.overwrite)
 
@@ -65,7 +68,9 @@ def run(argv: Sequence[str]) -> None:
     for name, source in track(list(zip(source_names, sources, strict=True)), "matching", transient=True):
         start = time.perf_counter()
         states = [models[name].state_dict(), goal]
-        alignment, of_anchor = align_states(states, blueprint, options, anchor=1)
+        pair = [models[name], models[anchor_name]]
+        inputs = parsing.inputs(arguments, pair, [arguments.anchor], recipe.needs_inputs)
+        alignment, of_anchor = align_models(pair, blueprint, recipe, 1, inputs)
         twin, anchor_twin = alignment.apply(models[name]), of_anchor.apply(models[anchor_name])
         seconds = time.perf_counter() - start
         kept = check_preservation(models[name], twin, alignment, arguments.seed)

@@ -1,6 +1,5 @@
 """``fusionlab merge``: merge checkpoints that share a basis, without measuring."""
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,12 +7,15 @@ from lightning.pytorch import seed_everything
 from rich.console import Console
 from rich.table import Table
 
-from fusionlab.api import merge
 from fusionlab.atomic import refuse_existing
 from fusionlab.commands import parsing
+from fusionlab.errors import InputError
 from fusionlab.evaluation.distance import parameter_distance
+from fusionlab.evaluation.results import UNMATCHED
+from fusionlab.experiment import make_trainer
+from fusionlab.fusion import FusionModule
 from fusionlab.merging import merge_weights
-from fusionlab.models import common_blueprint
+from fusionlab.statistics.files import load as load_statistics
 
 DESCRIPTION = """Merge checkpoints as they are into one of the same format.
 
@@ -31,6 +33,8 @@ def run(argv: Sequence[str]) -> None:
     parser.add_argument("ckpts", nargs="+", type=str, help="Checkpoints: folders, .ckpt files or hub ids.")
     parsing.add_output(parser)
     parsing.add_merging(parser)
+    parsing.add_inputs(parser)
+    parsing.add_devices(parser)
     arguments = parsing.parse(parser, argv)
     seed_everything(arguments.seed, verbose=False)
     output = Path(arguments.output)
@@ -38,19 +42,32 @@ def run(argv: Sequence[str]) -> None:
 
     found = parsing.read_all(arguments.ckpts)
     models = {name: checkpoint.model for name, checkpoint in found.items()}
-    common_blueprint(models)
-    start = time.perf_counter()
-    merged = merge(list(models.values()), arguments.method, arguments.weights, **arguments.hyperparameters)
-    seconds = time.perf_counter() - start
+    methods = parsing.merge_methods(arguments)
+    if len(methods) > 1:
+        raise InputError(f"method names {', '.join(methods)}; expected one (fuse compares several)")
+    settings = parsing.trainer_options(arguments)
+    module = FusionModule(
+        models,
+        {},
+        methods,
+        arguments.weights,
+        inputs=parsing.inputs(arguments, list(models.values()), arguments.ckpts),
+        statistics=[load_statistics(path) for path in arguments.statistics or []],
+        base=parsing.base_model(arguments),
+        trainer=lambda label, **options: make_trainer(settings, label, **options),
+        seed=arguments.seed,
+    )
+    (method,) = methods
+    merged = module.merge(method, UNMATCHED)
     first = next(iter(found.values()))
-    first.write(merged, output, arguments.overwrite)
+    first.write(merged.model, output, arguments.overwrite)
 
-    table = Table(title=f"Merged by {arguments.method} in {seconds:.2f} s", title_justify="left")
+    table = Table(title=f"Merged by {method} in {merged.seconds:.2f} s", title_justify="left")
     table.add_column("model", overflow="fold")
     table.add_column("weight", justify="right")
     table.add_column("distance to the merge", justify="right")
     for (name, model), weight in zip(models.items(), merge_weights(arguments.weights, len(models)), strict=True):
-        distance = parameter_distance(model.state_dict(), merged.state_dict())
+        distance = parameter_distance(model.state_dict(), merged.model.state_dict())
         table.add_row(name, f"{weight:.3f}", f"{distance:.4f}")
     console = Console()
     console.print(table)

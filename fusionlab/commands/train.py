@@ -1,32 +1,32 @@
 """``fusionlab fit``, ``validate``, ``test`` and ``predict``: one model, trained or evaluated by Lightning's CLI."""
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
-from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch import LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.callbacks import RichProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from rich.console import Console
 from rich.table import Table
-from torch import Tensor
 
 from fusionlab import configs
 from fusionlab.checkpoints.files import first_line
 from fusionlab.checkpoints.lightning_file import read_archive
 from fusionlab.commands.console import OneLineParser, input_error, silence
+from fusionlab.data.overlap import overlap
 from fusionlab.errors import InputError
-from fusionlab.tasks import ExportCheckpoint, ImageClassification
+from fusionlab.tasks import ExportCheckpoint, FineTuning
+from fusionlab.tasks.fine_tuning import SCORE
 
 SUBCOMMANDS = ("fit", "validate", "test", "predict")
 _DESCRIPTIONS = {
     "fit": "Fine-tune an end model, then test it.",
     "validate": "Measure a model on the validation data.",
     "test": "Measure a model on the test data.",
-    "predict": "Write a model's class probabilities as a CSV file.",
+    "predict": "Write what a model predicts as a CSV file.",
 }
 
 
@@ -80,6 +80,8 @@ class TrainingCLI(LightningCLI):
         table.add_column("value", overflow="fold")
         for name, value in rows.items():
             table.add_row(name, f"{value:.4f}")
+        if self.datamodule is not None and (seen := _overlap(self.datamodule)):
+            table.add_row("test texts seen in training", seen)
         for name, path in _outputs(self.trainer).items():
             table.add_row(name, path)
         Console().print(table)
@@ -97,14 +99,17 @@ class TrainingCLI(LightningCLI):
         return {name: float(value) for loader in metrics for name, value in loader.items()}
 
     def predict(self, model: LightningModule, **keywords: Any) -> None:
-        """Predict, and write the probabilities beside the logs."""
-        outputs = self.trainer.predict(model, **keywords)
-        batches = [batch for batch in outputs or [] if isinstance(batch, Tensor)]
+        """Predict, and write the predictions beside the logs."""
+        batches = self.trainer.predict(model, **keywords)
         if not batches:
             raise InputError("there was nothing to predict: the data has no predict or test split")
+        if not isinstance(model, FineTuning):
+            return
+        if model.class_names is None:
+            model.class_names = getattr(self.datamodule, "class_names", None)
         path = Path(self.trainer.log_dir or ".") / "predictions.csv"
-        _write_probabilities(path, torch.cat(batches), getattr(self.datamodule, "class_names", None))
-        Console().print(f"Probabilities of {sum(map(len, batches))} samples: {path}", highlight=False, soft_wrap=True)
+        rows = _write(path, model.prediction_rows(batches))
+        Console().print(f"{rows} rows of predictions: {path}", highlight=False, soft_wrap=True)
 
 
 def run(subcommand: str, argv: Sequence[str]) -> None:
@@ -132,7 +137,7 @@ def run(subcommand: str, argv: Sequence[str]) -> None:
 
 def _command_line(subcommand: str, argv: Sequence[str], name: str) -> TrainingCLI:
     return TrainingCLI(
-        ImageClassification,
+        LightningModule,
         subclass_mode_model=True,
         seed_everything_default=0,
         parser_class=OneLineParser,
@@ -153,7 +158,9 @@ def _command_line(subcommand: str, argv: Sequence[str], name: str) -> TrainingCL
 
 
 def _metrics(trainer: Trainer) -> dict[str, float]:
-    return {name: float(value) for name, value in trainer.callback_metrics.items() if not name.startswith("train/")}
+    """What the last validation logged; the main metric is there under its own name already."""
+    shown = {name: value for name, value in trainer.callback_metrics.items() if not name.startswith("train/")}
+    return {name: float(value) for name, value in shown.items() if name != SCORE}
 
 
 def _outputs(trainer: Trainer) -> dict[str, str]:
@@ -171,13 +178,22 @@ def _outputs(trainer: Trainer) -> dict[str, str]:
     return outputs
 
 
-def _write_probabilities(path: Path, probabilities: Tensor, class_names: Sequence[str] | None) -> None:
-    """One row for each sample: its number, the most probable class, the probability of every class."""
-    names = list(class_names or [])
-    names += [str(index) for index in range(len(names), probabilities.shape[-1])]
+def _overlap(data: LightningDataModule) -> str:
+    """How many test texts were trained on too; nothing for data that are no texts."""
+    texts = getattr(data, "texts", None)
+    if texts is None:
+        return ""
+    found = overlap(texts("train"), texts("test"))
+    return f"{found.count} of {found.total} ({100 * found.share:.1f} %)" if found.total else ""
+
+
+def _write(path: Path, rows: Iterable[Sequence[Any]]) -> int:
+    """Write a table whose first row is the header; returns the number of the others."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    count = -1
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(["sample", "predicted", *names])
-        for sample, row in enumerate(probabilities.tolist()):
-            writer.writerow([sample, names[row.index(max(row))], *(f"{value:.6g}" for value in row)])
+        for row in rows:
+            writer.writerow(row)
+            count += 1
+    return count

@@ -23,7 +23,7 @@ def test_table(ckpts: Path, tmp_path: Path, command: Command, points: int) -> No
     for index, position in enumerate(plain.positions):
         numbers = [
             f"{position:.2f}",
-            *(text for c in (plain, matched) for text in (f"{c.loss[index]:.3f}", f"{100 * c.accuracy[index]:.1f} %")),
+            *(text for c in (plain, matched) for text in (f"{c.loss[index]:.3f}", f"{100 * c.score[index]:.1f} %")),
         ]
         assert re.search(r"\s*│\s*".join(map(re.escape, numbers)), outcome.out), numbers
     assert len(re.findall(r"│ \d\.\d\d │", outcome.out)) == points

@@ -7,7 +7,7 @@ import pytest
 
 from fusionlab import checkpoints
 from fusionlab.commands import demo
-from fusionlab.matching.options import preset
+from fusionlab.matching.recipe import recipe
 from tests.commands.conftest import Command
 from tests.commands.small import digit_scores, vit
 
@@ -38,8 +38,8 @@ def test_demo(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch)
         assert told("end model", "-", f"seed {number}") == pytest.approx(scores["accuracy"], rel=1e-6)
         assert told("end model", "-", f"seed {number}", "loss") == pytest.approx(scores["loss"], rel=1e-5)
     merged = digit_scores(checkpoints.load("story/merged"))
-    assert told("simple", "paper", "seed 1", "loss") == pytest.approx(merged["loss"], rel=1e-5)
-    assert told("simple", "weights", "seed 1") >= 0
+    assert told("simple", "weights", "seed 1", "loss") == pytest.approx(merged["loss"], rel=1e-5)
+    assert told("simple", "paper", "seed 1") >= 0
     assert told("simple", "none", "seed 1") >= 0
     report = Path("story/report.html").read_text()
     assert "fusionlab demo --seed 0" in report
@@ -50,7 +50,7 @@ def test_demo(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch)
     assert refused.code == 2
     assert "story exists already" in refused.err
     # What is trained is not the point any more.
-    monkeypatch.setattr(demo, "matchings", lambda: {"paper": preset("paper")})
+    monkeypatch.setattr(demo, "matchings", lambda: {"paper": recipe("paper")})
     monkeypatch.setattr(demo, "_train", lambda settings, seed, epochs: vit(seed))
     Path("story/old.txt").write_text("x")
     assert command("demo", "--epochs", "1", "--output", "story", "--overwrite", "--seed", "5").code == 0

@@ -137,12 +137,12 @@ def test_a_matching_that_changes_the_function_writes_nothing(
 ) -> None:
     """Were the engine wrong, the command would stop with a sentence and leave nothing."""
 
-    def wrong(states: object, description: object, options: object, anchor: int) -> list[Alignment]:
+    def wrong(*arguments: object) -> list[Alignment]:
         model = blueprint(checkpoints.load(ckpts / "a"))
         stretched = {"layers.0.ffn": torch.zeros(32, dtype=torch.long)}  # one unit 32 times: not a permutation
         return [Alignment(model, stretched), Alignment.identity(model)]
 
-    monkeypatch.setattr(command_match, "align_states", wrong)
+    monkeypatch.setattr(command_match, "align_models", wrong)
     outcome = command("match", ckpts / "a", "--anchor", ckpts / "b", "--output", tmp_path / "twin")
     assert outcome.code == 2
     assert "changed the model's function" in outcome.err

@@ -1,0 +1,209 @@
+"""``fusionlab compare``: a grid of merges, cell by cell, in one table."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jsonargparse import ArgumentParser, Namespace
+from lightning.pytorch import LightningDataModule
+from rich.console import Console
+from rich.table import Table
+
+from fusionlab.commands import parsing
+from fusionlab.commands.end_models import EndModelOptions, fresh_task, train_end_model
+from fusionlab.errors import InputError
+from fusionlab.grid import tables
+from fusionlab.grid.cells import Finished
+from fusionlab.grid.design import Grid, Protocol, make_groups
+from fusionlab.grid.estimate import estimate
+from fusionlab.grid.folder import failures, write_results
+from fusionlab.grid.runner import GridRunner
+from fusionlab.grid.summary import headline_metric, summarize
+from fusionlab.head_fusion import Heads
+from fusionlab.matching.options import listed
+from fusionlab.matching.recipe import Recipe, recipe
+from fusionlab.merging import find_method
+
+DESCRIPTION = """Compare merges of many end models: groups, methods, matchings and seeds, in and out of domain.
+
+Every cell of the grid is written as it finishes, so that a second start goes on where the first one stopped; a cell
+that fails is told at the end and does not stop the others."""
+
+
+def run(argv: Sequence[str]) -> None:
+    """Run the command.
+
+    Raises:
+        InputError: a wrong config; or every cell failed.
+    """
+    parser = make_parser("compare", DESCRIPTION)
+    arguments = parsing.parse(parser, argv)
+    grid = make_grid(arguments)
+    trainer = parsing.trainer_options(arguments)
+    runner = GridRunner(grid, Path(arguments.output), train_end_model, trainer)
+    console = Console()
+    if arguments.dry_run:
+        console.print(plan_table(runner))
+        return
+    title = arguments.title or f"{len(grid.groups)} groups of {len(grid.end_models)} end models"
+    run_grid(runner, title, shlex.join(["fusionlab", "compare", *argv]), console)
+
+
+def make_parser(name: str, description: str) -> ArgumentParser:
+    """A parser with all that describes a grid and where it runs."""
+    parser = parsing.make_parser(name, description)
+    parser.add_argument(
+        "--end_models",
+        type=dict[str, EndModelOptions],
+        required=True,
+        help="End models by name: `data`, and `ckpt` (with {seed} in it) or `fit` (a config of fusionlab fit, changed "
+        "by `options`).",
+    )
+    parser.add_argument("--groups", type=str | list[list[str]], default="pairs", help="pairs, growing, all, or lists.")
+    parser.add_argument(
+        "--methods",
+        type=list[str] | dict[str, dict[str, Any]],
+        default=["simple"],
+        help="Merge methods; hyperparameters as in {regmean: {alpha: 0.5}}.",
+    )
+    parser.add_argument(
+        "--matchings",
+        type=list[str] | dict[str, dict[str, Any]],
+        default=["paper"],
+        help="Presets, or options by name (`preset`, and fields such as spaces and layers); unmatched is always made.",
+    )
+    parser.add_argument("--seeds", type=list[int], default=[0], help="Seeds of the end models.")
+    parser.add_argument("--out_of_domain", type=list[LightningDataModule], default=[], help="Data nobody trained on.")
+    parser.add_argument("--ensemble", type=bool, default=True, help="Measure the ensemble of each group too.")
+    parser.add_argument(
+        "--multitask", type=EndModelOptions | None, help="A model trained on everything: the config of it."
+    )
+    parser.add_argument("--samples", type=int | None, default=1000, help="Training samples a model that merging sees.")
+    parser.add_argument(
+        "--test_samples", type=int | None, help="Samples of each test set that are measured on; all if not given."
+    )
+    parser.add_argument(
+        "--points",
+        type=int,
+        default=0,
+        help="Points on the line between the models of a pair, drawn for the first seed on the pair's own test sets.",
+    )
+    parser.add_argument(
+        "--heads",
+        type=Heads,
+        default="merged",
+        help="merged like everything else; union, joined by label name; or own, each task's on the merged body.",
+    )
+    parser.add_argument("--base", type=str | None, help="The checkpoint that all were fine-tuned from, where needed.")
+    parser.add_argument("--title", type=str | None, help="Of the report.")
+    parser.add_argument("--output", type=str, required=True, help="Folder to write, or to go on in.")
+    parser.add_argument(
+        "--dry-run", type=bool, nargs="?", const=True, default=False, help="Print the plan, and do nothing."
+    )
+    parser.add_argument(
+        "--protocol",
+        type=Protocol,
+        default="corrected",
+        help="corrected, or published to repeat the faults of the paper's code (docs/reproduce.md).",
+    )
+    parsing.add_devices(parser)
+    return parser
+
+
+def run_grid(runner: GridRunner, title: str, command: str, console: Console) -> None:
+    """Make the missing cells of a grid, then write and print its tables.
+
+    Raises:
+        InputError: every cell failed.
+    """
+    total = len(runner.grid.cells())
+    finished: list[Finished] = []
+    for done in runner.run():
+        finished.append(done)
+        outcome = f"{done.seconds:.1f} s" if done.error is None else f"failed: {done.error}"
+        console.print(f"{len(finished)}/{total}  {done.cell.name}: {outcome}", highlight=False, soft_wrap=True)
+    failed = [done for done in finished if done.error is not None]
+    if len(failed) == total:
+        for sentence in failures(finished):
+            console.print(sentence, style="red", highlight=False, soft_wrap=True)
+        raise InputError(f"every cell failed, the first with: {failed[0].error}")
+    write_results(finished, runner.grid, runner.folder, title, command)
+    console.print()
+    console.print(tables.console(summarize(finished), headline_metric(finished), title))
+    for sentence in failures(finished):
+        console.print(sentence, style="red", highlight=False, soft_wrap=True)
+    if failed:
+        console.print("A second start tries the failed cells again.", style="red")
+    console.print(f"Report: {runner.folder / 'report.html'}", highlight=False, soft_wrap=True)
+
+
+def make_grid(arguments: Namespace) -> Grid:
+    """The grid that the arguments describe.
+
+    Raises:
+        InputError: names, methods or matchings that do not exist.
+    """
+    methods = _by_name(arguments.methods)
+    for name, hyperparameters in methods.items():
+        find_method(name).requires(**hyperparameters)
+    groups = arguments.groups
+    if isinstance(groups, str) and groups not in ("pairs", "growing", "all"):
+        raise InputError(f"groups is {groups!r}; expected pairs, growing, all, or lists of end models")
+    ends = {name: options.end_model(name) for name, options in arguments.end_models.items()}
+    return Grid(
+        ends,
+        make_groups(list(arguments.end_models), groups),
+        methods,
+        {name: _matching(name, options) for name, options in _by_name(arguments.matchings).items() if name != "none"},
+        tuple(arguments.seeds),
+        tuple(arguments.out_of_domain),
+        arguments.ensemble,
+        None if arguments.multitask is None else arguments.multitask.multitask_model(ends),
+        arguments.samples,
+        arguments.test_samples,
+        arguments.points,
+        arguments.heads,
+        arguments.base,
+        arguments.protocol,
+    )
+
+
+def plan_table(runner: GridRunner) -> Table:
+    """What a run would do: how many cells of each kind, how many are finished, and about how long the rest takes."""
+    state = runner.state()
+    table = Table(title=f"{len(state)} cells in {runner.folder}", title_justify="left", show_footer=True)
+    expected = estimate(runner, state, fresh_task)
+    seconds = [line.seconds for line in expected]
+    total = "unknown" if any(s is None for s in seconds) else _minutes(sum(s for s in seconds if s is not None))
+    left = sum(line.missing for line in expected)
+    table.add_column("method", footer="all")
+    table.add_column("matching")
+    table.add_column("cells", justify="right", footer=str(len(state)))
+    table.add_column("to do", justify="right", footer=str(left))
+    table.add_column("estimated time", justify="right", footer=total)
+    for line in expected:
+        time = "unknown" if line.seconds is None else _minutes(line.seconds)
+        table.add_row(line.method, line.matching, str(line.cells), str(line.missing), time)
+    return table
+
+
+def _by_name(value: Sequence[str] | Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    if isinstance(value, Mapping):
+        return {name: dict(options or {}) for name, options in value.items()}
+    return {name: {} for name in value}
+
+
+def _matching(name: str, options: Mapping[str, Any]) -> Recipe:
+    values = dict(options)
+    wanted = values.pop("preset", name)
+    values |= {field: listed(values[field]) for field in ("spaces", "gauge") if field in values}
+    if "layers" in values:
+        values["layers"] = str(values["layers"])
+    if values.get("rescale") is False:
+        values["rescale"] = "off"
+    return recipe(wanted, **values)
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

@@ -1,0 +1,97 @@
+"""``fusionlab reproduce``: the paper's tables and figures, each a grid that is shipped as a config."""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from jsonargparse import Namespace
+from rich.console import Console
+
+from fusionlab import configs
+from fusionlab.commands import compare, parsing
+from fusionlab.commands.end_models import train_end_model
+from fusionlab.errors import InputError
+from fusionlab.grid.design import Protocol
+from fusionlab.grid.runner import GridRunner
+
+DESCRIPTION = """Repeat the experiments of "Beyond the Permutation Symmetry of Transformers", by the paper's protocol.
+
+The protocol is corrected where the published code has faults, or keeps them (--protocol published). Data and
+checkpoints that cannot be had are named, with how to supply them, and the rest runs."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One table or figure of the paper.
+
+    Attributes:
+        shows: what is in it.
+        configs: shipped configs of `fusionlab compare`, one for each grid.
+    """
+
+    shows: str
+    configs: tuple[str, ...]
+
+
+EXPERIMENTS = {
+    "table1": Experiment(
+        "emotion and NER, in domain and on CoNLL, two language models",
+        ("emotion_pairs.yaml", "emotion_pairs_deberta.yaml", "ner_growing.yaml", "ner_growing_deberta.yaml"),
+    ),
+    "table2": Experiment("two ViTs on CIFAR-10, six ways to merge them", ("vit_pair.yaml",)),
+    "table3": Experiment("times of training, matching and merging", ("emotion_pairs.yaml", "vit_pair.yaml")),
+    "figure3": Experiment("parts of the matching left out, on the ViTs", ("vit_pair_parts.yaml",)),
+    "figure4": Experiment("distances after other ways to match the ViTs", ("vit_pair_matchers.yaml",)),
+    "figure5": Experiment("the line between the two ViTs", ("vit_pair_line.yaml",)),
+    "figure6": Experiment("subsets of layers matched, CoLA and STS-B", ("glue_layers.yaml",)),
+}
+
+
+def run(argv: Sequence[str]) -> None:
+    """Run the command.
+
+    Raises:
+        InputError: an experiment that does not exist, or one of which nothing could run.
+    """
+    parser = parsing.make_parser("reproduce", DESCRIPTION)
+    parser.add_argument("experiment", type=str, help=f"One of {', '.join(EXPERIMENTS)}.")
+    parser.add_argument("--protocol", type=Protocol, default="corrected", help="corrected or published.")
+    parser.add_argument("--output", type=str | None, help="Folder to write, or to go on in; reproduce/EXPERIMENT.")
+    parser.add_argument(
+        "--dry-run", type=bool, nargs="?", const=True, default=False, help="Print the plan, and do nothing."
+    )
+    parsing.add_devices(parser)
+    arguments = parsing.parse(parser, argv)
+    if arguments.experiment not in EXPERIMENTS:
+        raise InputError(f"experiment is {arguments.experiment!r}; expected one of {', '.join(EXPERIMENTS)}")
+    experiment, console = EXPERIMENTS[arguments.experiment], Console()
+    output = Path(arguments.output or f"reproduce/{arguments.experiment}") / arguments.protocol
+    command = shlex.join(["fusionlab", "reproduce", *argv])
+    failed: list[str] = []
+    for name in experiment.configs:
+        console.rule(f"{name}: {experiment.shows}")
+        runner = _runner(name, output / Path(name).stem, arguments)
+        if arguments.dry_run:
+            console.print(compare.plan_table(runner))
+            continue
+        try:
+            compare.run_grid(runner, f"{arguments.experiment}: {experiment.shows}", command, console)
+        except InputError as error:
+            failed.append(f"{name}: {error}")
+            console.print(f"Nothing of {name} could run: {error}", style="red", highlight=False, soft_wrap=True)
+    if len(failed) == len(experiment.configs):
+        raise InputError(
+            f"nothing of {arguments.experiment} could run ({failed[0]}); docs/reproduce.md says which data and "
+            f"checkpoints it needs and where the configs name them"
+        )
+
+
+def _runner(config: str, folder: Path, arguments: Namespace) -> GridRunner:
+    """A grid of a shipped config, on the devices that the command line names."""
+    devices = {name: str(getattr(arguments, name)) for name in ("accelerator", "devices", "precision")}
+    options = [f"--{name}={value}" for name, value in devices.items()]
+    argv = ["--config", str(configs.resolve(config)), f"--output={folder}", *options]
+    parser = compare.make_parser("reproduce", DESCRIPTION)
+    parsed = parsing.parse(parser, [*argv, f"--protocol={arguments.protocol}"])
+    return GridRunner(compare.make_grid(parsed), folder, train_end_model, parsing.trainer_options(parsed))

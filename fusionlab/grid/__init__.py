@@ -1,0 +1,1 @@
+"""Grids of merges: groups of end models, methods, matchings and seeds, cell by cell, in one table."""

@@ -1,0 +1,271 @@
+"""What a grid holds: end models, groups of them, methods, matchings, seeds; and its cells."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from lightning.pytorch import LightningDataModule
+
+from fusionlab.errors import InputError
+from fusionlab.evaluation.results import END_MODEL, ENSEMBLE, MULTITASK, NO_MATCHING, REFERENCES, UNMATCHED
+from fusionlab.evaluation.wording import file_name
+from fusionlab.head_fusion import Heads
+from fusionlab.matching.recipe import Recipe
+
+Groups = Literal["pairs", "growing", "all"]
+Protocol = Literal["corrected", "published"]
+
+
+@dataclass(frozen=True)
+class EndModel:
+    """One end model of a grid, given as a checkpoint or trained on the way.
+
+    Attributes:
+        data: its own data: merging looks at the training split, the test split is in domain for groups with it.
+        ckpt: where its checkpoint is, or its hub id; ``{seed}`` stands for the seed. None for one that is trained on
+            the way.
+        fit: the settings that `fusionlab fit` trains it with; None for a given checkpoint.
+    """
+
+    data: LightningDataModule
+    ckpt: str | None = None
+    fit: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.ckpt is None) == (self.fit is None):
+            raise InputError("an end model of a grid needs one of ckpt and fit; expected exactly one")
+
+    def place(self, name: str, seed: int, folder: Path) -> Path:
+        """Where its checkpoint is (a hub id reads as a path too), or will be.
+
+        Args:
+            name: the end model's.
+            seed: its seed.
+            folder: of those that are trained; other settings of the training are another checkpoint.
+        """
+        if self.ckpt is not None:
+            return Path(self.ckpt.replace("{seed}", str(seed)))
+        return folder / f"{file_name(name)}-seed{seed}-{digest(self.fit, 8)}"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell: one model that is made and measured.
+
+    Attributes:
+        models: names of the end models in it.
+        method: merge method, or ``end model``, ``ensemble``, ``multi-task``.
+        matching: the matching's name, ``none``, or ``-`` where there is no merge.
+        seed: of the end models.
+    """
+
+    models: tuple[str, ...]
+    method: str
+    matching: str
+    seed: int
+
+    @property
+    def is_merge(self) -> bool:
+        return self.method not in REFERENCES
+
+    @property
+    def name(self) -> str:
+        """For a reader."""
+        words = [f"seed {self.seed}", " + ".join(self.models), self.method]
+        return ", ".join([*words, *([] if self.matching == NO_MATCHING else [self.matching])])
+
+
+@dataclass(frozen=True)
+class Grid:
+    """All that a grid compares.
+
+    Attributes:
+        end_models: by name, in order.
+        groups: the names in each group, in order.
+        methods: merge methods with their hyperparameters.
+        matchings: by name; the unmatched merge is always made.
+        seeds: of the end models.
+        out_of_domain: data that no end model was trained on.
+        ensemble: whether the ensemble of each group is measured, where its models have one head.
+        multitask: a model trained on everything, or None.
+        samples: how many training samples of each end model matching and merging look at; all if None.
+        test_samples: how many samples of each test set are measured on, drawn once; all if None.
+        points: positions on the line between the models of a pair, 0 for none. Lines are drawn for the first seed, on
+            the pair's own test sets.
+        heads: what becomes of the end models' heads, see `fusionlab.experiment.Plan`.
+        base: checkpoint or hub id of the model that all were fine-tuned from, for methods that need it.
+        protocol: ``corrected``, or ``published`` to repeat the faults of the published code.
+    """
+
+    end_models: Mapping[str, EndModel]
+    groups: tuple[tuple[str, ...], ...]
+    methods: Mapping[str, Mapping[str, Any]]
+    matchings: Mapping[str, Recipe]
+    seeds: tuple[int, ...] = (0,)
+    out_of_domain: tuple[LightningDataModule, ...] = ()
+    ensemble: bool = True
+    multitask: EndModel | None = None
+    samples: int | None = 1000
+    test_samples: int | None = None
+    points: int = 0
+    heads: Heads = "merged"
+    base: str | None = None
+    protocol: Protocol = "corrected"
+
+    def __post_init__(self) -> None:
+        if not self.methods:
+            raise InputError("methods is empty; expected at least one merge method")
+        for name, count in (("samples", self.samples), ("test_samples", self.test_samples)):
+            if count is not None and count < 1:
+                raise InputError(f"{name} is {count}; expected at least 1, or null for all")
+        if self.points == 1 or self.points < 0:
+            raise InputError(f"points is {self.points}; expected 0 for no lines, or at least 2")
+        if self.heads == "own" and (self.points or self.out_of_domain or self.multitask):
+            odd = "points" if self.points else "out_of_domain" if self.out_of_domain else "multitask"
+            raise InputError(f"heads is 'own', under which no head answers for {odd}; expected none")
+        # Asked now, before any data are read.
+        _ = self._signatures
+        if not self.seeds or len(set(self.seeds)) < len(self.seeds):
+            raise InputError(f"seeds are {list(self.seeds)}; expected at least one, each once")
+        for group in self.groups:
+            if unknown := [name for name in group if name not in self.end_models]:
+                raise InputError(
+                    f"groups names {unknown[0]!r}, which is no end model; expected some of {', '.join(self.end_models)}"
+                )
+            if len(group) < 2 or len(set(group)) < len(group):
+                raise InputError(f"groups holds {list(group)}; expected at least two end models, each once")
+
+    def cells(self) -> list[Cell]:
+        """Every cell, seed by seed: end models first, so that what a merge is compared with is there early."""
+        found: list[Cell] = []
+        for seed in self.seeds:
+            used = [name for name in self.end_models if any(name in group for group in self.groups)]
+            found += [Cell((name,), END_MODEL, NO_MATCHING, seed) for name in used]
+            if self.multitask is not None:
+                found.append(Cell(tuple(used), MULTITASK, NO_MATCHING, seed))
+            for group in self.groups:
+                # Logits of different heads have no mean.
+                has_ensemble = self.ensemble and self.heads != "own"
+                found += [Cell(group, ENSEMBLE, NO_MATCHING, seed)] if has_ensemble else []
+                for matching, method in itertools.product((UNMATCHED, *self.matchings), self.methods):
+                    found.append(Cell(group, method, matching, seed))
+        return found
+
+    def fingerprint(self, cell: Cell) -> str:
+        """A digest of all settings that a cell's numbers follow from: another one means that it must be made anew."""
+        names = list(self.end_models) if cell.method in (END_MODEL, MULTITASK) else cell.models
+        outside = [self.signature(module) for module in self.out_of_domain]
+        chosen = {name: self.end_models[name] for name in cell.models}
+        if cell.method == MULTITASK and self.multitask is not None:
+            chosen = {MULTITASK: self.multitask}
+        settings: dict[str, Any] = {
+            "cell": [cell.models, cell.method, cell.matching, cell.seed],
+            "models": [[name, model.fit, _stamp(model, cell.seed)] for name, model in chosen.items()],
+            "test": [[self.signature(self.end_models[name].data) for name in names], outside, self.test_samples],
+            "heads": self.heads,
+            "protocol": self.protocol,
+        }
+        if cell.is_merge:
+            recipe = self.matchings.get(cell.matching)
+            settings |= {
+                "hyperparameters": dict(self.methods[cell.method]),
+                "matching": None if recipe is None else _choices(recipe),
+                "samples": self.samples,
+                "base": self.base,
+                "points": self.points if self.draws_lines(cell) else 0,
+            }
+        return digest(settings)
+
+    def draws_lines(self, cell: Cell) -> bool:
+        """Whether a cell draws the line between its models: once for each matching, as no method plays a part in it."""
+        first = cell.seed == self.seeds[0] and cell.method == next(iter(self.methods))
+        return bool(self.points) and first and len(cell.models) == 2
+
+    def signature(self, module: LightningDataModule) -> str:
+        """The signature of one of the grid's data modules, as it was before anything was read."""
+        return self._signatures[id(module)]
+
+    @cached_property
+    def _signatures(self) -> dict[int, str]:
+        modules = [*(end.data for end in self.end_models.values()), *self.out_of_domain]
+        return {id(module): signature(module) for module in modules}
+
+
+def make_groups(names: Sequence[str], wanted: Groups | Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
+    """The groups that a word stands for.
+
+    Args:
+        names: of the end models, in order.
+        wanted: ``pairs`` for every two; ``growing`` for the first two, the first three and so on; ``all`` for one
+            group of everything; or the groups themselves.
+    """
+    if wanted == "pairs":
+        return tuple(itertools.combinations(names, 2))
+    if wanted == "growing":
+        return tuple(tuple(names[:count]) for count in range(2, len(names) + 1))
+    if wanted == "all":
+        return (tuple(names),)
+    return tuple(tuple(group) for group in wanted)
+
+
+def signature(module: LightningDataModule) -> str:
+    """A data module's class and settings, for telling whether data changed.
+
+    What a module finds out while it reads its data is no setting, so it has to be asked before that.
+    """
+    settings = {name: _plain(value) for name, value in vars(module).items() if not name.startswith("_")}
+    known = {name: value for name, value in settings.items() if value is not _UNKNOWN}
+    return f"{type(module).__name__}({json.dumps(known, sort_keys=True)})"
+
+
+def digest(value: Any, length: int = 16) -> str:
+    """A digest of plain values, the same whenever they are."""
+    text = json.dumps(value, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:length]
+
+
+_UNKNOWN = object()
+
+
+def _plain(value: Any) -> Any:
+    """A setting as JSON has it; `_UNKNOWN` for anything else, such as a model or a table."""
+    if isinstance(value, LightningDataModule):
+        return signature(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return _plain(asdict(value))
+    if isinstance(value, Mapping):
+        return {str(name): known for name, item in value.items() if (known := _plain(item)) is not _UNKNOWN}
+    if isinstance(value, list | tuple):
+        return [known for item in value if (known := _plain(item)) is not _UNKNOWN]
+    if isinstance(value, Path):
+        return str(value)
+    return value if isinstance(value, str | int | float | bool | None) else _UNKNOWN
+
+
+def _choices(options: Any) -> Any:
+    """What was chosen other than by default, so that an option that is new to fusionlab changes nothing."""
+    if not is_dataclass(options):
+        return options
+    chosen = {}
+    for one in fields(options):
+        value = getattr(options, one.name)
+        default = one.default_factory() if one.default_factory is not MISSING else one.default
+        if value != default:
+            chosen[one.name] = _choices(value)
+    return chosen
+
+
+def _stamp(model: EndModel, seed: int) -> Any:
+    """What a given checkpoint is told from another one by: its place, and when its newest file was written."""
+    if model.ckpt is None:
+        return None
+    path = model.place("", seed, Path())
+    files = [file for file in (path, *path.glob("*")) if file.is_file()]
+    return [str(path), max((file.stat().st_mtime_ns for file in files), default=None)]

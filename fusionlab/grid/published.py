@@ -1,0 +1,44 @@
+"""The faults of the published code, on purpose: only for setting the paper's own numbers beside correct ones.
+
+Of the faults that change results (docs/reproduce.md lists all), these are in merging: RegMean's Gram matrices never
+reach it in the text experiments, so that it is the plain average; and Fisher information is that of the models before
+they were matched. How predictions are decided is in `fusionlab.grid.test_data`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from torch import nn
+
+from fusionlab.fused import Candidate
+from fusionlab.fusion import FusionModule
+from fusionlab.statistics import Statistics, basis_of
+from fusionlab.symmetry import Alignment
+
+
+def with_published_faults(kind: type[FusionModule]) -> type[FusionModule]:
+    """A kind of fusion with those faults."""
+    return type(f"Published{kind.__name__}", (PublishedFaults, kind), {})
+
+
+class PublishedFaults(FusionModule):
+    """What `FusionModule` does otherwise under the published protocol."""
+
+    def merge(self, method: str, matching: str) -> Candidate:
+        """As `FusionModule.merge`; RegMean of text models is the plain average."""
+        if method == "regmean" and any(given.vocabulary is not None for given in self.blueprint.inputs):
+            self.methods["simple"], self.needs["simple"] = {}, ()
+            return replace(super().merge("simple", matching), method=method)
+        return super().merge(method, matching)
+
+    def statistics_of(
+        self, index: int, model: nn.Module, needs: Sequence[str], origin: tuple[nn.Module, Alignment] | None
+    ) -> dict[str, Statistics]:
+        """As `FusionModule.statistics_of`; a twin gets its end model's statistics, in the wrong basis."""
+        if origin is None:
+            return super().statistics_of(index, model, needs, None)
+        stale = super().statistics_of(index, origin[0], needs, None)
+        basis = basis_of(model.state_dict())
+        return {kind: replace(statistics, basis=basis) for kind, statistics in stale.items()}

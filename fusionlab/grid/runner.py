@@ -1,0 +1,169 @@
+"""Makes the cells of a grid one after another; each is on disk as soon as it is finished."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch import Trainer, seed_everything
+from torch import nn
+
+from fusionlab import checkpoints
+from fusionlab.checkpoints.files import first_line
+from fusionlab.errors import InputError
+from fusionlab.evaluation.results import END_MODEL, ENSEMBLE, MULTITASK, Curve, Row
+from fusionlab.experiment import Data, draw_lines, make_trainer, refuse_misfit
+from fusionlab.fused import Candidate
+from fusionlab.fusion import FusionModule
+from fusionlab.grid.cells import CellStore, Finished
+from fusionlab.grid.design import Cell, EndModel, Grid
+from fusionlab.grid.published import with_published_faults
+from fusionlab.grid.statistics_files import StatisticsFiles
+from fusionlab.grid.test_data import TestData
+from fusionlab.head_fusion import FUSIONS
+from fusionlab.inputs import Inputs
+
+Train = Callable[[EndModel, int, Path], None]
+
+
+class GridRunner:
+    """Runs a grid in a folder: trains the end models that are missing, makes the cells that are missing.
+
+    Args:
+        grid: what to compare.
+        folder: ``cells/``, ``end_models/`` and ``statistics/`` are kept in it.
+        train: trains one end model with one seed and writes its checkpoint folder.
+        trainer: what each Trainer is made with.
+    """
+
+    def __init__(self, grid: Grid, folder: Path, train: Train, trainer: Mapping[str, Any]) -> None:
+        self.grid, self.folder, self.train, self.trainer = grid, Path(folder), train, dict(trainer)
+        self.store = CellStore(self.folder / "cells")
+        self.data = TestData(grid)
+        self._statistics = StatisticsFiles(self.folder / "statistics", grid.samples)
+        self._broken: dict[tuple[str, int], Exception] = {}
+        self._group: tuple[tuple[tuple[str, ...], int], FusionModule] | None = None
+
+    def state(self) -> list[tuple[Cell, Finished | None]]:
+        """Every cell, with what it gave if it is finished; one that lacks a test set is not, once the set is there."""
+        found = []
+        for cell in self.grid.cells():
+            done = self.store.read(cell, self.grid.fingerprint(cell))
+            is_whole = done is None or not done.missing or set(done.missing) <= set(self.data.missing(cell))
+            found.append((cell, done if is_whole else None))
+        return found
+
+    def run(self) -> Iterator[Finished]:
+        """Make the missing cells; a cell that fails is given back with its error and does not stop the others."""
+        for cell, finished in self.state():
+            yield finished if finished is not None else self._make(cell)
+
+    def has(self, name: str, seed: int) -> bool:
+        """Whether the checkpoint of an end model is on this machine."""
+        return self._place(name, seed).exists()
+
+    def _make(self, cell: Cell) -> Finished:
+        start = time.perf_counter()
+        try:
+            seed_everything(cell.seed, verbose=False)
+            finished = self._measure(cell)
+        except Exception as error:
+            # One bad cell must not lose the hours that the others take; its sentence is in the table of failures.
+            known = isinstance(error, InputError)
+            sentence = first_line(error) if known else f"{type(error).__name__}: {first_line(error)}"
+            finished = Finished(cell, (), error=sentence)
+        missing = {} if finished.error is not None else self.data.missing(cell)
+        finished = replace(finished, seconds=time.perf_counter() - start, missing=missing)
+        self.store.write(finished, self.grid.fingerprint(cell))
+        return finished
+
+    def _measure(self, cell: Cell) -> Finished:
+        # First, as it costs least: data that are missing fail a cell before any model is trained for it.
+        data = self.data.of(cell)
+        if cell.method in (END_MODEL, MULTITASK):
+            name = MULTITASK if cell.method == MULTITASK else cell.models[0]
+            start = time.perf_counter()
+            trained = not self.has(name, cell.seed)
+            model = self.load(name, cell.seed)
+            seconds = time.perf_counter() - start if trained else None
+            # A fusion of one model with itself measures it as everything else is.
+            module = FusionModule({"one": model, "other": model}, {})
+            rows = self._test(module, Candidate(cell.models, cell.method, cell.matching, model, seconds), data)
+            return Finished(cell, tuple(rows))
+        module = self._module(cell.models, cell.seed)
+        if cell.method == ENSEMBLE:
+            return Finished(cell, tuple(self._test(module, module.ensemble_of_all(), data)))
+        self._statistics.gather(module, cell.method)
+        rows = self._test(module, module.merge(cell.method, cell.matching), data)
+        distances = [found for found in module.fused.distances if found.matching == cell.matching]
+        curves: list[Curve] = []
+        if self.grid.draws_lines(cell):
+            curves = draw_lines(module, cell.matching, data.inside(), self.grid.points, self.trainer)
+        return Finished(cell, tuple(rows), tuple(curves), tuple(distances))
+
+    def _test(self, module: FusionModule, candidate: Candidate, data: Data) -> list[Row]:
+        refuse_misfit(list(module.end_models), data)
+        module.test_sets = data.sets
+        module.test_only([candidate])
+        self._trainer("testing").test(module, list(data.loaders), verbose=False)
+        return module.rows
+
+    def _trainer(self, label: str, **options: Any) -> Trainer:
+        return make_trainer(self.trainer, label, leave=False, **options)
+
+    def _module(self, group: tuple[str, ...], seed: int) -> FusionModule:
+        """The end models of a group; kept until the next group, so that a matching is found once for all methods."""
+        if self._group is None or self._group[0] != (group, seed):
+            self._group = None
+            # Module and Trainer point to each other, and nothing else would free the models of the last group soon.
+            gc.collect()
+            models = {name: self.load(name, seed) for name in group}
+            kind = FUSIONS[self.grid.heads]
+            kind = with_published_faults(kind) if self.grid.protocol == "published" else kind
+            module = kind(
+                models,
+                self.grid.matchings,
+                self.grid.methods,
+                inputs=self._inputs(group, seed),
+                statistics=self._statistics.read(models.values()),
+                base=self._base,
+                trainer=self._trainer,
+                seed=seed,
+            )
+            self._group = (group, seed), module
+        return self._group[1]
+
+    @cached_property
+    def _base(self) -> nn.Module | None:
+        return None if self.grid.base is None else checkpoints.load(self.grid.base)
+
+    def _inputs(self, group: Sequence[str], seed: int) -> Inputs | None:
+        modules = [self.grid.end_models[name].data for name in group]
+        return Inputs.of(modules, len(group), self.grid.samples, seed)
+
+    def _place(self, name: str, seed: int) -> Path:
+        return self.end_model(name).place(name, seed, self.folder / "end_models")
+
+    def load(self, name: str, seed: int) -> nn.Module:
+        """An end model, trained if it has to be; what cannot be had is tried once, not in every cell."""
+        if (name, seed) in self._broken:
+            raise self._broken[name, seed]
+        path, model = self._place(name, seed), self.end_model(name)
+        try:
+            if model.ckpt is None and not path.exists():
+                self.train(model, seed, path)
+            return checkpoints.load(str(path))
+        except InputError as error:
+            self._broken[name, seed] = InputError(f"end model {name}, seed {seed}: {error}")
+            raise self._broken[name, seed] from error
+
+    def end_model(self, name: str) -> EndModel:
+        """An end model by name, or the multi-task model."""
+        if name == MULTITASK and self.grid.multitask is not None:
+            return self.grid.multitask
+        return self.grid.end_models[name]

@@ -1,0 +1,206 @@
+"""From finished cells to the one table: means over groups and seeds, standard errors, what matching adds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+import numpy as np
+from scipy.stats import bootstrap
+
+from fusionlab.evaluation.plots import main_columns
+from fusionlab.evaluation.results import END_MODEL, NO_MATCHING, UNMATCHED, Domain, Results, Row
+from fusionlab.evaluation.wording import is_fraction, lower_is_better
+from fusionlab.grid.cells import Finished
+
+SCORE = "score"
+OWN, SINGLE, BEST = "end model, its own test set", "end model, test sets of its group", "best end model of the group"
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A mean over groups and seeds.
+
+    Attributes:
+        value: the mean.
+        error: standard error of the mean; None for a single number.
+        count: how many numbers.
+    """
+
+    value: float
+    error: float | None
+    count: int
+
+    @staticmethod
+    def of(values: Sequence[float]) -> Mean | None:
+        """The mean of some numbers, None of none."""
+        if not values:
+            return None
+        return Mean(fmean(values), stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None, len(values))
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What matching adds: matched minus unmatched, paired by group and seed.
+
+    Attributes:
+        value: mean difference, in the metric's own direction (above 0 is a higher number).
+        low: lower end of the 95 % bootstrap interval; None where there is a single pair.
+        high: its upper end.
+    """
+
+    value: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the summary.
+
+    Attributes:
+        method: merge method, or what it is compared with.
+        matching: its name, or ``-`` where there is no merge.
+        scores: by domain.
+        gains: by domain; None where nothing is matched.
+        seconds: to match and merge; to train, for an end model that was trained on the way.
+    """
+
+    method: str
+    matching: str
+    scores: dict[Domain, Mean | None]
+    gains: dict[Domain, Gain | None]
+    seconds: Mean | None = None
+
+    @property
+    def is_merge(self) -> bool:
+        return self.matching != NO_MATCHING
+
+
+def summarize(finished: Iterable[Finished]) -> list[Line]:
+    """Means over groups and seeds of the main metric of every data set.
+
+    A cell's score in a domain is the mean over its data sets there. Failed cells are left out, and so are numbers that
+    are not finite.
+
+    Args:
+        finished: cells of one grid.
+    """
+    cells = [done for done in finished if done.error is None]
+    scores = {
+        (done.cell.models, done.cell.seed, done.cell.method, done.cell.matching): main_rows(done) for done in cells
+    }
+    groups = list(dict.fromkeys((d.cell.models, d.cell.seed) for d in cells if d.cell.method != END_MODEL))
+    times = _times(cells)
+    lines = _end_model_lines(scores, groups, times.get((END_MODEL, NO_MATCHING)))
+    keys = dict.fromkeys((d.cell.method, d.cell.matching) for d in cells if d.cell.method != END_MODEL)
+    references = [key for key in keys if key[1] == NO_MATCHING]
+    for method, matching in [*references, *(key for key in keys if key not in references)]:
+        found = {place: scores[(*place, method, matching)] for place in groups if (*place, method, matching) in scores}
+        plain = {place: scores.get((*place, method, UNMATCHED)) for place in found}
+        means: dict[Domain, Mean | None] = {}
+        gains: dict[Domain, Gain | None] = {}
+        for domain in ("in", "out"):
+            values = {place: mean_score(rows, domain) for place, rows in found.items()}
+            means[domain] = Mean.of([value for value in values.values() if value is not None])
+            pairs = [
+                (value, before)
+                for place, value in values.items()
+                if value is not None and (before := mean_score(plain[place] or [], domain)) is not None
+            ]
+            is_matched = matching not in (NO_MATCHING, UNMATCHED)
+            gains[domain] = _gain([after - before for after, before in pairs]) if is_matched and pairs else None
+        lines.append(Line(method, matching, means, gains, times.get((method, matching))))
+    return lines
+
+
+def headline_metric(finished: Iterable[Finished]) -> str:
+    """The metric that data sets are judged by, what the summary's numbers are; ``score`` where there are several."""
+    metrics = {row.metric for done in finished for row in main_rows(done)}
+    return next(iter(metrics)) if len(metrics) == 1 else SCORE
+
+
+def best_lines(lines: Sequence[Line], domain: Domain, metric: str) -> frozenset[int]:
+    """Indices of the best merges in a column, as they are shown; empty where there is nothing to choose from."""
+    known = {
+        index: round(found.value, 3 if is_fraction(metric) else 2)
+        for index, line in enumerate(lines)
+        if line.is_merge and (found := line.scores[domain]) is not None
+    }
+    if len(known) < 2:
+        return frozenset()
+    best = (min if lower_is_better(metric) else max)(known.values())
+    return frozenset(index for index, value in known.items() if value == best)
+
+
+def _end_model_lines(
+    scores: dict[tuple[tuple[str, ...], int, str, str], list[Row]],
+    groups: Sequence[tuple[tuple[str, ...], int]],
+    training: Mean | None,
+) -> list[Line]:
+    """Three levels to compare a merge with: specialists at home, a specialist everywhere, and the best of those."""
+    ends = {(key[0][0], key[1]): rows for key, rows in scores.items() if key[2] == END_MODEL}
+    if not ends:
+        return []
+    own = [value for rows in ends.values() if (value := mean_score(rows, "in")) is not None]
+    outside = _outside(scores)
+    out = [value for rows in ends.values() if (value := _over(rows, outside)) is not None]
+    single, best = [], []
+    for group, seed in groups:
+        homes = {row.data_set for name in group for row in ends.get((name, seed), []) if row.domain == "in"}
+        members = [_over(ends[name, seed], homes) for name in group if (name, seed) in ends]
+        known = [value for value in members if value is not None]
+        lower = any(lower_is_better(row.metric) for rows in ends.values() for row in rows)
+        single += [fmean(known)] if known else []
+        best += [(min if lower else max)(known)] if known else []
+    nothing: dict[Domain, Gain | None] = {"in": None, "out": None}
+    return [
+        Line(OWN, NO_MATCHING, {"in": Mean.of(own), "out": Mean.of(out)}, nothing, training),
+        Line(SINGLE, NO_MATCHING, {"in": Mean.of(single), "out": None}, nothing),
+        Line(BEST, NO_MATCHING, {"in": Mean.of(best), "out": None}, nothing),
+    ]
+
+
+def _times(cells: Sequence[Finished]) -> dict[tuple[str, str], Mean]:
+    found: dict[tuple[str, str], list[float]] = {}
+    for done in cells:
+        known = [row.seconds for row in done.rows if row.seconds is not None]
+        if known:
+            found.setdefault((done.cell.method, done.cell.matching), []).append(max(known))
+    return {key: mean for key, values in found.items() if (mean := Mean.of(values)) is not None}
+
+
+def _outside(scores: dict[tuple[tuple[str, ...], int, str, str], list[Row]]) -> set[str | None]:
+    """Data sets that are out of domain for every group: those that are no end model's own."""
+    own = {row.data_set for key, rows in scores.items() if key[2] == END_MODEL for row in rows if row.domain == "in"}
+    return {row.data_set for rows in scores.values() for row in rows if row.domain == "out"} - own
+
+
+def main_rows(done: Finished) -> list[Row]:
+    """The rows of each data set's main metric that are finite."""
+    wanted = {(c.domain, c.data_set, c.metric) for c in main_columns(Results("", (), list(done.rows)).table())}
+    return [row for row in done.rows if (row.domain, row.data_set, row.metric) in wanted and math.isfinite(row.value)]
+
+
+def mean_score(rows: Sequence[Row], domain: Domain) -> float | None:
+    """The mean over the data sets of a domain; None where there is none."""
+    values = [row.value for row in rows if row.domain == domain]
+    return fmean(values) if values else None
+
+
+def _over(rows: Sequence[Row], data_sets: set[str | None]) -> float | None:
+    values = [row.value for row in rows if row.data_set in data_sets]
+    return fmean(values) if values else None
+
+
+def _gain(differences: Sequence[float]) -> Gain:
+    if len(differences) < 2:
+        return Gain(differences[0], None, None)
+    if len(set(differences)) == 1:
+        return Gain(differences[0], differences[0], differences[0])
+    interval = bootstrap(
+        (np.asarray(differences),), np.mean, method="percentile", rng=np.random.default_rng(0)
+    ).confidence_interval
+    return Gain(fmean(differences), float(interval.low), float(interval.high))

@@ -1,0 +1,97 @@
+"""Grids: groups, cells, and what makes a cell be made anew."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fusionlab.data import Digits
+from fusionlab.errors import InputError
+from fusionlab.grid.design import Cell, EndModel, Grid, make_groups
+from fusionlab.matching.recipe import recipe
+
+NAMES = ("a", "b", "c")
+
+
+def grid(**changes: Any) -> Grid:
+    """Three end models given as checkpoints."""
+    ends = {name: EndModel(Digits(classes=[index]), ckpt=f"{name}-{{seed}}") for index, name in enumerate(NAMES)}
+    values = {"groups": make_groups(NAMES, "pairs"), "methods": {"simple": {}}, "matchings": {"paper": recipe("paper")}}
+    return Grid(ends, **(values | changes))  # type: ignore[arg-type]
+
+
+def test_words_for_groups() -> None:
+    """Every two, growing prefixes, all at once, or as they are listed."""
+    assert make_groups(NAMES, "pairs") == (("a", "b"), ("a", "c"), ("b", "c"))
+    assert make_groups(NAMES, "growing") == (("a", "b"), ("a", "b", "c"))
+    assert make_groups(NAMES, "all") == (NAMES,)
+    assert make_groups(NAMES, [["c", "a"]]) == (("c", "a"),)
+
+
+def test_every_combination_is_a_cell_once() -> None:
+    """Seeds x (end models + multi-task + groups x (ensemble + methods x matchings)), end models first."""
+    multitask = EndModel(Digits(), fit={"x": 1})
+    cells = grid(methods={"simple": {}, "slerp": {"t": 0.3}}, seeds=(1, 2), multitask=multitask).cells()
+    assert len(cells) == len(set(cells)) == 2 * (3 + 1 + 3 * (1 + 2 * 2))
+    assert [cell.method for cell in cells[:4]] == ["end model"] * 3 + ["multi-task"]
+    assert cells.count(Cell(("a", "c"), "slerp", "paper", 2)) == 1
+    assert not any(cell.method == "ensemble" for cell in grid(ensemble=False).cells())
+
+
+def test_end_models_outside_all_groups_are_not_trained() -> None:
+    """Only what some group needs is measured."""
+    cells = grid(groups=(("a", "b"),)).cells()
+    assert {cell.models for cell in cells if cell.method == "end model"} == {("a",), ("b",)}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"methods": {"simple": {"x": 1}}},
+        {"matchings": {"paper": recipe("paper", layers="first:1")}},
+        {"samples": 7},
+        {"points": 5},
+        {"out_of_domain": (Digits(classes=[9]),)},
+    ],
+)
+def test_a_cell_follows_its_settings(changes: dict[str, Any]) -> None:
+    """Whatever its numbers follow from changes its fingerprint; another method's settings do not."""
+    cell = Cell(("a", "b"), "simple", "paper", 0)
+    before = grid()
+    assert before.fingerprint(cell) == grid().fingerprint(cell)
+    assert replace(before, **changes).fingerprint(cell) != before.fingerprint(cell)
+    more = replace(before, methods={"simple": {}, "other": {}}, ensemble=False)
+    assert more.fingerprint(cell) == before.fingerprint(cell)
+
+
+def test_an_end_models_own_data_counts() -> None:
+    """The same cell on other data is another cell; a cell without that model is not touched."""
+    first = grid()
+    ends = dict(first.end_models) | {"a": EndModel(Digits(classes=[5]), ckpt="a-{seed}")}
+    second = replace(first, end_models=ends)
+    with_a, without = Cell(("a", "b"), "simple", "none", 0), Cell(("b", "c"), "simple", "none", 0)
+    assert first.fingerprint(with_a) != second.fingerprint(with_a)
+    assert first.fingerprint(without) == second.fingerprint(without)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"groups": (("a", "x"),)}, "names 'x', which is no end model"),
+        ({"groups": (("a",),)}, "at least two"),
+        ({"groups": (("a", "a"),)}, "each once"),
+        ({"seeds": ()}, "at least one"),
+        ({"seeds": (1, 1)}, "each once"),
+    ],
+)
+def test_grids_that_make_no_sense(changes: dict[str, Any], message: str) -> None:
+    """Refused with what was expected."""
+    with pytest.raises(InputError, match=message):
+        grid(**changes)
+
+
+def test_an_end_model_is_given_or_trained() -> None:
+    """Not both, not neither."""
+    for values in ({}, {"ckpt": "a", "fit": {}}):
+        with pytest.raises(InputError, match="exactly one"):
+            EndModel(Digits(), **values)

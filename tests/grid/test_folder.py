@@ -1,0 +1,121 @@
+"""The folder of results: every table and file, means over seeds, what failed or was left out, shared texts."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fusionlab.data import Digits
+from fusionlab.evaluation.results import Curve, Distance, Row
+from fusionlab.grid.cells import Finished
+from fusionlab.grid.design import Cell, EndModel, Grid
+from fusionlab.grid.details import by_data_set, by_group, geometry
+from fusionlab.grid.folder import failures, shared_texts, write_results
+from fusionlab.grid.summary import Mean
+from tests.grid.toys import Words, grid
+
+AB, AC = ("a", "b"), ("a", "c")
+
+
+def merge(models: tuple[str, ...], matching: str, seed: int, score: float, far: float = 1.0) -> Finished:
+    """A merge with one score in domain and one out of domain, a line and a distance."""
+    method = "simple"
+    rows = [
+        Row(models, method, matching, models[1].upper(), "in", "accuracy", score, 2.0),
+        Row(models, method, matching, "X", "out", "accuracy", score / 2, 2.0),
+    ]
+    curve = Curve(models[1], "a", matching, models[1].upper(), "in", (0.0, 0.5, 1.0), (1.0, 2.0 + seed, 1.0), (1, 0, 1))
+    parts = [Distance(models[1], "a", matching, role, 0, 3.0, 3.0 * far) for role in ("ffn", "attention.vo")]
+    return Finished(
+        Cell(models, method, matching, seed), tuple(rows), (curve,), () if matching == "none" else tuple(parts), 3.0
+    )
+
+
+@pytest.fixture
+def finished() -> list[Finished]:
+    """Two pairs and two seeds, unmatched and matched; one cell failed, one lacks a test set."""
+    cells = [merge(group, "none", seed, 0.2 + 0.2 * seed) for seed in (0, 1) for group in (AB, AC)]
+    cells += [merge(group, "paper", seed, 0.4 + 0.2 * seed, 0.5) for seed in (0, 1) for group in (AB, AC)]
+    failed = [Finished(Cell(group, "fisher", "none", 0), (), error="b: no such file") for group in (AB, AC)]
+    return [*cells, *failed, Finished(Cell(("a",), "end model", "-", 0), (), missing={"Y": "the hub is away"})]
+
+
+@pytest.fixture
+def given() -> Grid:
+    """The grid they belong to."""
+    ends = {name: EndModel(Words(name), ckpt=name) for name in "abc"}
+    return grid(ends, groups=(AB, AC), seeds=(0, 1), out_of_domain=(Words("x", seed=3), Digits()))
+
+
+def test_everything_is_written_and_agrees(tmp_path: Path, finished: list[Finished], given: Grid) -> None:
+    """Tables for people and for programs; results hold means over seeds, the page names what failed."""
+    write_results(finished, given, tmp_path, "A grid", "fusionlab compare --config grid.yaml")
+    names = {path.name for path in tmp_path.iterdir()}
+    wanted = {"summary.md", "summary.tex", "summary.csv", "results.json", "results.csv", "report.html", "plots"}
+    assert wanted | {"tensorboard"} <= names
+    rows = json.loads((tmp_path / "results.json").read_text())
+    (found,) = [r["value"] for r in rows if (r["models"], r["matching"], r["data_set"]) == (["a", "b"], "paper", "B")
+                and r["metric"] == "accuracy"]  # fmt: skip
+    assert found == pytest.approx((0.4 + 0.6) / 2)
+    far = [r["value"] for r in rows if r["metric"] == "distance_to_anchor" and r["matching"] == "paper"]
+    assert far == pytest.approx([1.5 * 2**0.5] * 2)
+    text = (tmp_path / "summary.md").read_text()
+    for part in (
+        "# A grid",
+        "**50.00 ± 5.77**",
+        "+20.00 [+20.00, +20.00]",
+        "| a + b |",
+        "Failed: ",
+        "Not measured on Y",
+    ):
+        assert part in text
+    page = (tmp_path / "report.html").read_text()
+    assert "no such file" in page
+    assert "fusionlab compare --config grid.yaml" in page
+    write_results(finished, given, tmp_path, "A grid", "again")
+    assert (tmp_path / "summary.md").read_text() == text
+
+
+def test_failures_are_told_once_for_each_reason(finished: list[Finished]) -> None:
+    """With how many cells there are."""
+    assert failures(finished) == [
+        "Not measured on Y: the hub is away",
+        "Failed: seed 0, a + b, fisher, none and 1 more cells: b: no such file",
+    ]
+
+
+def test_groups(finished: list[Finished]) -> None:
+    """One line a group: means over seeds in each domain; end models have none."""
+    groups = by_group(finished, "in")
+    assert [group.models for group in groups] == [AB, AC]
+    assert groups[0].scores["simple", "none"].value == pytest.approx(0.3)
+    assert by_group(finished, "out")[1].scores["simple", "paper"].value == pytest.approx(0.25)
+
+
+def test_data_sets(finished: list[Finished]) -> None:
+    """One column a data set, in domain first; means over the groups that it belongs to."""
+    columns, values = by_data_set(finished)
+    assert columns == [("in", "B", "accuracy"), ("in", "C", "accuracy"), ("out", "X", "accuracy")]
+    outside = values["simple", "paper"][2]
+    assert outside is not None
+    assert (outside.value, outside.count) == (pytest.approx(0.25), 4)
+    assert values["end model", "-"] == [None, None, None]
+
+
+def test_geometry(finished: list[Finished]) -> None:
+    """Barriers are means over lines; distances before any matching stand beside those after it."""
+    unmatched, paper = geometry(finished)
+    assert (unmatched.matching, paper.matching) == ("none", "paper")
+    barrier, far, near = unmatched.barrier, unmatched.distance, paper.distance
+    assert isinstance(barrier, Mean) and isinstance(far, Mean) and isinstance(near, Mean)  # noqa: PT018
+    assert barrier.value == pytest.approx((1 + 1 + 2 + 2) / 4)
+    assert far.value == pytest.approx(3 * 2**0.5)
+    assert near.value == pytest.approx(1.5 * 2**0.5)
+    assert (far.count, near.count) == (4, 4)
+
+
+def test_shared_texts(given: Grid) -> None:
+    """Each end model against each test set; data without texts and data that cannot be read are passed over."""
+    found = shared_texts(given)
+    assert len(found) == 3 * 4
+    assert found[1] == "1 of 2 test texts of b (50.0 %) are training texts of a too."

@@ -1,0 +1,107 @@
+"""The summary: means, standard errors and paired intervals against numbers worked out by hand or by numpy."""
+
+import numpy as np
+import pytest
+
+from fusionlab.evaluation.results import Row
+from fusionlab.grid import tables
+from fusionlab.grid.cells import Finished
+from fusionlab.grid.design import Cell
+from fusionlab.grid.summary import BEST, OWN, SINGLE, Line, best_lines, headline_metric, summarize
+
+
+def cell(
+    models: tuple[str, ...], method: str, matching: str, seed: int, scores: dict[tuple[str, str], float]
+) -> Finished:
+    """A finished cell with accuracies by (data set, domain), and a loss that must not count."""
+    rows = [Row(models, method, matching, name, domain, "accuracy", value) for (name, domain), value in scores.items()]  # type: ignore[arg-type]
+    rows += [Row(models, method, matching, name, domain, "loss", 9.0) for name, domain in scores]  # type: ignore[arg-type]
+    return Finished(Cell(models, method, matching, seed), tuple(rows))
+
+
+AB, AC = ("a", "b"), ("a", "c")
+
+
+@pytest.fixture
+def finished() -> list[Finished]:
+    """Two pairs, one seed: end models, unmatched and matched."""
+    return [
+        cell(("a",), "end model", "-", 0, {("A", "in"): 0.9, ("B", "out"): 0.3, ("C", "out"): 0.5, ("X", "out"): 0.6}),
+        cell(("b",), "end model", "-", 0, {("B", "in"): 0.8, ("A", "out"): 0.4, ("C", "out"): 0.1, ("X", "out"): 0.2}),
+        cell(("c",), "end model", "-", 0, {("C", "in"): 0.7, ("A", "out"): 0.2, ("B", "out"): 0.1, ("X", "out"): 0.1}),
+        cell(AB, "simple", "none", 0, {("A", "in"): 0.5, ("B", "in"): 0.7, ("X", "out"): 0.4}),
+        cell(AB, "simple", "paper", 0, {("A", "in"): 0.6, ("B", "in"): 0.8, ("X", "out"): 0.4}),
+        cell(AC, "simple", "none", 0, {("A", "in"): 0.4, ("C", "in"): 0.4, ("X", "out"): 0.3}),
+        cell(AC, "simple", "paper", 0, {("A", "in"): 0.7, ("C", "in"): 0.7, ("X", "out"): 0.1}),
+    ]
+
+
+def find(lines: list[Line], method: str, matching: str = "-") -> Line:
+    return next(line for line in lines if (line.method, line.matching) == (method, matching))
+
+
+def test_merges(finished: list[Finished]) -> None:
+    """The mean over data sets, then over pairs; its standard error; the paired change."""
+    line = find(summarize(finished), "simple", "paper")
+    in_domain, gain = line.scores["in"], line.gains["in"]
+    assert in_domain is not None
+    assert gain is not None
+    values = [0.7, 0.7]
+    assert in_domain.value == pytest.approx(np.mean(values))
+    assert in_domain.error == pytest.approx(np.std(values, ddof=1) / np.sqrt(2), abs=1e-12)
+    assert gain.value == pytest.approx(np.mean([0.1, 0.3]))
+    assert gain.low is not None
+    assert 0.1 - 1e-9 <= gain.low <= 0.2 <= (gain.high or 0) <= 0.3 + 1e-9
+    outside = line.gains["out"]
+    assert outside is not None
+    assert outside.value == pytest.approx(-0.1)
+    assert find(summarize(finished), "simple", "none").gains["in"] is None
+
+
+def test_end_models_are_three_levels(finished: list[Finished]) -> None:
+    """At home; on all test sets of a group; and the best one there."""
+    lines = summarize(finished)
+    levels = {name: find(lines, name).scores["in"] for name in (OWN, SINGLE, BEST)}
+    known = {name: mean.value for name, mean in levels.items() if mean is not None}
+    assert known[OWN] == pytest.approx((0.9 + 0.8 + 0.7) / 3)
+    a_on_ab, b_on_ab, a_on_ac, c_on_ac = (0.9 + 0.3) / 2, (0.8 + 0.4) / 2, (0.9 + 0.5) / 2, (0.7 + 0.2) / 2
+    assert known[SINGLE] == pytest.approx(((a_on_ab + b_on_ab) / 2 + (a_on_ac + c_on_ac) / 2) / 2)
+    assert known[BEST] == pytest.approx((max(a_on_ab, b_on_ab) + max(a_on_ac, c_on_ac)) / 2)
+    outside = find(lines, OWN).scores["out"]
+    assert outside is not None
+    assert outside.value == pytest.approx((0.6 + 0.2 + 0.1) / 3), "other end models' test sets are not out of domain"
+
+
+def test_failed_cells_and_missing_partners(finished: list[Finished]) -> None:
+    """A failed cell counts nowhere; a matched cell without its unmatched partner has no change."""
+    failed = Finished(Cell(AC, "simple", "none", 0), (), error="no")
+    line = find(summarize([*finished[:5], failed, finished[6]]), "simple", "paper")
+    gain = line.gains["in"]
+    assert gain is not None
+    assert gain.value == pytest.approx(0.1)
+    assert gain.low is None
+
+
+def test_one_value_everywhere_has_a_point_as_interval(finished: list[Finished]) -> None:
+    """No warning, no missing number."""
+    same = [
+        cell(group, "simple", m, 0, {("A", "in"): 0.5 + 0.25 * (m == "paper")})
+        for group in (AB, AC)
+        for m in ("none", "paper")
+    ]
+    gain = find(summarize(same), "simple", "paper").gains["in"]
+    assert gain is not None
+    assert (gain.value, gain.low, gain.high) == (0.25, 0.25, 0.25)
+
+
+def test_tables_say_the_same(finished: list[Finished]) -> None:
+    """Every format holds the mean, and marks the same best merge."""
+    lines, metric = summarize(finished), headline_metric(finished)
+    assert metric == "accuracy"
+    (best,) = best_lines(lines, "in", metric)
+    assert lines[best].matching == "paper"
+    assert "**70.00 ± 0.00**" in tables.markdown(lines, metric)
+    assert r"\textbf{70.00 $\pm$ 0.00}" in tables.latex(lines, metric)
+    assert "simple,paper,in,0.7" in tables.comma_separated(lines)
+    heads = tables.markdown(lines, metric).splitlines()[0]
+    assert heads.count("|") == tables.markdown(lines, metric).splitlines()[2].count("|")

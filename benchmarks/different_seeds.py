@@ -251,7 +251,7 @@ def widths(args: argparse.Namespace) -> Iterator[Line]:
     """Ten pairs of five seeds at three widths: every one, not the best."""
     train, test = digits()
     images = loader(train)
-    for width in (32, 64, 128):
+    for width in args.widths:
         models = [digits_model(seed, width) for seed in range(1, 6)]
         pairs, name = list(itertools.combinations(models, 2)), f"digits, ten pairs, {width} wide"
         yield end_models(name, pairs, test)
@@ -317,6 +317,7 @@ def main() -> int:
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=[row for row in ROWS if row != "cifar"])
     parser.add_argument("--cifar", default="../shared/data", help="folder with models/ and vision/cifar10_jpeg/")
     parser.add_argument("--steps", type=int, default=600, help="of learning four models together; twice that for eight")
+    parser.add_argument("--widths", nargs="+", type=int, default=[32, 64, 128], help="of the row widths")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--markdown", type=Path, metavar="OUT", help="also write the table here")
     args = parser.parse_args()

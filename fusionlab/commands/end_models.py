@@ -27,7 +27,7 @@ class EndModelOptions:
         data: its data module; that of the config which trains it if None.
         ckpt: where its checkpoint is; ``{seed}`` stands for the seed.
         fit: in place of a checkpoint, the config of `fusionlab fit` that trains it.
-        options: values of that config to change, by dotted keys.
+        options: values of that config to change, by dotted keys; a ``seed_everything`` is added to the grid's seed.
     """
 
     data: LightningDataModule | None = None
@@ -82,7 +82,8 @@ def train_end_model(model: EndModel, seed: int, path: Path) -> None:
     """
     assert model.fit is not None
     settings = copy.deepcopy(dict(model.fit))
-    settings["seed_everything"] = seed
+    # Models that differ in nothing but their seed each name one; the grid's seeds count on from there.
+    settings["seed_everything"] = seed + int(settings["seed_everything"])
     trainer = settings.setdefault("trainer", {})
     others = [c for c in trainer.get("callbacks") or [] if not str(c.get("class_path")).endswith("ExportCheckpoint")]
     trainer["callbacks"] = [*others, {"class_path": EXPORT, "init_args": {"output": str(path)}}]
@@ -116,7 +117,7 @@ def _settings(fit: str, options: dict[str, Any]) -> dict[str, Any]:
                 raise InputError(f"options names {key!r}, but {fit} has no {parent!r} with values in it")
             place = place[parent]
         place[last] = value
-    return settings
+    return settings | {"seed_everything": options.get("seed_everything", 0)}
 
 
 def fresh_task(model: EndModel) -> LightningModule:

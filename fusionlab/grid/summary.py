@@ -122,12 +122,21 @@ def headline_metric(finished: Iterable[Finished]) -> str:
     return next(iter(metrics)) if len(metrics) == 1 else SCORE
 
 
+def whole_count(lines: Sequence[Line], domain: Domain) -> int:
+    """How many numbers a merge's mean in a column is of where no cell is missing."""
+    return max((mean.count for line in lines if line.is_merge and (mean := line.scores[domain]) is not None), default=0)
+
+
 def best_lines(lines: Sequence[Line], domain: Domain, metric: str) -> frozenset[int]:
-    """Indices of the best merges in a column, as they are shown; empty where there is nothing to choose from."""
+    """Indices of the best merges in a column, as they are shown; empty where there is nothing to choose from.
+
+    A mean that lacks some groups or seeds is of easier or harder ones than the others, so it is never the best.
+    """
+    whole = whole_count(lines, domain)
     known = {
-        index: round(found.value, 3 if is_fraction(metric) else 2)
+        index: round(found.value, 4 if is_fraction(metric) else 3)
         for index, line in enumerate(lines)
-        if line.is_merge and (found := line.scores[domain]) is not None
+        if line.is_merge and (found := line.scores[domain]) is not None and found.count == whole
     }
     if len(known) < 2:
         return frozenset()

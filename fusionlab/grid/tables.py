@@ -13,7 +13,7 @@ from fusionlab.evaluation.results import NO_MATCHING, Domain
 from fusionlab.evaluation.wording import domain_label, is_fraction, matching_label, metric_heading, place_label
 from fusionlab.grid.cells import Finished
 from fusionlab.grid.details import GroupScores, by_data_set, by_group, geometry
-from fusionlab.grid.summary import Gain, Line, Mean, best_lines
+from fusionlab.grid.summary import Gain, Line, Mean, best_lines, whole_count
 
 DOMAINS: tuple[Domain, ...] = ("in", "out")
 CAPTION = (
@@ -88,7 +88,7 @@ def _rows(lines: Sequence[Line], metric: str, bold: Callable[[str], str]) -> tup
     domains = [domain for domain in DOMAINS if any(line.scores[domain] is not None for line in lines)]
     compared = [domain for domain in domains if any(line.gains[domain] is not None for line in lines)]
     heads = ["method", "matching"]
-    best = {}
+    best, whole = {}, {domain: whole_count(lines, domain) for domain in domains}
     for domain in domains:
         heads.append(f"{domain_label(domain)}, {metric_heading(metric)}")
         best[domain] = best_lines(lines, domain, metric)
@@ -100,7 +100,10 @@ def _rows(lines: Sequence[Line], metric: str, bold: Callable[[str], str]) -> tup
     for index, line in enumerate(lines):
         row = [line.method, matching_label(line.matching) if line.is_merge else ""]
         for domain in domains:
-            shown = _mean(line.scores[domain], metric)
+            mean = line.scores[domain]
+            shown = _mean(mean, metric)
+            if line.is_merge and mean is not None and mean.count < whole[domain]:
+                shown += f" ({mean.count} of {whole[domain]})"
             row.append(bold(shown) if index in best[domain] else shown)
             row += [_gain(line.gains[domain], metric)] if domain in compared else []
         rows.append(row + (["" if line.seconds is None else f"{line.seconds.value:.1f}"] if timed else []))

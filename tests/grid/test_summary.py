@@ -82,6 +82,14 @@ def test_failed_cells_and_missing_partners(finished: list[Finished]) -> None:
     assert gain.low is None
 
 
+def test_a_mean_of_fewer_cells_is_marked_and_never_the_best(finished: list[Finished]) -> None:
+    """Without the harder group a mean looks better than it is."""
+    lines = summarize([*finished, cell(AB, "fisher", "none", 0, {("A", "in"): 1.0, ("B", "in"): 1.0})])
+    (best,) = best_lines(lines, "in", "accuracy")
+    assert (lines[best].method, lines[best].matching) == ("simple", "paper")
+    assert "| fisher | unmatched | 100.00 (1 of 2) |" in tables.markdown(lines, "accuracy")
+
+
 def test_one_value_everywhere_has_a_point_as_interval(finished: list[Finished]) -> None:
     """No warning, no missing number."""
     same = [

@@ -2,7 +2,7 @@
 
 Of the faults that change results (docs/reproduce.md lists all), these are in merging: RegMean's Gram matrices never
 reach it in the text experiments, so that it is the plain average; and Fisher information is that of the models before
-they were matched. How predictions are decided is in `fusionlab.grid.test_data`.
+they were matched. How predictions are decided is in `fusionlab.grid.data_sets`.
 """
 
 from __future__ import annotations

@@ -21,10 +21,10 @@ from fusionlab.experiment import Data, draw_lines, make_trainer, refuse_misfit
 from fusionlab.fused import Candidate
 from fusionlab.fusion import FusionModule
 from fusionlab.grid.cells import CellStore, Finished
+from fusionlab.grid.data_sets import TestData
 from fusionlab.grid.design import Cell, EndModel, Grid
 from fusionlab.grid.published import with_published_faults
 from fusionlab.grid.statistics_files import StatisticsFiles
-from fusionlab.grid.test_data import TestData
 from fusionlab.head_fusion import FUSIONS
 from fusionlab.inputs import Inputs
 

@@ -14,12 +14,12 @@ from fusionlab.errors import InputError
 from fusionlab.evaluation.results import Row
 from fusionlab.fusion import FusionModule
 from fusionlab.grid.cells import Finished
+from fusionlab.grid.data_sets import TestData
 from fusionlab.grid.design import Cell, EndModel, Grid
 from fusionlab.grid.details import geometry
 from fusionlab.grid.estimate import estimate, probe
 from fusionlab.grid.published import with_published_faults
 from fusionlab.grid.summary import summarize
-from fusionlab.grid.test_data import TestData
 from fusionlab.inputs import Inputs
 from fusionlab.matching.recipe import recipe
 from fusionlab.merging import merge_states

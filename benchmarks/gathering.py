@@ -10,7 +10,6 @@ variant in a fresh process. The exit code is 1 if ours and the naive way do not 
 from __future__ import annotations
 
 import argparse
-import ctypes
 import gc
 import json
 import logging
@@ -28,7 +27,7 @@ from typing import Any
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch
-from lightning.pytorch import Trainer
+from memory import peak_above
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
@@ -37,6 +36,7 @@ from transformers import RobertaConfig, RobertaForSequenceClassification
 from fusionlab.atomic import atomic_file
 from fusionlab.statistics import Fisher, Grams, Statistics
 from fusionlab.statistics.gather import gather
+from fusionlab.trainers import quiet_trainer
 
 Batch = dict[str, Tensor]
 
@@ -88,13 +88,7 @@ def forward_backward(given: Task) -> None:
 
 def gathered(given: Task, kind: str, **settings: Any) -> Statistics:
     """The whole call, with what it takes to set the Trainer up and to look at the model first."""
-    return gather(given.model, given.batches, [kind], trainer=_quiet_trainer, **settings)[kind]
-
-
-def _quiet_trainer() -> Trainer:
-    return Trainer(
-        devices=1, logger=False, enable_checkpointing=False, enable_model_summary=False, enable_progress_bar=False
-    )
+    return gather(given.model, given.batches, [kind], trainer=lambda: quiet_trainer(devices=1), **settings)[kind]
 
 
 def gram(given: Task) -> Statistics:
@@ -247,18 +241,7 @@ def peak_memory(variant: str, arguments: argparse.Namespace) -> float:
         held = torch.cuda.memory_allocated()
         run(given)
         return (torch.cuda.max_memory_allocated() - held) / 2**20
-    # Memory that is free but not yet handed back would hide as much of what the variant takes.
-    ctypes.CDLL("libc.so.6").malloc_trim(0)
-    Path("/proc/self/clear_refs").write_text("5")
-    before = _status("VmRSS")
-    run(given)
-    return _status("VmHWM") - before
-
-
-def _status(field: str) -> float:
-    """A field of this process's status, in MiB (Linux)."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(float(line.split()[1]) / 1024 for line in lines if line.startswith(f"{field}:"))
+    return peak_above(lambda: run(given))
 
 
 def disagreement(device: str) -> float:

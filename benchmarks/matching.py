@@ -10,8 +10,6 @@ peer do not reach the same distance to six digits.
 from __future__ import annotations
 
 import argparse
-import ctypes
-import gc
 import json
 import os
 import statistics
@@ -31,6 +29,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import torch
+from memory import peak_above
 from rich.console import Console
 from rich.table import Table
 from scipy.optimize import linear_sum_assignment
@@ -359,19 +358,7 @@ def peak_memory(variant: str, model: str, pair: str) -> float:
     # What libraries allocate once, on first use, is not the variant's.
     function(problem("vit", pair))
     task = problem(model, pair)
-    gc.collect()
-    # Memory that is free but not yet handed back would hide as much of what the variant takes.
-    ctypes.CDLL("libc.so.6").malloc_trim(0)
-    Path("/proc/self/clear_refs").write_text("5")
-    held = _status("VmRSS")
-    function(task)
-    return _status("VmHWM") - held
-
-
-def _status(field: str) -> float:
-    """A field of this process's status, in MiB (Linux)."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(float(line.split()[1]) / 1024 for line in lines if line.startswith(f"{field}:"))
+    return peak_above(lambda: function(task))
 
 
 def show(rows: list[Row]) -> None:

@@ -8,14 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import LightningDataModule, Trainer
-from lightning.pytorch.callbacks import RichProgressBar
 from torch import nn
 from torch.utils.data import DataLoader
 
-from fusionlab.checkpoints.files import first_line
-from fusionlab.errors import InputError
+from fusionlab.errors import InputError, first_line
 from fusionlab.evaluation.line import LineModule
 from fusionlab.evaluation.report import write_report
 from fusionlab.evaluation.results import UNMATCHED, Curve, Results
@@ -28,6 +25,7 @@ from fusionlab.inputs import Inputs
 from fusionlab.matching.recipe import Recipe
 from fusionlab.polish import PolishOptions
 from fusionlab.statistics import Statistics
+from fusionlab.trainers import make_trainer
 
 
 @dataclass(frozen=True)
@@ -119,26 +117,6 @@ class Data:
                 )
                 loaders.append(loader)
         return Data(tuple(sets), tuple(loaders))
-
-
-class NamedProgressBar(RichProgressBar):
-    """Lightning's progress bar, saying what is being tested."""
-
-    def __init__(self, label: str, leave: bool = True) -> None:
-        super().__init__(leave=leave)
-        self._label = label
-
-    def _get_train_description(self, current_epoch: int) -> str:
-        # Lightning has no public name for this one; its own words would be "Epoch 0/0".
-        return self._label
-
-    @property
-    def predict_description(self) -> str:
-        return self._label
-
-    @property
-    def test_description(self) -> str:
-        return self._label
 
 
 def run(
@@ -261,23 +239,3 @@ def refuse_misfit(models: Sequence[nn.Module], data: Data) -> None:
         except Exception as error:
             # Every model refuses foreign inputs in its own way.
             raise InputError(f"the data {test_set.name!r} does not fit the models: {first_line(error)}") from error
-
-
-def make_trainer(settings: Mapping[str, Any], label: str, leave: bool = True, **options: Any) -> Trainer:
-    """A Trainer that leaves nothing behind but what its module keeps.
-
-    Args:
-        settings: accelerator, devices, precision, strategy.
-        label: of the progress bar.
-        leave: whether the finished bar stays on the screen.
-        options: further arguments of the Trainer, such as ``max_steps``.
-
-    Raises:
-        InputError: settings that the Trainer refuses.
-    """
-    quiet = {"logger": False, "enable_checkpointing": False, "enable_model_summary": False, "max_epochs": 1}
-    callbacks = [NamedProgressBar(label, leave), *options.pop("callbacks", [])]
-    try:
-        return Trainer(**{**quiet, **settings, **options}, callbacks=callbacks)
-    except (ValueError, MisconfigurationException) as error:
-        raise InputError(first_line(error)) from error

@@ -20,7 +20,7 @@ from fusionlab.evaluation.results import END_MODEL, ENSEMBLE, NO_MATCHING, UNMAT
 from fusionlab.evaluation.scores import Scores, make_scores
 from fusionlab.evaluation.wording import lower_is_better
 from fusionlab.fused import Candidate, Fused, Matched, TestSet
-from fusionlab.inputs import Batches, Inputs, TrainerFactory
+from fusionlab.inputs import Batches, Inputs
 from fusionlab.matching.align import choose_anchor
 from fusionlab.matching.recipe import Recipe, align_models
 from fusionlab.merging import find_method, merge_states, merge_weights
@@ -30,6 +30,7 @@ from fusionlab.polish import PolishOptions, polish
 from fusionlab.statistics import Statistics
 from fusionlab.statistics.store import StatisticsStore
 from fusionlab.symmetry import Alignment, Blueprint
+from fusionlab.trainers import TrainerFactory
 
 # Batches that activations are measured on for a correction: it goes through them once for each linear map.
 CORRECTION_BATCHES = 8

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from lightning.pytorch import LightningDataModule, Trainer
+from lightning.pytorch import LightningDataModule
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import Tensor, nn
 from torch.utils.data import ConcatDataset, DataLoader, Subset
@@ -17,8 +17,6 @@ from fusionlab.errors import InputError
 from fusionlab.probes import probes
 
 Batches = Iterable[Mapping[str, Tensor]]
-# Makes a Trainer with a label for its progress bar; further keywords are the Trainer's.
-TrainerFactory = Callable[..., Trainer]
 
 
 @dataclass(frozen=True)

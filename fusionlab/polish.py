@@ -20,6 +20,7 @@ from fusionlab.distillation import Batch, Targets, distillation_loss, output_of,
 from fusionlab.errors import InputError
 from fusionlab.matching.lessons import Lesson, Lessons, Pool, gather
 from fusionlab.models import with_state
+from fusionlab.trainers import quiet_trainer
 
 Model = TypeVar("Model", bound=nn.Module)
 Source = Iterable[Batch]
@@ -181,19 +182,8 @@ def polish(
     first, whole = _peek(batches)
     sources: list[Any] = [whole] if isinstance(first, Mapping) else list(whole)
     module = PolishModule(merged, end_models, sources, options or PolishOptions(), known)
-    (trainer or _quiet_trainer()).fit(module)
+    (trainer or quiet_trainer(devices=1)).fit(module)
     return with_state(merged, module.student.state_dict())
-
-
-def _quiet_trainer() -> Trainer:
-    return Trainer(
-        logger=False,
-        enable_checkpointing=False,
-        enable_model_summary=False,
-        enable_progress_bar=False,
-        devices=1,
-        max_epochs=1,
-    )
 
 
 def _peek(items: Iterable[Any]) -> tuple[Any, Iterable[Any]]:

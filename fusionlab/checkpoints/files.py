@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
-from fusionlab.errors import InputError
+from fusionlab.errors import InputError, first_line
 
 CONFIG = "config.json"
 SAFETENSORS = "model.safetensors"
@@ -178,12 +178,6 @@ def read_pickle(path: Path) -> dict[str, Any]:
 def damaged(path: Path, error: BaseException) -> InputError:
     """The sentence for a file that cannot be read to its end."""
     return InputError(f"{path} is truncated or corrupt and cannot be read ({first_line(error)})")
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an exception's message, without its full stop, or the exception's name."""
-    lines = str(error).strip().splitlines()
-    return lines[0].rstrip(".") if lines else type(error).__name__
 
 
 def copy_side_files(source: Path, output: Path) -> None:

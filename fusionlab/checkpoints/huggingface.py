@@ -19,7 +19,6 @@ from typing_extensions import TypeIs
 from fusionlab.checkpoints.files import (
     CONFIG,
     SAFETENSORS_INDEX,
-    first_line,
     main_dtype,
     read_config,
     read_json,
@@ -29,7 +28,7 @@ from fusionlab.checkpoints.files import (
 )
 from fusionlab.checkpoints.parameters import refuse_differences
 from fusionlab.checkpoints.quiet import quiet
-from fusionlab.errors import InputError
+from fusionlab.errors import InputError, first_line
 
 
 def is_transformers(model: nn.Module) -> TypeIs[PreTrainedModel]:

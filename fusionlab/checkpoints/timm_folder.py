@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from fusionlab.checkpoints.files import (
     CONFIG,
-    first_line,
     main_dtype,
     read_config,
     read_pickle,
@@ -22,7 +21,7 @@ from fusionlab.checkpoints.files import (
 )
 from fusionlab.checkpoints.parameters import differences, refuse_differences
 from fusionlab.checkpoints.quiet import quiet
-from fusionlab.errors import InputError
+from fusionlab.errors import InputError, first_line
 
 ARCHITECTURE = "architecture"
 

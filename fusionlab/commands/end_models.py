@@ -11,9 +11,8 @@ import yaml
 from lightning.pytorch import LightningDataModule, LightningModule
 
 from fusionlab import configs
-from fusionlab.checkpoints.files import first_line
 from fusionlab.commands import parsing, train
-from fusionlab.errors import InputError
+from fusionlab.errors import InputError, first_line
 from fusionlab.grid.design import EndModel
 
 EXPORT, UNION = "fusionlab.tasks.ExportCheckpoint", "fusionlab.data.Union"

@@ -1,39 +1,30 @@
 """``fusionlab gather``: statistics of a model over data, to be handed over instead of the data."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from jsonargparse import Namespace
-from lightning.fabric.utilities.exceptions import MisconfigurationException
-from lightning.pytorch import LightningDataModule, Trainer, seed_everything
-from lightning.pytorch.callbacks import RichProgressBar
+from lightning.pytorch import LightningDataModule, seed_everything
 from lightning.pytorch.utilities import rank_zero_only
 from rich.console import Console
 from rich.table import Table
 
 from fusionlab import checkpoints
 from fusionlab.atomic import refuse_existing
-from fusionlab.checkpoints.files import first_line
 from fusionlab.commands import parsing
 from fusionlab.errors import InputError
 from fusionlab.inputs import Inputs
 from fusionlab.statistics import Activations, Fisher, Grams, Statistics
 from fusionlab.statistics.files import save, tensors_of
 from fusionlab.statistics.gather import gather
+from fusionlab.trainers import make_trainer
 
 DESCRIPTION = """Gather statistics of a model over training data, in one pass: what merging by data needs to know.
 
 The file holds sums over all data (and, with activations, a sample of hidden vectors), tied to this very model; it can
 be handed over instead of the data."""
-
-
-class GatheringBar(RichProgressBar):
-    """Lightning's progress bar, saying what the pass is for."""
-
-    @property
-    def predict_description(self) -> str:
-        return "gathering"
 
 
 def run(argv: Sequence[str]) -> None:
@@ -73,7 +64,8 @@ def run(argv: Sequence[str]) -> None:
     inputs = Inputs.of([arguments.data], 1, arguments.samples, arguments.seed)
     if inputs is None:
         raise InputError(f"{type(arguments.data).__name__} has no training data; expected a training split")
-    found = gather(model, inputs.shared, kinds, trainer=lambda: _trainer(arguments), **_settings(kinds, arguments))
+    trainer = partial(make_trainer, parsing.trainer_options(arguments), "gathering")
+    found = gather(model, inputs.shared, kinds, trainer=trainer, **_settings(kinds, arguments))
     _write(found, output, arguments)
 
 
@@ -96,19 +88,6 @@ def _settings(kinds: Sequence[str], arguments: Namespace) -> dict[str, Any]:
     if Fisher.kind in kinds:
         settings |= {"labels": arguments.labels, "seed": arguments.seed}
     return settings
-
-
-def _trainer(arguments: Namespace) -> Trainer:
-    try:
-        return Trainer(
-            logger=False,
-            enable_checkpointing=False,
-            enable_model_summary=False,
-            callbacks=[GatheringBar(leave=True)],
-            **parsing.trainer_options(arguments),
-        )
-    except (ValueError, MisconfigurationException) as error:
-        raise InputError(first_line(error)) from error
 
 
 def _table(found: dict[str, Statistics], checkpoint: str) -> Table:

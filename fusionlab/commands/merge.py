@@ -12,10 +12,10 @@ from fusionlab.commands import parsing
 from fusionlab.errors import InputError
 from fusionlab.evaluation.distance import parameter_distance
 from fusionlab.evaluation.results import UNMATCHED
-from fusionlab.experiment import make_trainer
 from fusionlab.fusion import FusionModule
 from fusionlab.merging import merge_weights
 from fusionlab.statistics.files import load as load_statistics
+from fusionlab.trainers import make_trainer
 
 DESCRIPTION = """Merge checkpoints as they are into one of the same format.
 

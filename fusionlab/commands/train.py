@@ -13,11 +13,10 @@ from rich.console import Console
 from rich.table import Table
 
 from fusionlab import configs
-from fusionlab.checkpoints.files import first_line
 from fusionlab.checkpoints.lightning_file import read_archive
 from fusionlab.commands.console import OneLineParser, input_error, silence
 from fusionlab.data.overlap import overlap
-from fusionlab.errors import InputError
+from fusionlab.errors import InputError, first_line
 from fusionlab.tasks import ExportCheckpoint, FineTuning
 from fusionlab.tasks.fine_tuning import SCORE
 

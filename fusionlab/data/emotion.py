@@ -126,7 +126,8 @@ class Emotion(TextClassification):
         return rows.select(kept)
 
     def _split(self, rows: Dataset) -> dict[str, Dataset]:
-        if self.source.split_column not in rows.column_names:
+        # All rows means those of splits with other names too, and those of none.
+        if self.splits.test_on_all or self.source.split_column not in rows.column_names:
             return {"train": rows}
         return split_by_column(rows, self.source, self.splits.names, self.splits.optional)
 

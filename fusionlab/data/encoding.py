@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from abc import ABC, abstractmethod
 from typing import Any
 
 from datasets import Dataset
@@ -19,15 +20,16 @@ Columns = dict[str, list[Any]]
 
 
 @dataclasses.dataclass(frozen=True)
-class Encoder:
+class Encoder(ABC):
     """From a batch of rows to a batch of tokens and labels; what it does follows from its fields alone."""
 
     tokenizer: PreTrainedTokenizerBase = dataclasses.field(repr=False)
     max_length: int
     """Most tokens of a sample, special ones included."""
 
+    @abstractmethod
     def __call__(self, rows: Columns) -> Columns:
-        """Encode; to be written by a subclass.
+        """Encode.
 
         Args:
             rows: columns of the table.
@@ -35,7 +37,6 @@ class Encoder:
         Returns:
             Columns of tokens and labels; there may be more or fewer rows than before.
         """
-        raise NotImplementedError
 
     def fingerprint(self, rows: Dataset) -> str:
         """What names the result in the cache: the rows, the tokenizer and every field."""

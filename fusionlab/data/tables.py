@@ -10,8 +10,7 @@ import datasets
 import numpy as np
 from datasets import Dataset, Features, concatenate_datasets, load_dataset
 
-from fusionlab.checkpoints.files import first_line
-from fusionlab.errors import InputError
+from fusionlab.errors import InputError, first_line
 
 FILE_BUILDERS = {
     ".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json", ".arrow": "arrow", ".txt": "text",

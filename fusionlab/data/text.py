@@ -1,5 +1,6 @@
 """What all text data sets share: splits, tokenizer, cached tokens, padding to the longest text of a batch."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ from fusionlab.evaluation.scores import Task
 Loader = DataLoader[dict[str, Tensor]]
 
 
-class TextData(LightningDataModule):
+class TextData(LightningDataModule, ABC):
     """Texts as batches of tokens, padded to the longest of each batch.
 
     A subclass sets ``task`` and ``class_names``, and says which columns it needs and how rows are encoded.
@@ -101,21 +102,21 @@ class TextData(LightningDataModule):
 
     # --- what a subclass says --------------------------------------------------------------------------------------
 
+    @abstractmethod
     def columns(self) -> list[str]:
-        """Columns that the table must have; to be written by a subclass."""
-        raise NotImplementedError
+        """Columns that the table must have."""
 
+    @abstractmethod
     def encoder(self) -> Encoder:
-        """How rows are encoded; to be written by a subclass."""
-        raise NotImplementedError
+        """How rows are encoded."""
 
     def read(self) -> dict[str, Dataset]:
         """The splits that the data itself has, by ``train``, ``val`` and ``test``."""
         return named_splits(self.source, self.splits.names, self.columns(), self.splits.optional)
 
+    @abstractmethod
     def texts(self, split: str) -> list[str]:
         """The texts of ``train``, ``val`` or ``test``; none where there is no such split."""
-        raise NotImplementedError
 
     def collator(self) -> Any:
         """How samples become a batch."""

@@ -7,10 +7,9 @@ from typing import Any
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from fusionlab.checkpoints.files import first_line
 from fusionlab.checkpoints.hub import locate
 from fusionlab.checkpoints.quiet import quiet
-from fusionlab.errors import InputError
+from fusionlab.errors import InputError, first_line
 
 BYTES = "bytes"
 _PAD, _END, _MASK = "<pad>", "<end>", "<mask>"

@@ -9,8 +9,7 @@ from typing import Any
 
 from lightning.pytorch import LightningDataModule
 
-from fusionlab.checkpoints.files import first_line
-from fusionlab.errors import InputError
+from fusionlab.errors import InputError, first_line
 from fusionlab.evaluation.results import END_MODEL, MULTITASK
 from fusionlab.experiment import Data
 from fusionlab.grid.design import Cell, Grid

@@ -14,10 +14,9 @@ from lightning.pytorch import Trainer, seed_everything
 from torch import nn
 
 from fusionlab import checkpoints
-from fusionlab.checkpoints.files import first_line
-from fusionlab.errors import InputError
+from fusionlab.errors import InputError, first_line
 from fusionlab.evaluation.results import END_MODEL, ENSEMBLE, MULTITASK, Curve, Row
-from fusionlab.experiment import Data, draw_lines, make_trainer, refuse_misfit
+from fusionlab.experiment import Data, draw_lines, refuse_misfit
 from fusionlab.fused import Candidate
 from fusionlab.fusion import FusionModule
 from fusionlab.grid.cells import CellStore, Finished
@@ -27,6 +26,7 @@ from fusionlab.grid.published import with_published_faults
 from fusionlab.grid.statistics_files import StatisticsFiles
 from fusionlab.head_fusion import FUSIONS
 from fusionlab.inputs import Inputs
+from fusionlab.trainers import make_trainer
 
 Train = Callable[[EndModel, int, Path], None]
 

@@ -10,13 +10,13 @@ other.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy
 import torch
-from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
@@ -31,6 +31,7 @@ from fusionlab.matching.points import Held, aliases, at_point, mixed
 from fusionlab.matching.weights import match_weights
 from fusionlab.symmetry import Alignment, Blueprint, Space
 from fusionlab.symmetry.groups import Permutation, Scale
+from fusionlab.trainers import TrainerFactory, quiet_trainer
 
 Target = Literal["outputs", "labels"]
 # Points between two models lie near the middle, as in Theus et al.; among many, pairs must be reached too.
@@ -257,7 +258,7 @@ def refine(
     alignments: Sequence[Alignment],
     batches: Any,
     options: RefineOptions | None = None,
-    trainer: Callable[..., Trainer] | None = None,
+    trainer: TrainerFactory | None = None,
     anchor: int = 0,
     spaces: Sequence[Space] | None = None,
     held_out: Any = None,
@@ -297,7 +298,9 @@ def refine(
     ends = list(module.end_models)
     pools = [gather(ends, source, own, needed, by_outputs, known=known) for own, source in sources]
     lessons = DataLoader(Lessons(pools, options.steps, options.batch_size, options.seed), batch_size=None)
-    (trainer or _quiet_trainer)("learned matching", max_steps=options.steps).fit(module, lessons, held_out)
+    settings = {"max_steps": options.steps}
+    chosen = quiet_trainer(devices=1, **settings) if trainer is None else trainer("learned matching", **settings)
+    chosen.fit(module, lessons, held_out)
     return module.alignments()
 
 
@@ -333,17 +336,6 @@ def _sources(batches: Any, count: int) -> list[tuple[int | None, Any]]:
     if len(batches) != count:
         raise InputError(f"data holds {len(batches)} sets of batches for {count} models; expected one for each")
     return list(enumerate(batches))
-
-
-def _quiet_trainer(label: str, **settings: Any) -> Trainer:
-    return Trainer(
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        devices=1,
-        **settings,
-    )
 
 
 def _workable(model: nn.Module) -> dict[str, Tensor]:

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from fusionlab.errors import InputError
-from fusionlab.inputs import Batches, Inputs, TrainerFactory
+from fusionlab.inputs import Batches, Inputs
 from fusionlab.matching.activations import activations_then_weights
 from fusionlab.matching.align import align_states, gauged
 from fusionlab.matching.learned import RefineOptions, refine
@@ -18,6 +18,7 @@ from fusionlab.matching.permutations import Objective, match_permutations
 from fusionlab.statistics import Activations
 from fusionlab.statistics.gather import gather
 from fusionlab.symmetry import Alignment, Blueprint
+from fusionlab.trainers import TrainerFactory
 
 ACTIVATIONS, LEARNED, GIT_REBASIN, OT_FUSION = "activations", "learned", "git-rebasin", "ot-fusion"
 

@@ -13,7 +13,7 @@ from lightning.pytorch import LightningModule, Trainer
 from torch import Tensor, nn
 from torch.utils.data import IterableDataset
 
-from fusionlab.errors import InputError
+from fusionlab.errors import InputError, first_line
 from fusionlab.forward import forward
 from fusionlab.statistics import activations, fisher, gram  # noqa: F401 (each registers its kind)
 from fusionlab.statistics.accumulator import Accumulator, Batch, Common, OwnPass, Watcher, find_kind
@@ -25,6 +25,7 @@ from fusionlab.statistics.statistics import Statistics, basis_of
 from fusionlab.statistics.watching import Observer, explore
 from fusionlab.symmetry import Blueprint, SymmetryError
 from fusionlab.symmetry import blueprint as blueprint_of
+from fusionlab.trainers import quiet_trainer
 
 ROUNDING = ("16-true", "bf16-true", "transformer-engine", "transformer-engine-float16")
 
@@ -224,17 +225,14 @@ def _refuse_misfit(model: nn.Module, batch: Batch) -> None:
         forward(model, take_examples(batch, torch.tensor([0])))
     except Exception as error:
         # Every model refuses foreign inputs in its own way.
-        reason = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
-        raise InputError(f"the data does not fit the model: {reason}") from error
+        raise InputError(f"the data does not fit the model: {first_line(error)}") from error
 
 
 def _trainer_for(model: nn.Module) -> Trainer:
     device = next(model.parameters()).device
     devices: Any = 1 if device.index is None else [device.index]
     accelerator = "gpu" if device.type == "cuda" else device.type
-    return Trainer(
-        accelerator=accelerator, devices=devices, logger=False, enable_checkpointing=False, enable_model_summary=False
-    )
+    return quiet_trainer(accelerator=accelerator, devices=devices)
 
 
 def _blueprint(model: nn.Module) -> Blueprint | None:

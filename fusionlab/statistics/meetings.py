@@ -6,6 +6,7 @@ computations", 2015), patch convolutions, norms, embeddings, and whatever broadc
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -18,7 +19,7 @@ class NoShortcutError(Exception):
 
 
 @dataclass(eq=False)
-class Meeting:
+class Meeting(ABC):
     """A shared tensor, the same for all examples, whose gradient is wanted for each of them.
 
     Attributes:
@@ -36,9 +37,9 @@ class Meeting:
         """Take the gradient of the output."""
         self.gradient = gradient
 
+    @abstractmethod
     def add(self, total: Tensor, example: int) -> None:
         """Add the gradient of one example."""
-        raise NotImplementedError
 
     def add_squares(self, total: Tensor) -> None:
         """Add the squared gradients of all examples."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -27,7 +28,7 @@ ELEMENTWISE |= {"where", "masked_fill"}
 ALIKE = {"type_as", "to", "expand_as", "view_as", "reshape_as"}
 
 
-class Collector:
+class Collector(ABC):
     """Collects the meetings of a forward pass.
 
     Args:
@@ -41,9 +42,9 @@ class Collector:
         self.anchor = torch.zeros((), requires_grad=True)
         self.when_received: Callable[[Meeting], object] = lambda use: None
 
+    @abstractmethod
     def is_shared(self, value: Any) -> bool:
         """Whether it was computed from parameters alone."""
-        raise NotImplementedError
 
     def hand_over(self, use: Meeting, gradient: Tensor) -> None:
         """Give a meeting the gradient of its output."""

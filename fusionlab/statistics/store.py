@@ -9,12 +9,13 @@ from typing import Any
 from torch import nn
 
 from fusionlab.errors import InputError
-from fusionlab.inputs import Inputs, TrainerFactory
+from fusionlab.inputs import Inputs
 from fusionlab.statistics.accumulator import find_kind
 from fusionlab.statistics.gather import gather
 from fusionlab.statistics.statistics import Activations, Grams, Statistics, basis_of
 from fusionlab.statistics.transport import move
 from fusionlab.symmetry import Alignment, Blueprint, SymmetryError
+from fusionlab.trainers import TrainerFactory
 
 
 class StatisticsStore:

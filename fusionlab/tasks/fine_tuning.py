@@ -1,6 +1,7 @@
 """What all tasks share: AdamW with a warm-up, loss and metrics, what is stored with a checkpoint."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -29,7 +30,7 @@ _EMBEDDINGS = {
 }  # fmt: skip
 
 
-class FineTuning(LightningModule):
+class FineTuning(LightningModule, ABC):
     """Train a model with AdamW and a warm-up, and measure it by the scores of its task.
 
     A subclass sets ``task`` and ``model``, then calls `_ready`, and says what the training loss is and what a
@@ -74,17 +75,17 @@ class FineTuning(LightningModule):
         self.class_names: list[str] | None = None
         self._source: str | None = None
 
+    @abstractmethod
     def scores(self) -> Scores:
-        """Fresh scores of this task; to be written by a subclass."""
-        raise NotImplementedError
+        """Fresh scores of this task."""
 
+    @abstractmethod
     def loss(self, output: Tensor, labels: Tensor) -> Tensor:
-        """The training loss, a scalar; to be written by a subclass."""
-        raise NotImplementedError
+        """The training loss, a scalar."""
 
+    @abstractmethod
     def prediction_rows(self, batches: Sequence[Any]) -> Iterator[list[Any]]:
-        """A table of what `predict_step` returned: the header, then its rows; to be written by a subclass."""
-        raise NotImplementedError
+        """A table of what `predict_step` returned: the header, then its rows."""
 
     def _ready(self, source: Any) -> None:
         """Make the scores, once the model is there."""

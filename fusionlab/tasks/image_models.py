@@ -8,11 +8,10 @@ from torch import nn
 from transformers import AutoModelForImageClassification
 
 from fusionlab import checkpoints
-from fusionlab.checkpoints.files import first_line
 from fusionlab.checkpoints.hub import locate
 from fusionlab.checkpoints.quiet import quiet
 from fusionlab.checkpoints.timm_folder import is_timm
-from fusionlab.errors import InputError
+from fusionlab.errors import InputError, first_line
 from fusionlab.tasks import models
 from fusionlab.tasks.models import LIBRARY, label_fields, say_new_head
 

@@ -19,6 +19,25 @@ from fusionlab.tasks.predictions import number_rows
 class _LanguageModelling(FineTuning):
     """What both kinds share: the cross-entropy of tokens whose label is not -100."""
 
+    head_class: Any
+    """The transformers class that adds the head."""
+
+    def __init__(self, model: str | dict[str, Any], **training: Any) -> None:
+        """Load or build the model.
+
+        Args:
+            model: a checkpoint path or hub id, or the description of a fresh model such as
+                ``{model_type: gpt2, n_embd: 256, n_layer: 6, n_head: 4}``.
+            training: learning rate and schedule, see `FineTuning`.
+
+        Raises:
+            InputError: a value out of range, or a model that cannot be loaded or built.
+        """
+        super().__init__(**training)
+        self.save_hyperparameters()
+        self.model = transformers_model(model, self.head_class)
+        self._ready(model)
+
     def scores(self) -> Scores:
         """Loss and perplexity."""
         return make_scores(self.model, self.task)
@@ -53,22 +72,7 @@ class MaskedLanguageModelling(_LanguageModelling):
     """
 
     task = "masked_lm"
-
-    def __init__(self, model: str | dict[str, Any], **training: Any) -> None:
-        """Load or build the model.
-
-        Args:
-            model: a checkpoint path or hub id, or the description of a fresh model such as
-                ``{model_type: bert, hidden_size: 128}``.
-            training: learning rate and schedule, see `FineTuning`.
-
-        Raises:
-            InputError: a value out of range, or a model that cannot be loaded or built.
-        """
-        super().__init__(**training)
-        self.save_hyperparameters()
-        self.model = transformers_model(model, AutoModelForMaskedLM)
-        self._ready(model)
+    head_class = AutoModelForMaskedLM
 
 
 class CausalLanguageModelling(_LanguageModelling):
@@ -79,22 +83,7 @@ class CausalLanguageModelling(_LanguageModelling):
     """
 
     task = "causal_lm"
-
-    def __init__(self, model: str | dict[str, Any], **training: Any) -> None:
-        """Load or build the model.
-
-        Args:
-            model: a checkpoint path or hub id, or the description of a fresh model such as
-                ``{model_type: gpt2, n_embd: 256, n_layer: 6, n_head: 4}``.
-            training: learning rate and schedule, see `FineTuning`.
-
-        Raises:
-            InputError: a value out of range, or a model that cannot be loaded or built.
-        """
-        super().__init__(**training)
-        self.save_hyperparameters()
-        self.model = transformers_model(model, AutoModelForCausalLM)
-        self._ready(model)
+    head_class = AutoModelForCausalLM
 
     def aligned(self, output: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Each token's logits beside the next token."""

@@ -9,11 +9,10 @@ from torch import nn
 from transformers import CONFIG_MAPPING, AutoConfig, PretrainedConfig, PreTrainedModel
 
 from fusionlab import checkpoints
-from fusionlab.checkpoints.files import first_line
 from fusionlab.checkpoints.hub import locate
 from fusionlab.checkpoints.huggingface import load_config
 from fusionlab.checkpoints.quiet import quiet
-from fusionlab.errors import InputError
+from fusionlab.errors import InputError, first_line
 
 LIBRARY = "library"
 

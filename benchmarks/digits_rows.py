@@ -1,0 +1,158 @@
+"""Rows on scikit-learn's digits; every end model is trained here, on the 1,400 training images."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import itertools
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import yaml
+from lightning.pytorch import seed_everything
+from settings import Batch, Line, Setting, batches
+from torch import nn
+from torch.utils.data import DataLoader
+
+import fusionlab
+import fusionlab.tasks
+from fusionlab import configs
+from fusionlab.data import Digits
+from fusionlab.head_fusion import UnionHeadsFusionModule
+from fusionlab.inputs import Inputs
+from fusionlab.matching.recipe import recipe
+from fusionlab.polish import PolishOptions
+from fusionlab.probes import probes
+from fusionlab.trainers import quiet_trainer
+
+
+@functools.cache
+def digits_model(seed: int, width: int = 64, classes: tuple[int, ...] | None = None) -> nn.Module:
+    """An end model of the demo's config, of another seed, width or set of digits."""
+    settings = yaml.safe_load(configs.resolve("vit_digits.yaml").read_text(encoding="utf-8"))
+    task = settings["model"]["init_args"]
+    task["model"] |= {"hidden_size": width, "intermediate_size": 2 * width}
+    seed_everything(seed, verbose=False)
+    module = fusionlab.tasks.ImageClassification(**task)
+    data = Digits(**settings["data"]["init_args"] | {"classes": None if classes is None else list(classes)})
+    epochs = settings["trainer"]["max_epochs"]
+    quiet_trainer(max_epochs=epochs, accelerator="cpu", limit_val_batches=0).fit(module, datamodule=data)
+    return module.model.eval()
+
+
+def digits() -> tuple[DataLoader, list[Batch]]:
+    """Training images to look at, and the test set."""
+    data = Digits(val_size=0)
+    return data.train_dataloader(), batches(data.test_dataloader(), labels=True)
+
+
+def demo_pair(name: str, test: list[Batch]) -> Setting:
+    """The demo's two end models."""
+    return Setting(name, [[digits_model(2), digits_model(1)]], test)
+
+
+def demo(args: argparse.Namespace) -> Iterator[Line]:
+    """The demo's pair, no data used for matching."""
+    _, test = digits()
+    pair = demo_pair("digits, the demo's pair, no data", test)
+    yield pair.end_models()
+    yield pair.matched("plain mean", preset="none")
+    yield pair.matched("the paper's matching", preset="paper")
+    yield pair.matched("permutations (Git Re-Basin)", preset="git-rebasin")
+    yield pair.matched("optimal transport (OT-WTS)", preset="none", method="ot")
+    yield pair.matched("weights", preset="weights")
+
+
+def data(args: argparse.Namespace) -> Iterator[Line]:
+    """The demo's pair with training images."""
+    train, test = digits()
+    pair = demo_pair("digits, the demo's pair, 1,400 images", test)
+    images, labelled = batches(train), batches(train, labels=True)
+    yield pair.matched("optimal transport (OT-ACTS)", preset="none", method="ot", merge_data=images)
+    yield pair.matched("activations", preset="activations", data=images)
+    yield pair.matched("weights, RegMean", preset="weights", method="regmean", merge_data=images)
+    yield pair.matched("learned", preset="learned", data=images)
+    yield pair.matched("learned, with labels", preset="learned", data=labelled, target="labels")
+    yield pair.polished("polished from the plain mean", images, "none")
+    yield pair.polished("polished from weights", images, "weights")
+
+
+def many(args: argparse.Namespace) -> Iterator[Line]:
+    """Four and eight models at once."""
+    train, test = digits()
+    images = batches(train)
+    for count in (4, 8):
+        models = [digits_model(seed) for seed in range(1, count + 1)]
+        together = Setting(f"digits, {count} models at once", [models], test)
+        yield together.end_models()
+        yield together.matched("plain mean", preset="none")
+        yield together.matched("weights", preset="weights")
+        start = time.perf_counter()
+        twins = fusionlab.align(models, preset="learned", data=images, steps=args.steps * (count // 2))
+        seconds = time.perf_counter() - start
+        reached = together.measure(fusionlab.merge(twins))
+        yield together.line("learned together", [reached], seconds=seconds)
+        pairs = list(itertools.combinations(twins, 2))
+        yield together.line(
+            "learned together, every pair of them",
+            [together.measure(fusionlab.merge(pair)) for pair in pairs],
+            [together.barrier(pair) for pair in pairs],
+        )
+
+
+def none(args: argparse.Namespace) -> Iterator[Line]:
+    """No real data at all: synthetic inputs."""
+    _, test = digits()
+    pair = demo_pair("digits, synthetic inputs only", test)
+    inputs = probes(pair.groups[0], 4000)
+    yield pair.matched("activations", preset="activations", data=inputs)
+    yield pair.matched("learned", preset="learned", data=inputs)
+    yield pair.polished("polished from the plain mean", inputs, "none")
+    yield pair.polished("polished from weights", inputs, "weights")
+    yield pair.polished("polished from learned", inputs, "learned")
+
+
+def few(args: argparse.Namespace) -> Iterator[Line]:
+    """16 to 256 unlabelled images."""
+    train, test = digits()
+    for count in (16, 32, 64, 128, 256):
+        pair, images = demo_pair(f"digits, {count} unlabelled images", test), batches(train, count)
+        yield pair.matched("learned", preset="learned", data=images)
+        yield pair.polished("polished from weights", images, "weights")
+        yield pair.polished("polished from the plain mean", images, "none")
+
+
+def tasks(args: argparse.Namespace) -> Iterator[Line]:
+    """Digits 0 to 4 and 5 to 9 from two seeds, merged into one that knows ten; no labels."""
+    _, test = digits()
+    low, high = (0, 1, 2, 3, 4), (5, 6, 7, 8, 9)
+    models = {"low": digits_model(1, classes=low), "high": digits_model(2, classes=high)}
+    own = [Digits(val_size=0, classes=list(half)).train_dataloader() for half in (low, high)]
+    inputs = Inputs.from_batches([batches(part) for part in own], 2)
+    pair = Setting("digits 0-4 and 5-9, ten-way, no labels", [list(models.values())], test)
+    yield pair.line("end models", [pair.measure(model) for model in models.values()])
+    for variant, chosen in (("plain mean", None), ("weights", recipe("weights")), ("learned", recipe("learned"))):
+        for options in (None, PolishOptions()):
+            matchings: dict[str, Any] = {} if chosen is None else {variant: chosen}
+            start = time.perf_counter()
+            module = UnionHeadsFusionModule(models, matchings, anchor=1, inputs=inputs, polish=options)
+            kept = module.fuse().kept
+            assert kept is not None
+            label = variant if options is None else f"{variant}, polished"
+            yield pair.line(label, [pair.measure(kept.model)], seconds=time.perf_counter() - start)
+
+
+def widths(args: argparse.Namespace) -> Iterator[Line]:
+    """Ten pairs of five seeds at three widths: every one, not the best."""
+    train, test = digits()
+    images = batches(train)
+    for width in args.widths:
+        models = [digits_model(seed, width) for seed in range(1, 6)]
+        pairs = Setting(f"digits, ten pairs, {width} wide", list(itertools.combinations(models, 2)), test)
+        yield pairs.end_models()
+        yield pairs.matched("plain mean", preset="none")
+        yield pairs.matched("the paper's matching", preset="paper")
+        yield pairs.matched("permutations (Git Re-Basin)", preset="git-rebasin")
+        yield pairs.matched("weights", preset="weights")
+        yield pairs.matched("learned", preset="learned", data=images)

@@ -1,0 +1,89 @@
+"""Rows on end models that take minutes to train: each is a checkpoint, made by `fusionlab fit` where it is missing."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from settings import Batch, Line, Setting, batches
+from torch import nn
+
+import fusionlab
+from fusionlab import cli, configs
+from fusionlab.data import Images, LanguageModelling
+from fusionlab.models import untie
+from fusionlab.probes import probes
+
+CIFAR_MEAN, CIFAR_DEVIATION = [0.4734] * 3, [0.2516] * 3
+
+
+def trained(config: str, seed: int) -> nn.Module:
+    """The end model of a shipped config and a seed, in the folder ``checkpoints``."""
+    output = Path("checkpoints") / f"{Path(config).stem}_seed{seed}"
+    if not output.exists():
+        command = ["fit", "--config", config, "--seed", str(seed), "--trainer.callbacks.output", str(output)]
+        if cli.main(command) != 0:
+            raise SystemExit(f"fusionlab {' '.join(command)} failed")
+    return fusionlab.load(output)
+
+
+def text(config: str, inputs: int, tests: int) -> tuple[list[Batch], list[Batch]]:
+    """Training blocks without labels, and test blocks with them, of a config's data."""
+    settings = yaml.safe_load(configs.resolve(config).read_text(encoding="utf-8"))["data"]["init_args"]
+    data: Any = LanguageModelling(**settings)
+    data.prepare_data()
+    for stage in ("fit", "test"):
+        data.setup(stage)
+    return batches(data.train_dataloader(), inputs), batches(data.test_dataloader(), tests, labels=True)
+
+
+def every_matching(setting: Setting, inputs: Sequence[Batch]) -> Iterator[Line]:
+    """The end models, the plain mean, and the mean of twins by each kind of matching."""
+    yield setting.end_models()
+    yield setting.matched("plain mean", preset="none")
+    yield setting.matched("the paper's matching", preset="paper")
+    yield setting.matched("permutations (Git Re-Basin)", preset="git-rebasin")
+    yield setting.matched("weights", preset="weights")
+    yield setting.matched("activations", preset="activations", data=inputs[:8])
+    yield setting.matched("learned", preset="learned", data=inputs)
+
+
+def shakespeare(args: argparse.Namespace) -> Iterator[Line]:
+    """Two small GPT-2s on Tiny Shakespeare, byte by byte; embeddings tied as they were trained, and untied."""
+    config = "gpt2_shakespeare_small.yaml"
+    pair = [trained(config, seed) for seed in (1, 0)]
+    inputs, test = text(config, 4000, 400)
+    size = "GPT-2 of 3 layers, 64 wide, Tiny Shakespeare"
+    yield from every_matching(Setting(f"{size}, tied", [pair], test, "loss"), inputs)
+    yield from every_matching(Setting(f"{size}, untied", [[untie(model) for model in pair]], test, "loss"), inputs)
+
+
+def bert(args: argparse.Namespace) -> Iterator[Line]:
+    """Two small BERTs pretrained from different seeds: loss of the masked tokens."""
+    config = "bert_small_mlm.yaml"
+    pair = [trained(config, seed) for seed in (1, 0)]
+    inputs, test = text(config, 4000, 200)
+    yield from every_matching(Setting("BERT of 4 layers, 256 wide, masked tokens", [pair], test, "loss"), inputs)
+
+
+def cifar(args: argparse.Namespace) -> Iterator[Line]:
+    """Two ViTs on CIFAR-10 (a JPEG copy), 30,000 training images; the first 4,000 test images."""
+    models = [fusionlab.load(Path(folder)) for folder in args.vits]
+    pixels: Any = Images(
+        args.cifar, image_column="image", label_column="label", split_column="split", val_size=0,
+        mean=CIFAR_MEAN, std=CIFAR_DEVIATION, augment=False, batch_size=128,
+    )  # fmt: skip
+    pixels.setup("fit")
+    pixels.setup("test")
+    train = batches(pixels.train_dataloader(), args.images)
+    test = batches(pixels.test_dataloader(), 4_000, labels=True)
+    pair = Setting("CIFAR-10 (JPEG), two ViTs", [models], test)
+    yield from every_matching(pair, train)
+    yield pair.matched("learned, 900 steps", preset="learned", data=train, steps=900)
+    for variant, start in (("the plain mean", "none"), ("weights", "weights"), ("learned", "learned")):
+        yield pair.polished(f"polished from {variant}", train, start)
+    synthetic = probes(models, 6000, mean=CIFAR_MEAN, std=CIFAR_DEVIATION)
+    yield pair.polished("no real data: polished from weights", synthetic, "weights")

@@ -1,7 +1,7 @@
 """Models that never met: what is left half way between models of different seeds, by every way to match them.
 
-    python benchmarks/different_seeds.py --rows demo data many none few tasks widths --markdown results.md
-    python benchmarks/different_seeds.py --rows cifar shakespeare bert
+    python benchmarks/different_seeds.py --rows demo data none few tasks four eight widths --markdown results.md
+    python benchmarks/different_seeds.py --rows cifar shakespeare deberta
 
 Digits (scikit-learn's) are trained from scratch each time; other end models are trained where they are missing in
 `checkpoints`, or loaded. All are matched on training data only, without labels unless a row says so, and measured on
@@ -29,8 +29,8 @@ from settings import Line, markdown, show
 
 from fusionlab.atomic import atomic_file
 
-DIGITS = ("demo", "data", "many", "none", "few", "tasks", "widths")
-TRAINED = ("cifar", "shakespeare", "bert")
+DIGITS = ("demo", "data", "none", "few", "tasks", "four", "eight", "widths")
+TRAINED = ("cifar", "shakespeare", "deberta")
 ROWS: dict[str, Callable[[argparse.Namespace], Iterator[Line]]] = {
     **{name: getattr(digits_rows, name) for name in DIGITS},
     **{name: getattr(trained_rows, name) for name in TRAINED},
@@ -45,8 +45,7 @@ def main() -> int:
         "--vits", nargs=2, metavar="FOLDER", help="end models of the row cifar",
         default=[f"../shared/data/models/cifar10_vit_seed{seed}" for seed in (1, 2)],
     )  # fmt: skip
-    parser.add_argument("--images", type=int, default=30_000, help="that the row cifar learns from")
-    parser.add_argument("--steps", type=int, default=600, help="of learning four models together; twice that for eight")
+    parser.add_argument("--images", type=int, default=10_000, help="that the row cifar learns from")
     parser.add_argument("--widths", nargs="+", type=int, default=[32, 64, 128], help="of the row widths")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--markdown", type=Path, metavar="OUT", help="also write the table here")

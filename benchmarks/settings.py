@@ -95,7 +95,8 @@ class Setting:
             merge = fusionlab.merge(twins, method, data=merge_data)
             seconds += time.perf_counter() - start
             reached.append(self.measure(merge))
-            barriers.append(self.barrier(twins))
+            if method == "simple":
+                barriers.append(self.barrier(twins))
         return self.line(variant, reached, barriers, seconds)
 
     def polished(self, variant: str, inputs: list[Batch], start: str) -> Line:

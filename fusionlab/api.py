@@ -9,14 +9,14 @@ from torch import Tensor, nn
 from fusionlab.errors import InputError
 from fusionlab.evaluation.line import move_along_line
 from fusionlab.evaluation.results import UNMATCHED, Curve
-from fusionlab.evaluation.scores import make_scores
-from fusionlab.fusion import STATISTICS, score_of
+from fusionlab.evaluation.scores import make_scores, score_of
+from fusionlab.fusion import STATISTICS
 from fusionlab.inputs import Batches, Inputs
 from fusionlab.matching.activations import match_activations
 from fusionlab.matching.align import choose_anchor
 from fusionlab.matching.options import BALANCED, BIASES, FOLDED, GAUGES, listed
 from fusionlab.matching.options import preset as preset_options
-from fusionlab.matching.recipe import activations_of, align_models, recipe
+from fusionlab.matching.recipe import LEARNED, activations_of, align_models, recipe
 from fusionlab.matching.solvers import Rescale
 from fusionlab.matching.weights import match_weights
 from fusionlab.merging import find_method, merge_states
@@ -86,7 +86,7 @@ def match(
     if data is None:
         return match_weights(source.state_dict(), anchor.state_dict(), shared, options)
     batches = Inputs.from_batches(data, 2).shared
-    moved, goal = (activations_of(model, batches, shared) for model in (source, anchor))
+    moved, goal = (activations_of(model, batches) for model in (source, anchor))
     return match_activations(moved, goal, shared, options)
 
 
@@ -95,6 +95,7 @@ def align(
     anchor: int | str | None = None,
     preset: str = "paper",
     data: Data = None,
+    seed: int = 0,
     **options: Any,
 ) -> list[Model]:
     """Matched twins of all models, in order, in one common basis; each computes its own function, unchanged.
@@ -102,16 +103,17 @@ def align(
     Args:
         models: end models of one architecture; not modified.
         anchor: index of the one whose basis is taken (0 if None), or ``nearest`` to the mean.
-        preset: ``none``, ``paper``, ``weights``, ``activations`` or ``learned``.
+        preset: ``none``, ``paper``, ``weights``, ``activations``, ``learned``, ``git-rebasin`` or ``ot-fusion``.
         data: inputs for ``activations`` and ``learned``, labels not needed: an iterable of batches for all models, or
             one for each; synthetic ones are drawn if None.
+        seed: of what ``learned`` draws, and of synthetic inputs.
         options: fields of `MatchOptions` that override the preset's: ``spaces``, ``layers``, ``rescale``, ``gauge``
             and so on.
 
     Raises:
         InputError: models that do not fit each other, or options that do not exist.
     """
-    alignments = _align(models, anchor, preset, data, options)
+    alignments = _align(models, anchor, preset, data, seed, options)
     return [alignment.apply(model) for alignment, model in zip(alignments, models, strict=True)]
 
 
@@ -150,11 +152,11 @@ def merge(
         assert description is not None
         given = _statistics(data)
         inputs = None if given else Inputs.from_batches(data, len(models))
-        store = StatisticsStore(description, inputs, given, settings={"seed": seed, **hyperparameters})
+        store = StatisticsStore(inputs, given, settings={"seed": seed, **hyperparameters})
         statistics = [store.of(index, model, kinds) for index, model in enumerate(models)]
     score = None
     if "score" in needs and data is not None:
-        held_out = Inputs.from_batches(data, len(models)).own
+        held_out = [Inputs.from_batches(data, len(models)).shared]
 
         def score(state: Mapping[str, Tensor]) -> float:
             return score_of(with_state(models[0], state), held_out)
@@ -199,7 +201,7 @@ def fuse(
         seed: of anything random.
         hyperparameters: of the merge method.
     """
-    twins = align(models, anchor, preset, data, **(options or {}))
+    twins = align(models, anchor, preset, data, **{"seed": seed, **(options or {})})
     return merge(twins, method, weights, data, base, seed, **hyperparameters)
 
 
@@ -236,18 +238,23 @@ def barrier(a: nn.Module, b: nn.Module, data: Batches, points: int = 11) -> Curv
 
 
 def _align(
-    models: Sequence[nn.Module], anchor: int | str | None, preset: str, data: Data, options: Mapping[str, Any]
+    models: Sequence[nn.Module],
+    anchor: int | str | None,
+    preset: str,
+    data: Data,
+    seed: int,
+    options: Mapping[str, Any],
 ) -> list[Alignment]:
     changes = dict(options)
     changes["spaces"] = listed(changes.get("spaces"))
     changes["gauge"] = listed(changes.get("gauge"))
     changes["layers"] = _layers(changes.get("layers"))
-    chosen = recipe(preset, **changes)
+    chosen = recipe(preset, **changes, seed=seed if preset == LEARNED else None)
     shared = common_blueprint({f"model {index}": model for index, model in enumerate(models)})
     index = choose_anchor([model.state_dict() for model in models], anchor)
     inputs = None if data is None else Inputs.from_batches(data, len(models))
     if inputs is None and chosen.needs_inputs:
-        inputs = Inputs.synthetic(models)
+        inputs = Inputs.synthetic(models, seed=seed)
     return align_models(models, shared, chosen, index, inputs)
 
 

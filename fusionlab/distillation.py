@@ -72,7 +72,6 @@ def teacher_targets(
     models: Sequence[nn.Module],
     batch: Batch,
     own: int | None = None,
-    weights: Sequence[float] | None = None,
     known: Sequence[Tensor] | None = None,
 ) -> Targets:
     """The teachers' mean output on one batch.
@@ -82,20 +81,24 @@ def teacher_targets(
             models teach the same.
         batch: inputs by name.
         own: index of the one model that teaches, where each teaches on its own inputs; all teach if None.
-        weights: one for each model, summing to 1; equal if None. Not used with `own`.
         known: for each model which labels it knows, bool of shape ``(classes,)``; all if None. A class that a teacher
             does not know is taken to be absent from the inputs that it teaches alone; a label (of several) that it does
             not know is left open, and so is nobody's target.
 
     Returns:
         Probabilities by softmax or sigmoid, or the mean of the outputs where they are plain numbers.
+
+    Raises:
+        ValueError: no model.
     """
+    if not models:
+        raise ValueError("no teacher was given")
     chosen = list(range(len(models))) if own is None else [own]
-    shares = [1 / len(chosen)] * len(chosen) if own is not None or weights is None else list(weights)
+    share = 1 / len(chosen)
     total: Tensor | None = None
     mass: Tensor | None = None
     kind: Kind = "values"
-    for index, share in zip(chosen, shares, strict=True):
+    for index in chosen:
         output = forward(models[index], batch)
         values = _tensor(output)
         values = values.to(torch.promote_types(values.dtype, torch.float32))
@@ -109,8 +112,8 @@ def teacher_targets(
             values = values.sigmoid()
         total = share * knows * values if total is None else total + share * knows * values
         mass = share * knows if mass is None else mass + share * knows
-    if total is None or mass is None:
-        raise ValueError("no teacher was given")
+    assert total is not None
+    assert mass is not None
     if known is None or kind == "values":
         return Targets(total, kind)
     # Averaged over those that know the label only.
@@ -131,8 +134,9 @@ def distillation_loss(output: Tensor, targets: Targets, batch: Batch, temperatur
         output: the student's, from `output_of`.
         targets: of the same shape.
         batch: the inputs, for their masks.
-        temperature: above 0; logits are divided by it, targets are raised to its inverse, and the loss is scaled by its
-            square so that gradients keep their size. Of no effect on plain numbers.
+        temperature: above 0; logits are divided by it, targets are raised to its inverse (those of a label and of its
+            absence), and the loss is scaled by its square so that gradients keep their size. Of no effect on plain
+            numbers.
 
     Returns:
         A scalar: the mean over examples (over tokens where each has its own output).
@@ -141,7 +145,7 @@ def distillation_loss(output: Tensor, targets: Targets, batch: Batch, temperatur
     if targets.kind == "classes":
         loss = _classes_loss(output, targets.values, temperature)
     elif targets.kind == "labels":
-        entries = binary_cross_entropy_with_logits(output, targets.values, reduction="none")
+        entries = _labels_loss(output, targets.values, temperature)
         counts = torch.ones_like(output[(0,) * (output.ndim - 1)]) if targets.counts is None else targets.counts
         loss = (entries * counts).sum(-1) / counts.sum().clamp_min(1)
     else:
@@ -182,6 +186,15 @@ def _classes_loss(output: Tensor, probabilities: Tensor, temperature: float) -> 
     if temperature != 1:
         probabilities = softmax(probabilities.clamp_min(1e-12).log() / temperature, -1)
     return -(probabilities * (output / temperature).log_softmax(-1)).sum(-1) * temperature**2
+
+
+def _labels_loss(output: Tensor, probabilities: Tensor, temperature: float) -> Tensor:
+    if temperature != 1:
+        # A probability that was rounded to one has lost its logit; it counts as the largest below.
+        logits = probabilities.logit(torch.finfo(probabilities.dtype).eps)
+        probabilities = (logits / temperature).sigmoid()
+    entries = binary_cross_entropy_with_logits(output / temperature, probabilities, reduction="none")
+    return entries * temperature**2
 
 
 def _tensor(output: Any) -> Tensor:

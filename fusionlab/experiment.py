@@ -25,7 +25,7 @@ from fusionlab.inputs import Inputs
 from fusionlab.matching.recipe import Recipe
 from fusionlab.polish import PolishOptions
 from fusionlab.statistics import Statistics
-from fusionlab.trainers import make_trainer
+from fusionlab.trainers import make_tester, make_trainer
 
 
 @dataclass(frozen=True)
@@ -62,12 +62,6 @@ class Plan:
     def __post_init__(self) -> None:
         if self.points == 1 or self.points < 0:
             raise InputError(f"points is {self.points}; expected 0 for no lines, or at least 2")
-        if str(self.trainer.get("precision")) in ("16-true", "bf16-true", "transformer-engine-float16"):
-            # Lightning would round the models themselves, and the rounded merge would be written.
-            raise InputError(
-                f"precision is {self.trainer['precision']!r}, which rounds the models; "
-                f"expected 32-true, 64-true, bf16-mixed or 16-mixed"
-            )
 
 
 @dataclass(frozen=True)
@@ -100,8 +94,7 @@ class Data:
                 if not isinstance(loader, DataLoader) or len(loader) == 0:
                     raise InputError(f"the data {name!r} has no test split; expected one to measure on")
                 names = getattr(module, "class_names", None)
-                choices = {"metric": "metric", "decision": "decision", "mode": "span_mode"}
-                options = {name: getattr(module, kept) for name, kept in choices.items() if hasattr(module, kept)}
+                metric = getattr(module, "metric", None)
                 taken = [s.name for s in sets]
                 numbered = (f"{name} {number}" for number in itertools.count(2))
                 unique = name if name not in taken else next(other for other in numbered if other not in taken)
@@ -112,7 +105,7 @@ class Data:
                         owner if domain == "in" else None,
                         task=getattr(module, "task", None),
                         class_names=None if names is None else tuple(names),
-                        options=options,
+                        options={} if metric is None else {"metric": metric},
                     )
                 )
                 loaders.append(loader)
@@ -172,7 +165,7 @@ def run(
     fused = module.fuse()
     curves: list[Curve] = []
     if data.loaders:
-        make_trainer(plan.trainer, "end models and merges").test(module, list(data.loaders), verbose=False)
+        make_tester(plan.trainer, "end models and merges").test(module, list(data.loaders), verbose=False)
         if plan.points:
             for matching in (UNMATCHED, *plan.matchings):
                 curves += draw_lines(module, matching, data, plan.points, plan.trainer)
@@ -211,7 +204,7 @@ def draw_lines(module: FusionModule, matching: str, data: Data, points: int, tra
             scores = partial(test_set.scores, module.end_models[module.anchor])
             line = LineModule(models[module.anchor], models[index], positions, scores)
             label = f"line, {'unmatched' if matching == UNMATCHED else matching}"
-            make_trainer(trainer, label).test(line, [loader] * points, verbose=False)
+            make_tester(trainer, label).test(line, [loader] * points, verbose=False)
             loss, score = (tuple(found[metric] for found in line.scores) for metric in ("loss", line.main))
             place = (test_set.name, test_set.domain)
             found.append(Curve(source, anchor, matching, *place, positions, loss, score, line.main))

@@ -7,7 +7,11 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+# Inputs by name, their first dimension the examples.
+Batch = Mapping[str, Tensor]
 LABELS = "labels"
+# The label of what is unknown, as transformers has it.
+IGNORED = -100
 # What a model is used for, by the name of its output, first come first.
 MAIN = (
     "logits",
@@ -20,7 +24,7 @@ MAIN = (
 )
 
 
-def forward(model: nn.Module, batch: Mapping[str, Tensor]) -> Any:
+def forward(model: nn.Module, batch: Batch) -> Any:
     """Run `model` on the inputs of `batch`, in the model's dtype; labels, if there are any, are left out.
 
     Args:
@@ -57,7 +61,7 @@ def main_output(output: Any) -> Tensor:
     raise TypeError(f"a model returned {type(output).__name__}, which holds none of {', '.join(MAIN)}")
 
 
-def logits(model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
+def logits(model: nn.Module, batch: Batch) -> Tensor:
     """Logits of `model` on `batch`, of shape ``(batch, ..., classes)``."""
     return main_output(forward(model, batch))
 

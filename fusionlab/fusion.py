@@ -8,19 +8,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
-from lightning import LightningModule
 from torch import Tensor, nn
 
-from fusionlab.errors import InputError
+from fusionlab.candidates import CandidateTest
 from fusionlab.evaluation.distance import distance_by_space
 from fusionlab.evaluation.ensemble import Ensemble
 from fusionlab.evaluation.preservation import check_preservation
-from fusionlab.evaluation.results import END_MODEL, ENSEMBLE, NO_MATCHING, UNMATCHED, Distance, Row
-from fusionlab.evaluation.scores import Scores, make_scores
-from fusionlab.evaluation.wording import lower_is_better
+from fusionlab.evaluation.results import END_MODEL, ENSEMBLE, NO_MATCHING, UNMATCHED, Distance
+from fusionlab.evaluation.scores import score_of
 from fusionlab.fused import Candidate, Fused, Matched, TestSet
-from fusionlab.inputs import Batches, Inputs
+from fusionlab.inputs import Inputs
 from fusionlab.matching.align import choose_anchor
 from fusionlab.matching.recipe import Recipe, align_models
 from fusionlab.merging import find_method, merge_states, merge_weights
@@ -38,7 +35,7 @@ CORRECTION_BATCHES = 8
 STATISTICS = ("gram", "fisher", "activations")
 
 
-class FusionModule(LightningModule):
+class FusionModule(CandidateTest):
     """Matches and merges end models, and tests them and every merge side by side.
 
     `fuse` passes over the data that matching and merging need (none, for matching by weights and simple merging), each
@@ -84,8 +81,7 @@ class FusionModule(LightningModule):
         trainer: TrainerFactory | None = None,
         seed: int = 0,
     ) -> None:
-        super().__init__()
-        self.automatic_optimization = False
+        super().__init__(test_sets)
         self.names = tuple(models)
         self.blueprint = self.describe(models)
         self.end_models = nn.ModuleList(models.values()).eval()
@@ -96,21 +92,18 @@ class FusionModule(LightningModule):
         self.methods = {name: dict(values) for name, values in (methods or {"simple": {}}).items()}
         self.needs = {name: find_method(name).requires(**values) for name, values in self.methods.items()}
         self.weights = merge_weights(weights, len(models))
-        self.test_sets = tuple(test_sets)
         self.inputs, self.ensemble, self.correct, self.polish, self.seed = inputs, ensemble, correct, polish, seed
+        self.refuse_options()
         needed = correct or polish is not None or any(recipe.needs_inputs for recipe in self.matchings.values())
         if inputs is None and needed:
             self.inputs = Inputs.synthetic(list(models.values()), seed=seed)
-        self.base = None if base is None else base.state_dict()
+        self.base = None if base is None else self.states([base])[0]
         self.trainer_factory = trainer
-        settings = {"seed": seed, "labels": self.methods.get("fisher", {}).get("labels") or "model"}
-        self.store = StatisticsStore(self.blueprint, inputs, statistics, trainer, settings)
+        settings = {"seed": seed, "labels": self.methods.get("fisher", {}).get("labels")}
+        self.store = StatisticsStore(inputs, statistics, trainer, settings)
         self.fused = Fused(self.anchor)
         # For each model which labels it knows; None where all know all.
         self.known: Sequence[Tensor] | None = None
-        self.rows: list[Row] = []
-        self._tested = nn.ModuleList()
-        self._scores: nn.ModuleList = nn.ModuleList()
 
     # --- match and merge -------------------------------------------------------------------------------------------
 
@@ -183,6 +176,14 @@ class FusionModule(LightningModule):
 
     # --- what differs where the models' heads do ---------------------------------------------------------------------
 
+    def refuse_options(self) -> None:
+        """Refuse what these heads rule out, before any work.
+
+        Raises:
+            InputError: a matching, method or option that compares what the merge and its end models compute, where
+                their heads do not let it.
+        """
+
     def describe(self, models: Mapping[str, nn.Module]) -> Blueprint:
         """The blueprint of what is merged.
 
@@ -230,14 +231,6 @@ class FusionModule(LightningModule):
         trainer = None if factory is None else factory("polishing", max_steps=options.steps)
         return polish(model, list(self.end_models), batches, options, trainer, self.known)
 
-    def scored(self, candidate: Candidate, test_set: TestSet) -> nn.Module | None:
-        """The model that answers for a candidate on a test set; None where the set is not its task."""
-        return candidate.model
-
-    def labels(self, batch: Mapping[str, Tensor], test_set: TestSet) -> Mapping[str, Tensor]:
-        """A batch whose labels are places among the labels of the candidates."""
-        return batch
-
     def statistics_of(
         self, index: int, model: nn.Module, needs: Sequence[str], origin: tuple[nn.Module, Alignment] | None
     ) -> dict[str, Statistics]:
@@ -254,11 +247,6 @@ class FusionModule(LightningModule):
     def ensemble_of_all(self) -> Candidate:
         """The ensemble of all end models, an upper reference that is no merge."""
         return Candidate(self.names, ENSEMBLE, NO_MATCHING, Ensemble(list(self.end_models), self.weights))
-
-    def test_only(self, candidates: Sequence[Candidate]) -> None:
-        """Say what ``trainer.test`` measures."""
-        self.fused.candidates = list(candidates)
-        self._tested = nn.ModuleList(candidate.model for candidate in candidates)
 
     def _score(self, state: Mapping[str, Tensor]) -> float:
         """How good a merged state is on inputs that were held out; higher is better."""
@@ -283,11 +271,7 @@ class FusionModule(LightningModule):
         return replace(candidate, method=f"{candidate.method}, corrected", model=model, seconds=took)
 
     def _distances(self, matching: str, matched: Matched) -> list[Distance]:
-        return self._distances_between(matching, self.states(list(self.end_models)), self.states(list(matched.twins)))
-
-    def _distances_between(
-        self, matching: str, ends: Sequence[Mapping[str, Tensor]], twins: Sequence[Mapping[str, Tensor]]
-    ) -> list[Distance]:
+        ends, twins = self.states(list(self.end_models)), self.states(list(matched.twins))
         found, anchor = [], self.anchor
         for index, name in enumerate(self.names):
             if index != anchor:
@@ -301,71 +285,3 @@ class FusionModule(LightningModule):
 
     def _named(self) -> list[tuple[str, nn.Module]]:
         return list(zip(self.names, self.end_models, strict=True))
-
-    # --- test: every candidate on every loader ---------------------------------------------------------------------
-
-    def on_test_start(self) -> None:
-        if not self.fused.candidates:
-            raise InputError("the fusion was tested before anything was fused; expected fuse() first")
-        loaders = len(self.trainer.num_test_batches)
-        if loaders != len(self.test_sets):
-            raise InputError(
-                f"{loaders} test loaders were given for {len(self.test_sets)} test sets; expected one each"
-            )
-        self._scores = nn.ModuleList(
-            nn.ModuleList(
-                test_set.scores(model)
-                for candidate in self.fused.candidates
-                if (model := self.scored(candidate, test_set)) is not None
-            )
-            for test_set in self.test_sets
-        ).to(self.device)
-
-    def test_step(self, batch: Mapping[str, Tensor], batch_index: int, dataloader_idx: int = 0) -> None:
-        test_set = self.test_sets[dataloader_idx]
-        try:
-            known = self.labels(batch, test_set)
-            for _, model, score in self._answers(dataloader_idx):
-                score.update(model.eval(), known)
-        except InputError as error:
-            raise InputError(f"{test_set.name}: {error}") from error
-
-    def _answers(self, index: int) -> list[tuple[Candidate, nn.Module, Scores]]:
-        """The candidates that a test set is a task of, with the model that answers and its scores."""
-        found = [(candidate, self.scored(candidate, self.test_sets[index])) for candidate in self.fused.candidates]
-        scores: Any = self._scores[index]
-        answering = [(candidate, model) for candidate, model in found if model is not None]
-        return [(candidate, model, score) for (candidate, model), score in zip(answering, scores, strict=True)]
-
-    def on_test_epoch_end(self) -> None:
-        self.rows = []
-        for index, test_set in enumerate(self.test_sets):
-            for candidate, _, score in self._answers(index):
-                found = score.compute()
-                self.rows += [
-                    Row(
-                        candidate.models,
-                        candidate.method,
-                        candidate.matching,
-                        test_set.name,
-                        test_set.domain,
-                        metric,
-                        value,
-                        candidate.seconds,
-                    )
-                    for metric, value in found.items()
-                ]
-                label = "+".join(candidate.models) if candidate.method == END_MODEL else candidate.method
-                label += "" if candidate.matching == NO_MATCHING else f"/{candidate.matching}"
-                self.log_dict({f"{test_set.name}/{label}/{metric}": value for metric, value in found.items()})
-
-
-@torch.no_grad()
-def score_of(model: nn.Module, sets: Sequence[Batches]) -> float:
-    """A model's main metric over labelled batches; higher is better."""
-    scores = make_scores(model).to(next(model.parameters()).device)
-    for batches in sets:
-        for batch in batches:
-            scores.update(model, batch)
-    found = scores.compute()[scores.main]
-    return -found if lower_is_better(scores.main) else found

@@ -17,7 +17,6 @@ from fusionlab.fusion import FusionModule
 from fusionlab.heads import align_bodies, body_blueprint, body_states, merge_heads, split_heads, with_union_heads
 from fusionlab.matching.recipe import Recipe
 from fusionlab.models import with_state
-from fusionlab.polish import PolishOptions
 from fusionlab.statistics import Activations, Grams, Statistics, basis_of
 from fusionlab.symmetry import Alignment, Blueprint
 
@@ -51,18 +50,29 @@ class OwnHeadsFusionModule(FusionModule):
         body_states(list(models.values()))
         return body_blueprint(next(iter(models.values())))
 
+    def refuse_options(self) -> None:
+        """Refuse what compares outputs, which differ from head to head.
+
+        Raises:
+            InputError: a matching that runs the models, a method that scores merges, a correction or polish.
+        """
+        for name, recipe in self.matchings.items():
+            if recipe.needs_inputs:
+                raise InputError(
+                    f"matching {name!r} compares what models compute, which needs one head for all of them; expected "
+                    f"a matching by weights, or heads to be merged or union"
+                )
+        _refuse_scoring(self.needs, "own")
+        for option, wanted in (("correct", self.correct), ("polish", self.polish is not None)):
+            if wanted:
+                raise InputError(f"{option} needs one head for all models; expected heads to be merged or union")
+
     def states(self, models: Sequence[nn.Module]) -> list[dict[str, Tensor]]:
         """The parameters of the bodies."""
         return body_states(models)
 
     def align(self, models: Sequence[nn.Module], recipe: Recipe) -> list[Alignment]:
-        """Alignments of whole models, found by their bodies.
-
-        Raises:
-            InputError: a recipe that runs the models: what they return cannot be compared under different heads.
-        """
-        if recipe.needs_inputs:
-            raise InputError("this matching compares what models compute, which needs one head; expected weights")
+        """Alignments of whole models, found by their bodies."""
         return align_bodies(models, recipe.weights, self.anchor)
 
     def combine(
@@ -80,14 +90,6 @@ class OwnHeadsFusionModule(FusionModule):
         ]
         return TaskModels(split_heads(self.merged_state(method, found, of_bodies), found))
 
-    def polished(self, model: nn.Module, options: PolishOptions) -> nn.Module:
-        """Refused: one body would be pulled apart by its tasks.
-
-        Raises:
-            InputError: always.
-        """
-        raise InputError("polish needs one head for all models; expected heads to be merged or union")
-
     def scored(self, candidate: Candidate, test_set: TestSet) -> nn.Module | None:
         """The model under the head of the test set's owner."""
         if test_set.owner is None:
@@ -98,6 +100,16 @@ class OwnHeadsFusionModule(FusionModule):
         if isinstance(candidate.model, TaskModels):
             return candidate.model.tasks[test_set.owner]
         return candidate.model if candidate.models == (self.names[test_set.owner],) else None
+
+
+def _refuse_scoring(needs: Mapping[str, Sequence[str]], heads: Heads) -> None:
+    """Refuse methods that score merges: labels of the data they choose by are not places among a merge's own."""
+    for method, needed in needs.items():
+        if "score" in needed:
+            raise InputError(
+                f"method {method!r} chooses by scores, which need one head with the labels of the data, and heads is "
+                f"{heads!r}; expected heads to be merged, or another method"
+            )
 
 
 def _of_body(statistics: Statistics, body: Mapping[str, Tensor]) -> Statistics:
@@ -118,6 +130,14 @@ class UnionHeadsFusionModule(FusionModule):
         super().__init__(dict(zip(models, self.union.models, strict=True)), *arguments, **keywords)
         self.known = self.union.known
         self._silenced: dict[tuple[str, ...], nn.Module] = {}
+
+    def refuse_options(self) -> None:
+        """Refuse methods that score merges by the data's own numbers of labels.
+
+        Raises:
+            InputError: such a method.
+        """
+        _refuse_scoring(self.needs, "union")
 
     def combine(
         self, method: str, models: Sequence[nn.Module], statistics: Sequence[Mapping[str, Statistics]]

@@ -39,7 +39,9 @@ class PolishOptions:
         batch_size: examples in one step, at least 1; fewer where fewer are given.
         weight_decay: AdamW's, 0 or more.
         temperature: of the distillation, above 0; softer targets say more where inputs are few or synthetic.
-        seed: of the order of the examples.
+        mixtures: fewer inputs than this are filled up with mixtures of two of them (mixup), where they are images or
+            other real numbers; 0 for none.
+        seed: of the mixtures and of the order of the examples.
     """
 
     steps: int = 300
@@ -47,6 +49,7 @@ class PolishOptions:
     batch_size: int = 128
     weight_decay: float = 0.01
     temperature: float = 2.0
+    mixtures: int = 2000
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -57,6 +60,7 @@ class PolishOptions:
             ("batch_size", self.batch_size, self.batch_size >= 1, "at least 1"),
             ("weight_decay", self.weight_decay, self.weight_decay >= 0, "0 or more"),
             ("temperature", self.temperature, self.temperature > 0, "above 0"),
+            ("mixtures", self.mixtures, self.mixtures >= 0, "0 or more"),
         ):
             if not allowed:
                 raise InputError(f"polish {name} is {value}; expected {expected}")
@@ -150,8 +154,10 @@ class PolishModule(LightningModule):
         return teacher_targets(self._teachers, batch, own, known=self.known)
 
     def _pool(self, source: Source, own: int | None) -> Pool:
-        wanted = self.options.steps * self.options.batch_size
-        return gather(self._teachers, source, own, wanted, with_targets=True, known=self.known)
+        options = self.options
+        wanted = options.steps * options.batch_size // len(self.sources)
+        how: Any = {"known": self.known, "mixed": options.mixtures, "seed": options.seed}
+        return gather(self._teachers, source, own, wanted, with_targets=True, **how)
 
 
 def polish(

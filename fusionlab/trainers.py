@@ -9,6 +9,8 @@ from lightning.pytorch.callbacks import RichProgressBar
 
 from fusionlab.errors import InputError, first_line
 
+# Precisions in which Lightning converts the module's parameters in place: end models and merges would be rounded.
+ROUNDING = ("16-true", "bf16-true", "transformer-engine", "transformer-engine-float16")
 # Makes a Trainer with a label for its progress bar; further keywords are the Trainer's.
 TrainerFactory = Callable[..., Trainer]
 
@@ -59,10 +61,42 @@ def make_trainer(settings: Mapping[str, Any], label: str, leave: bool = True, **
         options: further arguments of the Trainer, such as ``max_steps``.
 
     Raises:
-        InputError: settings that the Trainer refuses.
+        InputError: settings that the Trainer refuses, or a precision that rounds the models.
     """
+    refuse_rounding(settings.get("precision"))
     callbacks = [NamedProgressBar(label, leave), *options.pop("callbacks", [])]
     try:
         return quiet_trainer(**{"enable_progress_bar": True, **settings, **options}, callbacks=callbacks)
     except (ValueError, MisconfigurationException) as error:
         raise InputError(first_line(error)) from error
+
+
+def make_tester(settings: Mapping[str, Any], label: str) -> Trainer:
+    """The same for a test whose scores are reported.
+
+    Of several processes each scores all of the data: Lightning's own sampler would give all the same number of
+    examples, some of them twice, and the scores would count those twice.
+
+    Args:
+        settings: accelerator, devices, precision, strategy.
+        label: of the progress bar.
+
+    Raises:
+        InputError: settings that the Trainer refuses, or a precision that rounds the models.
+    """
+    return make_trainer(settings, label, use_distributed_sampler=False)
+
+
+def refuse_rounding(precision: object) -> None:
+    """Refuse a precision in which a Trainer rounds the models themselves.
+
+    Args:
+        precision: of a Trainer, as it is given to it or read from it.
+
+    Raises:
+        InputError: one of `ROUNDING`.
+    """
+    if str(precision) in ROUNDING:
+        raise InputError(
+            f"precision is {precision!r}, which rounds the models; expected 32-true, 64-true, bf16-mixed or 16-mixed"
+        )

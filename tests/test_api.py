@@ -12,6 +12,7 @@ import fusionlab
 from fusionlab import InputError
 from fusionlab.evaluation.distance import parameter_distance
 from fusionlab.forward import logits
+from fusionlab.inputs import Inputs
 from tests.commands.small import bert, random_logits, timm_vit, vit
 
 Make = Callable[[int], nn.Module]
@@ -192,6 +193,44 @@ def test_fusing_a_model_with_its_rebased_copy_gives_the_model_back() -> None:
     assert closeness(copy, a) < 1e-5
     assert closeness(fusionlab.merge([a, copy]), a) > 0.1
     assert closeness(fusionlab.fuse([a, copy]), a) < 1e-5
+
+
+def test_fuse_passes_its_seed_on() -> None:
+    """To what learning draws and to synthetic inputs; a seed among the options is the matching's own."""
+    models, options = [vit(0), vit(1)], {"steps": 2, "batch_size": 8}
+    fused = fusionlab.fuse(models, "learned", options=options, seed=3)
+    assert same(fused, fusionlab.merge(fusionlab.align(models, preset="learned", seed=3, **options)))
+    assert same(fused, fusionlab.fuse(models, "learned", options={**options, "seed": 3}))
+    assert not same(fused, fusionlab.fuse(models, "learned", options=options, seed=4))
+
+
+def test_synthetic_inputs_are_drawn_by_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where matching needs inputs and none are given."""
+    drawn: list[int] = []
+
+    def synthetic(models: Any, samples: int = 0, seed: int = 0) -> Inputs:
+        drawn.append(seed)
+        return Inputs.from_batches(batches(), 2)
+
+    monkeypatch.setattr(Inputs, "synthetic", synthetic)
+    fusionlab.fuse([vit(0), vit(1)], "activations", seed=7)
+    assert drawn == [7]
+
+
+def test_a_merge_is_scored_on_shared_data_once() -> None:
+    """The soup of two models scores both and their mean: three passes over the data, not three for each model."""
+
+    class Counted(list[dict[str, Tensor]]):
+        seen = 0
+
+        def __iter__(self) -> Iterator[dict[str, Tensor]]:
+            for batch in super().__iter__():
+                self.seen += 1
+                yield batch
+
+    data = Counted(batches((4,) * 10))
+    fusionlab.merge([vit(0), vit(1)], "soup", data=data)
+    assert 30 <= data.seen < 40, "what the data are is found out by looking at the first batch"
 
 
 def test_canonical_keeps_the_function_and_balances_heads() -> None:

@@ -14,6 +14,7 @@ from fusionlab.evaluation.results import Results
 from fusionlab.experiment import Data, Plan, run
 from fusionlab.fusion import Fused, TestSet
 from fusionlab.matching.recipe import recipe
+from fusionlab.trainers import ROUNDING
 from tests.commands.small import digit_scores, vit
 
 CPU = {"accelerator": "cpu", "devices": 1}
@@ -95,14 +96,36 @@ def test_precision_never_reaches_the_merge(precision: str) -> None:
     [
         ({"points": 1}, "points is 1; expected 0 for no lines, or at least 2"),
         ({"points": -2}, "points is -2"),
-        ({"trainer": {"precision": "16-true"}}, "precision is '16-true', which rounds the models"),
-        ({"trainer": {"precision": "bf16-true"}}, "precision is 'bf16-true', which rounds the models"),
     ],
 )
 def test_plans_that_cannot_be(keywords: dict[str, Any], message: str) -> None:
     """Refused when they are made."""
     with pytest.raises(InputError, match=message):
         Plan({}, **keywords)
+
+
+def test_data_say_how_they_are_scored() -> None:
+    """Task, class names and metric of a data module become those of its test set."""
+
+    class Judged(Named):
+        task = "classification"
+        metric = "matthews"
+
+    (test_set,) = Data.of([Judged("x")]).sets
+    assert (test_set.task, test_set.options) == ("classification", {"metric": "matthews"})
+    assert test_set.class_names == tuple(Judged("x").class_names)
+    assert test_set.scores(vit()).main == "matthews"
+    assert Data.of([Named("x")]).sets[0].options == {}
+
+
+@pytest.mark.parametrize("precision", ROUNDING)
+def test_precisions_that_round_the_models_are_refused_before_any_work(
+    monkeypatch: pytest.MonkeyPatch, precision: str
+) -> None:
+    """Lightning would round end models and merges in place, and the rounded merge would be written."""
+    monkeypatch.setattr("fusionlab.fusion.FusionModule.fuse", lambda self: pytest.fail("work was done"))
+    with pytest.raises(InputError, match=f"precision is '{precision}', which rounds the models; expected 32-true"):
+        run(models(), Data.of([Named("x")]), Plan({}, trainer=CPU | {"precision": precision}), "title")
 
 
 def test_data_of_another_kind_is_refused_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,10 +11,12 @@ from torch.utils.data import DataLoader
 from fusionlab.errors import InputError
 from fusionlab.evaluation.preservation import check_preservation
 from fusionlab.fused import TestSet
+from fusionlab.fusion import FusionModule
 from fusionlab.head_fusion import OwnHeadsFusionModule, TaskModels, UnionHeadsFusionModule
-from fusionlab.heads import head_parameters
+from fusionlab.heads import body_blueprint, head_parameters
 from fusionlab.inputs import Inputs
 from fusionlab.matching.recipe import recipe
+from fusionlab.merging import merge_states
 from fusionlab.polish import PolishOptions
 from tests.commands.small import vit
 
@@ -48,7 +50,7 @@ def rows_of(module: Any, *loaders: list[dict[str, Tensor]]) -> Any:
 def own_module(**keywords: Any) -> OwnHeadsFusionModule:
     models = {"animals": named(0, ["cat", "dog", "cow"]), "colours": named(1, ["red", "blue"])}
     sets = (TestSet("animals", owner=0), TestSet("colours", owner=1))
-    return OwnHeadsFusionModule(models, {"weights": recipe("weights")}, test_sets=sets, **keywords)
+    return OwnHeadsFusionModule(models, **{"matchings": {"weights": recipe("weights")}, "test_sets": sets, **keywords})
 
 
 def test_own_heads_answer_for_their_tasks() -> None:
@@ -87,28 +89,70 @@ def test_own_heads_are_measured_on_their_own_sets() -> None:
         rows_of(module, samples(6, 3, 0), samples(5, 2, 1))
 
 
-def test_own_heads_refuse_what_needs_one_head() -> None:
-    """Learning and polish compare outputs."""
-    inputs = Inputs.from_batches([{"pixel_values": torch.randn(4, 1, 8, 8)}], 2)
-    learned = own_module(inputs=inputs)
-    learned.matchings = {"learned": recipe("learned")}
-    with pytest.raises(InputError, match="needs one head; expected weights"):
-        learned.match("learned")
-    with pytest.raises(InputError, match="polish needs one head"):
-        own_module(inputs=inputs, polish=PolishOptions(steps=1)).fuse()
+@pytest.mark.parametrize(
+    ("keywords", "sentence"),
+    [
+        ({"correct": True}, "correct needs one head for all models; expected heads to be merged or union"),
+        ({"polish": PolishOptions(steps=1)}, "polish needs one head for all models"),
+        ({"methods": {"simple": {}, "soup": {}}}, "method 'soup' chooses by scores, .* heads is 'own'"),
+        ({"matchings": {"mine": recipe("learned")}}, "matching 'mine' compares what models compute"),
+    ],
+)
+def test_own_heads_refuse_what_needs_one_head(
+    monkeypatch: pytest.MonkeyPatch, keywords: dict[str, Any], sentence: str
+) -> None:
+    """Whatever compares outputs, when the module is made: no inputs are drawn for it."""
+    monkeypatch.setattr(Inputs, "synthetic", lambda *arguments, **options: pytest.fail("work was done"))
+    with pytest.raises(InputError, match=sentence):
+        own_module(**keywords)
+
+
+def test_union_heads_refuse_methods_that_choose_by_scores() -> None:
+    """The data's labels are places among its own names, the merge's among the joined ones."""
+    models = {"a": named(0, ["x", "y"]), "b": named(1, ["y", "z"])}
+    with pytest.raises(InputError, match=r"method 'soup' chooses by scores, .* heads is 'union'"):
+        UnionHeadsFusionModule(models, {}, {"soup": {}})
+
+
+def body_of(model: nn.Module) -> dict[str, Tensor]:
+    head = set(head_parameters(model))
+    return {name: tensor for name, tensor in model.state_dict().items() if name not in head}
+
+
+def of_equal_labels(kind: type[FusionModule], method: str) -> nn.Module:
+    """A merge of two models with as many labels, on the same inputs."""
+    models = {"a": named(0, ["x", "y"]), "b": named(1, ["y", "z"])}
+    pixels = torch.randn(40, 1, 8, 8, generator=torch.Generator().manual_seed(3))
+    inputs = Inputs.from_batches([{"pixel_values": pixels}], 2)
+    merged = kind(models, {}, {method: {}}, inputs=inputs).merge(method, "none").model
+    return merged.tasks[1] if isinstance(merged, TaskModels) else merged
 
 
 def test_own_heads_use_statistics_of_whole_models() -> None:
-    """RegMean of the bodies from Gram matrices of the whole models."""
-    inputs = Inputs.from_batches([{"pixel_values": torch.randn(12, 1, 8, 8)}], 2)
-    module = own_module(inputs=inputs, methods={"regmean": {}, "simple": {}})
-    regmean, simple = (module.merge(method, "weights").model for method in ("regmean", "simple"))
-    assert isinstance(regmean, TaskModels)
-    assert isinstance(simple, TaskModels)
-    name = next(
-        n for n in regmean.tasks[0].state_dict() if n.endswith("intermediate.dense.weight") or "fc1.weight" in n
+    """RegMean of the bodies, from Gram matrices of the whole models, is the body of RegMean of the whole models."""
+    own, whole, simple = (
+        body_of(of_equal_labels(kind, method))
+        for kind, method in (
+            (OwnHeadsFusionModule, "regmean"),
+            (FusionModule, "regmean"),
+            (FusionModule, "simple"),
+        )
     )
-    assert not torch.equal(regmean.tasks[0].state_dict()[name], simple.tasks[0].state_dict()[name])
+    assert own.keys() == whole.keys()
+    assert all(torch.equal(own[name], whole[name]) for name in own)
+    assert not all(torch.allclose(own[name], simple[name], atol=1e-3) for name in own)
+
+
+@pytest.mark.parametrize("method", ["task_arithmetic", "ties", "dare", "stock"])
+def test_own_heads_take_the_body_of_a_base(method: str) -> None:
+    """The base may have a head of its own: bodies are merged as if there were nothing else."""
+    base = named(2, ["p", "q", "r"])
+    models = {"a": named(0, ["w", "x"]), "b": named(1, ["y"])}
+    merged = OwnHeadsFusionModule(models, {}, {method: {}}, base=base).merge(method, "none").model
+    assert isinstance(merged, TaskModels)
+    bodies = [body_of(model) for model in models.values()]
+    wanted = merge_states(bodies, method, blueprint=body_blueprint(base), base=body_of(base))
+    assert all(torch.equal(body_of(merged.tasks[0])[name], tensor) for name, tensor in wanted.items())
 
 
 def test_union_heads_know_every_label() -> None:

@@ -7,10 +7,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, kl_div
+from torch.nn.functional import binary_cross_entropy, cross_entropy, kl_div
 from transformers import BertConfig, BertForQuestionAnswering, BertForTokenClassification, CLIPConfig, CLIPModel
 
-from fusionlab.distillation import Targets, distillation_loss, output_of, teacher_targets
+from fusionlab.distillation import Kind, Targets, distillation_loss, output_of, teacher_targets
 from fusionlab.errors import InputError
 from fusionlab.forward import logits
 from fusionlab.merging import merge_states
@@ -39,9 +39,9 @@ def states_of(models: list[nn.Module]) -> list[dict[str, Tensor]]:
 
 def test_classes_are_taught_as_the_mean_of_probabilities_and_not_of_logits() -> None:
     models, batch = [vit(0), vit(1)], images()
-    targets = teacher_targets(models, batch, weights=(0.25, 0.75))
+    targets = teacher_targets(models, batch)
     assert targets.kind == "classes"
-    expected = 0.25 * logits(models[0], batch).softmax(-1) + 0.75 * logits(models[1], batch).softmax(-1)
+    expected = (logits(models[0], batch).softmax(-1) + logits(models[1], batch).softmax(-1)) / 2
     assert torch.allclose(targets.values, expected)
     alone = teacher_targets(models, batch, own=1)
     assert torch.allclose(alone.values, logits(models[1], batch).softmax(-1))
@@ -63,6 +63,38 @@ def test_the_loss_is_least_at_the_teacher(seed: int, temperature: float) -> None
     )  # fmt: skip
     excess = loss - distillation_loss(teacher + 3, targets, {}, temperature)
     assert torch.allclose(excess, temperature**2 * divergence, atol=1e-8)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 4.0])
+def test_labels_are_softened_with_the_student(temperature: float) -> None:
+    """Several labels at once: torch's binary cross-entropy of sigmoid(output / T) against p^(1/T) made to sum to 1."""
+    student, teacher = torch.randn(2, 6, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    present, absent = (teacher.sigmoid() ** (1 / temperature), (-teacher).sigmoid() ** (1 / temperature))
+    expected = binary_cross_entropy((student / temperature).sigmoid(), present / (present + absent))
+    loss = distillation_loss(student, Targets(teacher.sigmoid(), "labels"), {}, temperature)
+    assert torch.allclose(loss, temperature**2 * expected)
+
+
+@pytest.mark.parametrize("kind", ["classes", "labels", "values"])
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 4.0])
+def test_the_teacher_itself_has_nothing_to_learn(kind: Kind, temperature: float) -> None:
+    """The gradient there is zero, and elsewhere it is not."""
+    teacher, other = torch.randn(2, 6, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    values = {"classes": teacher.softmax(-1), "labels": teacher.sigmoid(), "values": teacher}[kind]
+    for student, at_rest in ((teacher.clone(), True), (other, False)):
+        loss = distillation_loss(student.requires_grad_(), Targets(values, kind), {}, temperature)
+        (gradient,) = torch.autograd.grad(loss, student)
+        assert (float(gradient.abs().max()) < 1e-12) == at_rest
+
+
+@pytest.mark.parametrize("temperature", [0.5, 4.0])
+def test_labels_that_are_certain_are_softened_to_finite_numbers(temperature: float) -> None:
+    """Probabilities of exactly 0 and 1 in float32."""
+    output = torch.tensor([[-30.0, 30.0]], requires_grad=True)
+    loss = distillation_loss(output, Targets(torch.tensor([[0.0, 1.0]]), "labels"), {}, temperature)
+    (gradient,) = torch.autograd.grad(loss, output)
+    assert torch.isfinite(loss)
+    assert torch.isfinite(gradient).all()
 
 
 def test_hidden_tokens_do_not_count() -> None:

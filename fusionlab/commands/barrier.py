@@ -6,13 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from lightning.pytorch import seed_everything
+from lightning.pytorch.utilities import rank_zero_only
 from rich.console import Console
 from rich.table import Table
 
 from fusionlab.atomic import atomic_folder, refuse_existing
-from fusionlab.commands import parsing
+from fusionlab.commands import data_options, matching_options, parsing
 from fusionlab.errors import InputError
-from fusionlab.evaluation.results import UNMATCHED, Curve
+from fusionlab.evaluation.results import UNMATCHED, Curve, Results
 from fusionlab.evaluation.wording import format_value, metric_label
 from fusionlab.experiment import Plan, write
 from fusionlab.experiment import run as run_experiment
@@ -32,12 +33,12 @@ def run(argv: Sequence[str]) -> None:
     parser.add_argument("anchor", type=str, help="Checkpoint at position 0; the other is matched to it.")
     parser.add_argument("source", type=str, help="Checkpoint at position 1.")
     parsing.add_output(parser, required=False)
-    parsing.add_matching(parser)
-    parsing.add_inputs(parser)
-    parsing.add_data(parser, required=True)
+    matching_options.add_matching(parser)
+    data_options.add_inputs(parser)
+    data_options.add_data(parser, required=True)
     arguments = parsing.parse(parser, argv)
     seed_everything(arguments.seed, verbose=False)
-    recipe, name = parsing.matching_recipe(arguments), parsing.matching_name(arguments)
+    recipe, name = matching_options.matching_recipe(arguments), matching_options.matching_name(arguments)
     if arguments.points < 2:
         raise InputError(f"points is {arguments.points}; expected at least 2")
     output = None if arguments.output is None else Path(arguments.output)
@@ -48,23 +49,32 @@ def run(argv: Sequence[str]) -> None:
     plan = Plan(
         matchings={} if arguments.match == "none" else {name: recipe},
         points=arguments.points,
-        trainer=parsing.trainer_options(arguments),
+        trainer=data_options.trainer_options(arguments),
+        seed=arguments.seed,
     )
-    models = parsing.untied({label: checkpoint.model for label, checkpoint in found.items()}, arguments)
+    models = matching_options.untied({label: checkpoint.model for label, checkpoint in found.items()}, arguments)
     _, results = run_experiment(
         models,
-        parsing.test_data(arguments),
+        data_options.test_data(arguments),
         plan,
         f"From {' to '.join(models)}",
-        parsing.inputs(arguments, list(models.values()), [arguments.anchor, arguments.source], recipe.needs_inputs),
+        data_options.inputs(
+            arguments, list(models.values()), [arguments.anchor, arguments.source], recipe.needs_inputs
+        ),
     )
+    settings = {"command": shlex.join(["fusionlab", "barrier", *argv]), "seed": str(arguments.seed)}
+    _write(replace(results, settings=settings), output, arguments.overwrite)
+
+
+@rank_zero_only
+def _write(results: Results, output: Path | None, overwrite: bool) -> None:
+    """Print the lines, and write the report where one is wanted; one process of several does."""
     console = Console()
     for data_set in dict.fromkeys(curve.data_set for curve in results.curves):
         console.print(_table([curve for curve in results.curves if curve.data_set == data_set], data_set))
     if output is not None:
-        command = shlex.join(["fusionlab", "barrier", *argv])
-        with atomic_folder(output, arguments.overwrite) as temporary:
-            write(replace(results, settings={"command": command, "seed": str(arguments.seed)}), temporary)
+        with atomic_folder(output, overwrite) as temporary:
+            write(results, temporary)
         console.print(f"Report: {output / 'report.html'}", highlight=False, soft_wrap=True)
 
 

@@ -10,7 +10,7 @@ from lightning.pytorch import LightningDataModule
 from rich.console import Console
 from rich.table import Table
 
-from fusionlab.commands import parsing
+from fusionlab.commands import data_options, parsing
 from fusionlab.commands.end_models import EndModelOptions, fresh_task, train_end_model
 from fusionlab.errors import InputError
 from fusionlab.grid import tables
@@ -40,7 +40,7 @@ def run(argv: Sequence[str]) -> None:
     parser = make_parser("compare", DESCRIPTION)
     arguments = parsing.parse(parser, argv)
     grid = make_grid(arguments)
-    trainer = parsing.trainer_options(arguments)
+    trainer = data_options.trainer_options(arguments)
     runner = GridRunner(grid, Path(arguments.output), train_end_model, trainer)
     console = Console()
     if arguments.dry_run:
@@ -52,7 +52,7 @@ def run(argv: Sequence[str]) -> None:
 
 def make_parser(name: str, description: str) -> ArgumentParser:
     """A parser with all that describes a grid and where it runs."""
-    parser = parsing.make_parser(name, description)
+    parser = parsing.make_parser(name, description, seed=False)
     parser.add_argument(
         "--end_models",
         type=dict[str, EndModelOptions],
@@ -107,7 +107,7 @@ def make_parser(name: str, description: str) -> ArgumentParser:
         default="corrected",
         help="corrected, or published to repeat the faults of the paper's code (docs/reproduce.md).",
     )
-    parsing.add_devices(parser)
+    data_options.add_devices(parser)
     return parser
 
 

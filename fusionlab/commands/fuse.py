@@ -6,18 +6,21 @@ from dataclasses import replace
 from pathlib import Path
 
 from lightning.pytorch import seed_everything
+from lightning.pytorch.utilities import rank_zero_only
 from rich.console import Console
 from torch import nn
 
 from fusionlab import checkpoints
 from fusionlab.atomic import atomic_folder, refuse_existing
-from fusionlab.commands import parsing
+from fusionlab.commands import data_options, matching_options, merging_options, parsing
 from fusionlab.evaluation.report import console_table
+from fusionlab.evaluation.results import Results
+from fusionlab.evaluation.wording import listing
 from fusionlab.experiment import Plan, write
 from fusionlab.experiment import run as run_experiment
+from fusionlab.fused import Fused
 from fusionlab.head_fusion import Heads, TaskModels
 from fusionlab.polish import PolishOptions
-from fusionlab.statistics.files import load as load_statistics
 
 DESCRIPTION = """Match end models, merge them and show whether it helped.
 
@@ -37,9 +40,9 @@ def run(argv: Sequence[str]) -> None:
     )
     parsing.add_output(parser)
     parsing.add_anchor(parser)
-    parsing.add_matching(parser)
-    parsing.add_merging(parser)
-    parsing.add_inputs(parser)
+    matching_options.add_matching(parser)
+    merging_options.add_merging(parser)
+    data_options.add_inputs(parser)
     parser.add_argument(
         "--polish",
         type=int | None,
@@ -64,17 +67,17 @@ def run(argv: Sequence[str]) -> None:
         "name), or own (each task keeps its own on the merged body; as many data modules as models).",
     )
     parser.add_argument("--ensemble", type=bool, default=True, help="Measure the ensemble of the end models too.")
-    parsing.add_data(parser)
+    data_options.add_data(parser)
     arguments = parsing.parse(parser, argv)
     seed_everything(arguments.seed, verbose=False)
-    recipe, name = parsing.matching_recipe(arguments), parsing.matching_name(arguments)
+    recipe, name = matching_options.matching_recipe(arguments), matching_options.matching_name(arguments)
     output = Path(arguments.output)
     refuse_existing(output, arguments.overwrite)
 
     found = parsing.read_all(arguments.ckpts)
     plan = Plan(
         matchings={} if arguments.match == "none" else {name: recipe},
-        methods=parsing.merge_methods(arguments),
+        methods=merging_options.merge_methods(arguments),
         weights=arguments.weights,
         anchor=arguments.anchor,
         ensemble=arguments.ensemble and arguments.heads == "merged",
@@ -82,23 +85,23 @@ def run(argv: Sequence[str]) -> None:
         polish=None if arguments.polish is None else PolishOptions(steps=arguments.polish, seed=arguments.seed),
         heads=arguments.heads,
         points=arguments.points if arguments.heads == "merged" else 0,
-        trainer=parsing.trainer_options(arguments),
+        trainer=data_options.trainer_options(arguments),
         seed=arguments.seed,
     )
-    models = parsing.untied({label: checkpoint.model for label, checkpoint in found.items()}, arguments)
+    models = matching_options.untied({label: checkpoint.model for label, checkpoint in found.items()}, arguments)
     fused, results = run_experiment(
         models,
-        parsing.test_data(arguments),
+        data_options.test_data(arguments),
         plan,
         f"Merging {listing(list(models))}",
-        parsing.inputs(
+        data_options.inputs(
             arguments,
             list(models.values()),
             arguments.ckpts,
             recipe.needs_inputs or arguments.correct or arguments.polish is not None,
         ),
-        [load_statistics(path) for path in arguments.statistics or []],
-        parsing.base_model(arguments),
+        merging_options.given_statistics(arguments),
+        merging_options.base_model(arguments),
     )
     settings = {
         "command": shlex.join(["fusionlab", "fuse", *argv]),
@@ -107,8 +110,15 @@ def run(argv: Sequence[str]) -> None:
         "merge methods": ", ".join(plan.methods),
         "seed": str(arguments.seed),
     }
-    results = replace(results, settings=settings)
-    with atomic_folder(output, arguments.overwrite) as temporary:
+    _write(fused, replace(results, settings=settings), found, output, arguments.overwrite)
+
+
+@rank_zero_only
+def _write(
+    fused: Fused, results: Results, found: Mapping[str, checkpoints.Checkpoint], output: Path, overwrite: bool
+) -> None:
+    """Write the folder and tell what is in it; one process of several does."""
+    with atomic_folder(output, overwrite) as temporary:
         assert fused.kept is not None
         _write_merge(fused.kept.model, found, temporary)
         write(results, temporary)
@@ -134,8 +144,3 @@ def _write_merge(model: nn.Module, found: Mapping[str, checkpoints.Checkpoint], 
         return
     first = next(iter(found.values()))
     first.write(model, folder / f"merged{'.ckpt' if first.format == 'lightning' else ''}")
-
-
-def listing(names: Sequence[str]) -> str:
-    """``a``, ``a and b``, ``a, b and c``."""
-    return " and ".join([*([", ".join(names[:-1])] if names[1:] else []), names[-1]])

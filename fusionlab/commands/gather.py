@@ -13,7 +13,7 @@ from rich.table import Table
 
 from fusionlab import checkpoints
 from fusionlab.atomic import refuse_existing
-from fusionlab.commands import parsing
+from fusionlab.commands import data_options, parsing
 from fusionlab.errors import InputError
 from fusionlab.inputs import Inputs
 from fusionlab.statistics import Activations, Fisher, Grams, Statistics
@@ -40,7 +40,7 @@ def run(argv: Sequence[str]) -> None:
         type=LightningDataModule,
         required=True,
         help="Data module whose training split is gone through, once and in order: "
-        f"{', '.join(known.__name__ for known in parsing.KNOWN_DATA)}, or any class; its settings follow as "
+        f"{', '.join(known.__name__ for known in data_options.KNOWN_DATA)}, or any class; its settings follow as "
         "--data.SETTING.",
     )
     parser.add_argument(
@@ -49,11 +49,8 @@ def run(argv: Sequence[str]) -> None:
     parser.add_argument("--samples", type=int | None, help="Training samples to draw; all if not given.")
     parser.add_argument("--labels", default="model", help="For fisher, whose labels: model, expected or empirical.")
     parser.add_argument("--rows", type=int, default=4096, help="For activations, hidden vectors kept of each map.")
-    parser.add_argument("--output", type=str, required=True, help="File to write, by convention *.safetensors.")
-    parser.add_argument(
-        "--overwrite", type=bool, nargs="?", const=True, default=False, help="Replace an existing output."
-    )
-    parsing.add_devices(parser)
+    parsing.add_output(parser, what="File to write, by convention *.safetensors.")
+    data_options.add_devices(parser)
     arguments = parsing.parse(parser, argv)
     seed_everything(arguments.seed, verbose=False)
     output = Path(arguments.output)
@@ -64,7 +61,7 @@ def run(argv: Sequence[str]) -> None:
     inputs = Inputs.of([arguments.data], 1, arguments.samples, arguments.seed)
     if inputs is None:
         raise InputError(f"{type(arguments.data).__name__} has no training data; expected a training split")
-    trainer = partial(make_trainer, parsing.trainer_options(arguments), "gathering")
+    trainer = partial(make_trainer, data_options.trainer_options(arguments), "gathering")
     found = gather(model, inputs.shared, kinds, trainer=trainer, **_settings(kinds, arguments))
     _write(found, output, arguments)
 

@@ -25,7 +25,7 @@ def run(argv: Sequence[str]) -> None:
         InputError: a checkpoint that cannot be read.
         SymmetryError: an architecture that is not described.
     """
-    parser = parsing.make_parser("inspect", DESCRIPTION)
+    parser = parsing.make_parser("inspect", DESCRIPTION, seed=False)
     parser.add_argument("ckpt", type=str, help="A checkpoint: folder, .ckpt file or hub id.")
     parser.add_argument("--json", type=bool, nargs="?", const=True, default=False, help="Print JSON instead of tables.")
     arguments = parsing.parse(parser, argv)

@@ -13,7 +13,7 @@ from torch import nn
 
 from fusionlab import checkpoints
 from fusionlab.atomic import atomic_file, atomic_folder, refuse_existing
-from fusionlab.commands import parsing
+from fusionlab.commands import data_options, matching_options, parsing
 from fusionlab.evaluation.distance import State, parameter_distance
 from fusionlab.evaluation.preservation import check_preservation
 from fusionlab.matching.align import align_states
@@ -40,11 +40,11 @@ def run(argv: Sequence[str]) -> None:
     parser.add_argument("sources", nargs="+", type=str, help="Checkpoints to match: folders, .ckpt files or hub ids.")
     parser.add_argument("--anchor", type=str, required=True, help="Checkpoint to match them to; it is not changed.")
     parsing.add_output(parser)
-    parsing.add_matching(parser)
-    parsing.add_inputs(parser)
+    matching_options.add_matching(parser)
+    data_options.add_inputs(parser)
     arguments = parsing.parse(parser, argv)
     seed_everything(arguments.seed, verbose=False)
-    recipe = parsing.matching_recipe(arguments)
+    recipe = matching_options.matching_recipe(arguments)
     options = recipe.weights
     output = Path(arguments.output)
     refuse_existing(output, arguments.overwrite)
@@ -53,7 +53,7 @@ def run(argv: Sequence[str]) -> None:
     anchor = checkpoints.read(arguments.anchor)
     sources = [checkpoints.read(path) for path in arguments.sources]
     named = {name: source.model for name, source in zip(source_names, sources, strict=True)}
-    models = parsing.untied({**named, anchor_name: anchor.model}, arguments)
+    models = matching_options.untied({**named, anchor_name: anchor.model}, arguments)
     blueprint = common_blueprint(models)
     options.select(blueprint)
 
@@ -69,11 +69,13 @@ def run(argv: Sequence[str]) -> None:
         start = time.perf_counter()
         states = [models[name].state_dict(), goal]
         pair = [models[name], models[anchor_name]]
-        inputs = parsing.inputs(arguments, pair, [arguments.anchor], recipe.needs_inputs)
+        inputs = data_options.inputs(arguments, pair, [arguments.anchor], recipe.needs_inputs)
         alignment, of_anchor = align_models(pair, blueprint, recipe, 1, inputs)
         twin, anchor_twin = alignment.apply(models[name]), of_anchor.apply(models[anchor_name])
         seconds = time.perf_counter() - start
         kept = check_preservation(models[name], twin, alignment, arguments.seed)
+        if moves_anchor:
+            check_preservation(models[anchor_name], anchor_twin, of_anchor, arguments.seed)
         before = parameter_distance(states[0], goal)
         after = parameter_distance(twin.state_dict(), anchor_twin.state_dict())
         plain = "" if not options.gauge else f"{_distance_without_gauge(states, blueprint, options):.4f}"

@@ -1,20 +1,21 @@
 """``fusionlab merge``: merge checkpoints that share a basis, without measuring."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lightning.pytorch import seed_everything
+from lightning.pytorch.utilities import rank_zero_only
 from rich.console import Console
 from rich.table import Table
 
+from fusionlab import checkpoints
 from fusionlab.atomic import refuse_existing
-from fusionlab.commands import parsing
+from fusionlab.commands import data_options, merging_options, parsing
 from fusionlab.errors import InputError
 from fusionlab.evaluation.distance import parameter_distance
 from fusionlab.evaluation.results import UNMATCHED
+from fusionlab.fused import Candidate
 from fusionlab.fusion import FusionModule
-from fusionlab.merging import merge_weights
-from fusionlab.statistics.files import load as load_statistics
 from fusionlab.trainers import make_trainer
 
 DESCRIPTION = """Merge checkpoints as they are into one of the same format.
@@ -32,9 +33,9 @@ def run(argv: Sequence[str]) -> None:
     parser = parsing.make_parser("merge", DESCRIPTION)
     parser.add_argument("ckpts", nargs="+", type=str, help="Checkpoints: folders, .ckpt files or hub ids.")
     parsing.add_output(parser)
-    parsing.add_merging(parser)
-    parsing.add_inputs(parser)
-    parsing.add_devices(parser)
+    merging_options.add_merging(parser)
+    data_options.add_inputs(parser)
+    data_options.add_devices(parser)
     arguments = parsing.parse(parser, argv)
     seed_everything(arguments.seed, verbose=False)
     output = Path(arguments.output)
@@ -42,32 +43,43 @@ def run(argv: Sequence[str]) -> None:
 
     found = parsing.read_all(arguments.ckpts)
     models = {name: checkpoint.model for name, checkpoint in found.items()}
-    methods = parsing.merge_methods(arguments)
+    methods = merging_options.merge_methods(arguments)
     if len(methods) > 1:
         raise InputError(f"method names {', '.join(methods)}; expected one (fuse compares several)")
-    settings = parsing.trainer_options(arguments)
+    settings = data_options.trainer_options(arguments)
     module = FusionModule(
         models,
         {},
         methods,
         arguments.weights,
-        inputs=parsing.inputs(arguments, list(models.values()), arguments.ckpts),
-        statistics=[load_statistics(path) for path in arguments.statistics or []],
-        base=parsing.base_model(arguments),
+        inputs=data_options.inputs(arguments, list(models.values()), arguments.ckpts),
+        statistics=merging_options.given_statistics(arguments),
+        base=merging_options.base_model(arguments),
         trainer=lambda label, **options: make_trainer(settings, label, **options),
         seed=arguments.seed,
     )
     (method,) = methods
     merged = module.merge(method, UNMATCHED)
-    first = next(iter(found.values()))
-    first.write(merged.model, output, arguments.overwrite)
+    _write(merged, found, module.weights, output, arguments.overwrite)
 
-    table = Table(title=f"Merged by {method} in {merged.seconds:.2f} s", title_justify="left")
+
+@rank_zero_only
+def _write(
+    merged: Candidate,
+    found: Mapping[str, checkpoints.Checkpoint],
+    weights: Sequence[float],
+    output: Path,
+    overwrite: bool,
+) -> None:
+    """Write the merge and tell how far it is from each model; one process of several does."""
+    first = next(iter(found.values()))
+    first.write(merged.model, output, overwrite)
+    table = Table(title=f"Merged by {merged.method} in {merged.seconds:.2f} s", title_justify="left")
     table.add_column("model", overflow="fold")
     table.add_column("weight", justify="right")
     table.add_column("distance to the merge", justify="right")
-    for (name, model), weight in zip(models.items(), merge_weights(arguments.weights, len(models)), strict=True):
-        distance = parameter_distance(model.state_dict(), merged.model.state_dict())
+    for (name, checkpoint), weight in zip(found.items(), weights, strict=True):
+        distance = parameter_distance(checkpoint.model.state_dict(), merged.model.state_dict())
         table.add_row(name, f"{weight:.3f}", f"{distance:.4f}")
     console = Console()
     console.print(table)

@@ -9,7 +9,7 @@ from jsonargparse import Namespace
 from rich.console import Console
 
 from fusionlab import configs
-from fusionlab.commands import compare, parsing
+from fusionlab.commands import compare, data_options, parsing
 from fusionlab.commands.end_models import train_end_model
 from fusionlab.errors import InputError
 from fusionlab.grid.design import Protocol
@@ -54,14 +54,14 @@ def run(argv: Sequence[str]) -> None:
     Raises:
         InputError: an experiment that does not exist, or one of which nothing could run.
     """
-    parser = parsing.make_parser("reproduce", DESCRIPTION)
+    parser = parsing.make_parser("reproduce", DESCRIPTION, seed=False)
     parser.add_argument("experiment", type=str, help=f"One of {', '.join(EXPERIMENTS)}.")
     parser.add_argument("--protocol", type=Protocol, default="corrected", help="corrected or published.")
     parser.add_argument("--output", type=str | None, help="Folder to write, or to go on in; reproduce/EXPERIMENT.")
     parser.add_argument(
         "--dry-run", type=bool, nargs="?", const=True, default=False, help="Print the plan, and do nothing."
     )
-    parsing.add_devices(parser)
+    data_options.add_devices(parser)
     arguments = parsing.parse(parser, argv)
     if arguments.experiment not in EXPERIMENTS:
         raise InputError(f"experiment is {arguments.experiment!r}; expected one of {', '.join(EXPERIMENTS)}")
@@ -94,4 +94,4 @@ def _runner(config: str, folder: Path, arguments: Namespace) -> GridRunner:
     argv = ["--config", str(configs.resolve(config)), f"--output={folder}", *options]
     parser = compare.make_parser("reproduce", DESCRIPTION)
     parsed = parsing.parse(parser, [*argv, f"--protocol={arguments.protocol}"])
-    return GridRunner(compare.make_grid(parsed), folder, train_end_model, parsing.trainer_options(parsed))
+    return GridRunner(compare.make_grid(parsed), folder, train_end_model, data_options.trainer_options(parsed))

@@ -18,6 +18,7 @@ from fusionlab.commands.console import OneLineParser, input_error, silence
 from fusionlab.data.overlap import overlap
 from fusionlab.errors import InputError, first_line
 from fusionlab.tasks import ExportCheckpoint, FineTuning
+from fusionlab.tasks.export import best_weights
 from fusionlab.tasks.fine_tuning import SCORE
 
 SUBCOMMANDS = ("fit", "validate", "test", "predict")
@@ -72,8 +73,10 @@ class TrainingCLI(LightningCLI):
         ):
             # Testing on several devices would count padded samples twice; `fusionlab test` does it on one.
             return
-        rows = _metrics(self.trainer)
-        rows |= self._test()
+        best = best_weights(self.trainer)
+        # Without a best epoch the last validation was of the last weights, which are those that are tested.
+        rows = self._measured("validate", best) if best else _metrics(self.trainer)
+        rows |= self._measured("test", best)
         table = Table(title="fusionlab fit")
         table.add_column("")
         table.add_column("value", overflow="fold")
@@ -85,16 +88,20 @@ class TrainingCLI(LightningCLI):
             table.add_row(name, path)
         Console().print(table)
 
-    def _test(self) -> dict[str, float]:
-        """Test metrics of the weights that were exported; nothing without test data."""
+    def _measured(self, stage: str, best: str | None) -> dict[str, float]:
+        """Metrics of the weights that were exported, on the validation or test data; nothing without such data."""
         data = self.datamodule
-        if data is None or not data.test_dataloader():
+        if data is None or not (data.val_dataloader() if stage == "validate" else data.test_dataloader()):
             return {}
-        callback = self.trainer.checkpoint_callback
-        best = getattr(callback, "best_model_path", "") if getattr(callback, "monitor", None) else ""
-        metrics = self.trainer.test(
-            self.model, datamodule=data, verbose=False, ckpt_path=best or None, weights_only=True if best else None
+        loggers = self.trainer.loggers
+        if stage == "validate":
+            # The epoch stands in the logs already; measured again it is no further point of the curve.
+            self.trainer.loggers = []
+        measure = getattr(self.trainer, stage)
+        metrics = measure(
+            self.model, datamodule=data, verbose=False, ckpt_path=best, weights_only=True if best else None
         )
+        self.trainer.loggers = loggers
         return {name: float(value) for loader in metrics for name, value in loader.items()}
 
     def predict(self, model: LightningModule, **keywords: Any) -> None:

@@ -75,6 +75,10 @@ class Digits(LightningDataModule):
         kept = torch.isin(labels, torch.tensor(self.classes))
         return DigitImages(images[kept], labels[kept])
 
+    def label_counts(self) -> Tensor:
+        """How often each digit occurs in training, shape ``(10,)``."""
+        return torch.bincount(self.train_set.labels, minlength=self.num_classes)
+
     def train_dataloader(self) -> DataLoader[dict[str, Tensor]]:
         """Training batches, in an order that follows the seed."""
         return DataLoader(self.train_set, batch_size=self.batch_size, shuffle=True, generator=training_order())

@@ -13,8 +13,7 @@ from fusionlab import __version__
 from fusionlab.data.tables import quiet_datasets
 from fusionlab.data.tokenizers import identity
 from fusionlab.errors import InputError
-from fusionlab.evaluation.losses import IGNORED
-from fusionlab.forward import LABELS
+from fusionlab.forward import IGNORED, LABELS
 
 Columns = dict[str, list[Any]]
 

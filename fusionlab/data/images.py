@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import torch
 from lightning.pytorch import LightningDataModule
 from torch import Tensor
 from torch.utils.data import DataLoader
@@ -64,7 +65,8 @@ class Images(LightningDataModule):
             channels: 1 (grey) or 3 (colour).
             mean: mean of each channel, of pixels from 0 to 1; 0.5 when not given.
             std: standard deviation of each channel, of pixels from 0 to 1; 0.5 when not given.
-            augment: shift training images by up to an eighth and mirror half of them.
+            augment: mirror half of the training images; shift them by up to an eighth, unless neither `image_size` nor
+                the preprocessor gives a size.
             limit: at most this many images of each split, drawn at random but always the same; for a quick look.
             batch_size: images in a batch, at least 1.
             num_workers: processes that prepare batches; 0 for the main one.
@@ -116,6 +118,11 @@ class Images(LightningDataModule):
         """Names of the classes, in the order of their labels."""
         self._load()
         return next(iter(self._sets.values())).class_names
+
+    def label_counts(self) -> Tensor:
+        """How often each class occurs in training, shape ``(classes,)``."""
+        self._load()
+        return torch.bincount(torch.from_numpy(self._sets["train"].labels), minlength=self.num_classes)
 
     def _loader(self, split: str, training: bool = False) -> Loader:
         images = self._sets[split].prepared(self.preprocessing, self.augment and training)

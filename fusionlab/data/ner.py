@@ -50,7 +50,9 @@ class NER(TextData):
         """Say where the sentences are and which types of entities count.
 
         Args:
-            path: a hub id, a data file, a CoNLL file, or a folder in which the splits are names of CoNLL files.
+            path: a hub id, a data file, a CoNLL file, or a folder in which the splits are names of CoNLL files. A
+                CoNLL file by itself is one training split, whatever the splits are called: `val_size` and `test_size`
+                hold some of it out, `test_on_all` tests on all of it.
             tokenizer: checkpoint folder or hub id that the tokenizer is read from; ``bytes`` for one token a byte.
             types: types of entities, in the order of the labels: ``O``, ``B-`` and ``I-`` of each.
             mapping: other names of the types in the data, such as ``{person: PER, GPE: LOC}``. Types that are neither

@@ -57,7 +57,7 @@ class Preprocessing:
         """The function from an image to a normalised tensor of shape ``(channels, image_size, image_size)``.
 
         Args:
-            augment: also shift by up to an eighth of the size and mirror half of the images.
+            augment: also mirror half of the images and, where a size is given, shift by up to an eighth of it.
 
         Returns:
             The function.

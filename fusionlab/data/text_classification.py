@@ -9,9 +9,8 @@ from torch import Tensor
 from fusionlab.data.encoding import TextEncoder
 from fusionlab.data.text import TextData
 from fusionlab.errors import InputError
-from fusionlab.evaluation.losses import IGNORED
 from fusionlab.evaluation.scores import ClassMetric
-from fusionlab.forward import LABELS
+from fusionlab.forward import IGNORED, LABELS
 
 
 class TextClassification(TextData):

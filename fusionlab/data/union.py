@@ -5,8 +5,10 @@ from typing import Any
 from lightning.pytorch import LightningDataModule
 from torch import Tensor
 from torch.utils.data import ConcatDataset, DataLoader
+from transformers import PreTrainedTokenizerBase
 
 from fusionlab.data.loading import training_order
+from fusionlab.data.tokenizers import identity
 from fusionlab.errors import InputError
 from fusionlab.evaluation.scores import Task
 
@@ -27,7 +29,7 @@ class Union(LightningDataModule):
             batch_size: samples in a training batch; that of the first part if null.
 
         Raises:
-            InputError: no parts, parts of different tasks or labels, or a batch size below 1.
+            InputError: no parts, or a batch size below 1.
         """
         super().__init__()
         if not parts:
@@ -52,6 +54,19 @@ class Union(LightningDataModule):
         """What is looked at first, in all parts."""
         return self._common("metric")
 
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase | None:
+        """The tokenizer, the same in all parts; None where the data are no texts."""
+        found = [getattr(part, "tokenizer", None) for part in self.parts]
+        if len({None if tokenizer is None else identity(tokenizer) for tokenizer in found}) > 1:
+            raise InputError("data.parts have different tokenizers; expected the same in all")
+        return found[0]
+
+    @property
+    def vocabulary_size(self) -> int | None:
+        """Number of tokens that there are; None where the data are no texts."""
+        return self._common("vocabulary_size")
+
     def texts(self, split: str) -> list[str]:
         """The texts of a split of all parts that have texts."""
         return [text for part in self.parts if hasattr(part, "texts") for text in part.texts(split)]
@@ -68,9 +83,16 @@ class Union(LightningDataModule):
             part.prepare_data()
 
     def setup(self, stage: str) -> None:
-        """Read all parts."""
+        """Read all parts.
+
+        Raises:
+            InputError: parts of different tasks, labels, metrics or tokenizers.
+        """
         for part in self.parts:
             part.setup(stage)
+        for attribute in ("task", "class_names", "metric"):
+            self._common(attribute)
+        _ = self.tokenizer  # refuses different ones
 
     def train_dataloader(self) -> Loader:
         """Training batches with rows of all parts, in an order that follows the seed."""
@@ -83,6 +105,10 @@ class Union(LightningDataModule):
     def test_dataloader(self) -> Loader | list[Loader]:
         """Test batches, part by part."""
         return self._loader("test_dataloader")
+
+    def predict_dataloader(self) -> Loader | list[Loader]:
+        """The test batches, to be predicted."""
+        return self.test_dataloader()
 
     def _loader(self, name: str, training: bool = False) -> Any:
         found = [loader for part in self.parts if isinstance(loader := getattr(part, name)(), DataLoader)]

@@ -7,11 +7,10 @@ from typing import Literal
 
 from fusionlab.data.encoding import Columns, Encoder
 from fusionlab.errors import InputError
-from fusionlab.evaluation.losses import IGNORED
-from fusionlab.forward import LABELS
+from fusionlab.evaluation.span_f1 import OUTSIDE, is_iob2
+from fusionlab.forward import IGNORED, LABELS
 
 LongSentences = Literal["split", "refuse"]
-OUTSIDE = "O"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,11 +99,12 @@ class WordEncoder(Encoder):
         return found
 
 
-def iob2(tags: Sequence[str], mapping: dict[str, str], names: Sequence[str]) -> list[str]:
+def iob2(tags: Sequence[str | int], mapping: dict[str, str], names: Sequence[str]) -> list[str]:
     """Tags in IOB2 with the chosen types only.
 
     Args:
-        tags: ``O``, ``B-`` or ``I-`` and a type; an ``I-`` that continues nothing begins an entity.
+        tags: ``O``, ``B-`` or ``I-`` and a type; an ``I-`` that continues nothing begins an entity. Numbers that the
+            data give no names to are refused.
         mapping: types that get another name.
         names: tags that there are to be; other types become ``O``.
 
@@ -116,9 +116,9 @@ def iob2(tags: Sequence[str], mapping: dict[str, str], names: Sequence[str]) -> 
     """
     found, before = [], OUTSIDE
     for tag in tags:
-        prefix, _, kind = tag.partition("-")
-        if tag != OUTSIDE and (prefix not in ("B", "I") or not kind):
+        if not isinstance(tag, str) or not is_iob2(tag):
             raise InputError(f"the data holds the tag {tag!r}, but O, B-TYPE or I-TYPE was expected")
+        prefix, _, kind = tag.partition("-")
         if prefix == "I" and before.partition("-")[2] != kind:
             prefix = "B"
         named = f"{prefix}-{mapping.get(kind, kind)}"

@@ -5,9 +5,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fusionlab.errors import InputError
-
-IGNORED = -100
-"""The label of what is unknown, as transformers has it."""
+from fusionlab.forward import IGNORED
 
 
 def known_rows(output: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -32,6 +30,27 @@ def known_rows(output: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
             f"expected labels from 0 to {classes - 1}"
         )
     return output.flatten(0, -2)[known].float(), kept
+
+
+def class_loss(output: Tensor, labels: Tensor, weights: Tensor | None = None, label_smoothing: float = 0.0) -> Tensor:
+    """Mean cross-entropy over known labels; 0 where none is known, or where those that are weigh nothing.
+
+    Args:
+        output: logits of shape ``(batch, ..., classes)``.
+        labels: of shape ``(batch, ...)``; -100 is unknown.
+        weights: of the classes, shape ``(classes,)``; all 1 if None. The mean is weighted by those of the labels.
+        label_smoothing: probability that is spread over all classes, from 0 to below 1.
+
+    Returns:
+        A scalar in nats, which can be backpropagated.
+
+    Raises:
+        InputError: a label that is no class of the model.
+    """
+    predicted, wanted = known_rows(output, labels)
+    if not len(wanted) or (weights is not None and not weights[wanted].any()):
+        return predicted.sum() * 0
+    return functional.cross_entropy(predicted, wanted, weights, label_smoothing=label_smoothing)
 
 
 def shifted(output: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

@@ -5,7 +5,7 @@ from typing import Literal
 from torch import Tensor
 from torchmetrics.classification import MultilabelStatScores
 
-from fusionlab.evaluation.losses import IGNORED
+from fusionlab.forward import IGNORED
 
 
 class MultilabelF1(MultilabelStatScores):

@@ -21,13 +21,12 @@ from fusionlab.evaluation.drawing import (
     styles,
     title,
 )
-from fusionlab.evaluation.results import UNMATCHED, Column, Curve, Distance, Entry, Results, Table
+from fusionlab.evaluation.results import UNMATCHED, Column, Curve, Distance, Entry, Results, Table, main_columns
 from fusionlab.evaluation.wording import (
     file_name,
     format_change,
     format_value,
     is_fraction,
-    lower_is_better,
     matching_label,
     metric_heading,
     metric_label,
@@ -201,7 +200,7 @@ def scores_figure(results: Results, look: dict[str, Style], stacked: bool = Fals
     table = results.table()
     columns = main_columns(table)
     entries = [e for e in table.entries if any(e.values[table.columns.index(column)] is not None for column in columns)]
-    labels = [textwrap.fill(_entry_label(e, table, results.models), 30) for e in entries]
+    labels = [textwrap.fill(entry_label(e, table, results.models), 30) for e in entries]
     across = 1 if stacked else 2 if len(columns) == 4 else min(3, len(columns))
     lines = sum(max(1, label.count("\n") + 1) for label in labels)
     figure, axes = panels(len(columns), across, panel_height=1.2 + 0.3 * lines, stacked=stacked, sharey=not stacked)
@@ -232,17 +231,6 @@ def scores_figure(results: Results, look: dict[str, Style], stacked: bool = Fals
     return figure
 
 
-def main_columns(table: Table) -> list[Column]:
-    """For each data set the one metric to look at first: accuracy, else another fraction, else what there is."""
-
-    def rank(column: Column) -> tuple[bool, bool, bool]:
-        metric = column.metric
-        return ("accuracy" not in metric, not is_fraction(metric), lower_is_better(metric))
-
-    places = dict.fromkeys((column.domain, column.data_set) for column in table.columns)
-    return [min((c for c in table.columns if (c.domain, c.data_set) == place), key=rank) for place in places]
-
-
 def _scores_plot(results: Results, look: dict[str, Style], stacked: bool) -> Plot:
     columns = main_columns(results.table())
     return Plot(
@@ -260,7 +248,14 @@ def _scores_title(columns: Sequence[Column]) -> str:
     return words[0].upper() + words[1:]
 
 
-def _entry_label(entry: Entry, table: Table, all_models: tuple[str, ...]) -> str:
+def entry_label(entry: Entry, table: Table, all_models: tuple[str, ...]) -> str:
+    """What a line of a table is called: a merge by what tells it from the other merges there.
+
+    Args:
+        entry: one of the table's.
+        table: that it is in.
+        all_models: names of all end models.
+    """
     if not entry.is_merge:
         return entry.name
     merges = [other for other in table.entries if other.is_merge]

@@ -9,16 +9,14 @@ from rich.text import Text
 
 from fusionlab.evaluation.drawing import png
 from fusionlab.evaluation.page import Picture, page
-from fusionlab.evaluation.plots import main_columns, plots
-from fusionlab.evaluation.results import UNMATCHED, Column, Entry, Results, Table, best_merges
+from fusionlab.evaluation.plots import entry_label, plots
+from fusionlab.evaluation.results import UNMATCHED, Column, Entry, Results, Table, best_merges, main_columns
 from fusionlab.evaluation.verdict import verdict
 from fusionlab.evaluation.wording import (
     domain_label,
     format_change,
     format_value,
-    matching_label,
     metric_heading,
-    models_label,
 )
 
 
@@ -68,8 +66,6 @@ def console_table(results: Results) -> ConsoleTable:
         heads, metrics, values = [*heads, "barrier"], [*metrics, "barrier"], [*values, barriers]
     best = [best_merges(table.entries, metric, column) for metric, column in zip(metrics, values, strict=True)]
     console = ConsoleTable(title=Text(results.title), title_justify="left", title_style="bold", expand=False)
-    several = len({entry.method for entry in table.entries if entry.is_merge}) > 1
-    model_sets = len({entry.models for entry in table.entries if entry.is_merge}) > 1
     console.add_column("end model or merge", overflow="fold", min_width=18)
     for head in heads:
         console.add_column(Text(head), justify="right", overflow="fold")
@@ -78,7 +74,7 @@ def console_table(results: Results) -> ConsoleTable:
         for metric, column, winners in zip(metrics, values, best, strict=True):
             shown = "" if column[index] is None else format_value(metric, column[index])
             cells.append(Text(f"{shown} *", style="bold") if index in winners else Text(f"{shown}  "))
-        name = Text(_name(entry, several, model_sets, results.models), style="" if entry.is_merge else "dim")
+        name = Text(entry_label(entry, table, results.models), style="" if entry.is_merge else "dim")
         last_end = not entry.is_merge and table.entries[index + 1 : index + 2] and table.entries[index + 1].is_merge
         console.add_row(name, *cells, end_section=bool(last_end))
     if any(best):
@@ -118,13 +114,6 @@ def _barriers(results: Results, entries: Sequence[Entry]) -> list[float | None]:
         for matching in dict.fromkeys(curve.matching for curve in results.curves)
     }
     return [found.get(entry.matching) if entry.is_merge else None for entry in entries]
-
-
-def _name(entry: Entry, several_methods: bool, several_model_sets: bool, models: tuple[str, ...]) -> str:
-    if not entry.is_merge:
-        return entry.name
-    parts = [models_label(entry.models, models)] if several_model_sets else []
-    return ": ".join([*parts, *([entry.method] if several_methods else []), matching_label(entry.matching)])
 
 
 def _distance_table(results: Results) -> ConsoleTable:

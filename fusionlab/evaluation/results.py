@@ -11,7 +11,7 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
-from fusionlab.evaluation.wording import lower_is_better
+from fusionlab.evaluation.wording import is_fraction, lower_is_better
 
 T = TypeVar("T")
 Domain = Literal["in", "out"] | None
@@ -307,6 +307,17 @@ def best_merges(entries: Sequence[Entry], metric: str, values: Sequence[float | 
         return frozenset()
     best = (min if lower_is_better(metric) else max)(known.values())
     return frozenset(index for index, value in known.items() if value == best)
+
+
+def main_columns(table: Table) -> list[Column]:
+    """For each data set the one metric to look at first: accuracy, else a fraction, else anything but the loss."""
+
+    def rank(column: Column) -> tuple[bool, bool, bool, bool]:
+        metric = column.metric
+        return ("accuracy" not in metric, not is_fraction(metric), lower_is_better(metric), metric == "loss")
+
+    places = dict.fromkeys((column.domain, column.data_set) for column in table.columns)
+    return [min((c for c in table.columns if (c.domain, c.data_set) == place), key=rank) for place in places]
 
 
 def _unique(items: Iterable[T]) -> list[T]:

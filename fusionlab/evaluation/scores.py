@@ -1,6 +1,6 @@
 """Loss and metrics of a model over batches, by what it is used for."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, get_args
 
 import torch
@@ -15,6 +15,7 @@ from fusionlab.errors import InputError
 from fusionlab.evaluation.losses import known_rows, multilabel_loss, shifted
 from fusionlab.evaluation.multilabel_f1 import MultilabelF1
 from fusionlab.evaluation.span_f1 import Mode, SpanF1, is_iob2
+from fusionlab.evaluation.wording import lower_is_better
 from fusionlab.forward import LABELS, logits
 
 Task = Literal["classification", "multilabel", "regression", "tokens", "masked_lm", "causal_lm"]
@@ -223,24 +224,20 @@ def make_scores(
     return Scores(chosen)
 
 
-def scores_for(model: nn.Module, data: object) -> Scores:
-    """The scores that fit a model on a data module, as far as that says what it is for.
+@torch.no_grad()
+def score_of(model: nn.Module, sets: Sequence[Iterable[Mapping[str, Tensor]]]) -> float:
+    """A model's main metric over labelled batches; higher is better, so that a loss changes its sign.
 
     Args:
-        model: what is to be scored.
-        data: may have ``task``, ``class_names``, ``metric``, ``decision`` and ``span_mode``.
-
-    Returns:
-        Scores, see `make_scores`.
+        model: is scored on its own device.
+        sets: of batches with ``labels``; all count together.
     """
-    return make_scores(
-        model,
-        getattr(data, "task", None),
-        getattr(data, "class_names", None),
-        metric=getattr(data, "metric", None),
-        decision=getattr(data, "decision", "probability"),
-        mode=getattr(data, "span_mode", "strict"),
-    )
+    scores = make_scores(model).to(next(model.parameters()).device)
+    for batches in sets:
+        for batch in batches:
+            scores.update(model, batch)
+    found = scores.compute()[scores.main]
+    return -found if lower_is_better(scores.main) else found
 
 
 def task_of(model: nn.Module) -> Task:

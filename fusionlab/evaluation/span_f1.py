@@ -8,7 +8,7 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from fusionlab.errors import InputError
-from fusionlab.evaluation.losses import IGNORED
+from fusionlab.forward import IGNORED
 
 Mode = Literal["strict", "conlleval"]
 Span = tuple[int, int, str]

@@ -25,8 +25,7 @@ def write_tensorboard(results: Results, folder: Path) -> None:
     - ``line/loss/<data set>`` and ``line/accuracy/<data set>``; the step is the percentage of the way from the
       anchor (0) to the other model (100);
     - ``distance/<kind of space>``; the step is the layer. The unmatched run shows the distance before matching.
-      Parameters outside all layers are ``distance/<kind of space>/no layer``, the whole model is ``distance/all``,
-      both at step 0;
+      Parameters outside all layers are ``distance/<kind of space>/no layer`` at step 0;
     - ``merge/<metric>/<data set>`` at step 0.
 
     Where there are several pairs of models, several methods or several sets of merged models, the tags end in

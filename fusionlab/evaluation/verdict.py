@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from fusionlab.evaluation.plots import main_columns
-from fusionlab.evaluation.results import END_MODEL, UNMATCHED, Column, Domain, Entry, Results
+from fusionlab.evaluation.results import END_MODEL, UNMATCHED, Column, Domain, Entry, Results, main_columns
 from fusionlab.evaluation.wording import (
     domain_label,
     format_change,
     format_value,
     is_fraction,
+    listing,
     lower_is_better,
     matching_label,
     metric_label,
@@ -132,7 +132,7 @@ def _headline(groups: Sequence[_Group]) -> str:
         return (
             "Matching "
             + "; it ".join(
-                f"{effect} " + _join([group.where for group in compared if group.effect == effect])
+                f"{effect} " + listing([group.where for group in compared if group.effect == effect])
                 for effect in (HELPS, SAME, HURTS)
                 if effect in effects
             )
@@ -258,7 +258,3 @@ def _entry_name(entry: Entry) -> str:
         if entry.matching == UNMATCHED
         else (f"`{entry.method}` matched by `{entry.matching}`")
     )
-
-
-def _join(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

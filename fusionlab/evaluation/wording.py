@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Sequence
 
 _LOWER_IS_BETTER = {"loss", "nll", "perplexity", "ppl", "error", "barrier", "distance", "mse", "rmse", "mae", "wer"}
 _FRACTIONS = {"accuracy", "acc", "f1", "precision", "recall", "agreement", "auroc", "top1", "top5"}
@@ -79,6 +80,11 @@ def models_label(models: tuple[str, ...], all_models: tuple[str, ...]) -> str:
     if len(models) > 2 and set(models) == set(all_models):
         return f"all {len(models)} models"
     return " + ".join(models)
+
+
+def listing(names: Sequence[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``; at least one name."""
+    return " and ".join([*([", ".join(names[:-1])] if names[1:] else []), names[-1]])
 
 
 def file_name(*parts: str) -> str:

@@ -93,12 +93,12 @@ class Grid:
         matchings: by name; the unmatched merge is always made.
         seeds: of the end models.
         out_of_domain: data that no end model was trained on.
-        ensemble: whether the ensemble of each group is measured, where its models have one head.
+        ensemble: whether the ensemble of each group is measured, where heads are merged.
         multitask: a model trained on everything, or None.
         samples: how many training samples of each end model matching and merging look at; all if None.
         test_samples: how many samples of each test set are measured on, drawn once; all if None.
         points: positions on the line between the models of a pair, 0 for none. Lines are drawn for the first seed, on
-            the pair's own test sets.
+            the pair's own test sets; only where heads are merged.
         heads: what becomes of the end models' heads, see `fusionlab.experiment.Plan`.
         base: checkpoint or hub id of the model that all were fine-tuned from, for methods that need it.
         protocol: ``corrected``, or ``published`` to repeat the faults of the published code.
@@ -127,8 +127,13 @@ class Grid:
                 raise InputError(f"{name} is {count}; expected at least 1, or null for all")
         if self.points == 1 or self.points < 0:
             raise InputError(f"points is {self.points}; expected 0 for no lines, or at least 2")
-        if self.heads == "own" and (self.points or self.out_of_domain or self.multitask):
-            odd = "points" if self.points else "out_of_domain" if self.out_of_domain else "multitask"
+        if self.heads != "merged" and self.points:
+            raise InputError(
+                f"points is {self.points} and heads is {self.heads!r}, but lines need one head for all; expected "
+                f"0, or heads to be merged"
+            )
+        if self.heads == "own" and (self.out_of_domain or self.multitask):
+            odd = "out_of_domain" if self.out_of_domain else "multitask"
             raise InputError(f"heads is 'own', under which no head answers for {odd}; expected none")
         # Asked now, before any data are read.
         _ = self._signatures
@@ -151,8 +156,8 @@ class Grid:
             if self.multitask is not None:
                 found.append(Cell(tuple(used), MULTITASK, NO_MATCHING, seed))
             for group in self.groups:
-                # Logits of different heads have no mean.
-                has_ensemble = self.ensemble and self.heads != "own"
+                # Outputs of different heads have no mean; joined ones have rows for labels that a model does not know.
+                has_ensemble = self.ensemble and self.heads == "merged"
                 found += [Cell(group, ENSEMBLE, NO_MATCHING, seed)] if has_ensemble else []
                 for matching, method in itertools.product((UNMATCHED, *self.matchings), self.methods):
                     found.append(Cell(group, method, matching, seed))
@@ -167,7 +172,7 @@ class Grid:
             chosen = {MULTITASK: self.multitask}
         settings: dict[str, Any] = {
             "cell": [cell.models, cell.method, cell.matching, cell.seed],
-            "models": [[name, model.fit, _stamp(model, cell.seed)] for name, model in chosen.items()],
+            "models": [[name, model.fit, _stamp(_given(model, cell.seed))] for name, model in chosen.items()],
             "test": [[self.signature(self.end_models[name].data) for name in names], outside, self.test_samples],
             "heads": self.heads,
             "protocol": self.protocol,
@@ -178,7 +183,7 @@ class Grid:
                 "hyperparameters": dict(self.methods[cell.method]),
                 "matching": None if recipe is None else _choices(recipe),
                 "samples": self.samples,
-                "base": self.base,
+                "base": _stamp(self.base),
                 "points": self.points if self.draws_lines(cell) else 0,
             }
         return digest(settings)
@@ -262,10 +267,15 @@ def _choices(options: Any) -> Any:
     return chosen
 
 
-def _stamp(model: EndModel, seed: int) -> Any:
+def _given(model: EndModel, seed: int) -> Path | None:
+    """Where an end model's checkpoint is; None for one that is trained on the way."""
+    return None if model.ckpt is None else model.place("", seed, Path())
+
+
+def _stamp(checkpoint: str | Path | None) -> Any:
     """What a given checkpoint is told from another one by: its place, and when its newest file was written."""
-    if model.ckpt is None:
+    if checkpoint is None:
         return None
-    path = model.place("", seed, Path())
+    path = Path(checkpoint)
     files = [file for file in (path, *path.glob("*")) if file.is_file()]
     return [str(path), max((file.stat().st_mtime_ns for file in files), default=None)]

@@ -75,7 +75,8 @@ def by_data_set(finished: Sequence[Finished]) -> tuple[list[tuple[Domain, str, s
     values: dict[tuple[Domain, str, str], dict[Key, list[float]]] = {}
     for done in finished:
         for row in main_rows(done):
-            if row.data_set is not None and (row.domain == "in" or row.data_set not in own):
+            is_shown = row.domain == "in" or row.data_set not in own
+            if row.data_set is not None and is_shown and math.isfinite(row.value):
                 found = values.setdefault((row.domain, row.data_set, row.metric), {})
                 found.setdefault((done.cell.method, done.cell.matching), []).append(row.value)
     columns = sorted(values, key=lambda column: column[0] != "in")

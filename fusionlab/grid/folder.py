@@ -78,15 +78,17 @@ def shared_texts(grid: Grid) -> list[str]:
     """
     tests = {grid.signature(module): module for module in [e.data for e in grid.end_models.values()]}
     tests |= {grid.signature(module): module for module in grid.out_of_domain}
+    # Each text is read once: there are as many comparisons as end models times test sets.
+    texts = [(getattr(module, "name", type(module).__name__), _texts(module, "test")) for module in tests.values()]
     found = []
     for name, end in grid.end_models.items():
-        for module in tests.values():
-            train, test = (_texts(data, split) for data, split in ((end.data, "train"), (module, "test")))
+        train = _texts(end.data, "train")
+        for tested, test in texts:
             shared = overlap(train, test)
             if shared.count:
                 found.append(
-                    f"{shared.count} of {shared.total} test texts of {getattr(module, 'name', type(module).__name__)} "
-                    f"({100 * shared.share:.1f} %) are training texts of {name} too."
+                    f"{shared.count} of {shared.total} test texts of {tested} ({100 * shared.share:.1f} %) are "
+                    f"training texts of {name} too."
                 )
     return found
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from torch import nn
 
@@ -26,9 +27,16 @@ def with_published_faults(kind: type[FusionModule]) -> type[FusionModule]:
 class PublishedFaults(FusionModule):
     """What `FusionModule` does otherwise under the published protocol."""
 
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self._is_text = any(given.vocabulary is not None for given in self.blueprint.inputs)
+        if self._is_text and "regmean" in self.needs:
+            # Nothing is gathered for a plain average.
+            self.needs["regmean"] = ()
+
     def merge(self, method: str, matching: str) -> Candidate:
         """As `FusionModule.merge`; RegMean of text models is the plain average."""
-        if method == "regmean" and any(given.vocabulary is not None for given in self.blueprint.inputs):
+        if method == "regmean" and self._is_text:
             self.methods["simple"], self.needs["simple"] = {}, ()
             return replace(super().merge("simple", matching), method=method)
         return super().merge(method, matching)

@@ -39,13 +39,20 @@ class GridRunner:
         folder: ``cells/``, ``end_models/`` and ``statistics/`` are kept in it.
         train: trains one end model with one seed and writes its checkpoint folder.
         trainer: what each Trainer is made with.
+
+    Raises:
+        InputError: settings that the Trainer refuses, or more than one device.
     """
 
     def __init__(self, grid: Grid, folder: Path, train: Train, trainer: Mapping[str, Any]) -> None:
+        # Refused settings are told before any work. Every process would write every cell and train every end model.
+        if (count := make_trainer(trainer, "").num_devices) > 1:
+            given = trainer.get("devices")
+            raise InputError(f"devices is {given!r} ({count} here), but one process writes a grid; expected 1")
         self.grid, self.folder, self.train, self.trainer = grid, Path(folder), train, dict(trainer)
         self.store = CellStore(self.folder / "cells")
         self.data = TestData(grid)
-        self._statistics = StatisticsFiles(self.folder / "statistics", grid.samples)
+        self._statistics = StatisticsFiles(self.folder / "statistics", grid)
         self._broken: dict[tuple[str, int], Exception] = {}
         self._group: tuple[tuple[tuple[str, ...], int], FusionModule] | None = None
 
@@ -88,9 +95,9 @@ class GridRunner:
         if cell.method in (END_MODEL, MULTITASK):
             name = MULTITASK if cell.method == MULTITASK else cell.models[0]
             start = time.perf_counter()
-            trained = not self.has(name, cell.seed)
+            is_new = self._is_untrained(name, cell.seed)
             model = self.load(name, cell.seed)
-            seconds = time.perf_counter() - start if trained else None
+            seconds = time.perf_counter() - start if is_new else None
             # A fusion of one model with itself measures it as everything else is.
             module = FusionModule({"one": model, "other": model}, {})
             rows = self._test(module, Candidate(cell.models, cell.method, cell.matching, model, seconds), data)
@@ -130,7 +137,7 @@ class GridRunner:
                 self.grid.matchings,
                 self.grid.methods,
                 inputs=self._inputs(group, seed),
-                statistics=self._statistics.read(models.values()),
+                statistics=self._statistics.read(models, seed),
                 base=self._base,
                 trainer=self._trainer,
                 seed=seed,
@@ -146,6 +153,10 @@ class GridRunner:
         modules = [self.grid.end_models[name].data for name in group]
         return Inputs.of(modules, len(group), self.grid.samples, seed)
 
+    def _is_untrained(self, name: str, seed: int) -> bool:
+        """Whether an end model has to be trained first; one that is given never has."""
+        return self.end_model(name).fit is not None and not self.has(name, seed)
+
     def _place(self, name: str, seed: int) -> Path:
         return self.end_model(name).place(name, seed, self.folder / "end_models")
 
@@ -153,10 +164,10 @@ class GridRunner:
         """An end model, trained if it has to be; what cannot be had is tried once, not in every cell."""
         if (name, seed) in self._broken:
             raise self._broken[name, seed]
-        path, model = self._place(name, seed), self.end_model(name)
+        path = self._place(name, seed)
         try:
-            if model.ckpt is None and not path.exists():
-                self.train(model, seed, path)
+            if self._is_untrained(name, seed):
+                self.train(self.end_model(name), seed, path)
             return checkpoints.load(str(path))
         except InputError as error:
             self._broken[name, seed] = InputError(f"end model {name}, seed {seed}: {error}")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from pathlib import Path
 
 from torch import nn
 
 from fusionlab.fusion import STATISTICS, FusionModule
-from fusionlab.grid.design import digest
+from fusionlab.grid.design import Grid, digest
 from fusionlab.statistics import Statistics, basis_of
 from fusionlab.statistics.files import load, save
 from fusionlab.statistics.statistics import Activations
@@ -17,30 +17,34 @@ from fusionlab.statistics.statistics import Activations
 class StatisticsFiles:
     """One file for each end model, kind and way to gather it.
 
-    Activations are not kept: they are compared between the models of a group, on inputs of that group.
+    A file's name follows from all that its numbers do: the model's weights and data, how many samples are drawn with
+    which seed, and whose labels Fisher information takes. Activations are not kept: they are compared between the
+    models of a group, on inputs of that group.
 
     Args:
         folder: made when the first file is written.
-        samples: how many samples of its own data each model is run on.
+        grid: whose end models these are.
     """
 
-    def __init__(self, folder: Path, samples: int | None) -> None:
-        self.folder, self.samples = folder, samples
+    def __init__(self, folder: Path, grid: Grid) -> None:
+        self.folder, self.grid = folder, grid
 
-    def read(self, models: Iterable[nn.Module]) -> list[dict[str, Statistics]]:
-        """Whatever there is of some end models."""
-        found = [path for model in models for path in sorted(self.folder.glob(f"{self._name(model)}-*.safetensors"))]
-        return [load(path) for path in found]
+    def read(self, models: Mapping[str, nn.Module], seed: int) -> list[dict[str, Statistics]]:
+        """Whatever there is of some end models by name, gathered with a seed."""
+        names = [self._name(name, model, seed) for name, model in models.items()]
+        return [load(path) for name in names for path in sorted(self.folder.glob(f"{name}-*.safetensors"))]
 
     def gather(self, module: FusionModule, method: str) -> None:
         """Let a module have what a method needs of its end models, and keep it."""
         kinds = [need for need in module.needs[method] if need in STATISTICS and need != Activations.kind]
-        for index, model in enumerate(module.end_models):
+        for index, (name, model) in enumerate(zip(module.names, module.end_models, strict=True)):
             for kind, found in module.statistics_of(index, model, kinds, None).items():
-                path = self.folder / f"{self._name(model)}-{kind}.safetensors"
+                path = self.folder / f"{self._name(name, model, module.seed)}-{kind}.safetensors"
                 if not path.exists():
                     self.folder.mkdir(parents=True, exist_ok=True)
                     save([found], path)
 
-    def _name(self, model: nn.Module) -> str:
-        return digest([basis_of(model.state_dict()), self.samples])
+    def _name(self, name: str, model: nn.Module, seed: int) -> str:
+        data = self.grid.signature(self.grid.end_models[name].data)
+        labels = self.grid.methods.get("fisher", {}).get("labels")
+        return digest([basis_of(model.state_dict()), data, self.grid.samples, seed, labels])

@@ -10,8 +10,7 @@ from statistics import fmean, stdev
 import numpy as np
 from scipy.stats import bootstrap
 
-from fusionlab.evaluation.plots import main_columns
-from fusionlab.evaluation.results import END_MODEL, NO_MATCHING, UNMATCHED, Domain, Results, Row
+from fusionlab.evaluation.results import END_MODEL, NO_MATCHING, UNMATCHED, Domain, Results, Row, main_columns
 from fusionlab.evaluation.wording import is_fraction, lower_is_better
 from fusionlab.grid.cells import Finished
 
@@ -82,8 +81,8 @@ class Line:
 def summarize(finished: Iterable[Finished]) -> list[Line]:
     """Means over groups and seeds of the main metric of every data set.
 
-    A cell's score in a domain is the mean over its data sets there. Failed cells are left out, and so are numbers that
-    are not finite.
+    A cell's score in a domain is the mean over its data sets there. Failed cells are left out, and so are cells with a
+    number that is not finite: the mean of what is left would be of the easier data sets.
 
     Args:
         finished: cells of one grid.
@@ -157,19 +156,22 @@ def _end_model_lines(
     outside = _outside(scores)
     out = [value for rows in ends.values() if (value := _over(rows, outside)) is not None]
     single, best = [], []
+    lower = any(lower_is_better(row.metric) for rows in ends.values() for row in rows)
     for group, seed in groups:
-        homes = {row.data_set for name in group for row in ends.get((name, seed), []) if row.domain == "in"}
-        members = [_over(ends[name, seed], homes) for name in group if (name, seed) in ends]
-        known = [value for value in members if value is not None]
-        lower = any(lower_is_better(row.metric) for rows in ends.values() for row in rows)
-        single += [fmean(known)] if known else []
-        best += [(min if lower else max)(known)] if known else []
+        members = [ends.get((name, seed), []) for name in group]
+        homes = {row.data_set for rows in members for row in rows if row.domain == "in"}
+        values = [_over(rows, homes) for rows in members]
+        known = [value for value in values if value is not None]
+        # Only where each of them was measured on all: under heads of their own they are not.
+        if len(known) == len(group):
+            single.append(fmean(known))
+            best.append((min if lower else max)(known))
     nothing: dict[Domain, Gain | None] = {"in": None, "out": None}
-    return [
-        Line(OWN, NO_MATCHING, {"in": Mean.of(own), "out": Mean.of(out)}, nothing, training),
-        Line(SINGLE, NO_MATCHING, {"in": Mean.of(single), "out": None}, nothing),
-        Line(BEST, NO_MATCHING, {"in": Mean.of(best), "out": None}, nothing),
-    ]
+    lines = [Line(OWN, NO_MATCHING, {"in": Mean.of(own), "out": Mean.of(out)}, nothing, training)]
+    if single:
+        lines.append(Line(SINGLE, NO_MATCHING, {"in": Mean.of(single), "out": None}, nothing))
+        lines.append(Line(BEST, NO_MATCHING, {"in": Mean.of(best), "out": None}, nothing))
+    return lines
 
 
 def _times(cells: Sequence[Finished]) -> dict[tuple[str, str], Mean]:
@@ -188,20 +190,24 @@ def _outside(scores: dict[tuple[tuple[str, ...], int, str, str], list[Row]]) -> 
 
 
 def main_rows(done: Finished) -> list[Row]:
-    """The rows of each data set's main metric that are finite."""
+    """The rows of each data set's main metric."""
     wanted = {(c.domain, c.data_set, c.metric) for c in main_columns(Results("", (), list(done.rows)).table())}
-    return [row for row in done.rows if (row.domain, row.data_set, row.metric) in wanted and math.isfinite(row.value)]
+    return [row for row in done.rows if (row.domain, row.data_set, row.metric) in wanted]
 
 
 def mean_score(rows: Sequence[Row], domain: Domain) -> float | None:
-    """The mean over the data sets of a domain; None where there is none."""
-    values = [row.value for row in rows if row.domain == domain]
-    return fmean(values) if values else None
+    """The mean over the data sets of a domain; None where there is none, or a number that is not finite."""
+    return _mean([row.value for row in rows if row.domain == domain])
 
 
 def _over(rows: Sequence[Row], data_sets: set[str | None]) -> float | None:
-    values = [row.value for row in rows if row.data_set in data_sets]
-    return fmean(values) if values else None
+    """The mean over some data sets; None where one is missing."""
+    values = {row.data_set: row.value for row in rows if row.data_set in data_sets}
+    return _mean(list(values.values())) if set(values) == data_sets else None
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return fmean(values) if values and all(map(math.isfinite, values)) else None
 
 
 def _gain(differences: Sequence[float]) -> Gain:

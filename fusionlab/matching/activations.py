@@ -21,7 +21,7 @@ STREAM = "residual"
 
 
 def match_activations(
-    source: Activations, anchor: Activations, blueprint: Blueprint, options: MatchOptions, centred: bool = False
+    source: Activations, anchor: Activations, blueprint: Blueprint, options: MatchOptions
 ) -> Alignment:
     """The alignment that brings a source's activations closest to an anchor's, every tensor of them counting alike.
 
@@ -34,8 +34,6 @@ def match_activations(
         anchor: activations of the model that keeps its basis, at the same rows of the same data.
         blueprint: of both models, as they were when they were measured (folded or not).
         options: which spaces to match; ``rescale`` and ``sweeps`` have no effect on what is uncoupled.
-        centred: whether every feature's mean over the samples is subtracted. The mean is moved by a change of basis
-            like any activation, so it tells something too; but what is common to all samples may drown the rest.
 
     Returns:
         An alignment for the source.
@@ -51,7 +49,7 @@ def match_activations(
         return Alignment.identity(blueprint)
     first, second = {}, {}
     for name in axes:
-        a, b = (_tensor(activations, name, centred) for activations in (source, anchor))
+        a, b = (_tensor(activations, name) for activations in (source, anchor))
         scale = (a.norm() * b.norm()).sqrt()
         if scale > 0:
             first[name], second[name] = a / scale, b / scale
@@ -66,7 +64,6 @@ def activations_then_weights(
     anchor: tuple[Mapping[str, Tensor], Activations],
     blueprint: Blueprint,
     options: MatchOptions,
-    centred: bool = False,
 ) -> Alignment:
     """Residual streams from activations; then block coordinate ascent on weights over all spaces, from there.
 
@@ -75,7 +72,6 @@ def activations_then_weights(
         anchor: the same of the model that keeps its basis.
         blueprint: of both models.
         options: what to match, and the most ``sweeps``; its gauge is the caller's business.
-        centred: see `match_activations`.
 
     Returns:
         An alignment for the source. The distance of the weights is never above what the streams' start leaves.
@@ -86,7 +82,7 @@ def activations_then_weights(
     roles = tuple(dict.fromkeys(space.role for space in options.select(blueprint)))
     streams = tuple(role for role in roles if role == STREAM)
     others = tuple(role for role in roles if role != STREAM)
-    found = match_activations(source[1], anchor[1], blueprint, replace(options, spaces=streams), centred)
+    found = match_activations(source[1], anchor[1], blueprint, replace(options, spaces=streams))
     twin = found.apply(source[0])
     before = float("inf")
     for _ in range(options.sweeps):
@@ -95,7 +91,7 @@ def activations_then_weights(
             twin, found = step.apply(twin), step.compose(found)
         moved, goal = rescaled([twin, anchor[0]], options.relative)
         after = squared_distance(moved, goal, blueprint.parameters)
-        if not streams or before - after <= 1e-9 * before:
+        if not streams or after >= (1 - 1e-9) * before:
             break
         before = after
     return found
@@ -140,8 +136,7 @@ def activation_axes(activations: Activations, blueprint: Blueprint) -> dict[str,
     return {name: axis for name, axis in (read | written).items() if any(spaces_of(axis))}
 
 
-def _tensor(activations: Activations, name: str, centred: bool) -> Tensor:
+def _tensor(activations: Activations, name: str) -> Tensor:
     """A sampled activation by its name in `activation_axes`, float64."""
     kind, _, weight = name.partition(":")
-    tensor = (activations.inputs if kind == "in" else activations.outputs)[weight].double()
-    return tensor - tensor.mean(1, keepdim=True) if centred else tensor
+    return (activations.inputs if kind == "in" else activations.outputs)[weight].double()

@@ -1,13 +1,12 @@
 """Bring several models into one common basis."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-import torch
 from torch import Tensor
 
 from fusionlab.errors import InputError
 from fusionlab.matching.options import BALANCED, BIASES, FOLDED, MEAN, MatchOptions
-from fusionlab.matching.universe import match_universe
+from fusionlab.matching.universe import match_universe, mean_state
 from fusionlab.matching.weights import match_weights, squared_distance
 from fusionlab.symmetry import Alignment, Blueprint
 from fusionlab.symmetry.gauge import balance
@@ -42,7 +41,7 @@ def align_states(
     """An alignment for each model, in order, such that all matched twins share one basis.
 
     The anchor keeps its basis, unless the options bring every model into a gauge first; also where all are matched to
-    their mean.
+    their mean. Two models are matched as a pair in any case.
 
     Args:
         states: parameters by name, one mapping for each model, all of `blueprint`; not modified.
@@ -58,14 +57,19 @@ def align_states(
     if options.towards == MEAN and len(states) > 2:
         found = match_universe(twins, described, options)
         back = found[anchor].inverse()
-        return [
-            gauge if index == anchor else back.compose(alignment).compose(gauge)
-            for index, (alignment, gauge) in enumerate(zip(found, gauges, strict=True))
-        ]
-    return [
-        gauge if index == anchor else match_weights(twin, twins[anchor], described, options).compose(gauge)
-        for index, (gauge, twin) in enumerate(zip(gauges, twins, strict=True))
-    ]
+        return beside_anchor(gauges, anchor, lambda index: back.compose(found[index]))
+    return beside_anchor(gauges, anchor, lambda index: match_weights(twins[index], twins[anchor], described, options))
+
+
+def beside_anchor(gauges: Sequence[Alignment], anchor: int, match: Callable[[int], Alignment]) -> list[Alignment]:
+    """Every model's gauge and then its alignment; the anchor keeps the basis that its gauge gives it.
+
+    Args:
+        gauges: one for each model, see `gauged`.
+        anchor: index of the anchor.
+        match: from a model's index, the alignment of the model in its gauge.
+    """
+    return [gauge if index == anchor else match(index).compose(gauge) for index, gauge in enumerate(gauges)]
 
 
 def gauged(
@@ -88,6 +92,6 @@ def _nearest_to_mean(states: Sequence[Mapping[str, Tensor]]) -> int:
     if len(states) <= 2:
         return 0
     names = [name for name in states[0] if states[0][name].is_floating_point()]
-    mean = {name: torch.stack([state[name].double() for state in states]).mean(0) for name in names}
+    mean = mean_state([{name: state[name] for name in names} for state in states])
     distances = [squared_distance(state, mean, names) for state in states]
     return distances.index(min(distances))

@@ -142,7 +142,7 @@ def _act(axis: Axis, vectors: Tensor, path: tuple[str, ...], means: Means, space
                 return _act_blocks(axis.inner, blocks, means[axis.space], means).flatten(-3, -2)
             return _act(axis.inner, blocks, (*path, axis.space), means, spaces).flatten(-3, -2)
         case Concat():
-            pieces = vectors.split(_sizes(axis, vectors.shape[-2]), dim=-2)
+            pieces = vectors.split(axis.sizes(vectors.shape[-2]), dim=-2)
             return torch.cat(
                 [_act(part, piece, path, means, spaces) for part, piece in zip(axis.parts, pieces, strict=True)], -2
             )
@@ -158,17 +158,12 @@ def _act_blocks(inner: Axis, blocks: Tensor, order: Tensor, means: Means) -> Ten
             acted = _act_blocks(inner.inner, within.flatten(-2), order, means)
             return acted.unflatten(-1, within.shape[-2:]).movedim(-2, -3).flatten(-3, -2)
         case Concat():
-            pieces = blocks.split(_sizes(inner, blocks.shape[-2]), dim=-2)
+            pieces = blocks.split(inner.sizes(blocks.shape[-2]), dim=-2)
             return torch.cat(
                 [_act_blocks(part, piece, order, means) for part, piece in zip(inner.parts, pieces, strict=True)], -2
             )
         case _:
             return torch.einsum("ij,...jaf->...iaf", order.to(blocks), blocks)
-
-
-def _sizes(axis: Concat, whole: int) -> list[int]:
-    sizes = [part.size for part in axis.parts if part.size is not None]
-    return sizes if len(sizes) == len(axis.parts) else [*sizes, whole - sum(sizes)]
 
 
 def _expect(block: Block, problem: Problem, beta: float) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -245,8 +240,8 @@ def _mean_rotation(correlation: Tensor) -> tuple[Tensor, Tensor]:
 def _shrinkage(strength: Tensor, size: int) -> tuple[Tensor, Tensor]:
     """The mean cosine between a random unit vector and the direction that it is drawn to, and its integral.
 
-    The ratio of Bessel functions ``I_{n/2} / I_{n/2 - 1}`` in its uniform approximation (Amos, "Computation of modified
-    Bessel functions and their ratios", 1974).
+    The ratio of Bessel functions ``I_{n/2} / I_{n/2 - 1}`` in its uniform approximation from below (Amos, "Computation
+    of modified Bessel functions and their ratios", 1974): by at most 0.09 in a plane, 0.0025 in 64 dimensions.
     """
     half = size / 2
     root = torch.sqrt(half**2 + strength**2)

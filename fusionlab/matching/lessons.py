@@ -13,9 +13,13 @@ from torch.utils.data import IterableDataset
 
 from fusionlab.distillation import Targets, examples_are_independent, teacher_targets
 from fusionlab.errors import InputError
+from fusionlab.forward import LABELS
+from fusionlab.matching.mixtures import mixtures
 
 # Of one set of inputs and of the targets for it, at most this many bytes are kept.
 MEMORY = 2**31
+# Mixtures that the end models are shown at once.
+BATCH = 128
 
 
 @dataclass(frozen=True)
@@ -97,6 +101,8 @@ def gather(
     with_targets: bool,
     memory: int = MEMORY,
     known: Sequence[Tensor] | None = None,
+    mixed: int = 0,
+    seed: int = 0,
 ) -> Pool:
     """Read one source's inputs once, and let the end models say what they make of them.
 
@@ -109,6 +115,8 @@ def gather(
             and else computed again for each lesson.
         memory: bytes.
         known: for each model which labels it knows; None where all know all.
+        mixed: fewer examples than this are filled up with mixtures of them, as far as they can be mixed.
+        seed: of the mixtures.
 
     Raises:
         InputError: no batch, or one that is no mapping of tensors.
@@ -119,12 +127,13 @@ def gather(
     for batch in batches:
         if not isinstance(batch, Mapping) or not all(isinstance(value, Tensor) for value in batch.values()):
             raise InputError(f"data holds a {type(batch).__name__}; expected batches as mappings from names to tensors")
-        lesson = Lesson(dict(batch), own)
+        named = {name: value for name, value in batch.items() if name != LABELS or not with_targets}
+        lesson = Lesson(named, own)
         if keep and not kept:
             # Examples are drawn anew for each step; where one's output depends on the others', so do its targets.
             keep = examples_are_independent(models[own or 0], lesson.to(device).batch)
         targets = teacher_targets(models, lesson.to(device).batch, own, known=known).to("cpu") if keep else None
-        used += sum(value.nbytes for value in batch.values())
+        used += sum(value.nbytes for value in named.values())
         seen += _size(batch)
         if targets is not None and used + targets.values.nbytes > memory:
             # Large outputs, such as logits over a vocabulary, would crowd out the inputs.
@@ -138,7 +147,37 @@ def gather(
             break
     if not kept:
         raise InputError("data holds no batch; expected at least one")
+    if with_targets and seen < mixed:
+        kept += _mixtures(Pool(kept), (mixed - seen) / seen, keep, models, own, known, seed)
     return Pool(kept)
+
+
+def _mixtures(
+    pool: Pool,
+    share: float,
+    with_targets: bool,
+    models: Sequence[nn.Module],
+    own: int | None,
+    known: Sequence[Tensor] | None,
+    seed: int,
+) -> Iterator[Lesson]:
+    """Mixtures of a pool's examples, `share` times as many as there are."""
+    device = next(models[0].parameters()).device
+    generator = torch.Generator().manual_seed(seed)
+    for group, size in zip(pool.groups, pool.sizes, strict=True):
+        for count in _parts(round(share * size)):
+            batch = mixtures(group.batch, count, generator)
+            if batch is None:
+                return
+            lesson = Lesson(batch, own)
+            targets = teacher_targets(models, lesson.to(device).batch, own, known=known) if with_targets else None
+            yield replace(lesson, targets=None if targets is None else targets.to("cpu"))
+
+
+def _parts(count: int) -> Iterator[int]:
+    """A number in parts of at most a batch."""
+    for start in range(0, count, BATCH):
+        yield min(BATCH, count - start)
 
 
 def _size(batch: Mapping[str, Tensor]) -> int:

@@ -28,7 +28,6 @@ def match_permutations(
     blueprint: Blueprint,
     options: MatchOptions,
     objective: Objective = "inner",
-    normalised: bool = True,
 ) -> Alignment:
     """The alignment of permutations that brings a source's units closest to an anchor's.
 
@@ -42,8 +41,7 @@ def match_permutations(
         blueprint: of both models, folded or not.
         options: which spaces to match, and the most ``sweeps``; nothing is rescaled.
         objective: ``inner``, to maximise the sum of inner products of matched units (Git Re-Basin), or a ground
-            metric, to minimise the sum of its values (OT fusion).
-        normalised: whether a metric compares units after dividing each by its length.
+            metric, to minimise the sum of its values between units divided by their length (OT fusion).
 
     Returns:
         An alignment for the source whose elements are permutations or permutation matrices.
@@ -57,7 +55,7 @@ def match_permutations(
     for _ in range(options.sweeps):
         settled = True
         for block in (block for group in groups for block in group):
-            elements = _Units(replace(problem, unknown=unsolved), block, objective, normalised).solve()
+            elements = _Units(replace(problem, unknown=unsolved), block, objective).solve()
             unsolved -= block.names
             still = {s.name: _element(s, torch.arange(s.group.size).expand(*s.copies, -1)) for s in block.spaces}
             if all(torch.equal(elements[name], still[name]) for name in elements):
@@ -79,7 +77,6 @@ class _Units:
     problem: Problem
     block: Block
     objective: Objective
-    normalised: bool
 
     def solve(self) -> dict[str, Tensor]:
         """The best permutations, as elements of the spaces of the block."""
@@ -108,7 +105,7 @@ class _Units:
         source, anchor = (
             correlate_permutation(same, self.block)[0].diagonal(dim1=-2, dim2=-1) for same in self._same()
         )
-        return -ground_cost_from_products(products, source, anchor, self.objective, self.normalised)
+        return -ground_cost_from_products(products, source, anchor, self.objective, normalised=True)
 
     def _inside(self, space: Space) -> Tensor:
         """Gains of the units of a continuous space, ``(*copies, d, d)``, or for pairs of copies, ``(n, n, d, d)``."""
@@ -121,7 +118,7 @@ class _Units:
         anchor = itself.primal_norm + itself.dual_norm
         # Of pairs, the anchor's copy is the first index.
         anchor = anchor if self.block.permutation is None else anchor.transpose(0, 1)
-        return -ground_cost_from_products(products, source, anchor, self.objective, self.normalised)
+        return -ground_cost_from_products(products, source, anchor, self.objective, normalised=True)
 
     def _same(self) -> tuple[Problem, Problem]:
         """The source beside itself, and the anchor beside itself."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from fusionlab.errors import InputError
 from fusionlab.inputs import Batches, Inputs
 from fusionlab.matching.activations import activations_then_weights
-from fusionlab.matching.align import align_states, gauged
+from fusionlab.matching.align import align_states, beside_anchor, gauged
 from fusionlab.matching.learned import RefineOptions, refine
 from fusionlab.matching.options import ALL, PRESETS, MatchOptions, describe
 from fusionlab.matching.permutations import Objective, match_permutations
@@ -83,7 +83,7 @@ def recipe(name: str, **changes: Any) -> Recipe:
     if name not in RECIPES:
         raise InputError(f"matching preset {name!r} does not exist; expected one of {', '.join(RECIPES)}")
     chosen, known = RECIPES[name], {field: value for field, value in changes.items() if value is not None}
-    matching = {field.name for field in fields(MatchOptions)}
+    matching = {field.name for field in fields(MatchOptions)} - _without_effect(chosen)
     refining = {field.name for field in fields(RefineOptions)} if chosen.refine is not None else set()
     for field in known:
         if field not in matching | refining:
@@ -95,6 +95,13 @@ def recipe(name: str, **changes: Any) -> Recipe:
         return replace(chosen, weights=weights)
     refined = replace(chosen.refine, **{field: value for field, value in known.items() if field in refining})
     return replace(chosen, weights=weights, refine=refined)
+
+
+def _without_effect(chosen: Recipe) -> frozenset[str]:
+    """Options of matching by weights that mean nothing where something else is done."""
+    if chosen.permutations is not None:
+        return frozenset({"towards", "relative", "start", "rescale", "temperatures"})
+    return frozenset({"towards"} if chosen.activations else ())
 
 
 def align_models(
@@ -147,10 +154,9 @@ def _by_permutations(
 ) -> list[Alignment]:
     described, gauges = gauged(states, blueprint, options)
     twins = [gauge.apply(state) for gauge, state in zip(gauges, states, strict=True)]
-    return [
-        gauge if index == anchor else match_permutations(twin, twins[anchor], described, options, by).compose(gauge)
-        for index, (gauge, twin) in enumerate(zip(gauges, twins, strict=True))
-    ]
+    return beside_anchor(
+        gauges, anchor, lambda index: match_permutations(twins[index], twins[anchor], described, options, by)
+    )
 
 
 def _from_activations(
@@ -163,20 +169,16 @@ def _from_activations(
 ) -> list[Alignment]:
     described, gauges = gauged([model.state_dict() for model in models], blueprint, options)
     twins = [gauge.apply(model) for gauge, model in zip(gauges, models, strict=True)]
-    seen = [activations_of(twin, inputs.shared, described, trainer) for twin in twins]
-    states = [twin.state_dict() for twin in twins]
-    goal: tuple[Mapping[str, Any], Activations] = (states[anchor], seen[anchor])
-    return [
-        gauge if index == anchor else activations_then_weights(pair, goal, described, options).compose(gauge)
-        for index, (gauge, pair) in enumerate(zip(gauges, zip(states, seen, strict=True), strict=True))
-    ]
+    seen = [activations_of(twin, inputs.shared, trainer) for twin in twins]
+    pairs = [(twin.state_dict(), activations) for twin, activations in zip(twins, seen, strict=True)]
+    return beside_anchor(
+        gauges, anchor, lambda index: activations_then_weights(pairs[index], pairs[anchor], described, options)
+    )
 
 
-def activations_of(
-    model: nn.Module, batches: Batches, blueprint: Blueprint, trainer: TrainerFactory | None = None
-) -> Activations:
+def activations_of(model: nn.Module, batches: Batches, trainer: TrainerFactory | None = None) -> Activations:
     """What a model's linear maps read and write at a sample of rows of some inputs."""
     factory = None if trainer is None else lambda: trainer("gathering activations")
-    found = gather(model, batches, [Activations.kind], trainer=factory, blueprint=blueprint)[Activations.kind]
+    found = gather(model, batches, [Activations.kind], trainer=factory)[Activations.kind]
     assert isinstance(found, Activations)
     return found

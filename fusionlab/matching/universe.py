@@ -1,16 +1,15 @@
 """Many models in one common basis: each matched to the mean of the others, none of them an anchor."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from fusionlab.matching.options import AS_IS, MatchOptions
-from fusionlab.matching.weights import match_weights, rescaled, squared_distance
+from fusionlab.matching.problems import State
+from fusionlab.matching.weights import match_weights, rescaled, squared_distance, squared_length, workable
 from fusionlab.symmetry import Alignment, Blueprint
-
-State = Mapping[str, Tensor]
 
 # The most passes over all models.
 ROUNDS = 100
@@ -22,8 +21,7 @@ def match_universe(states: Sequence[State], blueprint: Blueprint, options: Match
     Generalised Procrustes analysis (Gower, 1975) over any group. The basis grows by one model at a time, each matched
     to the mean of those before; then each is matched to the mean of all others, in turn, until the summed squared
     distance to the mean of all stops falling. It never rises. Models are visited from the longest to the shortest,
-    which no rotation and no permutation alters, so the order in which they are listed does not matter. Two models are
-    matched as a pair.
+    which no rotation and no permutation alters, so the order in which they are listed does not matter.
 
     Args:
         states: parameters by name, one mapping for each model, on one device; not modified.
@@ -31,11 +29,11 @@ def match_universe(states: Sequence[State], blueprint: Blueprint, options: Match
         options: what to match and how; the gauge is the caller's business, models are taken as they are.
 
     Returns:
-        An alignment for each model, in order. The common basis is that of the longest model.
+        An alignment for each model, in order. The common basis grows from that of the longest model.
     """
     names = tuple(blueprint.touching(space.name for space in options.select(blueprint)))
     twins: list[State] = rescaled([{name: state[name] for name in names} for state in states], options.relative)
-    order = sorted(range(len(states)), key=lambda index: _squared_length(twins[index]), reverse=True)
+    order = sorted(range(len(states)), key=lambda index: squared_length(twins[index]), reverse=True)
     alignments = [Alignment.identity(blueprint) for _ in states]
     plain = replace(options, relative=0.0)
     for position, index in enumerate(order[1:], start=1):
@@ -44,7 +42,7 @@ def match_universe(states: Sequence[State], blueprint: Blueprint, options: Match
         twins[index] = _moved(twins[index], alignments[index])
     plain = replace(plain, start=AS_IS, sweeps=1)
     spread = spread_of(twins)
-    for _ in range(ROUNDS if len(states) > 2 else 0):
+    for _ in range(ROUNDS):
         before = spread
         for index in order:
             goal = mean_state([twin for other, twin in enumerate(twins) if other != index])
@@ -60,18 +58,14 @@ def match_universe(states: Sequence[State], blueprint: Blueprint, options: Match
 
 
 def mean_state(states: Sequence[State]) -> dict[str, Tensor]:
-    """The mean of several models' parameters."""
-    return {name: torch.stack([state[name] for state in states]).mean(0) for name in states[0]}
+    """The mean of several models' parameters, in float32 or better."""
+    return {name: torch.stack([workable(state[name]) for state in states]).mean(0) for name in states[0]}
 
 
 def spread_of(states: Sequence[State]) -> float:
     """The summed squared distance of several models to their mean: what `match_universe` makes small."""
     mean = mean_state(states)
     return sum(squared_distance(state, mean) for state in states)
-
-
-def _squared_length(state: State) -> float:
-    return sum(float(x.double().square().sum()) for x in state.values())
 
 
 def _moved(state: State, alignment: Alignment) -> State:

@@ -53,7 +53,7 @@ def match_weights(source: State, anchor: State, blueprint: Blueprint, options: M
         return identity
     groups = waves(blocks(spaces), blueprint)
     touched = blueprint.touching(space.name for space in spaces)
-    models: list[State] = [{name: _workable(state[name]) for name in touched} for state in (source, anchor)]
+    models: list[State] = [{name: workable(state[name]) for name in touched} for state in (source, anchor)]
     if options.relative:
         models = rescaled(models, options.relative)
     problem = Problem(blueprint, models[0], models[1])
@@ -81,7 +81,7 @@ def rescaled(states: Sequence[State], power: float) -> list[State]:
         for module, square in squares.items():
             lengths[module] = lengths.get(module, 1.0) * square ** (0.5 / len(states))
     factors = {module: length**-power if length > 0 else 1.0 for module, length in lengths.items()}
-    return [{name: factors[_module(name)] * _workable(x) for name, x in state.items()} for state in states]
+    return [{name: factors[_module(name)] * workable(x) for name, x in state.items()} for state in states]
 
 
 def _module(parameter: str) -> str:
@@ -98,7 +98,7 @@ def _ascend(groups: Sequence[Sequence[Block]], problem: Problem, options: MatchO
     alignment = Alignment.identity(blueprint)
     start = squared_distance(problem.source, problem.anchor)
     unsolved = {name for group in groups for block in group for name in block.names}
-    if options.start == AS_IS or (options.start == ANNEALED and _alike(problem, start)):
+    if options.start == AS_IS or (options.start == ANNEALED and _alike(problem)):
         unsolved.clear()
     elif options.start == ANNEALED:
         alignment = Alignment(blueprint, anneal(groups, problem, options.temperatures))
@@ -119,10 +119,14 @@ def _ascend(groups: Sequence[Sequence[Block]], problem: Problem, options: MatchO
     return alignment if squared_distance(problem.source, problem.anchor) < start else Alignment.identity(blueprint)
 
 
-def _alike(problem: Problem, distance: float) -> bool:
-    """Whether the models share their basis already, as fine-tunes of one base do; others are at a right angle."""
-    zeros = {name: torch.zeros_like(x) for name, x in problem.source.items()}
-    return distance < 0.5 * sum(squared_distance(state, zeros) for state in (problem.source, problem.anchor))
+def _alike(problem: Problem) -> bool:
+    """Whether the models share their basis already, as fine-tunes of one base do; others' weights are at a right angle.
+
+    Only matrices tell: gains of norms are near 1 in every model.
+    """
+    matrices = [name for name, x in problem.source.items() if x.ndim > 1]
+    lengths = sum(squared_length(state, matrices) for state in (problem.source, problem.anchor))
+    return squared_distance(problem.source, problem.anchor, matrices) < 0.5 * lengths
 
 
 def _moved(problem: Problem, step: Alignment) -> Problem:
@@ -135,6 +139,11 @@ def squared_distance(first: State, second: State, names: Iterable[str] | None = 
     """Squared Euclidean distance between two models' parameters, summed in float64."""
     chosen = first if names is None else names
     return sum(float((first[name].double() - second[name].double()).square().sum()) for name in chosen)
+
+
+def squared_length(state: State, names: Iterable[str] | None = None) -> float:
+    """Squared Euclidean length of a model's parameters, summed in float64."""
+    return sum(float(state[name].double().square().sum()) for name in (state if names is None else names))
 
 
 def _solve(group: Sequence[Block], problem: Problem, rescale: Rescale) -> dict[str, Tensor]:
@@ -297,6 +306,6 @@ def _fast_bfloat16(example: Tensor) -> bool:
     return example.device.type == "cpu" and torch.cpu._is_avx512_bf16_supported()
 
 
-def _workable(tensor: Tensor) -> Tensor:
+def workable(tensor: Tensor) -> Tensor:
     """A parameter in float32 or better."""
     return tensor.detach().to(torch.promote_types(tensor.dtype, torch.float32))

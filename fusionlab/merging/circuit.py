@@ -5,12 +5,13 @@ The circuits are those of Elhage et al., "A mathematical framework for transform
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from fusionlab.errors import InputError
+from fusionlab.matching.transport import check_choice
 from fusionlab.merging.ingredients import Ingredients, State
 from fusionlab.merging.registry import merge_method
 from fusionlab.statistics import Grams
@@ -50,14 +51,12 @@ def circuit(ingredients: Ingredients, metric: Metric = "frobenius", ridge: float
         The merged state, each tensor in the first model's dtype; all arithmetic on heads is done in float64.
 
     Raises:
-        InputError: an unknown metric, a ridge out of range, no blueprint, or integer buffers that differ.
+        InputError: an unknown metric, a ridge out of range, or integer buffers that differ.
     """
-    if metric not in get_args(Metric):
-        raise InputError(f"metric is {metric!r}; expected {' or '.join(get_args(Metric))}")
+    check_choice("metric", metric, Metric)
     if not ridge > 0:
         raise InputError(f"ridge is {ridge}; expected a number above 0")
-    if ingredients.blueprint is None:
-        raise InputError("circuit has no blueprint to find heads by; expected models of a supported architecture")
+    assert ingredients.blueprint is not None
     grams = _InputMetric(ingredients.gathered(Grams) if metric == "gram" else [], ingredients.weights, ridge)
     merged = ingredients.averaged()
     for found in circuits(ingredients.blueprint):

@@ -7,25 +7,23 @@ itself, in its rows and its bias, so the result is an ordinary checkpoint of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from fusionlab.distillation import token_mask
 from fusionlab.errors import InputError
-from fusionlab.forward import forward
+from fusionlab.forward import Batch, forward
 from fusionlab.merging.registry import merge_weights
 from fusionlab.models import with_state
-from fusionlab.statistics.linear_maps import Weight, linear_maps, rows_written
-from fusionlab.symmetry import Blueprint
-from fusionlab.symmetry.axes import spaces_of
+from fusionlab.statistics.layout import token_masks
+from fusionlab.statistics.linear_maps import LinearMaps, Weight, linear_maps, rows_written
+from fusionlab.statistics.watching import explore, hooked
 
 Model = TypeVar("Model", bound=nn.Module)
-Batch = Mapping[str, Tensor]
 # A unit whose standard deviation is below this share of its map's is constant as far as can be told: only shifted.
 CONSTANT = 1e-4
 
@@ -44,75 +42,78 @@ def correct(
     twins: Sequence[nn.Module],
     batches: Iterable[Batch],
     weights: Sequence[float] | None = None,
-    *,
-    blueprint: Blueprint | None = None,
-    roles: Sequence[str] | None = None,
 ) -> Model:
     """Set mean and standard deviation of every unit to the mean of its end models' (Jordan et al., 2023, section 4).
 
     Linear maps are corrected one after the other, in the order in which they run, each on what the corrected ones
-    before it write. A map without a bias is only scaled.
+    before it write. A map without a bias is only scaled. Moments are taken over what is written for data: neither for
+    padding nor for relative positions.
 
     Args:
         merged: a merge of `twins`; not modified.
         twins: the end models in the merged model's basis, so that their units correspond.
         batches: inputs, labels ignored; gone through once for each twin and each map, so no one-way iterator.
         weights: one for each twin, scaled to sum to 1; equal if None.
-        blueprint: of all of them; needed for `roles`.
-        roles: only maps that write to spaces of these roles, such as ``ffn`` or ``residual``; if None all maps, that of
-            the classifier among them.
 
     Returns:
         A new model of the merged model's class, in eval mode.
 
     Raises:
-        InputError: no batch, one-way batches, or roles without a blueprint.
+        InputError: no batch, or one-way batches.
     """
     if iter(batches) is batches:
         raise InputError("the correction's data can be gone through only once; expected a list or a DataLoader")
-    if roles is not None and blueprint is None:
-        raise InputError("the correction was given roles without a blueprint; expected both")
     shares = merge_weights(weights, len(twins))
-    found = [_moments(with_state(twin, twin.state_dict()), batches) for twin in twins]
+    found = [_moments(model, _maps(model, batches), batches) for model in (_copy(twin) for twin in twins)]
     if not found[0]:
         raise InputError("the correction was given no batch, or a model without linear maps; expected both")
-    corrected = with_state(merged, merged.state_dict())
-    maps = _maps(corrected)
+    corrected = _copy(merged)
+    maps = _maps(corrected, batches)
     # What has run is listed in the order in which it ran.
     for name in found[0]:
-        if roles is None or blueprint is None or _writes_to(blueprint, name, maps[name].dim, roles):
-            wanted = Moments(
-                torch.stack([share * one[name].mean for share, one in zip(shares, found, strict=True)]).sum(0),
-                torch.stack([share * one[name].std for share, one in zip(shares, found, strict=True)]).sum(0),
-            )
-            _adjust(maps[name], _moments(corrected, batches, name)[name], wanted)
+        wanted = Moments(
+            torch.stack([share * one[name].mean for share, one in zip(shares, found, strict=True)]).sum(0),
+            torch.stack([share * one[name].std for share, one in zip(shares, found, strict=True)]).sum(0),
+        )
+        only = replace(maps, weights={name: maps.weights[name]})
+        _adjust(maps.weights[name], _moments(corrected, only, batches)[name], wanted)
     return corrected
 
 
-def _maps(model: nn.Module) -> dict[str, Weight]:
-    """The linear maps that one module each applies, so that a correction of one changes no other."""
-    return {name: weight for name, weight in linear_maps(model).weights.items() if len(weight.modules) == 1}
+def _copy(model: Model) -> Model:
+    return with_state(model, model.state_dict())
 
 
-def _moments(model: nn.Module, batches: Iterable[Batch], only: str | None = None) -> dict[str, Moments]:
-    """Moments of what linear maps write over all batches, in the order in which they run.
+def _maps(model: nn.Module, batches: Iterable[Batch]) -> LinearMaps:
+    """The linear maps that one module each applies, so that a correction of one changes no other, and what they read.
+
+    Without a batch there are none.
+    """
+    found = linear_maps(model)
+    maps = replace(found, weights={n: w for n, w in found.weights.items() if len(w.modules) == 1})
+    first = next(iter(batches), None)
+    if first is None:
+        return LinearMaps({}, {})
+    explore(model, maps, _on_device(first, model))
+    return maps
+
+
+def _on_device(batch: Batch, model: nn.Module) -> dict[str, Tensor]:
+    device = next(model.parameters()).device
+    return {name: value.to(device) for name, value in batch.items()}
+
+
+def _moments(model: nn.Module, maps: LinearMaps, batches: Iterable[Batch]) -> dict[str, Moments]:
+    """Moments of what linear maps write for data over all batches, in the order in which they run.
 
     Args:
-        only: the name of the one map to look at; all if None.
+        model: in eval mode.
+        maps: those of its maps to look at, explored.
+        batches: inputs.
     """
-    device = next(model.parameters()).device
     sums: dict[str, Tensor] = {}
     for batch in batches:
-        inputs = {name: value.to(device) for name, value in batch.items()}
-
-        def add(name: str, written: Tensor, inputs: Batch = inputs) -> None:
-            mask = token_mask(written[..., 0], inputs)
-            rows = (written if mask is None else written[mask.bool()]).flatten(0, -2).double()
-            part = torch.stack((torch.full_like(rows[0], len(rows)), rows.sum(0), rows.square().sum(0)))
-            sums[name] = sums[name] + part if name in sums else part
-
-        with _watched(model, only, add):
-            forward(model, inputs)
+        _add(model, maps, _on_device(batch, model), sums)
     moments = {}
     for name, (count, total, squares) in sums.items():
         mean = total / count
@@ -120,23 +121,25 @@ def _moments(model: nn.Module, batches: Iterable[Batch], only: str | None = None
     return moments
 
 
-@contextmanager
-def _watched(model: nn.Module, only: str | None, add: Callable[[str, Tensor], None]) -> Iterator[None]:
-    """Hand what each linear map writes to `add`, as ``(..., units)``."""
+def _add(model: nn.Module, maps: LinearMaps, batch: Batch, sums: dict[str, Tensor]) -> None:
+    """Add what each map writes for the data of one batch: by unit the count, the sum and the sum of squares."""
+    masks, calls = token_masks(batch), Counter[str]()
 
-    def hook(name: str) -> Callable[..., None]:
-        def on_forward(module: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
-            add(name, rows_written(module, output))
+    def add(weight: Weight, module: nn.Module, read: Tensor, written: Tensor) -> None:
+        layout = maps.layouts[weight.name][calls[weight.name]]
+        calls[weight.name] += 1
+        if layout is None:
+            return
+        rows = rows_written(module, written)
+        valid = layout.valid(masks, rows.shape[:-1])
+        rows = rows.flatten(0, -2).double()
+        rows = rows if valid is None else rows[valid]
+        total = rows.sum(0)
+        part = torch.stack((torch.full_like(total, len(rows)), total, rows.square().sum(0)))
+        sums[weight.name] = sums[weight.name] + part if weight.name in sums else part
 
-        return on_forward
-
-    maps = {name: weight for name, weight in _maps(model).items() if only in (None, name)}
-    handles = [weight.modules[0].register_forward_hook(hook(name)) for name, weight in maps.items()]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
+    with hooked(maps, add):
+        forward(model, batch)
 
 
 def _adjust(weight: Weight, found: Moments, wanted: Moments) -> None:
@@ -149,8 +152,3 @@ def _adjust(weight: Weight, found: Moments, wanted: Moments) -> None:
     module.weight.copy_(module.weight.double() * factor.reshape(shape))
     if module.bias is not None:
         module.bias.copy_(factor * (module.bias.double() - found.mean) + wanted.mean)
-
-
-def _writes_to(blueprint: Blueprint, name: str, dim: int, roles: Sequence[str]) -> bool:
-    spaces = spaces_of(blueprint.parameters[name][dim ^ 1])
-    return any(blueprint.spaces[space].role == role for space in spaces for role in roles)

@@ -1,12 +1,13 @@
 """Fisher-weighted averaging (Matena and Raffel, "Merging models with Fisher-weighted averaging", 2022)."""
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from fusionlab.errors import InputError
+from fusionlab.matching.transport import check_choice
 from fusionlab.merging.ingredients import Ingredients
 from fusionlab.merging.registry import merge_method
 from fusionlab.statistics import Fisher
@@ -44,8 +45,7 @@ def fisher(
     """
     if not floor >= 0:
         raise InputError(f"floor is {floor}; expected a number from 0 up")
-    if normalize not in get_args(Normalize):
-        raise InputError(f"normalize is {normalize!r}; expected one of {', '.join(get_args(Normalize))}")
+    check_choice("normalize", normalize, Normalize)
     gathered = ingredients.gathered(Fisher)
     for statistics in gathered:
         if labels is not None and (found := statistics.settings.get("labels", labels)) != labels:

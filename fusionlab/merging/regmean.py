@@ -55,7 +55,7 @@ def regmean(
     # Maps of one input are solved together: its matrix is factored once.
     together: dict[tuple[str, bool], list[str]] = {}
     for weight, linear in maps.items():
-        if weight not in tied and linear.bias not in tied:
+        if weight not in tied:
             together.setdefault((linear.inputs, linear.bias is not None), []).append(weight)
     for weights in together.values():
         matrices = [_matrix(found, weights[0], alpha, normalize) for found in grams]
@@ -94,8 +94,9 @@ def _tied(ingredients: Ingredients, maps: Mapping[str, LinearMap]) -> set[str]:
 def _matrix(grams: Grams, weight: str, alpha: float, normalize: bool) -> Tensor:
     """One model's Gram matrix with its off-diagonal scaled, without the column of ones where there is no bias."""
     linear = grams.maps[weight]
-    matrix = grams.mean(weight) if normalize else grams.matrices[linear.inputs].double()
-    matrix = alpha * matrix + (1 - alpha) * torch.diag(matrix.diagonal())
+    found = grams.mean(weight) if normalize else grams.matrices[linear.inputs].double()
+    matrix = alpha * found
+    matrix.diagonal().copy_(found.diagonal())
     return matrix if linear.bias is not None else matrix[:-1, :-1]
 
 
@@ -115,11 +116,13 @@ def _solve(
     stacked = torch.stack([torch.cat(parts, 1) for parts in maps_of])
     shares = stacked.new_tensor(ingredients.weights)
     mean = torch.einsum("m,mio->io", shares, stacked)
-    gram = torch.zeros_like(matrices[0], device=device)
+    last = matrices[-1].to(device)
+    gram = ingredients.weights[-1] * last
     right = torch.zeros_like(mean)
-    for share, matrix, own in zip(ingredients.weights, matrices, stacked, strict=True):
-        gram += share * matrix.to(device)
-        right += share * (matrix.to(device) @ (own - mean))
+    # Weighted differences to the mean sum to zero, which spares the last model's product, the costly part.
+    for share, matrix, own in zip(ingredients.weights[:-1], matrices[:-1], stacked[:-1], strict=True):
+        gram.add_(matrix.to(device), alpha=share)
+        right.addmm_(matrix.to(device) - last, own - mean, alpha=share)
     scale = float(gram.diagonal().mean())
     gram.diagonal().add_(ridge * (scale if scale > 0 else 1.0))
     return list((mean + _solve_symmetric(gram, right)).split(sizes, dim=1))

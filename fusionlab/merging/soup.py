@@ -5,7 +5,6 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from fusionlab.errors import InputError
 from fusionlab.merging.ingredients import Ingredients
 from fusionlab.merging.registry import merge_method
 
@@ -24,8 +23,7 @@ def soup(ingredients: Ingredients) -> dict[str, Tensor]:
     Raises:
         InputError: integer buffers differ between the models.
     """
-    if ingredients.score is None:
-        raise InputError("soup has no score to choose by; expected validation data")
+    assert ingredients.score is not None
     candidates = [index for index, weight in enumerate(ingredients.weights) if weight > 0]
     scores = {index: ingredients.score(ingredients.states[index]) for index in candidates}
     # The sort is stable, so of equal models the earlier comes first.

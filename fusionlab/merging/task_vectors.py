@@ -15,13 +15,8 @@ def working_type(tensor: Tensor) -> torch.dtype:
 
 
 def base_of(ingredients: Ingredients) -> State:
-    """The base model.
-
-    Raises:
-        InputError: there is none.
-    """
-    if ingredients.base is None:
-        raise InputError("the base model is missing; expected the one that all models were fine-tuned from")
+    """The base model, which every method that asks for it has."""
+    assert ingredients.base is not None
     return ingredients.base
 
 
@@ -67,7 +62,8 @@ def disjoint_mean(changes: Tensor, weights: Sequence[float]) -> Tensor:
         Shape ``(*shape)``.
     """
     weighted = changes * changes.new_tensor(weights).reshape(-1, *[1] * (changes.ndim - 1))
-    agree = (changes.sign() == weighted.sum(0).sign()) & (changes != 0)
+    total = weighted.sum(0)
+    agree = torch.where(total > 0, changes > 0, changes < 0) & (total != 0)
     mass = weighted_sum(agree.to(changes.dtype), weights)
     return torch.where(mass > 0, (weighted * agree).sum(0) / mass, 0.0)
 

@@ -15,14 +15,12 @@ from typing import TYPE_CHECKING, ClassVar, TypedDict, TypeVar
 from torch import Tensor, nn
 
 from fusionlab.errors import InputError
+from fusionlab.forward import Batch
 from fusionlab.statistics.statistics import Statistics
-from fusionlab.symmetry import Blueprint
 
 if TYPE_CHECKING:
     from fusionlab.statistics.linear_maps import LinearMaps
     from fusionlab.statistics.watching import Seen
-
-Batch = Mapping[str, Tensor]
 
 
 class Common(TypedDict):
@@ -69,13 +67,8 @@ class OwnPass(Accumulator):
     """An accumulator that runs the model itself, gradients allowed."""
 
     @abstractmethod
-    def start(self, model: nn.Module, blueprint: Blueprint | None) -> None:
-        """Called once before the first batch, in each process.
-
-        Args:
-            model: in eval mode, on the device of the pass.
-            blueprint: of the model; None where its architecture is not described.
-        """
+    def start(self, model: nn.Module) -> None:
+        """Called once before the first batch, in each process, with the model in eval mode on the pass's device."""
 
     @abstractmethod
     def update(self, model: nn.Module, batch: Batch) -> None:

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from fusionlab.errors import InputError
-from fusionlab.forward import LABELS
-from fusionlab.statistics.accumulator import Batch, Common, Watcher, accumulator, with_settings
-from fusionlab.statistics.layout import MASKS, example_count, has_tokens, token_masks
+from fusionlab.forward import Batch
+from fusionlab.statistics.accumulator import Common, Watcher, accumulator, with_settings
+from fusionlab.statistics.layout import fingerprints
 from fusionlab.statistics.linear_maps import LinearMaps
 from fusionlab.statistics.statistics import Activations
 from fusionlab.statistics.watching import Seen
@@ -67,7 +67,7 @@ class ActivationAccumulator(Watcher):
             self._outputs[weight.name] = _Sample(self.limit, parameter.shape[0 if weight.dim else 1], dtype)
 
     def begin(self, batch: Batch) -> None:
-        self._batch = _Drawn(_fingerprints(batch), self.seed)
+        self._batch = _Drawn(fingerprints(batch), self.seed)
 
     def see(self, seen: Seen) -> None:
         assert self._batch is not None
@@ -178,21 +178,3 @@ class _Drawn:
                 priorities[own] = torch.from_numpy(draw)
             self._known[key] = rows, priorities[rows]
         return self._known[key]
-
-
-def _fingerprints(batch: Batch) -> list[int]:
-    """A number for each example that tells its inputs apart from all others', padding and labels left aside."""
-    masks = {side: mask.cpu() for side, mask in token_masks(batch).items()}
-    digests = [hashlib.blake2b(digest_size=16) for _ in range(example_count(batch))]
-    for name in sorted(batch):
-        value = batch[name]
-        if not isinstance(value, Tensor) or len(value) != len(digests) or name in (LABELS, *MASKS.values()):
-            continue
-        side = next((s for s, mask in masks.items() if has_tokens(name, value, s, mask.shape[1])), None)
-        # A policy of double precision must not change what is drawn.
-        plain = value.detach().cpu().double() if value.is_floating_point() else value.detach().cpu()
-        for index, digest in enumerate(digests):
-            part = plain[index] if side is None else plain[index][masks[side][index]]
-            digest.update(f"{name}:{tuple(part.shape)};".encode())
-            digest.update(part.contiguous().numpy().tobytes())
-    return [int.from_bytes(digest.digest(), "big") for digest in digests]

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from fusionlab.errors import InputError
-from fusionlab.statistics.accumulator import Batch, Common, OwnPass, accumulator
+from fusionlab.forward import Batch
+from fusionlab.statistics.accumulator import Common, OwnPass, accumulator, with_settings
 from fusionlab.statistics.layout import example_count, take_examples
 from fusionlab.statistics.likelihood import LABEL_MODES, Labels, scores
 from fusionlab.statistics.meetings import NoShortcutError
 from fusionlab.statistics.per_example import batched, one_by_one
 from fusionlab.statistics.statistics import Fisher
-from fusionlab.symmetry import Blueprint
 
 # How far the shortcut may be from examples taken one by one before it is distrusted, relative to each parameter's norm
 # (rounding is a hundred times below), and what counts as zero, relative to the largest norm of all parameters.
@@ -50,7 +50,7 @@ class FisherAccumulator(OwnPass):
         self._sums: dict[str, Tensor] = {}
         self._aliases: dict[str, str] = {}
 
-    def start(self, model: nn.Module, blueprint: Blueprint | None = None) -> None:
+    def start(self, model: nn.Module) -> None:
         self.way = ""
         self._sums = _zeros(model)
         names = {id(parameter): name for name, parameter in model.named_parameters()}
@@ -75,9 +75,8 @@ class FisherAccumulator(OwnPass):
         # A parameter that no example says anything about has no Fisher information.
         found = {name: totals[name].cpu() / common["examples"] for name in self._sums if bool(totals[name].any())}
         found |= {alias: found[name].clone() for alias, name in self._aliases.items() if name in found}
-        own = {"labels": self.labels, "seed": str(self.seed), "gradients": self.way or ONE_BY_ONE}
-        carried: Common = {**common, "settings": {**common["settings"], **own}}
-        return Fisher(**carried, diagonal=found)
+        told = with_settings(common, labels=self.labels, seed=str(self.seed), gradients=self.way or ONE_BY_ONE)
+        return Fisher(**told, diagonal=found)
 
     def _scores(self, model: nn.Module, batch: Batch) -> list[Tensor]:
         return scores(model, batch, self.labels, self.seed)

@@ -14,20 +14,16 @@ from torch import Tensor, nn
 from torch.utils.data import IterableDataset
 
 from fusionlab.errors import InputError, first_line
-from fusionlab.forward import forward
+from fusionlab.forward import Batch, forward
 from fusionlab.statistics import activations, fisher, gram  # noqa: F401 (each registers its kind)
-from fusionlab.statistics.accumulator import Accumulator, Batch, Common, OwnPass, Watcher, find_kind
+from fusionlab.statistics.accumulator import Accumulator, Common, OwnPass, Watcher, find_kind
 from fusionlab.statistics.accumulator import kinds as all_kinds
 from fusionlab.statistics.layout import example_count, take_examples
 from fusionlab.statistics.linear_maps import linear_maps
 from fusionlab.statistics.loading import ordered_loader
 from fusionlab.statistics.statistics import Statistics, basis_of
 from fusionlab.statistics.watching import Observer, explore
-from fusionlab.symmetry import Blueprint, SymmetryError
-from fusionlab.symmetry import blueprint as blueprint_of
-from fusionlab.trainers import quiet_trainer
-
-ROUNDING = ("16-true", "bf16-true", "transformer-engine", "transformer-engine-float16")
+from fusionlab.trainers import quiet_trainer, refuse_rounding
 
 
 class GatherModule(LightningModule):
@@ -38,25 +34,17 @@ class GatherModule(LightningModule):
 
     Attributes:
         statistics: by kind, on every process, once the pass is over.
-        seconds: how long the pass took, joining included.
-        memory: bytes held above the model: the peak on a GPU, elsewhere what the accumulators hold at the end.
 
     Args:
         model: as `fusionlab.forward.forward` takes it.
         accumulators: one for each kind.
         first: any batch of the data, to find out by what the linear maps read.
-        blueprint: of the model; None where its architecture is not described.
     """
 
-    def __init__(
-        self, model: nn.Module, accumulators: Sequence[Accumulator], first: Batch, blueprint: Blueprint | None = None
-    ) -> None:
+    def __init__(self, model: nn.Module, accumulators: Sequence[Accumulator], first: Batch) -> None:
         super().__init__()
         self.model = model
-        self.blueprint = blueprint
         self.statistics: dict[str, Statistics] = {}
-        self.seconds = 0.0
-        self.memory = 0
         self._accumulators = tuple(accumulators)
         self._own = [accumulator for accumulator in accumulators if isinstance(accumulator, OwnPass)]
         self._first = first
@@ -87,7 +75,7 @@ class GatherModule(LightningModule):
                     watcher.start(maps)
                 self._observer = Observer(maps, watchers)
             for own in self._own:
-                own.start(self.model, self.blueprint)
+                own.start(self.model)
 
     def predict_step(self, batch: Batch, batch_index: int) -> int:
         """Let every accumulator add a batch; returns how many examples it has."""
@@ -106,13 +94,13 @@ class GatherModule(LightningModule):
         with torch.inference_mode(False), torch.no_grad():
             examples = int(self._sum(self._examples))
             found = [self._joined(accumulator) for accumulator in self._accumulators]
-            self.memory = self._held()
-            self.seconds = time.perf_counter() - self._start
+            # How long the pass took, joining included.
+            seconds = time.perf_counter() - self._start
             common: Common = {
-                "architecture": self.blueprint.architecture if self.blueprint else type(self.model).__name__,
+                "architecture": type(self.model).__name__,
                 "basis": self._basis,
                 "examples": examples,
-                "settings": {"seconds": f"{self.seconds:.2f}", "bytes above the model": str(self.memory)},
+                "settings": {"seconds": f"{seconds:.2f}", "bytes above the model": str(self._held())},
             }
             self.statistics = {
                 accumulator.kind: accumulator.finish(totals, common)
@@ -141,6 +129,7 @@ class GatherModule(LightningModule):
         return total
 
     def _held(self) -> int:
+        """Bytes held above the model: the peak on a GPU, elsewhere what the accumulators hold at the end."""
         if self.device.type == "cuda":
             return torch.cuda.max_memory_allocated(self.device) - self._allocated
         tensors = [t for a in self._accumulators for t in (*a.sums().values(), *a.samples().values())]
@@ -153,7 +142,6 @@ def gather(
     kinds: Sequence[str] = ("gram",),
     *,
     trainer: Callable[[], Trainer] | None = None,
-    blueprint: Blueprint | None = None,
     **settings: Any,
 ) -> dict[str, Statistics]:
     """Gather statistics of a model in one pass over data.
@@ -164,7 +152,6 @@ def gather(
             iterable. Several processes share the examples of a DataLoader, and the batches of anything else.
         kinds: some of ``gram``, ``fisher`` and ``activations``.
         trainer: makes the Trainer, whose devices and precision are used; one on the model's device if None.
-        blueprint: of the model, looked up if None.
         settings: of the kinds: ``samples``, ``seed`` and ``weights`` (activations), ``labels`` and ``seed`` (fisher).
 
     Returns:
@@ -177,15 +164,11 @@ def gather(
     accumulators = make_accumulators(kinds, settings)
     loader, first = ordered_loader(batches)
     chosen = trainer() if trainer is not None else _trainer_for(model)
-    if str(chosen.precision) in ROUNDING:
-        raise InputError(
-            f"precision is {chosen.precision!r}, which rounds the model; expected 32-true, 64-true, bf16-mixed or "
-            f"16-mixed"
-        )
+    refuse_rounding(chosen.precision)
     if not isinstance(loader.dataset, IterableDataset) and len(loader.dataset) < chosen.world_size:  # type: ignore[arg-type]
         raise InputError(f"the data is too little for {chosen.world_size} processes; expected some for each")
     with _unchanged(model):
-        module = GatherModule(model, accumulators, first, blueprint or _blueprint(model))
+        module = GatherModule(model, accumulators, first)
         if next(model.parameters()).dtype in (torch.float16, torch.bfloat16):
             # Half precision would blur what is summed; the numbers come back as they were.
             model.float()
@@ -233,14 +216,6 @@ def _trainer_for(model: nn.Module) -> Trainer:
     devices: Any = 1 if device.index is None else [device.index]
     accelerator = "gpu" if device.type == "cuda" else device.type
     return quiet_trainer(accelerator=accelerator, devices=devices)
-
-
-def _blueprint(model: nn.Module) -> Blueprint | None:
-    """The model's blueprint; statistics need none where its architecture is not described."""
-    try:
-        return blueprint_of(model)
-    except SymmetryError:
-        return None
 
 
 @contextmanager

@@ -7,6 +7,7 @@ tokens.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -14,11 +15,9 @@ import torch
 from torch import Tensor
 
 from fusionlab.errors import InputError
-from fusionlab.forward import LABELS
+from fusionlab.forward import IGNORED, LABELS, Batch
 
-Batch = Mapping[str, Tensor]
 MASKS = {"encoder": "attention_mask", "decoder": "decoder_attention_mask"}
-IGNORED = -100
 
 
 @dataclass(frozen=True)
@@ -106,6 +105,24 @@ def has_tokens(name: str, value: Tensor, side: str, length: int) -> bool:
     if not isinstance(value, Tensor) or value.ndim not in (2, 3) or value.shape[1] != length:
         return False
     return name.startswith("decoder_") == (side == "decoder")
+
+
+def fingerprints(batch: Batch) -> list[int]:
+    """A number for each example that tells its inputs apart from all others', padding and labels left aside."""
+    masks = {side: mask.cpu() for side, mask in token_masks(batch).items()}
+    digests = [hashlib.blake2b(digest_size=16) for _ in range(example_count(batch))]
+    for name in sorted(batch):
+        value = batch[name]
+        if not isinstance(value, Tensor) or len(value) != len(digests) or name in (LABELS, *MASKS.values()):
+            continue
+        side = next((s for s, mask in masks.items() if has_tokens(name, value, s, mask.shape[1])), None)
+        # A policy of double precision must not change what is drawn.
+        plain = value.detach().cpu().double() if value.is_floating_point() else value.detach().cpu()
+        for index, digest in enumerate(digests):
+            part = plain[index] if side is None else plain[index][masks[side][index]]
+            digest.update(f"{name}:{tuple(part.shape)};".encode())
+            digest.update(part.contiguous().numpy().tobytes())
+    return [int.from_bytes(digest.digest(), "big") for digest in digests]
 
 
 def find_layout(once: torch.Size, twice: torch.Size, shortened: Mapping[str, torch.Size]) -> Layout | None:

@@ -14,7 +14,7 @@ output.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -23,9 +23,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fusionlab.errors import InputError
-from fusionlab.forward import LABELS, forward, main_output
-from fusionlab.statistics.accumulator import Batch
-from fusionlab.statistics.layout import IGNORED, example_count
+from fusionlab.forward import IGNORED, LABELS, Batch, forward, main_output
+from fusionlab.statistics.layout import fingerprints
 
 Labels = Literal["model", "expected", "empirical"]
 LABEL_MODES: tuple[str, ...] = get_args(Labels)
@@ -80,7 +79,9 @@ def scores(model: nn.Module, batch: Batch, labels: Labels = "model", seed: int =
         return family.weighted(prediction)
     with torch.no_grad():
         drawn = torch.zeros_like(prediction.counts, dtype=torch.float64)
-        for index, generator in enumerate(_generators(batch, seed)):
+        for index, fingerprint in enumerate(fingerprints(batch)):
+            digest = hashlib.blake2b(f"{seed}:{fingerprint}".encode(), digest_size=7).digest()
+            generator = torch.Generator().manual_seed(int.from_bytes(digest, "little"))
             places = prediction.counts[index]
             drawn[index, places] = family.draw(prediction.outputs[index, places].double(), generator)
     return [family.log_likelihood(prediction, drawn)]
@@ -241,26 +242,3 @@ def _is_causal(model: nn.Module) -> bool:
 def _is_language_model(model: nn.Module) -> bool:
     embeddings: Any = getattr(model, "get_output_embeddings", None)
     return embeddings is not None and embeddings() is not None
-
-
-# Drawing
-
-
-def _generators(batch: Batch, seed: int) -> Sequence[torch.Generator]:
-    """For each example a generator that depends on the seed and on the example's inputs, without padding."""
-    inputs = {name: value.detach().cpu() for name, value in sorted(batch.items()) if _is_input(name, value)}
-    mask = inputs.get("attention_mask")
-    found = []
-    for index in range(example_count(batch)):
-        digest = hashlib.blake2b(str(seed).encode(), digest_size=7)
-        for name, value in inputs.items():
-            row = value[index]
-            if mask is not None and row.shape[:1] == mask.shape[1:] and mask.ndim == 2:
-                row = row[mask[index].bool()]
-            digest.update(name.encode() + row.contiguous().view(torch.uint8).numpy().tobytes())
-        found.append(torch.Generator().manual_seed(int.from_bytes(digest.digest(), "little")))
-    return found
-
-
-def _is_input(name: str, value: object) -> bool:
-    return isinstance(value, Tensor) and name != LABELS

@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler
 
 from fusionlab.errors import InputError
-from fusionlab.statistics.accumulator import Batch
+from fusionlab.forward import Batch
 
 
 def ordered_loader(batches: Iterable[Batch]) -> tuple[DataLoader, Batch]:

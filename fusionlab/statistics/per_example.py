@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from fusionlab.statistics.accumulator import Batch
+from fusionlab.forward import Batch
 from fusionlab.statistics.layout import example_count, take_examples
 from fusionlab.statistics.meetings import Meeting, NoShortcutError
 from fusionlab.statistics.operations import ALIKE, Collector, meet

@@ -33,7 +33,7 @@ class Statistics:
     """Statistics of one model over one set of data.
 
     Attributes:
-        architecture: of the model's blueprint.
+        architecture: the model's class.
         basis: `basis_of` the model that they describe.
         examples: how many examples were seen, all processes together.
         settings: how they were gathered, in words, for the reader and for the file.

@@ -14,30 +14,32 @@ from fusionlab.statistics.accumulator import find_kind
 from fusionlab.statistics.gather import gather
 from fusionlab.statistics.statistics import Activations, Grams, Statistics, basis_of
 from fusionlab.statistics.transport import move
-from fusionlab.symmetry import Alignment, Blueprint, SymmetryError
+from fusionlab.symmetry import Alignment, SymmetryError
 from fusionlab.trainers import TrainerFactory
+
+# Kinds that an alignment moves.
+MOVABLE = (Grams.kind, Activations.kind)
 
 
 class StatisticsStore:
     """Keeps statistics by the basis that they were measured in, so that none is gathered twice or used elsewhere.
 
     Args:
-        blueprint: of all models.
         inputs: what to gather on; None where there is no data.
         given: statistics that exist already, of any models.
         trainer: makes the Trainer of a pass.
-        settings: how to gather; each kind takes those that it has (``seed``, ``labels``, ``samples``).
+        settings: how to gather; each kind takes those that it has (``seed``, ``labels``, ``samples``), unless they are
+            None.
     """
 
     def __init__(
         self,
-        blueprint: Blueprint,
         inputs: Inputs | None = None,
         given: Sequence[Mapping[str, Statistics]] = (),
         trainer: TrainerFactory | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
-        self.blueprint, self.inputs, self.trainer = blueprint, inputs, trainer
+        self.inputs, self.trainer = inputs, trainer
         self.settings = dict(settings or {})
         self._kept: dict[tuple[str, str], Statistics] = {}
         for found in given:
@@ -53,29 +55,31 @@ class StatisticsStore:
             index: its place among the models, which says which inputs are its own.
             model: an end model or a matched twin.
             kinds: what is needed.
-            twin_of: for a twin, the end model and the alignment; Gram matrices of the end model are then moved
-                along where that is exact, so that one pass over the data serves every matching.
+            twin_of: for a twin, the end model and the alignment; Gram matrices and activations of the end model are
+                then moved along where that is exact, so that one pass over the data serves every matching.
 
         Raises:
             InputError: something has to be gathered and there is no data.
         """
         basis = basis_of(model.state_dict())
         missing = [kind for kind in kinds if (basis, kind) not in self._kept]
-        if twin_of is not None and Grams.kind in missing and self._move_grams(index, model, basis, twin_of):
-            missing.remove(Grams.kind)
+        if twin_of is not None:
+            missing = [kind for kind in missing if kind not in MOVABLE or not self._move(index, model, kind, twin_of)]
         if missing:
             for kind, statistics in self._gather(index, model, missing).items():
                 self._kept[basis, kind] = statistics
         return {kind: self._kept[basis, kind] for kind in kinds}
 
-    def _move_grams(self, index: int, twin: nn.Module, basis: str, twin_of: tuple[nn.Module, Alignment]) -> bool:
+    def _move(self, index: int, twin: nn.Module, kind: str, twin_of: tuple[nn.Module, Alignment]) -> bool:
+        """Keep what the end model's statistics become for its twin; whether there is a way."""
         model, alignment = twin_of
-        found = self.of(index, model, [Grams.kind])[Grams.kind]
-        assert isinstance(found, Grams)
+        found = self.of(index, model, [kind])[kind]
+        assert isinstance(found, Grams | Activations)
         try:
-            self._kept[basis, Grams.kind] = move(found, alignment, twin.state_dict(), model.state_dict())
+            moved = move(found, alignment, twin.state_dict(), model.state_dict())
         except SymmetryError:
             return False
+        self._kept[moved.basis, kind] = moved
         return True
 
     def _gather(self, index: int, model: nn.Module, kinds: Sequence[str]) -> dict[str, Statistics]:
@@ -91,19 +95,12 @@ class StatisticsStore:
             (self.inputs.shared, [kind for kind in kinds if kind == Activations.kind]),
         ):
             if wanted:
-                found |= gather(
-                    model,
-                    batches,
-                    wanted,
-                    trainer=self._labelled(wanted),
-                    blueprint=self.blueprint,
-                    **self._settings(wanted),
-                )
+                found |= gather(model, batches, wanted, trainer=self._labelled(wanted), **self._settings(wanted))
         return found
 
     def _settings(self, kinds: Sequence[str]) -> dict[str, Any]:
         known = {name for kind in kinds for name in inspect.signature(find_kind(kind)).parameters}
-        return {name: value for name, value in self.settings.items() if name in known}
+        return {name: value for name, value in self.settings.items() if name in known and value is not None}
 
     def _labelled(self, kinds: Sequence[str]) -> Callable[[], Any] | None:
         factory = self.trainer

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from fusionlab.errors import InputError
-from fusionlab.forward import forward
-from fusionlab.statistics.accumulator import Batch, Watcher
+from fusionlab.forward import Batch, forward
+from fusionlab.statistics.accumulator import Watcher
 from fusionlab.statistics.layout import Layout, find_layout, shorter, take_examples, token_masks
 from fusionlab.statistics.linear_maps import LinearMaps, Weight, rows_read, rows_written
 
@@ -58,8 +58,13 @@ class Seen:
 
 
 @contextmanager
-def _hooked(maps: LinearMaps, call: Call) -> Iterator[None]:
-    """Have `call` called whenever a linear map runs; the hooks are removed at the end."""
+def hooked(maps: LinearMaps, call: Call) -> Iterator[None]:
+    """Have `call` called whenever a linear map runs; the hooks are removed at the end.
+
+    Args:
+        maps: whose modules are hooked.
+        call: is given the weight, its module, what the module read and what it wrote.
+    """
 
     def hook(weight: Weight) -> Callable[..., None]:
         def on_forward(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Tensor) -> None:
@@ -128,7 +133,7 @@ def _record(model: nn.Module, maps: LinearMaps, batch: Batch) -> dict[str, list[
         order = sum(map(len, found.values()))
         found[weight.name].append(_Read(order, rows_read(module, read).shape[:-1], identity, read))
 
-    with _hooked(maps, call):
+    with hooked(maps, call):
         forward(model, batch)
     return found
 
@@ -161,7 +166,7 @@ class Observer:
             state.clear()
         for watcher in self.watchers:
             watcher.begin(batch)
-        with _hooked(self.maps, self._see):
+        with hooked(self.maps, self._see):
             forward(model, batch)
 
     def _see(self, weight: Weight, module: nn.Module, read: Tensor, written: Tensor) -> None:

@@ -149,10 +149,7 @@ class Alignment:
                     blocks = space.group.act(order, blocks.flatten(-2)).unflatten(-1, blocks.shape[-2:])
                 return self._act(axis.inner, blocks, (*path, axis.space)).flatten(-3, -2)
             case Concat():
-                sizes = [part.size for part in axis.parts if part.size is not None]
-                if len(sizes) < len(axis.parts):
-                    sizes.append(vectors.shape[-2] - sum(sizes))
-                pieces = vectors.split(sizes, dim=-2)
+                pieces = vectors.split(axis.sizes(vectors.shape[-2]), dim=-2)
                 return torch.cat(
                     [self._act(part, piece, path) for part, piece in zip(axis.parts, pieces, strict=True)], -2
                 )

@@ -75,6 +75,11 @@ class Concat:
     def dual(self) -> Concat:
         return Concat(*(part.dual() for part in self.parts))
 
+    def sizes(self, whole: int) -> list[int]:
+        """The length of every part of an axis of length `whole`; only the last part may leave its own open."""
+        sizes = [part.size for part in self.parts if part.size is not None]
+        return sizes if len(sizes) == len(self.parts) else [*sizes, whole - sum(sizes)]
+
 
 Axis = Fixed | Along | Per | Concat
 
@@ -152,9 +157,6 @@ def _leaves(axis: Axis, view: Tensor, path: tuple[str, ...]) -> Iterator[Leaf]:
         case Per():
             yield from _leaves(axis.inner, view.unflatten(-2, (axis.count, -1)), (*path, axis.space))
         case Concat():
-            # Only the last part may leave its length open: the others must say where it starts.
-            start = 0
-            for part in axis.parts:
-                length = view.shape[-2] - start if part.size is None else part.size
-                yield from _leaves(part, view.narrow(-2, start, length), path)
-                start += length
+            pieces = view.split(axis.sizes(view.shape[-2]), dim=-2)
+            for part, piece in zip(axis.parts, pieces, strict=True):
+                yield from _leaves(part, piece, path)

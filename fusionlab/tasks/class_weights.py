@@ -6,8 +6,56 @@ import torch
 from torch import Tensor
 
 from fusionlab.errors import InputError
+from fusionlab.evaluation.losses import class_loss
+from fusionlab.tasks.fine_tuning import FineTuning, refuse_out_of_range
 
 Balance = Literal["sqrt", "inverse"]
+
+
+class WeightedClasses(FineTuning):
+    """What classifiers share: a cross-entropy whose classes may be weighted and whose labels may be smoothed.
+
+    A subclass sets ``num_classes`` and calls `_weigh` before `_ready`.
+    """
+
+    num_classes: int
+    weights: Tensor | None
+
+    def _weigh(self, class_weights: Balance | list[float] | None, label_smoothing: float) -> None:
+        """Set the weights, or what they will follow from once the data are there."""
+        refuse_out_of_range(("label_smoothing", label_smoothing, 0 <= label_smoothing < 1, "from 0 to below 1"))
+        self.label_smoothing = label_smoothing
+        self._balance = class_weights if isinstance(class_weights, str) else None
+        given = None
+        if isinstance(class_weights, list):
+            if len(class_weights) != self.num_classes or min(class_weights) < 0:
+                raise InputError(
+                    f"class_weights is {class_weights}, but {self.num_classes} numbers of 0 or more were expected, "
+                    f"one for each class"
+                )
+            given = torch.tensor(class_weights, dtype=torch.float32)
+        # Not stored: weights that follow the data are counted anew when training goes on.
+        self.register_buffer("weights", given, persistent=False)
+
+    def setup(self, stage: str) -> None:
+        """Compare the data with the model, and count its labels where the loss is weighted by them."""
+        super().setup(stage)
+        if stage != "fit" or self._balance is None:
+            return
+        count = getattr(getattr(self.trainer, "datamodule", None), "label_counts", None)
+        if count is None:
+            raise InputError(f"class_weights is {self._balance}, but the data cannot count its labels")
+        counts: Tensor = count()
+        missing = self.num_classes - len(counts)
+        if missing < 0:
+            raise InputError(f"the data has {len(counts)} classes, but the model has {self.num_classes}")
+        # Classes that the data have no name for never occur in them.
+        counts = torch.cat([counts, counts.new_zeros(missing, *counts.shape[1:])])
+        self.weights = balanced_weights(counts, self._balance).to(self.device)
+
+    def loss(self, output: Tensor, labels: Tensor) -> Tensor:
+        """The mean over known labels, weighted; 0 where none is known."""
+        return class_loss(output, labels, self.weights, self.label_smoothing)
 
 
 def balanced_weights(counts: Tensor, balance: Balance) -> Tensor:

@@ -51,7 +51,7 @@ class ExportCheckpoint(Callback):
         if not trainer.is_global_zero or getattr(trainer, "fast_dev_run", False):
             return
         model: Any = copy.deepcopy(pl_module.model).cpu()
-        best = _best(trainer)
+        best = best_weights(trainer)
         if best is not None:
             state = read_archive(Path(best))[STATE]
             model.load_state_dict(
@@ -69,8 +69,8 @@ class ExportCheckpoint(Callback):
         self.written = True
 
 
-def _best(trainer: Trainer) -> str | None:
-    """Path of the best checkpoint by the monitored metric, if one is monitored and was written."""
+def best_weights(trainer: Trainer) -> str | None:
+    """Path of the best checkpoint by the monitored metric; None where none is monitored or written."""
     callback = trainer.checkpoint_callback
     if isinstance(callback, ModelCheckpoint) and callback.monitor and callback.best_model_path:
         return callback.best_model_path

@@ -18,15 +18,18 @@ from fusionlab.errors import InputError
 from fusionlab.evaluation.scores import Scores, Task
 from fusionlab.evaluation.wording import lower_is_better
 from fusionlab.forward import LABELS, logits
+from fusionlab.tasks.models import unnamed
 
 Batch = dict[str, Tensor]
 SCORE = "val/score"
 """The main metric of any task, for callbacks that keep the best weights; language models have ``val/loss`` instead."""
 
 _SCHEDULES = {"cosine": "cosine", "linear": "linear", "constant": "constant_with_warmup"}
-# Single vectors and tables that are added to the residual stream: decaying them has no scale to work against.
+# Tokens of their own and tables of positions: decaying them has no scale to work against.
 _EMBEDDINGS = {
-    "cls_token", "dist_token", "distillation_token", "mask_token", "pos_embed", "position_embeddings",
+    "cls_token", "dist_token", "distillation_token", "mask_token", "pos_embed", "position_embedding",
+    "position_embeddings", "embed_positions", "wpe", "rel_embeddings", "relative_attention_bias",
+    "relative_position_bias_table",
 }  # fmt: skip
 
 
@@ -116,6 +119,8 @@ class FineTuning(LightningModule, ABC):
                 f"the data {getattr(data, 'name', '')} is for the task {task}, but {type(self).__name__} was made for "
                 f"{self.task}"
             )
+        if self.class_names is not None:
+            refuse_other_classes(data, self.class_names)
         size, vocabulary = getattr(data, "vocabulary_size", None), self._vocabulary()
         if size is not None and vocabulary is not None and size > vocabulary:
             raise InputError(
@@ -181,7 +186,7 @@ class FineTuning(LightningModule, ABC):
         for name, parameter in self.model.named_parameters():
             if not parameter.requires_grad:
                 continue
-            special = name.rsplit(".", 1)[-1] in _EMBEDDINGS or name in named_by_timm
+            special = not _EMBEDDINGS.isdisjoint(name.split(".")) or name in named_by_timm
             (kept if parameter.ndim < 2 or special else decayed).append(parameter)
         return [{"params": decayed}, {"params": kept, "weight_decay": 0.0}]
 
@@ -205,7 +210,7 @@ def refuse_out_of_range(*checks: tuple[str, float, bool, str]) -> None:
 
 
 def refuse_other_classes(data: Any, class_names: Sequence[str]) -> None:
-    """Refuse data whose classes are not those of the head, in its order.
+    """Refuse data whose classes are not those of the head, in its order; numbers without names may be any of them.
 
     Args:
         data: a data module, or None.
@@ -215,7 +220,7 @@ def refuse_other_classes(data: Any, class_names: Sequence[str]) -> None:
         InputError: names the first class that differs.
     """
     names = getattr(data, "class_names", None)
-    if names is None or list(names) == list(class_names):
+    if names is None or list(names) == list(class_names) or (len(names) <= len(class_names) and unnamed(names)):
         return
     pairs = zip([*names, *[None] * len(class_names)], [*class_names, *[None] * len(names)], strict=False)
     index, (found, expected) = next((i, pair) for i, pair in enumerate(pairs) if pair[0] != pair[1])

@@ -4,20 +4,20 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from fusionlab.errors import InputError
 from fusionlab.evaluation.scores import Scores, make_scores
-from fusionlab.tasks.fine_tuning import Batch, FineTuning, refuse_out_of_range
+from fusionlab.tasks.class_weights import Balance, WeightedClasses
+from fusionlab.tasks.fine_tuning import Batch, refuse_out_of_range
 from fusionlab.tasks.image_models import fresh_model, pretrained_model
 from fusionlab.tasks.predictions import class_rows
 
 
-class ImageClassification(FineTuning):
+class ImageClassification(WeightedClasses):
     """Train an image classifier with AdamW and a warm-up, and measure its loss and accuracy.
 
     Batches are ``{"pixel_values": (batch, channels, height, width), "labels": (batch,)}``. Logged are ``train/loss``
-    (with label smoothing), ``val/`` and ``test/`` with ``loss`` (without) and ``accuracy`` (0 to 1).
+    (with weights and label smoothing), ``val/`` and ``test/`` with ``loss`` (without) and ``accuracy`` (0 to 1).
     """
 
     task = "classification"
@@ -33,6 +33,7 @@ class ImageClassification(FineTuning):
         schedule: Literal["cosine", "linear", "constant"] = "cosine",
         label_smoothing: float = 0.0,
         labels: list[str] | None = None,
+        class_weights: Balance | list[float] | None = None,
     ) -> None:
         """Load or build the model.
 
@@ -47,22 +48,21 @@ class ImageClassification(FineTuning):
             warmup_ratio: share of all optimizer steps over which the learning rate rises from 0, from 0 to 1.
             schedule: how the learning rate goes on after the warm-up.
             label_smoothing: from 0 (none) to below 1.
-            labels: names of the classes, in order; stored with the model.
+            labels: names of the classes, in order; stored with the model. Data that name theirs must name the same.
+            class_weights: weights in the training loss: ``sqrt`` or ``inverse`` of how often a class occurs in the
+                training data, or one number for each class.
 
         Raises:
             InputError: a value out of range, or a model that cannot be loaded or built.
         """
         super().__init__(learning_rate, weight_decay, warmup_ratio, schedule)
-        refuse_out_of_range(
-            ("num_classes", num_classes, num_classes >= 1, "at least 1"),
-            ("label_smoothing", label_smoothing, 0 <= label_smoothing < 1, "from 0 to below 1"),
-        )
+        refuse_out_of_range(("num_classes", num_classes, num_classes >= 1, "at least 1"))
         if labels is not None and len(labels) != num_classes:
             raise InputError(f"labels has {len(labels)} names, but num_classes is {num_classes}")
         self.save_hyperparameters()
         self.num_classes = num_classes
-        self.label_smoothing = label_smoothing
         self.class_names = labels
+        self._weigh(class_weights, label_smoothing)
         if isinstance(model, str):
             self.model = pretrained_model(model, num_classes, labels)
         else:
@@ -83,10 +83,6 @@ class ImageClassification(FineTuning):
                 f"the data set {getattr(data, 'name', '')} has {classes} classes, but num_classes of the model is "
                 f"{self.num_classes}"
             )
-
-    def loss(self, output: Tensor, labels: Tensor) -> Tensor:
-        """Cross entropy with label smoothing."""
-        return cross_entropy(output, labels, label_smoothing=self.label_smoothing)
 
     def predict_step(self, batch: Batch, batch_index: int) -> Tensor:
         """Class probabilities, of shape ``(batch, classes)``."""

@@ -8,9 +8,9 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
-from fusionlab.evaluation.losses import IGNORED, known_rows, shifted
+from fusionlab.evaluation.losses import class_loss, shifted
 from fusionlab.evaluation.scores import Scores, make_scores
-from fusionlab.forward import LABELS
+from fusionlab.forward import IGNORED, LABELS
 from fusionlab.tasks.fine_tuning import Batch, FineTuning
 from fusionlab.tasks.models import transformers_model
 from fusionlab.tasks.predictions import number_rows
@@ -48,8 +48,7 @@ class _LanguageModelling(FineTuning):
 
     def loss(self, output: Tensor, labels: Tensor) -> Tensor:
         """The mean over tokens, in nats; 0 where none is labelled."""
-        predicted, wanted = known_rows(*self.aligned(output, labels))
-        return cross_entropy(predicted, wanted) if len(wanted) else predicted.sum()
+        return class_loss(*self.aligned(output, labels))
 
     def predict_step(self, batch: Batch, batch_index: int) -> Tensor:
         """Loss and perplexity of each text, of shape ``(batch, 2)``."""

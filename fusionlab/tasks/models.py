@@ -113,6 +113,11 @@ def label_fields(num_classes: int, labels: Sequence[str] | None) -> dict[str, An
     return {"id2label": dict(enumerate(names)), "label2id": {name: index for index, name in enumerate(names)}}
 
 
+def unnamed(names: Sequence[str]) -> bool:
+    """Whether these are numbers instead of names, as transformers gives to classes that nobody named."""
+    return all(name in (str(index), f"LABEL_{index}") for index, name in enumerate(names))
+
+
 @rank_zero_only
 def say_new_head(source: str, fresh: Sequence[str], num_classes: int | None) -> None:
     """Say on stderr that the head is new.
@@ -140,15 +145,10 @@ def _fits(stored: PretrainedConfig, fields: Mapping[str, Any] | None) -> bool:
     if fields is None:
         return True
     names, wanted = list((stored.id2label or {}).values()), [str(name) for name in fields["id2label"].values()]
-    if len(names) != len(wanted) or not (names == wanted or _unnamed(names) or _unnamed(wanted)):
+    if len(names) != len(wanted) or not (names == wanted or unnamed(names) or unnamed(wanted)):
         return False
     kinds = stored.problem_type, fields.get("problem_type")
     return None in kinds or kinds[0] == kinds[1]
-
-
-def _unnamed(names: Sequence[str]) -> bool:
-    """Whether these are numbers instead of names, as transformers gives to classes that nobody named."""
-    return all(name in (str(index), f"LABEL_{index}") for index, name in enumerate(names))
 
 
 def _renew_head(model: PreTrainedModel) -> list[str]:

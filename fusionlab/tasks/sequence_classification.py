@@ -5,14 +5,14 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy, mse_loss
+from torch.nn.functional import mse_loss
 from transformers import AutoModelForSequenceClassification
 
 from fusionlab.errors import InputError
-from fusionlab.evaluation.losses import known_rows, multilabel_loss
+from fusionlab.evaluation.losses import multilabel_loss
 from fusionlab.evaluation.scores import ClassMetric, Decision, Scores, make_scores
-from fusionlab.tasks.class_weights import Balance, balanced_weights
-from fusionlab.tasks.fine_tuning import Batch, FineTuning, refuse_other_classes, refuse_out_of_range
+from fusionlab.tasks.class_weights import Balance, WeightedClasses
+from fusionlab.tasks.fine_tuning import Batch, refuse_out_of_range
 from fusionlab.tasks.models import label_fields, transformers_model
 from fusionlab.tasks.predictions import PREDICTED, class_rows, label_rows, number_rows
 
@@ -23,14 +23,14 @@ _PROBLEMS = {
 }
 
 
-class SequenceClassification(FineTuning):
+class SequenceClassification(WeightedClasses):
     """Train a text classifier: one label (cross-entropy), several (binary cross-entropy) or a number (squared error).
 
     Batches hold what the tokenizer gives, each of shape ``(batch, tokens)``, and ``labels``: class numbers of shape
     ``(batch,)``, or 0 and 1 of shape ``(batch, labels)``, or numbers of shape ``(batch,)``. Labels of -100 are unknown:
-    they are in neither loss nor metrics. Logged are ``train/loss``, ``val/`` and ``test/`` with ``loss`` and
-    ``accuracy`` (or the metric chosen), ``macro_f1`` and ``micro_f1`` for several labels, ``pearson`` and ``spearman``
-    for numbers.
+    they are in neither loss nor metrics, except in a regression, where -100 is a number. Logged are ``train/loss``,
+    ``val/`` and ``test/`` with ``loss`` and ``accuracy`` (or the metric chosen), ``macro_f1`` and ``micro_f1`` for
+    several labels, ``pearson`` and ``spearman`` for numbers.
     """
 
     def __init__(
@@ -72,10 +72,7 @@ class SequenceClassification(FineTuning):
             raise InputError(f"task is {task!r}, but one of {', '.join(_PROBLEMS)} was expected")
         if classes is None:
             raise InputError("neither labels nor num_classes was given; expected one of them")
-        refuse_out_of_range(
-            ("num_classes", classes, classes >= 1, "at least 1"),
-            ("label_smoothing", label_smoothing, 0 <= label_smoothing < 1, "from 0 to below 1"),
-        )
+        refuse_out_of_range(("num_classes", classes, classes >= 1, "at least 1"))
         if labels is not None and num_classes not in (None, len(labels)):
             raise InputError(f"labels has {len(labels)} names, but num_classes is {num_classes}")
         if label_smoothing and task != "classification":
@@ -86,54 +83,29 @@ class SequenceClassification(FineTuning):
         self.task = task
         self.metric = metric
         self.decision = decision
-        self.label_smoothing = label_smoothing
         self.class_names = None if task == "regression" else labels
         self.num_classes = classes
+        self._weigh(class_weights, label_smoothing)
+        if task == "multilabel" and self.weights is not None:
+            # A number for each label is the weight of its presence; its absence weighs 1.
+            self.weights = torch.stack([torch.ones_like(self.weights), self.weights], -1)
         fields = {**label_fields(classes, self.class_names), "problem_type": _PROBLEMS[task]}
         self.model = transformers_model(model, AutoModelForSequenceClassification, fields)
-        self._balance = class_weights if isinstance(class_weights, str) else None
-        given = None if class_weights is None or isinstance(class_weights, str) else self._given(class_weights)
-        # Not stored: weights that follow the data are counted anew when training goes on.
-        self.weights: Tensor | None
-        self.register_buffer("weights", given, persistent=False)
         self._ready(model)
-
-    def _given(self, numbers: list[float]) -> Tensor:
-        if len(numbers) != self.num_classes or min(numbers) < 0:
-            raise InputError(
-                f"class_weights is {numbers}, but {self.num_classes} numbers of 0 or more were expected, one a label"
-            )
-        weights = torch.tensor(numbers)
-        return torch.stack([torch.ones_like(weights), weights], -1) if self.task == "multilabel" else weights
 
     def scores(self) -> Scores:
         """The scores of the task."""
         names = self.class_names or [str(index) for index in range(self.num_classes)]
         return make_scores(self.model, self.task, names, metric=self.metric, decision=self.decision)
 
-    def setup(self, stage: str) -> None:
-        """Compare the data's labels with the head's, and count them where the loss is weighted by them."""
-        super().setup(stage)
-        data = getattr(self.trainer, "datamodule", None)
-        if self.class_names is not None:
-            refuse_other_classes(data, self.class_names)
-        if stage == "fit" and self._balance is not None:
-            counts = getattr(data, "label_counts", None)
-            if counts is None:
-                raise InputError(f"class_weights is {self._balance}, but the data cannot count its labels")
-            self.weights = balanced_weights(counts(), self._balance).to(self.device)
-
     def loss(self, output: Tensor, labels: Tensor) -> Tensor:
         """The mean over known labels, weighted; 0 where none is known."""
         if self.task == "regression":
-            return mse_loss(output.float().flatten(), labels.float())
+            return mse_loss(output.float().flatten(), labels.float().flatten())
         if self.task == "multilabel":
             total, known = multilabel_loss(output, labels, self.weights)
             return total / known.clamp_min(1)
-        predicted, wanted = known_rows(output, labels)
-        if not len(wanted):
-            return predicted.sum()
-        return cross_entropy(predicted, wanted, self.weights, label_smoothing=self.label_smoothing)
+        return super().loss(output, labels)
 
     def predict_step(self, batch: Batch, batch_index: int) -> Tensor:
         """Probabilities of shape ``(batch, labels)``, or numbers of shape ``(batch, 1)``."""

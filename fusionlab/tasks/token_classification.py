@@ -3,23 +3,19 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 from transformers import AutoModelForTokenClassification
 
-from fusionlab.errors import InputError
-from fusionlab.evaluation.losses import IGNORED, known_rows
 from fusionlab.evaluation.scores import Scores, make_scores
 from fusionlab.evaluation.span_f1 import Mode
-from fusionlab.forward import LABELS
-from fusionlab.tasks.class_weights import Balance, balanced_weights
-from fusionlab.tasks.fine_tuning import Batch, FineTuning, refuse_other_classes, refuse_out_of_range
+from fusionlab.forward import IGNORED, LABELS
+from fusionlab.tasks.class_weights import Balance, WeightedClasses
+from fusionlab.tasks.fine_tuning import Batch, refuse_out_of_range
 from fusionlab.tasks.models import label_fields, transformers_model
 from fusionlab.tasks.predictions import tag_rows
 
 
-class TokenClassification(FineTuning):
+class TokenClassification(WeightedClasses):
     """Train a tagger with cross-entropy, and measure the F1 of whole entities.
 
     Batches hold what the tokenizer gives and ``labels``, all of shape ``(batch, tokens)``; tokens labelled -100
@@ -56,48 +52,19 @@ class TokenClassification(FineTuning):
             InputError: a value out of range, or a model that cannot be loaded or built.
         """
         super().__init__(**training)
-        refuse_out_of_range(
-            ("label_smoothing", label_smoothing, 0 <= label_smoothing < 1, "from 0 to below 1"),
-            ("the number of labels", len(labels), len(labels) >= 1, "of at least 1"),
-        )
-        if isinstance(class_weights, list) and (len(class_weights) != len(labels) or min(class_weights) < 0):
-            raise InputError(
-                f"class_weights is {class_weights}, but {len(labels)} numbers of 0 or more were expected, one a tag"
-            )
+        refuse_out_of_range(("the number of labels", len(labels), len(labels) >= 1, "of at least 1"))
         self.save_hyperparameters()
         self.class_names: list[str] = labels
+        self.num_classes = len(labels)
         self.span_mode = span_mode
-        self.label_smoothing = label_smoothing
+        self._weigh(class_weights, label_smoothing)
         fields = label_fields(len(labels), labels)
         self.model = transformers_model(model, AutoModelForTokenClassification, fields)
-        self._balance = class_weights if isinstance(class_weights, str) else None
-        given = torch.tensor(class_weights) if isinstance(class_weights, list) else None
-        # Not stored: weights that follow the data are counted anew when training goes on.
-        self.weights: Tensor | None
-        self.register_buffer("weights", given, persistent=False)
         self._ready(model)
 
     def scores(self) -> Scores:
         """Loss and the F1 of entities."""
         return make_scores(self.model, "tokens", self.class_names, mode=self.span_mode)
-
-    def setup(self, stage: str) -> None:
-        """Compare the data's tags with the head's, and count them where the loss is weighted by them."""
-        super().setup(stage)
-        data = getattr(self.trainer, "datamodule", None)
-        refuse_other_classes(data, self.class_names)
-        if stage == "fit" and self._balance is not None:
-            counts = getattr(data, "label_counts", None)
-            if counts is None:
-                raise InputError(f"class_weights is {self._balance}, but the data cannot count its labels")
-            self.weights = balanced_weights(counts(), self._balance).to(self.device)
-
-    def loss(self, output: Tensor, labels: Tensor) -> Tensor:
-        """The mean over words, weighted; 0 where none is labelled."""
-        predicted, wanted = known_rows(output, labels)
-        if not len(wanted):
-            return predicted.sum()
-        return cross_entropy(predicted, wanted, self.weights, label_smoothing=self.label_smoothing)
 
     def predict_step(self, batch: Batch, batch_index: int) -> list[Tensor]:
         """Class numbers of the words of each sentence; labels only say which tokens begin a word."""

@@ -132,18 +132,22 @@ def test_lightning_file(ckpts: Path, tmp_path: Path, command: Command) -> None:
     assert distance(loaded.apply(original), twin) == 0
 
 
+@pytest.mark.parametrize(("at_fault", "gauge"), [(0, "none"), (1, "balanced")], ids=["source", "anchor"])
 def test_a_matching_that_changes_the_function_writes_nothing(
-    ckpts: Path, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+    ckpts: Path, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch, at_fault: int, gauge: str
 ) -> None:
-    """Were the engine wrong, the command would stop with a sentence and leave nothing."""
+    """Were the engine wrong, about the anchor's own twin too, the command would stop with a sentence and no output."""
 
     def wrong(*arguments: object) -> list[Alignment]:
         model = blueprint(checkpoints.load(ckpts / "a"))
         stretched = {"layers.0.ffn": torch.zeros(32, dtype=torch.long)}  # one unit 32 times: not a permutation
-        return [Alignment(model, stretched), Alignment.identity(model)]
+        found = [Alignment.identity(model), Alignment.identity(model)]
+        found[at_fault] = Alignment(model, stretched)
+        return found
 
     monkeypatch.setattr(command_match, "align_models", wrong)
-    outcome = command("match", ckpts / "a", "--anchor", ckpts / "b", "--output", tmp_path / "twin")
+    arguments = ("--anchor", ckpts / "b", "--output", tmp_path / "twin", "--gauge", gauge)
+    outcome = command("match", ckpts / "a", *arguments)
     assert outcome.code == 2
     assert "changed the model's function" in outcome.err
     assert list(tmp_path.iterdir()) == []

@@ -25,6 +25,16 @@ def test_unknown_experiment(command: Command) -> None:
     assert "experiment is 'table9'; expected one of table1, table2" in outcome.err
 
 
+def test_several_devices(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refused before anything is written: every process would write every file."""
+    monkeypatch.chdir(tmp_path)
+    outcome = command("reproduce", "figure5", "--accelerator", "cpu", "--devices", 2)
+    assert outcome.code == 2
+    assert len(outcome.err.strip().splitlines()) == 1
+    assert "devices is 2 (2 here), but one process writes a grid; expected 1" in outcome.err
+    assert not list(tmp_path.iterdir())
+
+
 def test_nothing_can_be_reached(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without checkpoints and data the missing things are named, with the page that says how to supply them."""
     monkeypatch.chdir(tmp_path)

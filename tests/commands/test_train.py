@@ -1,6 +1,7 @@
 """`fusionlab fit`, `validate`, `test` and `predict` from YAML, in a folder of their own."""
 
 import csv
+import re
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,28 @@ def test_fit_then_test_then_predict(folder: Path, capsys: pytest.CaptureFixture[
     assert rows[0][:3] == ["sample", "predicted", "0"]
     with pytest.raises(InputError, match="exists already"):
         train.run("fit", ["--config", "small"])
+
+
+def test_all_numbers_are_those_of_the_best_weights(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Validation and test metrics of the table belong to the weights that are kept; the logs hold each epoch once."""
+    # The highest loss is called best, so that it is the first epoch's and not the last one's.
+    keep = {
+        "class_path": "lightning.pytorch.callbacks.ModelCheckpoint",
+        "init_args": {"monitor": "val/loss", "mode": "max"},
+    }
+    logger = {"class_path": "lightning.pytorch.loggers.CSVLogger", "init_args": {"save_dir": "logs"}}
+    trainer = CONFIG["trainer"] | {"max_epochs": 2, "callbacks": [keep], "logger": logger}
+    model = CONFIG["model"]["init_args"] | {"learning_rate": 3e-3}
+    config = CONFIG | {"trainer": trainer, "model": CONFIG["model"] | {"init_args": model}}
+    (folder / "best.yaml").write_text(yaml.safe_dump(config))
+    train.run("fit", ["--config", "best"])
+    shown = dict(re.findall(r"((?:val|test)/\w+)\D+([\d.]+)", capsys.readouterr().out))
+    (metrics,) = folder.glob("logs/**/metrics.csv")
+    rows = list(csv.DictReader(metrics.open()))
+    first, last = (float(row["val/loss"]) for row in rows if row.get("val/loss"))
+    assert float(shown["val/loss"]) == pytest.approx(first, abs=1e-4)
+    assert first > last + 1e-3
+    assert float(shown["test/loss"]) > last + 1e-3
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Emotion sets in both layouts: what a set does not annotate is unknown, whichever way it says so."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +49,8 @@ def test_folder_of_splits(tmp_path: Path, tokenizer: str) -> None:
     assert data.name == "isear"
 
 
-def parquet(folder: Path, annotated: dict[str, list[str]] | None) -> str:
-    columns = {"text": ["a", "b", "c"], "labels": [["joy"], [], ["anger", "joy"]], "split": [None] * 3}
+def parquet(folder: Path, annotated: dict[str, list[str]] | None, splits: Sequence[str | None] = (None,) * 3) -> str:
+    columns = {"text": ["a", "b", "c"], "labels": [["joy"], [], ["anger", "joy"]], "split": list(splits)}
     (folder / "open").mkdir(exist_ok=True)
     datasets.Dataset.from_dict(columns).to_parquet(str(folder / "open" / "small.parquet"))
     if annotated is not None:
@@ -64,6 +65,12 @@ def test_parquet_with_label_sets(tmp_path: Path, tokenizer: str) -> None:
     assert labels(data) == {"a": [0, 1, -100], "b": [0, 0, -100], "c": [1, 1, -100]}
     split = Emotion(path, tokenizer, labels=LABELS)
     assert [len(split.texts(use)) for use in ("train", "val", "test")] == [1, 1, 1]
+
+
+def test_all_rows_are_those_of_every_split(tmp_path: Path, tokenizer: str) -> None:
+    """Out of domain, rows of splits with other names and of none are tested on too."""
+    path = parquet(tmp_path, {"small": ["anger", "joy"]}, ["trial", "test", None])
+    assert sorted(labels(Emotion(path, tokenizer, labels=LABELS, test_on_all=True))) == ["a", "b", "c"]
 
 
 def test_what_is_annotated_must_be_known(tmp_path: Path, tokenizer: str) -> None:

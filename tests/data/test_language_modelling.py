@@ -73,6 +73,23 @@ def test_masks_are_fixed_for_evaluation_and_drawn_anew_for_training(path: str, t
         assert (batch["input_ids"][:, 0] == data.tokenizer.cls_token_id).all()
 
 
+def test_the_share_of_masked_tokens(tmp_path: Path, tokenizer: str) -> None:
+    """Of thousands of tokens the share that is asked for is labelled, in training and in testing."""
+    path = jsonl(tmp_path / "long.jsonl", [{"text": " ".join(TEXTS)}] * 80)
+    data = LanguageModelling(path, tokenizer, masked=True, mask_probability=0.3, max_length=64, **SAME)
+    torch.manual_seed(0)
+    special = torch.tensor(data.tokenizer.all_special_ids)
+    for loader in (data.train_dataloader(), data.test_dataloader()):
+        labelled = total = 0
+        for batch in loader:
+            known = batch["labels"] != -100
+            true = torch.where(known, batch["labels"], batch["input_ids"])
+            labelled += int(known.sum())
+            total += int((~torch.isin(true, special)).sum())
+        assert total >= 2000
+        assert labelled / total == pytest.approx(0.3, abs=4 * (0.3 * 0.7 / total) ** 0.5)
+
+
 def test_mistakes(path: str, tmp_path: Path) -> None:
     """A share that is none, and text that is none."""
     with pytest.raises(InputError, match="mask_probability is 1"):

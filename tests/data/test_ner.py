@@ -130,6 +130,13 @@ def test_numbers_with_names(tmp_path: Path, tokenizer: str) -> None:
     assert windows(data) == [(text.split(), tags.split()) for text, tags in SENTENCES]
 
 
+def test_numbers_without_names(tmp_path: Path, tokenizer: str) -> None:
+    """Nobody knows which tag a bare number is."""
+    path = jsonl(tmp_path / "x.jsonl", [{"tokens": ["a", "b"], "ner_tags": [0, 3]}])
+    with pytest.raises(InputError, match="holds the tag 0, but O, B-TYPE or I-TYPE was expected"):
+        NER(path, tokenizer, **SAME).setup("test")
+
+
 @given(st.lists(st.sampled_from(["O", "B-PER", "I-PER", "B-LOC", "I-LOC", "B-X", "I-X"]), max_size=8))
 def test_tags_become_iob2(tags: list[str]) -> None:
     """Afterwards every I- continues an entity of its type, and entities that were well-formed stay as they are."""

@@ -196,6 +196,14 @@ def test_glue_from_a_local_file(
         GLUE("nope", tokenizer)
 
 
+def test_a_hub_set_of_glue_has_a_configuration_for_each_task(tmp_path: Path, tokenizer: str) -> None:
+    """Whichever hub set it is; a local file has none, and another name may be given."""
+    assert GLUE("cola", tokenizer).source.config_name == "cola"
+    assert GLUE("cola", tokenizer, path="somebody/glue").source.config_name == "cola"
+    assert GLUE("cola", tokenizer, path="somebody/glue", config_name="en").source.config_name == "en"
+    assert GLUE("cola", tokenizer, path=table(tmp_path)).source.config_name is None
+
+
 def test_overlap_is_counted_whatever_the_punctuation() -> None:
     """Each test text that was trained on counts as often as it occurs."""
     found = overlap(["I am happy!", "No."], ["i am  HAPPY", "I am happy", "I am sad", "no"])

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from fusionlab.evaluation.results import UNMATCHED, Curve, Distance, Results, Row
+from fusionlab.evaluation.results import UNMATCHED, Curve, Distance, Results, Row, main_columns
 
 POSITIONS = (0.0, 0.3, 0.5, 0.9, 1.0)
 
@@ -124,3 +124,20 @@ def test_the_best_merge_is_never_an_end_model_and_knows_that_a_loss_should_be_sm
 def test_one_merge_alone_is_not_called_the_best() -> None:
     table = Results("t", ("a",), [Row(("a", "b"), "simple", UNMATCHED, "d", "in", "accuracy", 0.5)]).table()
     assert table.best(0) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("metrics", "main"),
+    [
+        (("loss", "accuracy"), "accuracy"),
+        (("loss", "macro_f1", "micro_f1"), "macro_f1"),
+        (("loss", "pearson", "spearman"), "pearson"),
+        (("loss", "perplexity"), "perplexity"),
+        (("loss",), "loss"),
+    ],
+)
+def test_the_main_column_is_what_scores_call_their_main_metric(metrics: tuple[str, ...], main: str) -> None:
+    """One for each data set: never the loss where there is anything else."""
+    rows = [Row(("a",), "end model", "-", name, "in", metric, 0.5) for name in ("x", "y") for metric in metrics]
+    columns = main_columns(Results("title", ("a",), rows).table())
+    assert [(column.data_set, column.metric) for column in columns] == [("x", main), ("y", main)]

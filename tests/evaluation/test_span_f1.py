@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fusionlab.errors import InputError
-from fusionlab.evaluation.span_f1 import IGNORED, Mode, SpanF1, spans
+from fusionlab.evaluation.span_f1 import Mode, SpanF1, spans
+from fusionlab.forward import IGNORED
 
 NAMES = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
 SENTENCE = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=9)

@@ -19,8 +19,8 @@ from transformers import (
 )
 
 from fusionlab.errors import InputError
-from fusionlab.evaluation.losses import IGNORED
-from fusionlab.evaluation.scores import Scores, Task, make_scores, scores_for, task_of
+from fusionlab.evaluation.scores import Scores, Task, make_scores, task_of
+from fusionlab.forward import IGNORED
 
 TAGS = ["O", "B-PER", "I-PER"]
 
@@ -131,22 +131,10 @@ NAMED: dict[str, Any] = {"id2label": dict(enumerate(TAGS)), "vocab_size": 9, **S
     ],
 )
 def test_the_model_says_what_it_is_for(model: Any, task: str, main: str) -> None:
-    """Class and configuration are enough; the data's own word wins."""
+    """Class and configuration are enough."""
     made = model()
     assert task_of(made) == task
     assert make_scores(made).main == main
-    assert type(scores_for(made, object())) is type(make_scores(made))
-
-
-def test_the_data_says_what_it_is_for() -> None:
-    """Task, class names and metric of a data module."""
-
-    class Data:
-        task = "classification"
-        class_names = ("no", "yes")
-        metric = "matthews"
-
-    assert scores_for(Echo(), Data()).main == "matthews"
 
 
 def test_mistakes() -> None:

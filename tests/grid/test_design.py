@@ -1,6 +1,8 @@
 """Grids: groups, cells, and what makes a cell be made anew."""
 
+import os
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -74,6 +76,22 @@ def test_an_end_models_own_data_counts() -> None:
     assert first.fingerprint(without) == second.fingerprint(without)
 
 
+def test_a_base_model_in_place_of_another_counts(tmp_path: Path) -> None:
+    """Merges may follow from it, so that another checkpoint in its place makes them anew; end models do not."""
+    merge, end = Cell(("a", "b"), "simple", "none", 0), Cell(("a",), "end model", "-", 0)
+    base = tmp_path / "base"
+    base.mkdir()
+    (base / "model.safetensors").write_text("one")
+    os.utime(base / "model.safetensors", (1, 1))
+    given = grid(base=str(base))
+    before = [given.fingerprint(cell) for cell in (merge, end)]
+    assert [given.fingerprint(cell) for cell in (merge, end)] == before
+    os.utime(base / "model.safetensors", (2, 2))
+    after = [given.fingerprint(cell) for cell in (merge, end)]
+    assert after[0] != before[0]
+    assert after[1] == before[1]
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -82,6 +100,9 @@ def test_an_end_models_own_data_counts() -> None:
         ({"groups": (("a", "a"),)}, "each once"),
         ({"seeds": ()}, "at least one"),
         ({"seeds": (1, 1)}, "each once"),
+        ({"methods": {}}, "methods is empty"),
+        ({"test_samples": 0}, "test_samples is 0"),
+        ({"points": 1}, "points is 1"),
     ],
 )
 def test_grids_that_make_no_sense(changes: dict[str, Any], message: str) -> None:

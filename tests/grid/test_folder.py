@@ -119,3 +119,12 @@ def test_shared_texts(given: Grid) -> None:
     found = shared_texts(given)
     assert len(found) == 3 * 4
     assert found[1] == "1 of 2 test texts of b (50.0 %) are training texts of a too."
+
+
+def test_texts_are_read_once(given: Grid, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many test sets an end model's training texts are compared with."""
+    read: list[str] = []
+    texts = Words.texts
+    monkeypatch.setattr(Words, "texts", lambda self, split: read.append(f"{split} {self.name}") or texts(self, split))
+    shared_texts(given)
+    assert sorted(read) == [*(f"test {name}" for name in "abcx"), *(f"train {name}" for name in "abc")]

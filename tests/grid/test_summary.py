@@ -1,13 +1,15 @@
 """The summary: means, standard errors and paired intervals against numbers worked out by hand or by numpy."""
 
-import numpy as np
+import math
+from dataclasses import replace
+
 import pytest
 
 from fusionlab.evaluation.results import Row
 from fusionlab.grid import tables
 from fusionlab.grid.cells import Finished
 from fusionlab.grid.design import Cell
-from fusionlab.grid.summary import BEST, OWN, SINGLE, Line, best_lines, headline_metric, summarize
+from fusionlab.grid.summary import BEST, OWN, SINGLE, Line, Mean, best_lines, headline_metric, summarize
 
 
 def cell(
@@ -46,16 +48,18 @@ def test_merges(finished: list[Finished]) -> None:
     in_domain, gain = line.scores["in"], line.gains["in"]
     assert in_domain is not None
     assert gain is not None
-    values = [0.7, 0.7]
-    assert in_domain.value == pytest.approx(np.mean(values))
-    assert in_domain.error == pytest.approx(np.std(values, ddof=1) / np.sqrt(2), abs=1e-12)
-    assert gain.value == pytest.approx(np.mean([0.1, 0.3]))
-    assert gain.low is not None
-    assert 0.1 - 1e-9 <= gain.low <= 0.2 <= (gain.high or 0) <= 0.3 + 1e-9
+    assert (in_domain.value, in_domain.error) == (pytest.approx(0.7), pytest.approx(0, abs=1e-12))
+    # A quarter of the resamples of two is each of them twice, so that the interval ends there.
+    assert (gain.value, gain.low, gain.high) == (pytest.approx(0.2), pytest.approx(0.1), pytest.approx(0.3))
     outside = line.gains["out"]
     assert outside is not None
     assert outside.value == pytest.approx(-0.1)
-    assert find(summarize(finished), "simple", "none").gains["in"] is None
+    unmatched = find(summarize(finished), "simple", "none")
+    assert unmatched.gains["in"] is None
+    plain = unmatched.scores["in"]
+    assert plain is not None
+    # Of 0.6 and 0.4: their standard deviation, the root of 0.02, over the root of two.
+    assert (plain.value, plain.error, plain.count) == (pytest.approx(0.5), pytest.approx(0.1), 2)
 
 
 def test_end_models_are_three_levels(finished: list[Finished]) -> None:
@@ -70,6 +74,32 @@ def test_end_models_are_three_levels(finished: list[Finished]) -> None:
     outside = find(lines, OWN).scores["out"]
     assert outside is not None
     assert outside.value == pytest.approx((0.6 + 0.2 + 0.1) / 3), "other end models' test sets are not out of domain"
+
+
+def test_an_end_model_that_was_not_measured_everywhere_is_no_level(finished: list[Finished]) -> None:
+    """Its score at home is no score on all test sets of its group; without it the group has no best one."""
+    own = [replace(done, rows=tuple(row for row in done.rows if row.domain == "in")) for done in finished[:3]]
+    assert {line.method for line in summarize([*own, *finished[3:]])} == {OWN, "simple"}
+    # Only the first pair is left, on which a and b were measured.
+    lines = summarize([*finished[:2], own[2], *finished[3:]])
+    assert find(lines, SINGLE).scores["in"] == Mean(pytest.approx(0.6), None, 1)
+    lines = summarize([*finished[:2], *finished[3:]])
+    assert find(lines, BEST).scores["in"] == Mean(pytest.approx(0.6), None, 1)
+
+
+@pytest.mark.parametrize("odd", [math.nan, math.inf])
+def test_a_merge_that_diverges_is_not_shown_by_its_other_sets(finished: list[Finished], odd: float) -> None:
+    """Its cell is missing in the mean, which says so and is never the best, and it has no change by matching."""
+    rows = tuple(replace(row, value=odd) if row.data_set == "A" else row for row in finished[6].rows)
+    lines = summarize([*finished[:6], replace(finished[6], rows=rows)])
+    line = find(lines, "simple", "paper")
+    # Of the second pair only set C is left, with 0.7.
+    assert line.scores["in"] == Mean(pytest.approx(0.7), None, 1)
+    gain = line.gains["in"]
+    assert gain is not None
+    assert (gain.value, gain.low) == (pytest.approx(0.1), None)
+    assert "70.00 (1 of 2)" in tables.markdown(lines, "accuracy")
+    assert [lines[index].matching for index in best_lines(lines, "in", "accuracy")] == []
 
 
 def test_failed_cells_and_missing_partners(finished: list[Finished]) -> None:

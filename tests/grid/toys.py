@@ -1,5 +1,6 @@
 """Toy data, end models and grids: small enough that a whole grid takes a second."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,14 @@ from torch.utils.data import DataLoader
 
 from fusionlab import checkpoints
 from fusionlab.data import Digits
-from fusionlab.grid.design import EndModel, Grid, make_groups
+from fusionlab.evaluation.results import Row
+from fusionlab.grid.cells import Finished
+from fusionlab.grid.design import Cell, EndModel, Grid, make_groups
 from fusionlab.grid.runner import GridRunner
 from fusionlab.matching.recipe import recipe
 from tests.commands.small import bert, vit
 
+BOTH: dict[str, Any] = {"simple": {}, "regmean": {}}
 CPU = {"accelerator": "cpu", "devices": 1}
 
 
@@ -91,3 +95,16 @@ def no_training(model: EndModel, seed: int, path: Path) -> None:
 def runner(grid: Grid, folder: Path, train: Any = no_training) -> GridRunner:
     """A runner on the CPU."""
     return GridRunner(grid, folder, train, CPU)
+
+
+def value(finished: list[Finished], cell: Cell, data_set: str, metric: str = "accuracy") -> float:
+    """One number of one cell."""
+    (done,) = [done for done in finished if done.cell == cell]
+    assert done.error is None, done.error
+    (row,) = [row for row in done.rows if (row.data_set, row.metric) == (data_set, metric)]
+    return row.value
+
+
+def numbers(finished: list[Finished]) -> list[Row]:
+    """All rows without their times."""
+    return [replace(row, seconds=None) for done in finished for row in done.rows]

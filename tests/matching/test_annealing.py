@@ -5,13 +5,13 @@ import math
 
 import pytest
 import torch
-from scipy.special import ive
+from scipy.special import gammaln, ive
 
 from fusionlab.matching import annealing
 from fusionlab.matching.align import align_states
 from fusionlab.matching.annealing import _doubly_stochastic, _mean, _shrinkage
 from fusionlab.matching.options import MatchOptions, preset
-from fusionlab.matching.solvers import procrustes
+from fusionlab.matching.solvers import Correlation, plane_correlations, procrustes, solve
 from fusionlab.matching.weights import match_weights, rescaled, squared_distance
 from fusionlab.symmetry import blueprint
 from fusionlab.symmetry.groups import Invertible, OrthogonalFixingOnes, Rotary, Scale
@@ -46,15 +46,29 @@ def draw(*shape, seed=0):
 # Means
 
 
-@pytest.mark.parametrize("size", [2, 8, 64])
-def test_shrinkage_is_the_ratio_of_bessel_functions(size):
-    """I_{n/2} / I_{n/2 - 1} to within a few percent of one, and its integral is the gain."""
+@pytest.mark.parametrize(("size", "error"), [(2, 0.09), (8, 0.021), (64, 0.0025)])
+def test_shrinkage_is_the_ratio_of_bessel_functions(size, error):
+    """I_{n/2} / I_{n/2 - 1}, never above it, the closer the larger the space; its integral is the gain."""
     strength = torch.linspace(0.01, 5 * size, 200, dtype=torch.float64, requires_grad=True)
     shrink, gain = _shrinkage(strength, size)
     exact = torch.tensor([ive(size / 2, s) / ive(size / 2 - 1, s) for s in strength.tolist()])
-    assert float((shrink.detach() - exact).abs().max()) < 0.09
+    assert float((exact - shrink.detach()).max()) < error
+    assert float((exact - shrink.detach()).min()) > -1e-12
     (slope,) = torch.autograd.grad(gain.sum(), strength)
     assert torch.allclose(slope, shrink.detach(), atol=1e-12)
+
+
+@pytest.mark.parametrize(("size", "error"), [(2, 0.11), (8, 0.028), (64, 0.0035)])
+def test_gain_is_the_logarithm_of_the_mean_of_the_exponential(size, error):
+    """Over unit vectors, Gamma(n/2) (2/s)^(n/2 - 1) I_{n/2 - 1}(s); in the plane log I_0(s). A share below it."""
+    strength = torch.linspace(0.01, 5 * size, 200, dtype=torch.float64)
+    order = size / 2 - 1
+    exact = torch.tensor([gammaln(size / 2) + order * math.log(2 / s) + math.log(ive(order, s)) + s for s in strength])
+    if size == 2:
+        assert torch.allclose(exact, torch.tensor([math.log(ive(0, s)) + s for s in strength], dtype=torch.float64))
+    missing = (exact - _shrinkage(strength, size)[1]) / exact
+    assert float(missing.max()) < error
+    assert float(missing.min()) > -1e-6
 
 
 @pytest.mark.parametrize("group", [Invertible(6), OrthogonalFixingOnes(6), Rotary(6), Rotary(6, interleaved=True)])
@@ -65,10 +79,13 @@ def test_mean_is_nothing_when_hot_and_the_best_element_when_cold(group):
     fixed = torch.full((6, 6), 1 / 6, dtype=torch.float64) if isinstance(group, OrthogonalFixingOnes) else 0
     assert float((hot - fixed).abs().max()) < 1e-8
     assert torch.allclose(cold @ cold.mT, torch.eye(6, dtype=torch.float64), atol=1e-6)
-    best = (cold * correlation).sum()
-    for seed in range(20):
-        rival = _mean(group, 1e9 * draw(6, 6, seed=1 + seed))[0]
-        assert (rival * correlation).sum() <= best + 1e-6
+    if isinstance(group, Rotary):
+        best = plane_correlations(group, correlation).abs().sum()
+    else:
+        nothing = torch.zeros(6, 6, dtype=torch.float64)
+        # The squared distance falls by twice the product, and vectors without length leave nothing else.
+        best = solve(group, Correlation(correlation, nothing, nothing[0], nothing[0]), "off")[1] / 2
+    assert float((cold * correlation).sum()) == pytest.approx(float(best), rel=1e-7)
     between = _mean(group, correlation)[0]
     assert float(torch.linalg.matrix_norm(between, 2)) <= 1 + 1e-12
 

@@ -7,8 +7,10 @@ from torch import Tensor
 from fusionlab.errors import InputError
 from fusionlab.evaluation.preservation import check_preservation
 from fusionlab.inputs import Inputs
+from fusionlab.matching.align import gauged
 from fusionlab.matching.options import PRESETS
 from fusionlab.matching.recipe import RECIPES, align_models, recipe
+from fusionlab.matching.weights import rescaled, squared_distance
 from fusionlab.symmetry import Alignment, blueprint
 from tests.commands.small import vit
 
@@ -47,6 +49,18 @@ def test_changes_go_where_they_belong() -> None:
         ("learned", {"step": 3}, "has no option 'step'; expected some of"),
         ("learned", {"steps": 0}, "steps is 0"),
         ("paper", {"rescale": "x"}, "rescale is 'x'"),
+        ("activations", {"towards": "mean"}, "matching by activations has no option 'towards'; expected some of"),
+        *(
+            (name, {field: value}, f"matching by {name} has no option '{field}'; expected some of")
+            for name in ("git-rebasin", "ot-fusion")
+            for field, value in {
+                "towards": "mean",
+                "relative": 0.5,
+                "start": "annealed",
+                "rescale": "joint",
+                "temperatures": 5,
+            }.items()
+        ),
     ],
 )
 def test_what_does_not_exist(name: str, changes: dict[str, object], message: str) -> None:
@@ -63,6 +77,30 @@ def test_every_recipe_preserves_every_function(name: str) -> None:
     found = align_models(models, blueprint(models[0]), chosen, 1, inputs())
     for model, alignment in zip(models, found, strict=True):
         assert check_preservation(model, alignment.apply(model), alignment).exact < 1e-8
+
+
+@pytest.mark.parametrize("name", ["paper", "weights", "git-rebasin", "ot-fusion"])
+def test_twins_are_closer_than_the_models(name: str) -> None:
+    """In the distance that is minimised, both in the recipe's gauge; where it says so, by permutations alone."""
+    models = [vit(seed).double() for seed in (0, 1)]
+    states = [model.state_dict() for model in models]
+    chosen = recipe(name)
+    found = align_models(models, blueprint(models[0]), chosen, 1)
+    _, gauges = gauged(states, blueprint(models[0]), chosen.weights)
+
+    def distance(alignments: list[Alignment]) -> float:
+        twins = [alignment.apply(state) for alignment, state in zip(alignments, states, strict=True)]
+        return squared_distance(*rescaled(twins, chosen.weights.relative))
+
+    assert distance(found) < 0.99 * distance(gauges)
+    if chosen.permutations is not None:
+        for space, element in found[0].elements.items():
+            if element.is_floating_point():
+                assert set(element.unique().tolist()) == {0.0, 1.0}, space
+                assert torch.equal(element.sum(-1), torch.ones_like(element[..., 0])), space
+                assert torch.equal(element.sum(-2), torch.ones_like(element[..., 0])), space
+            else:
+                assert element.sort(-1).values.unique().tolist() == list(range(element.shape[-1])), space
 
 
 @pytest.mark.parametrize("name", ["weights", "activations"])

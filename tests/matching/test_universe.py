@@ -7,9 +7,9 @@ import torch
 
 from fusionlab.matching import universe
 from fusionlab.matching.align import align_states
-from fusionlab.matching.options import MatchOptions, preset
+from fusionlab.matching.options import preset
 from fusionlab.matching.universe import match_universe, spread_of
-from fusionlab.matching.weights import match_weights, rescaled, squared_distance
+from fusionlab.matching.weights import rescaled, squared_distance
 from fusionlab.symmetry import blueprint
 from tests.families.harness import random_model
 from tests.families.test_families import CASES
@@ -54,16 +54,8 @@ def test_scrambled_twins_of_one_model_are_all_recovered(name):
 
 
 def test_two_models_are_matched_as_a_pair():
-    """The longer one keeps its basis, and the other one's alignment is that of `match_weights`."""
+    """The anchor is the mean enough: towards either, the alignments are the same to the bit."""
     states, description = several("vit-classifier", 2)
-    options = MatchOptions(("attention", "heads", "ffn"), rescale="off")
-    names = description.touching(space.name for space in options.select(description))
-    longer = max((0, 1), key=lambda i: sum(float(states[i][n].square().sum()) for n in names))
-    found = match_universe(states, description, options)
-    assert not found[longer].elements
-    expected = match_weights(states[1 - longer], states[longer], description, options)
-    for name, element in expected.elements.items():
-        assert torch.equal(found[1 - longer].elements[name], element)
     both = [twins_of(states, description, preset("weights", towards=goal)) for goal in ("anchor", "mean")]
     assert all(torch.equal(both[0][i][n], both[1][i][n]) for i in (0, 1) for n in both[0][i])
 

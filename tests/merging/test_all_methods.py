@@ -1,7 +1,6 @@
 """What must hold for every merge method there is, and for those that will be."""
 
-import copy
-from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +10,8 @@ from torch import Tensor, nn
 from fusionlab.errors import InputError
 from fusionlab.merging import find_method, merge_states, methods
 from fusionlab.merging.ingredients import State
+from fusionlab.models import with_state
+from fusionlab.statistics import basis_of
 from fusionlab.symmetry import Alignment, blueprint
 from tests.merging.measured import measure
 from tests.symmetry.models import generator, largest_difference, outputs, random_model, relative
@@ -32,7 +33,7 @@ def as_states(models: list[nn.Module]) -> list[dict[str, Tensor]]:
 
 
 def ingredients(method: str, models: list[nn.Module], base: nn.Module) -> dict[str, Any]:
-    """All that a method asks for, made by hand."""
+    """All that a method asks for."""
     needs = set(find_method(method).requires(**LOSSLESS.get(method, {})))
     given: dict[str, Any] = {"seed": 1}
     if "blueprint" in needs:
@@ -42,7 +43,7 @@ def ingredients(method: str, models: list[nn.Module], base: nn.Module) -> dict[s
     if "score" in needs:
         given["score"] = score
     if kinds := needs & {"gram", "fisher", "activations"}:
-        given["statistics"] = [{kind: measure(model)[kind] for kind in kinds} for model in models]
+        given["statistics"] = [measure(model, *kinds) for model in models]
     return given
 
 
@@ -64,12 +65,6 @@ def matched_twin(model: nn.Module) -> nn.Module:
     twin = alignment.apply(model)
     assert largest_difference(twin.state_dict(), model.state_dict()) > 0.1
     return alignment.inverse().apply(twin)
-
-
-def with_state(model: nn.Module, state: Mapping[str, Tensor]) -> nn.Module:
-    filled = copy.deepcopy(model)
-    filled.load_state_dict(dict(state))
-    return filled
 
 
 @pytest.mark.parametrize("weights", [None, [1.0, 3.0]], ids=["equal", "weighted"])
@@ -139,14 +134,20 @@ def test_what_is_missing_is_named(method: str) -> None:
 @pytest.mark.parametrize("method", methods())
 def test_integer_buffers(method: str) -> None:
     """Equal ones are kept; there is no merging of different ones."""
-    needs = set(find_method(method).requires())
-    if not needs <= {"base", "score"}:
-        pytest.skip("statistics and blueprints belong to models, which have no such buffer here")
-    states: list[dict[str, Tensor]] = [
-        {"w": torch.full((2,), float(value)), "steps": torch.tensor([4])} for value in range(1, 4)
-    ]
-    given: dict[str, Any] = {"base": states[2], "score": score}
-    assert merge_states(states[:2], method, **given)["steps"].tolist() == [4]
+    models, base = [random_model(NAME, seed) for seed in range(2)], random_model(NAME, 7)
+    given = ingredients(method, models, base) | LOSSLESS.get(method, {})
+    *states, start = [{**state, "steps": torch.tensor([4])} for state in as_states([*models, base])]
+    given |= {"base": start} if "base" in given else {}
+
+    def merged(**changes: Any) -> dict[str, Tensor]:
+        measured = [
+            {kind: replace(found, basis=basis_of(state)) for kind, found in one.items()}
+            for one, state in zip(given.get("statistics", ()), states, strict=False)
+        ]
+        return merge_states(states, method, **(given | {"statistics": measured} | changes))
+
+    assert merged()["steps"].tolist() == [4]
     states[1]["steps"] = torch.tensor([5])
     with pytest.raises(InputError, match="integer buffer 'steps' differs"):
-        merge_states(states[:2], method, **(given | {"score": lambda state: 0.0}))
+        # A score that never falls, so that every model is tried.
+        merged(score=lambda state: 0.0)

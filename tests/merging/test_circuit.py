@@ -1,6 +1,5 @@
 """Circuits of attention heads: the mean product, as near as a head of the same width can come to it."""
 
-import copy
 import math
 
 import pytest
@@ -12,6 +11,7 @@ from fusionlab.errors import InputError
 from fusionlab.forward import InFloat64
 from fusionlab.merging import merge_states
 from fusionlab.merging.circuit import circuits
+from fusionlab.models import with_state
 from fusionlab.statistics import Grams, LinearMap, basis_of
 from fusionlab.symmetry import Alignment, Blueprint, blueprint
 from fusionlab.symmetry.builder import BlueprintBuilder
@@ -61,12 +61,6 @@ def rebased(state: dict[str, Tensor], description: Blueprint, seed: int) -> dict
     names = {found.space.name for found in circuits(description)}
     drawn = Alignment.random(description, generator(seed)).elements
     return Alignment(description, {n: e for n, e in drawn.items() if n in names}).apply(state)
-
-
-def with_state(model: nn.Module, state: dict[str, Tensor]) -> nn.Module:
-    twin = copy.deepcopy(model)
-    twin.load_state_dict(state)
-    return twin
 
 
 @pytest.mark.parametrize("name", ["vit-classifier", "bert-sequence", "timm-plain", "roberta-token", "gpt2"])
@@ -178,7 +172,7 @@ def test_a_space_that_meets_another_circuit_is_averaged() -> None:
     assert [found.space.name for found in circuits(b.build())] == ["free"]
 
 
-def unit_grams(state: dict[str, Tensor], seed: int) -> Grams:
+def unit_grams(state: dict[str, Tensor], seed: int, rows: int = 200) -> Grams:
     """Gram matrices of random inputs, of very different size along the coordinates, for the small ViT."""
     draw = generator(seed)
     maps, matrices = {}, {}
@@ -187,35 +181,35 @@ def unit_grams(state: dict[str, Tensor], seed: int) -> Grams:
             inputs = name.removesuffix(".weight")
             maps[name] = LinearMap(inputs, 1, f"{inputs}.bias")
             scales = torch.linspace(-2, 2, 24, dtype=torch.float64).exp()[torch.randperm(24, generator=draw)]
-            x = torch.randn(200, 24, generator=draw, dtype=torch.float64) * scales
-            x = torch.cat((x, torch.ones(200, 1, dtype=torch.float64)), 1)
+            x = torch.randn(rows, 24, generator=draw, dtype=torch.float64) * scales
+            x = torch.cat((x, torch.ones(rows, 1, dtype=torch.float64)), 1)
             matrices[inputs] = x.mT @ x
     return Grams(
         architecture="vit",
         basis=basis_of(state),
-        examples=200,
+        examples=rows,
         matrices=matrices,
-        rows=dict.fromkeys(matrices, 200),
+        rows=dict.fromkeys(matrices, rows),
         maps=maps,
     )
 
 
-def test_metric_of_the_inputs() -> None:
-    """In the metric of the Gram matrices the products are nearer to the mean product, and optimal, on such inputs."""
+@pytest.mark.parametrize("weights", [[0.5, 0.5], [0.25, 0.75]])
+def test_metric_of_the_inputs(weights: list[float]) -> None:
+    """In the metric of the mean Gram matrix the products are nearer to the mean product, and optimal."""
     description = blueprint(random_model("vit-classifier"))
     states = [random_model("vit-classifier", seed).state_dict() for seed in range(2)]
     grams = [unit_grams(state, seed) for seed, state in enumerate(states)]
-    plain = merge_states(states, "circuit", blueprint=description)
-    tuned = merge_states(
-        states, "circuit", blueprint=description, statistics=[{"gram": g} for g in grams], metric="gram", ridge=1e-9
-    )
+    plain = merge_states(states, "circuit", weights, blueprint=description)
+    given = [{"gram": gram} for gram in grams]
+    tuned = merge_states(states, "circuit", weights, blueprint=description, statistics=given, metric="gram", ridge=1e-9)
     at = "vit.layers.0.attention"
     roots = {}
     for name in "qkv":
-        gram = sum(g.mean(f"{at}.{name}_proj.weight") for g in grams) / 2
+        gram = sum(w * g.mean(f"{at}.{name}_proj.weight") for w, g in zip(weights, grams, strict=True))
         values, vectors = torch.linalg.eigh(gram)
         roots[name] = vectors * values.sqrt() @ vectors.mT
-    means = [(a + b) / 2 for a, b in zip(*map(products, states), strict=True)]
+    means = [weights[0] * a + weights[1] * b for a, b in zip(*map(products, states), strict=True)]
     metrics = [lambda c: roots["q"] @ c @ roots["k"], lambda c: roots["v"] @ c]
     for kind, metric in enumerate(metrics):
         best = math.sqrt(float(torch.linalg.svdvals(metric(means[kind]))[:, 8:].square().sum()))
@@ -224,13 +218,15 @@ def test_metric_of_the_inputs() -> None:
         assert errors[0] < 0.9 * errors[1]
 
 
-def test_metric_keeps_a_twins_function() -> None:
-    """Nothing is truncated for a twin, so its function is kept in any metric."""
+@pytest.mark.parametrize("rows", [200, 10, 0])
+def test_metric_keeps_a_twins_function(rows: int) -> None:
+    """Nothing is truncated for a twin, so its function is kept in any metric, also one that knows few directions."""
     model = random_model("vit-classifier")
     description, state = blueprint(model), model.state_dict()
     states = [state, rebased(state, description, 1)]
-    statistics = [{"gram": unit_grams(s, 3)} for s in states]
-    merged = merge_states(states, "circuit", blueprint=description, statistics=statistics, metric="gram")
+    statistics = [{"gram": unit_grams(s, 3, rows)} for s in states]
+    merged = merge_states(states, "circuit", [1, 3], blueprint=description, statistics=statistics, metric="gram")
+    assert all(bool(torch.isfinite(tensor).all()) for tensor in merged.values())
     assert relative(outputs(with_state(model, merged)), outputs(model)) < 1e-9
 
 
@@ -266,7 +262,7 @@ def test_bad_input() -> None:
     description = blueprint(random_model("vit-classifier"))
     with pytest.raises(InputError, match="needs a description of the architecture"):
         merge_states(states, "circuit")
-    with pytest.raises(InputError, match="metric is 'nope'; expected frobenius or gram"):
+    with pytest.raises(InputError, match="metric is 'nope'; expected one of frobenius, gram"):
         merge_states(states, "circuit", blueprint=description, metric="nope")
     with pytest.raises(InputError, match="needs Gram matrices"):
         merge_states(states, "circuit", blueprint=description, metric="gram")

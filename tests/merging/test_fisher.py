@@ -113,6 +113,8 @@ def test_floor() -> None:
     diagonals = random_diagonals(states)
     diagonals[0]["w"][0], diagonals[1]["w"][0] = 1e-17, 1e-14
     merged = merge(states, diagonals)
+    # It is relative to the size of all values.
+    assert_close(merge(states, [{n: 1e-9 * t for n, t in diagonal.items()} for diagonal in diagonals]), merged)
     mean = merge_states(states, "simple")
     torch.testing.assert_close(merged["w"][0], mean["w"][0], rtol=0, atol=1e-12)
     assert float((merged["w"][1:] - mean["w"][1:]).abs().max()) > 0.1
@@ -120,18 +122,20 @@ def test_floor() -> None:
     assert_close(merge(states, diagonals, floor=1e12), mean)
 
 
-@pytest.mark.parametrize(
-    ("normalize", "sizes"), [("model", "one for each model"), ("parameter", "one for each tensor")]
-)
-def test_normalize(normalize: str, sizes: str) -> None:
-    """Fisher information of another size, for each model or each of its tensors, changes nothing; else it does."""
+@pytest.mark.parametrize("normalize", ["model", "parameter"])
+def test_normalize(normalize: str) -> None:
+    """Each diagonal is divided by its Euclidean norm, over the model or by parameter; that changes the merge."""
     states = random_states(2)
-    diagonals = random_diagonals(states)
-    factors = {"w": 1e3, "b": 1e-2 if sizes == "one for each tensor" else 1e3, "scale": 1e3}
-    scaled = [diagonals[0], {name: factors[name] * tensor for name, tensor in diagonals[1].items()}]
-    assert_close(merge(states, scaled, normalize=normalize), merge(states, diagonals, normalize=normalize), 1e-9)
-    change = merge(states, scaled)["b"] - merge(states, diagonals)["b"]
-    assert float(change.abs().max()) > 0.1
+    first, second = random_diagonals(states)
+    diagonals = [first, {"w": 1e3 * second["w"], "b": 1e-2 * second["b"], "scale": second["scale"]}]
+    by_hand = []
+    for diagonal in diagonals:
+        whole = torch.cat([tensor.flatten() for tensor in diagonal.values()])
+        norms = {n: (whole if normalize == "model" else t).square().sum().sqrt() for n, t in diagonal.items()}
+        by_hand.append({name: tensor / norms[name] for name, tensor in diagonal.items()})
+    merged = merge(states, diagonals, normalize=normalize, floor=0)
+    assert_close(merged, merge(states, by_hand, floor=0))
+    assert float((merged["b"] - merge(states, diagonals, floor=0)["b"]).abs().max()) > 0.1
 
 
 def test_parameters_without_fisher_are_averaged() -> None:
@@ -183,3 +187,16 @@ def test_fisher_that_does_not_fit() -> None:
         merge_states(states, "fisher", statistics=[{"fisher": f} for f in found])
     with pytest.raises(InputError, match="needs the Fisher information of each model"):
         merge_states(states, "fisher", statistics=[{"fisher": found[0]}, {}])
+
+
+def test_other_labels_than_were_gathered_with() -> None:
+    """Refused by name; the same labels, or none named, are taken."""
+    states = random_states(2)
+    found = [
+        {"fisher": Fisher(architecture="", basis=basis_of(s), examples=1, diagonal=d, settings={"labels": "model"})}
+        for s, d in zip(states, random_diagonals(states), strict=True)
+    ]
+    with pytest.raises(InputError, match="labels is 'expected', but the fisher statistics were gathered with 'model'"):
+        merge_states(states, "fisher", statistics=found, labels="expected")
+    same, none = (merge_states(states, "fisher", statistics=found, labels=labels) for labels in ("model", None))
+    assert_close(same, none, 0)

@@ -16,6 +16,7 @@ from fusionlab.symmetry.folding import fold
 from fusionlab.symmetry.groups import Invertible, Permutation
 from tests.families import cases_encoders, cases_gpt, cases_vision, harness
 from tests.matching.sampling import sample
+from tests.statistics.passes import activations_of, batched, examples_for, inputs_by_hand
 from tests.symmetry.models import generator, outputs, random_model, randomize, relative
 
 State = dict[str, Tensor]
@@ -196,6 +197,34 @@ def test_hidden_units_as_the_definition_says():
     up, bias, down = (f"{at}.intermediate.dense.weight", f"{at}.intermediate.dense.bias", f"{at}.output.dense.weight")
     rows = [torch.cat([state[up], state[bias][:, None]], 1) for state in (first, second)]
     rows = [part / part.norm(dim=1, keepdim=True) for part in rows]
+    _, order = linear_sum_assignment(cdist(*(part.numpy() for part in rows)))
+    torch.testing.assert_close(merged[up], 0.25 * first[up] + 0.75 * second[up][order])
+    torch.testing.assert_close(merged[bias], 0.25 * first[bias] + 0.75 * second[bias][order])
+    torch.testing.assert_close(merged[down], 0.25 * first[down] + 0.75 * second[down][:, order])
+
+
+def test_hidden_units_from_activations_as_the_definition_says():
+    """The same from what both models' units are before the activation, for every token that counts: centred, of length
+    one."""
+    models = [random_model("bert-model", seed) for seed in (0, 1)]
+    examples = examples_for(models[0], 12)
+    first, second = (model.state_dict() for model in models)
+    merged = merge_states(
+        [first, second],
+        "ot",
+        weights=[0.25, 0.75],
+        blueprint=blueprint(models[0]),
+        statistics=[{"activations": activations_of(model, batched(examples, 5))} for model in models],
+        features="activations",
+        **EXACT,
+    )
+    at = "encoder.layer.0"
+    up, bias, down = (f"{at}.intermediate.dense.weight", f"{at}.intermediate.dense.bias", f"{at}.output.dense.weight")
+    rows = []
+    for model in models:
+        units = inputs_by_hand(model, examples, lambda value, example: True)[up] @ model.get_parameter(up).detach().mT
+        units = units.mT - units.mT.mean(1, keepdim=True)
+        rows.append(units / units.norm(dim=1, keepdim=True))
     _, order = linear_sum_assignment(cdist(*(part.numpy() for part in rows)))
     torch.testing.assert_close(merged[up], 0.25 * first[up] + 0.75 * second[up][order])
     torch.testing.assert_close(merged[bias], 0.25 * first[bias] + 0.75 * second[bias][order])

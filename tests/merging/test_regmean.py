@@ -15,13 +15,18 @@ from tests.symmetry.models import generator, random_model, timm_model
 
 State = dict[str, Tensor]
 IN, OUT = 6, 4
-MAPS = {"a.weight": LinearMap("x", 1, "a.bias"), "c.weight": LinearMap("x", 0, None)}
+MAPS = {
+    "a.weight": LinearMap("x", 1, "a.bias"),
+    "c.weight": LinearMap("x", 0, None),
+    "d.weight": LinearMap("x", 1, "d.bias"),
+}
 
 
 def random_state(seed: int) -> State:
-    """A Linear with a bias and a Conv1D without one, which read the same input, and a gain."""
+    """Two Linear of different width with a bias and a Conv1D without one, which read the same input, and a gain."""
     draw = generator(seed)
     shapes = {"a.weight": (OUT, IN), "a.bias": (OUT,), "c.weight": (IN, 3), "gain": (IN,)}
+    shapes |= {"d.weight": (5, IN), "d.bias": (5,)}
     return {name: torch.randn(shape, generator=draw, dtype=torch.float64) for name, shape in shapes.items()}
 
 
@@ -55,26 +60,31 @@ def loss(state: State, states: list[State], inputs: list[Tensor], weights: list[
     """The weighted mean squared distance to the models' own outputs."""
     total = 0.0
     for own, x, weight in zip(states, inputs, weights, strict=True):
-        linear = x @ (state["a.weight"] - own["a.weight"]).mT + state["a.bias"] - own["a.bias"]
-        conv = x @ (state["c.weight"] - own["c.weight"])
-        total += weight / len(x) * float(linear.square().sum() + conv.square().sum())
+        written = [x @ (state["c.weight"] - own["c.weight"])]
+        for name in "ad":
+            moved = {part: state[f"{name}.{part}"] - own[f"{name}.{part}"] for part in ("weight", "bias")}
+            written.append(x @ moved["weight"].mT + moved["bias"])
+        total += weight / len(x) * sum(float(rows.square().sum()) for rows in written)
     return total
 
 
 @pytest.mark.parametrize("weights", [[1 / 3, 1 / 3, 1 / 3], [0.6, 0.3, 0.1]])
 def test_equals_plain_least_squares(weights: list[float]) -> None:
-    """numpy's solution on the concatenated inputs with a column of ones, each row weighted; of both orientations."""
+    """numpy's solution on the concatenated inputs with a column of ones, each row weighted, map by map; of both
+    orientations, and of maps that are solved together."""
     states, inputs, statistics = setting()
     merged = merge_states(states, "regmean", weights, statistics=statistics, alpha=1.0, ridge=0.0)
     scales = [(weight / len(x)) ** 0.5 for weight, x in zip(weights, inputs, strict=True)]
     ones = [torch.cat((x, torch.ones(len(x), 1)), 1) for x in inputs]
     left = np.concatenate([s * x.numpy() for s, x in zip(scales, ones, strict=True)])
-    right = np.concatenate(
-        [s * (x @ m["a.weight"].mT + m["a.bias"]).numpy() for s, x, m in zip(scales, inputs, states, strict=True)]
-    )
-    expected = np.linalg.lstsq(left, right)[0]
-    np.testing.assert_allclose(merged["a.weight"].numpy(), expected[:-1].T, rtol=0, atol=1e-11)
-    np.testing.assert_allclose(merged["a.bias"].numpy(), expected[-1], rtol=0, atol=1e-11)
+    for name in "ad":
+        weight, bias = f"{name}.weight", f"{name}.bias"
+        right = np.concatenate(
+            [s * (x @ m[weight].mT + m[bias]).numpy() for s, x, m in zip(scales, inputs, states, strict=True)]
+        )
+        expected = np.linalg.lstsq(left, right)[0]
+        np.testing.assert_allclose(merged[weight].numpy(), expected[:-1].T, rtol=0, atol=1e-11)
+        np.testing.assert_allclose(merged[bias].numpy(), expected[-1], rtol=0, atol=1e-11)
     right = np.concatenate([s * (x @ m["c.weight"]).numpy() for s, x, m in zip(scales, inputs, states, strict=True)])
     expected = np.linalg.lstsq(left[:, :-1], right)[0]
     np.testing.assert_allclose(merged["c.weight"].numpy(), expected, rtol=0, atol=1e-11)
@@ -115,6 +125,27 @@ def test_diagonal_matrices() -> None:
     expected = sum(m * s["a.weight"] for m, s in zip(moments, states, strict=True)) / moments.sum(0)
     torch.testing.assert_close(merged["a.weight"], expected, rtol=0, atol=1e-12)
     torch.testing.assert_close(merged["a.bias"], merge_states(states)["a.bias"], rtol=0, atol=1e-12)
+
+
+def test_alpha_scales_what_is_off_the_diagonal() -> None:
+    """The normal equations of matrices whose off-diagonal is halved entry by entry, the column of ones too."""
+    states, inputs, statistics = setting()
+    weights = [0.6, 0.3, 0.1]
+    merged = merge_states(states, "regmean", weights, statistics=statistics, alpha=0.5, ridge=0.0)
+    scaled = []
+    for x in inputs:
+        rows = np.concatenate((x.numpy(), np.ones((len(x), 1))), 1)
+        scaled.append(np.where(np.eye(IN + 1, dtype=bool), 1, 0.5) * (rows.T @ rows) / len(rows))
+    for name in "ad":
+        maps = [torch.cat((s[f"{name}.weight"], s[f"{name}.bias"][:, None]), 1).mT.numpy() for s in states]
+        right = sum(w * g @ b for w, g, b in zip(weights, scaled, maps, strict=True))
+        expected = np.linalg.solve(sum(w * g for w, g in zip(weights, scaled, strict=True)), right)
+        np.testing.assert_allclose(merged[f"{name}.weight"].numpy(), expected[:-1].T, rtol=0, atol=1e-11)
+        np.testing.assert_allclose(merged[f"{name}.bias"].numpy(), expected[-1], rtol=0, atol=1e-11)
+    inner = [gram[:-1, :-1] for gram in scaled]
+    right = sum(w * g @ s["c.weight"].numpy() for w, g, s in zip(weights, inner, states, strict=True))
+    expected = np.linalg.solve(sum(w * g for w, g in zip(weights, inner, strict=True)), right)
+    np.testing.assert_allclose(merged["c.weight"].numpy(), expected, rtol=0, atol=1e-11)
 
 
 def test_ridge_leads_to_the_mean() -> None:
@@ -210,7 +241,7 @@ def test_layers_of_a_real_model(build: str) -> None:
         for seed in range(2)
     ]
     states = [model.state_dict() for model in models]
-    measured = [measure(model, seed) for seed, model in enumerate(models)]
+    measured = [measure(model, "gram", seed=seed) for seed, model in enumerate(models)]
     merged = merge_states(states, "regmean", statistics=measured, alpha=1.0, ridge=0.0)
     mean = merge_states(states)
     grams = [found["gram"] for found in measured]

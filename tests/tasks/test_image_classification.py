@@ -7,11 +7,12 @@ import pytest
 import torch
 from lightning import Trainer, seed_everything
 from lightning.pytorch.callbacks import ModelCheckpoint
+from PIL import Image
 from torch import Tensor
 from transformers import ViTForImageClassification
 
 from fusionlab import checkpoints
-from fusionlab.data import Digits
+from fusionlab.data import Digits, Images
 from fusionlab.errors import InputError
 from fusionlab.tasks import ExportCheckpoint, ImageClassification
 
@@ -111,16 +112,6 @@ def test_only_the_head_is_replaced(
     assert "replaced" in capsys.readouterr().err
 
 
-def test_norms_and_tokens_are_not_decayed() -> None:
-    """Weight decay acts on matrices only."""
-    task = ImageClassification(VIT, 10)
-    decayed, kept = task._parameter_groups()
-    names = {id(parameter): name for name, parameter in task.model.named_parameters()}
-    assert len(decayed["params"]) + len(kept["params"]) == len(names)
-    assert all(names[id(p)].endswith("weight") and p.ndim > 1 for p in decayed["params"])
-    assert any(names[id(p)].endswith("cls_token") for p in kept["params"])
-
-
 def test_probabilities_sum_to_one(tmp_path: Path) -> None:
     """Predictions are probabilities of shape (batch, classes)."""
     batches = trainer(tmp_path).predict(ImageClassification(VIT, 10), datamodule=Digits())
@@ -148,6 +139,45 @@ def test_wrong_values_are_one_sentence(model: dict[str, Any], arguments: dict[st
     """The argument is named, with what was expected."""
     with pytest.raises(InputError, match=message):
         ImageClassification(model, **{"num_classes": 10, **arguments})
+
+
+def colours(folder: Path) -> Images:
+    """A folder of images by class, cats and dogs, a cat more in training."""
+    for split, name, count in (("train", "cat", 3), ("train", "dog", 2), ("test", "cat", 1), ("test", "dog", 1)):
+        (folder / split / name).mkdir(parents=True)
+        for index in range(count):
+            Image.new("RGB", (8, 8), (index, 0, 0)).save(folder / split / name / f"{index}.png")
+    return Images(str(folder), image_size=8, augment=False)
+
+
+def test_classes_in_another_order_are_refused(tmp_path: Path) -> None:
+    """A folder sorts its classes; a model with the same names in another order would be exported with wrong ones."""
+    description = {**VIT, "num_channels": 3}
+    data = colours(tmp_path / "pets")
+    with pytest.raises(InputError, match="class 0 of the data pets is 'cat', but 'dog' of the model"):
+        trainer(tmp_path).fit(ImageClassification(description, 2, labels=["dog", "cat"]), datamodule=data)
+    trainer(tmp_path).fit(ImageClassification(description, 2, labels=["cat", "dog"]), datamodule=data)
+
+
+def test_class_numbers_without_names_fit_any_names(tmp_path: Path) -> None:
+    """Numbers alone, as in plain Parquet files, are taken as they are under the names of the model."""
+    names = [f"digit {index}" for index in range(12)]
+    trainer(tmp_path).validate(ImageClassification(VIT, 12, labels=names), datamodule=Digits(), verbose=False)
+
+
+def test_class_weights_follow_the_training_images(tmp_path: Path) -> None:
+    """``mean(n) / n``, by hand: three cats and two dogs; a class of the model that the data lack weighs 1."""
+    task = ImageClassification({**VIT, "num_channels": 3}, 2, class_weights="inverse")
+    trainer(tmp_path).fit(task, datamodule=colours(tmp_path / "pets"))
+    assert task.weights is not None
+    assert task.weights.tolist() == pytest.approx([2.5 / 3, 2.5 / 2])
+    task = ImageClassification(VIT, 12, class_weights="sqrt")
+    data = Digits(classes=[0, 7])
+    trainer(tmp_path).fit(task, datamodule=data)
+    zeros, sevens = (int((data.train_set.labels == digit).sum()) for digit in (0, 7))
+    mean = (zeros**0.5 + sevens**0.5) / 2
+    assert task.weights is not None
+    assert task.weights[[0, 1, 7, 11]].tolist() == pytest.approx([mean / zeros**0.5, 1, mean / sevens**0.5, 1])
 
 
 def test_more_classes_in_the_data_than_in_the_head_is_refused(tmp_path: Path) -> None:

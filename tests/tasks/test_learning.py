@@ -66,6 +66,18 @@ def test_tags(tmp_path: Path, tokenizer: str) -> None:
     assert [row[-1] for row in predicted] == [tag for _, tags in SENTENCES for tag in tags.split()]
 
 
+def test_weights_of_tags_follow_the_training_sentences(tmp_path: Path, tokenizer: str) -> None:
+    """Words are counted once each, whatever they are cut into; ``mean(n) / n`` by hand."""
+    rows = [{"tokens": text.split(), "ner_tags": tags.split()} for text, tags in SENTENCES]
+    data = NER(jsonl(tmp_path / "x.jsonl", rows), tokenizer, val_split=None, **SAME)
+    counts = [18, 4, 1, 3, 1, 3, 4]
+    assert data.label_counts().tolist() == counts
+    task = TokenClassification(bert(), TAGS, class_weights="inverse")
+    fitted(task, data, tmp_path, steps=1)
+    assert task.weights is not None
+    assert task.weights.tolist() == pytest.approx([sum(counts) / 7 / count for count in counts])
+
+
 @pytest.mark.parametrize("masked", [True, False])
 def test_language_models(tmp_path: Path, tokenizer: str, masked: bool) -> None:
     """The perplexity falls far below the number of tokens in use."""

@@ -1,14 +1,24 @@
 """Unknown labels are in no loss; class weights are what the formula says."""
 
+import math
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from sklearn.utils.class_weight import compute_class_weight
+from torch import Tensor
 from torch.nn import functional
 
 from fusionlab.errors import InputError
-from fusionlab.evaluation.losses import IGNORED, multilabel_loss
-from fusionlab.tasks import SequenceClassification, TokenClassification
+from fusionlab.evaluation.losses import multilabel_loss
+from fusionlab.forward import IGNORED
+from fusionlab.tasks import (
+    CausalLanguageModelling,
+    MaskedLanguageModelling,
+    SequenceClassification,
+    TokenClassification,
+)
 from fusionlab.tasks.class_weights import balanced_weights
 from tests.tasks.sample import TAGS, bert
 
@@ -74,6 +84,86 @@ def test_weights_of_several_labels_are_those_of_the_reference_code() -> None:
             expected += float(entry) * sum(sizes) / 2 / sizes[int(value)]
     assert float(total) == pytest.approx(expected, rel=1e-5)
     assert known == 7
+
+
+def by_hand(output: Tensor, labels: Tensor, weights: list[float], smoothing: float = 0.0) -> float:
+    """The weighted mean over labels of -log p(label), some of the target spread evenly over all classes.
+
+    A class's share of the target weighs what the class does; the mean is over the weights of the labels themselves.
+    """
+    total = norm = 0.0
+    for row, label in zip(output.flatten(0, -2).double(), labels.flatten().tolist(), strict=True):
+        if label == IGNORED:
+            continue
+        surprise = -(row - row.exp().sum().log())
+        spread = sum(weight * float(value) for weight, value in zip(weights, surprise, strict=True)) / len(weights)
+        total += (1 - smoothing) * weights[label] * float(surprise[label]) + smoothing * spread
+        norm += weights[label]
+    return total / norm
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+@pytest.mark.parametrize("weights", [None, [0.5, 2.0, 1.0]])
+def test_a_weighted_smoothed_loss_by_hand(weights: list[float] | None, smoothing: float) -> None:
+    """One label a text or one a word: weights given as a list, and label smoothing."""
+    options: dict[str, Any] = {"class_weights": weights, "label_smoothing": smoothing}
+    output, labels = torch.randn(6, 3, generator=GENERATOR), torch.tensor([0, 1, 2, IGNORED, 1, 1])
+    expected = by_hand(output, labels, weights or [1.0] * 3, smoothing)
+    assert float(SequenceClassification(bert(), num_classes=3, **options).loss(output, labels)) == pytest.approx(
+        expected
+    )
+    words = TokenClassification(bert(), ["O", "B-X", "I-X"], **options)
+    found = words.loss(output.view(2, 3, 3), labels.view(2, 3))
+    assert float(found) == pytest.approx(expected)
+
+
+def test_a_list_of_weights_for_several_labels_is_for_presence() -> None:
+    """Entries of present labels are multiplied, those of absent ones are not; the mean is over all known entries."""
+    task = SequenceClassification(bert(), num_classes=2, task="multilabel", class_weights=[3.0, 0.5])
+    output, labels = torch.tensor([[0.4, -1.0], [2.0, 0.3]]), torch.tensor([[1, 0], [IGNORED, 1]])
+    probabilities = output.sigmoid()
+    present = -3 * probabilities[0, 0].log() - 0.5 * probabilities[1, 1].log()
+    expected = (present - (1 - probabilities[0, 1]).log()) / 3
+    assert float(task.loss(output, labels)) == pytest.approx(float(expected))
+
+
+def test_weights_may_be_whole_numbers_and_zero() -> None:
+    """A batch whose classes all weigh 0 has a loss of 0, not 0 / 0."""
+    task = TokenClassification(bert(), ["O", "B-X"], class_weights=[0, 2])
+    output = torch.randn(1, 3, 2, generator=GENERATOR, requires_grad=True)
+    loss = task.loss(output, torch.zeros(1, 3, dtype=torch.long))
+    loss.backward()
+    assert loss == 0
+    assert output.grad is not None
+    assert (output.grad == 0).all()
+    assert task.loss(output, torch.tensor([[0, 1, 0]])) > 0
+
+
+def test_a_regression_pairs_outputs_with_labels() -> None:
+    """Labels in a column are no other labels; -100 is a number."""
+    task = SequenceClassification(bert(), task="regression")
+    output, labels = torch.tensor([[1.0], [2.0], [-99.0]]), torch.tensor([1.5, 0.0, -100.0])
+    assert float(task.loss(output, labels)) == pytest.approx((0.25 + 4 + 1) / 3)
+    assert float(task.loss(output, labels[:, None])) == pytest.approx((0.25 + 4 + 1) / 3)
+
+
+@pytest.mark.parametrize("task_class", [MaskedLanguageModelling, CausalLanguageModelling])
+def test_the_loss_of_each_text(task_class: Any) -> None:
+    """Each text's own mean cross-entropy, of the next token where the model is causal, and its exponential."""
+    causal = task_class is CausalLanguageModelling
+    model = {"model_type": "gpt2", "n_embd": 32, "n_layer": 1, "n_head": 2, "n_positions": 32}
+    task = task_class(model | {"vocab_size": 200} if causal else bert()).eval()
+    tokens = torch.randint(5, 200, (2, 6), generator=GENERATOR)
+    labels = tokens.clone()
+    labels[0, 4:] = labels[1, 1] = IGNORED
+    with torch.no_grad():
+        found = task.predict_step({"input_ids": tokens, "labels": labels}, 0)
+        output = task.model(tokens).logits.log_softmax(-1)
+    for text in range(2):
+        places = [place for place in range(causal, 6) if labels[text, place] != IGNORED]
+        entries = [-float(output[text, place - causal, labels[text, place]]) for place in places]
+        loss = sum(entries) / len(entries)
+        assert found[text].tolist() == pytest.approx([loss, math.exp(loss)], rel=1e-4)
 
 
 def test_labels_that_do_not_fit_several_logits() -> None:

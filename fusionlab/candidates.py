@@ -1,0 +1,99 @@
+"""Testing models side by side: every candidate on every test set, in one pass over each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lightning import LightningModule
+from torch import Tensor, nn
+
+from fusionlab.errors import InputError
+from fusionlab.evaluation.results import END_MODEL, NO_MATCHING, Row
+from fusionlab.evaluation.scores import Scores
+from fusionlab.fused import Candidate, Fused, TestSet
+
+
+class CandidateTest(LightningModule):
+    """``trainer.test`` scores every candidate on every loader; ``rows`` holds the numbers.
+
+    Args:
+        test_sets: what the test loaders are, in their order.
+    """
+
+    def __init__(self, test_sets: Sequence[TestSet] = ()) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.test_sets = tuple(test_sets)
+        self.fused = Fused()
+        self.rows: list[Row] = []
+        self._tested = nn.ModuleList()
+        self._scores: nn.ModuleList = nn.ModuleList()
+
+    def test_only(self, candidates: Sequence[Candidate]) -> None:
+        """Say what ``trainer.test`` measures."""
+        self.fused.candidates = list(candidates)
+        self._tested = nn.ModuleList(candidate.model for candidate in candidates)
+
+    def scored(self, candidate: Candidate, test_set: TestSet) -> nn.Module | None:
+        """The model that answers for a candidate on a test set; None where the set is not its task."""
+        return candidate.model
+
+    def labels(self, batch: Mapping[str, Tensor], test_set: TestSet) -> Mapping[str, Tensor]:
+        """A batch whose labels are places among the labels of the candidates."""
+        return batch
+
+    def on_test_start(self) -> None:
+        if not self.fused.candidates:
+            raise InputError("the fusion was tested before anything was fused; expected fuse() first")
+        loaders = len(self.trainer.num_test_batches)
+        if loaders != len(self.test_sets):
+            raise InputError(
+                f"{loaders} test loaders were given for {len(self.test_sets)} test sets; expected one each"
+            )
+        self._scores = nn.ModuleList(
+            nn.ModuleList(
+                test_set.scores(model)
+                for candidate in self.fused.candidates
+                if (model := self.scored(candidate, test_set)) is not None
+            )
+            for test_set in self.test_sets
+        ).to(self.device)
+
+    def test_step(self, batch: Mapping[str, Tensor], batch_index: int, dataloader_idx: int = 0) -> None:
+        test_set = self.test_sets[dataloader_idx]
+        try:
+            known = self.labels(batch, test_set)
+            for _, model, score in self._answers(dataloader_idx):
+                score.update(model.eval(), known)
+        except InputError as error:
+            raise InputError(f"{test_set.name}: {error}") from error
+
+    def _answers(self, index: int) -> list[tuple[Candidate, nn.Module, Scores]]:
+        """The candidates that a test set is a task of, with the model that answers and its scores."""
+        found = [(candidate, self.scored(candidate, self.test_sets[index])) for candidate in self.fused.candidates]
+        scores: Any = self._scores[index]
+        answering = [(candidate, model) for candidate, model in found if model is not None]
+        return [(candidate, model, score) for (candidate, model), score in zip(answering, scores, strict=True)]
+
+    def on_test_epoch_end(self) -> None:
+        self.rows = []
+        for index, test_set in enumerate(self.test_sets):
+            for candidate, _, score in self._answers(index):
+                found = score.compute()
+                self.rows += [
+                    Row(
+                        candidate.models,
+                        candidate.method,
+                        candidate.matching,
+                        test_set.name,
+                        test_set.domain,
+                        metric,
+                        value,
+                        candidate.seconds,
+                    )
+                    for metric, value in found.items()
+                ]
+                label = "+".join(candidate.models) if candidate.method == END_MODEL else candidate.method
+                label += "" if candidate.matching == NO_MATCHING else f"/{candidate.matching}"
+                self.log_dict({f"{test_set.name}/{label}/{metric}": value for metric, value in found.items()})

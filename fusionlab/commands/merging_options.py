@@ -1,0 +1,65 @@
+"""Options that say how models are merged, and what of it methods need."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from jsonargparse import ArgumentParser, Namespace
+from torch import nn
+
+from fusionlab import checkpoints
+from fusionlab.errors import InputError
+from fusionlab.merging import find_method, methods
+from fusionlab.statistics import Statistics
+from fusionlab.statistics.files import load
+
+
+def add_merging(parser: ArgumentParser) -> None:
+    """Options that say how models are merged."""
+    group = parser.add_argument_group("Merging")
+    group.add_argument(
+        "--method",
+        type=str | list[str],
+        default="simple",
+        help=f"Merge method, or a list of them, of which the first makes the merge that is kept: "
+        f"{', '.join(methods())}.",
+    )
+    group.add_argument("--weights", nargs="+", type=float, help="A weight for each model; equal if not given.")
+    group.add_argument(
+        "--hyperparameters",
+        type=dict[str, Any],
+        default={},
+        help="Hyperparameters of the method; of several methods by their names.",
+    )
+    group.add_argument("--base", type=str | None, help="The checkpoint that all were fine-tuned from, where needed.")
+    group.add_argument("--statistics", nargs="+", type=str, help="Files of `fusionlab gather`, of any of the models.")
+
+
+def merge_methods(arguments: Namespace) -> dict[str, dict[str, Any]]:
+    """The merge methods that the arguments name, with their hyperparameters.
+
+    Raises:
+        InputError: a method or hyperparameter that does not exist.
+    """
+    text = arguments.method
+    names = [name.strip() for name in (text.split(",") if isinstance(text, str) else text)]
+    given = arguments.hyperparameters
+    chosen = {name: dict(given if len(names) == 1 else given.get(name) or {}) for name in names}
+    if len(names) > 1 and (odd := [name for name in given if name not in chosen]):
+        raise InputError(f"hyperparameters names {odd[0]!r}; expected some of the methods {', '.join(names)}")
+    for name, values in chosen.items():
+        find_method(name).requires(**values)
+    return chosen
+
+
+def base_model(arguments: Namespace) -> nn.Module | None:
+    """The base model that the arguments name."""
+    return None if arguments.base is None else checkpoints.load(arguments.base)
+
+
+def given_statistics(arguments: Namespace) -> list[Mapping[str, Statistics]]:
+    """The statistics in the files that the arguments name.
+
+    Raises:
+        InputError: a file that holds none.
+    """
+    return [load(path) for path in arguments.statistics or []]

@@ -1,0 +1,75 @@
+"""Commands on several devices: one process writes, and no example counts twice."""
+
+import json
+import multiprocessing
+import os
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+from lightning.pytorch.utilities import rank_zero_only
+
+from fusionlab import checkpoints
+from fusionlab.cli import main
+from tests.commands.conftest import Command
+from tests.commands.small import digit_scores
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def run_as_one_of(rank: int, count: int, port: int, arguments: list[str]) -> None:
+    os.environ.update(
+        MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), WORLD_SIZE=str(count), NODE_RANK="0", LOCAL_RANK=str(rank)
+    )
+    sys.exit(main([*arguments, "--devices", str(count)]))
+
+
+def test_two_processes_write_once_and_count_once(ckpts: Path, tmp_path: Path) -> None:
+    """397 test images on two gloo processes: both end well, and the one folder has the numbers of one process.
+
+    Lightning's own sampler would give each process 199 images, one of them twice.
+    """
+    arguments = ["fuse", "--ckpts", str(ckpts / "a"), str(ckpts / "b"), "--data", "Digits", "--output"]
+    arguments += [str(tmp_path / "out"), "--match", "none", "--points", "0", "--accelerator", "cpu"]
+    context, port = multiprocessing.get_context("fork"), free_port()
+    processes = [context.Process(target=run_as_one_of, args=(rank, 2, port, arguments)) for rank in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(120)
+        assert process.exitcode == 0
+    rows = json.loads((tmp_path / "out" / "results.json").read_text())
+    found = {(row["method"], *row["models"], row["metric"]): row["value"] for row in rows}
+    assert len(found) == len(rows) == 8, "two end models, their ensemble and a merge"
+    models = {
+        ("end model", "a"): checkpoints.load(ckpts / "a"),
+        ("end model", "b"): checkpoints.load(ckpts / "b"),
+        ("simple", "a", "b"): checkpoints.load(tmp_path / "out" / "merged"),
+    }
+    for key, model in models.items():
+        for metric, value in digit_scores(model).items():
+            assert found[*key, metric] == pytest.approx(value, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["fuse", "merge", "barrier"])
+def test_other_processes_write_and_print_nothing(
+    ckpts: Path, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """They do the work, as all must for a pass to end, and leave the rest to the first."""
+    arguments = {
+        "fuse": ("--ckpts", ckpts / "a", ckpts / "b"),
+        "merge": (ckpts / "a", ckpts / "b"),
+        "barrier": (ckpts / "a", ckpts / "b", "--data", "Digits", "--points", "2", "--match", "none"),
+    }
+    monkeypatch.setattr(rank_zero_only, "rank", 1)
+    outcome = command(name, *arguments[name], "--output", tmp_path / "out")
+    assert (outcome.code, outcome.err) == (0, "")
+    # A Trainer on one device takes itself for the first, so its progress bars may be there.
+    assert "Report" not in outcome.out
+    assert "\N{BOX DRAWINGS HEAVY HORIZONTAL}\N{BOX DRAWINGS HEAVY DOWN AND HORIZONTAL}" not in outcome.out, "a table"
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,107 @@
+"""Learned refinement: who teaches what, where between the models, and on which inputs."""
+
+from collections.abc import Sequence
+
+import numpy
+import pytest
+import torch
+
+from fusionlab.distillation import output_of
+from fusionlab.errors import InputError
+from fusionlab.evaluation.preservation import check_preservation
+from fusionlab.matching.learned import RefinementModule, RefineOptions, random_point
+from fusionlab.matching.lessons import Lessons, gather
+from fusionlab.symmetry import Alignment
+from tests.matching.refining import folded, gpt2, inputs, labelled, mean_of, planted, refined, turned
+from tests.symmetry.models import generator, random_model, randomize
+
+
+def test_points_lie_on_the_simplex_and_on_edges_as_often_as_asked():
+    """Weights sum to one; of four models a share `edges` of the points has two of them alone, each pair alike."""
+    draw = numpy.random.default_rng(0)
+    points = numpy.array([random_point(4, RefineOptions(edges=0.25), draw) for _ in range(4000)])
+    numpy.testing.assert_allclose(points.sum(1), 1)
+    pairs = [tuple(numpy.flatnonzero(point)) for point in points if (point > 0).sum() == 2]
+    assert abs(len(pairs) / 4000 - 0.25) < 0.03
+    counts = [pairs.count(pair) for pair in set(pairs)]
+    assert len(counts) == 6
+    assert min(counts) > 120
+    two = numpy.array([random_point(2, RefineOptions(), draw) for _ in range(4000)])
+    # Beta(10, 10): mean 1/2, variance 1 / 84.
+    assert abs(two[:, 0].mean() - 0.5) < 0.01
+    assert abs(two[:, 0].var() * 84 - 1) < 0.1
+
+
+@pytest.mark.parametrize("kind", ["vit", "timm"])
+def test_labels_teach_too(kind):
+    """Labels lower their own loss half way; without them in the data the error says so."""
+    model = random_model("vit-classifier") if kind == "vit" else random_model("timm-plain")
+    models = [model, turned(folded(model), 0.25).apply(model)]
+    data = labelled(model, inputs(model, 10))
+    found = refined(models, data, steps=60, batch_size=32, target="labels")
+
+    def accuracy(alignments: Sequence[Alignment]) -> float:
+        merged = mean_of([a.apply(m) for a, m in zip(alignments, models, strict=True)])
+        with torch.no_grad():
+            hits = [(output_of(merged, b).argmax(-1) == b["labels"]).double().mean() for b in data]
+        return float(torch.stack(hits).mean())
+
+    assert accuracy(found) > accuracy([Alignment.identity(folded(model))] * 2) + 0.1
+    with pytest.raises(InputError, match="labels"):
+        refined(models, inputs(model, 1), steps=1, target="labels")
+
+
+def test_labels_in_the_data_are_not_looked_at_by_default():
+    models = planted()
+    data = inputs(models[0], 2)
+    wrong = [{**batch, "labels": torch.zeros(len(batch["pixel_values"]), dtype=torch.long)} for batch in data]
+    plain, with_labels = (refined(models, d, steps=3) for d in (data, wrong))
+    assert all(torch.equal(plain[1].elements[n], e) for n, e in with_labels[1].elements.items())
+
+
+def test_each_model_teaches_alone_on_its_own_inputs():
+    """With inputs of their own, the loss is against that one model; models that disagree show the difference."""
+    models = [random_model("vit-classifier", seed=seed) for seed in (0, 1)]
+    ours, theirs = inputs(models[0], 1, seed=2), inputs(models[0], 1, seed=3)
+    description = folded(models[0])
+    module = RefinementModule(models, [Alignment.identity(description)] * 2, RefineOptions())
+    pools = [gather(models, source, own, 16, with_targets=True) for own, source in enumerate((ours, theirs))]
+    (lessons,) = Lessons(pools, 1, 32, seed=0)
+    for own, (lesson, source) in enumerate(zip(lessons, (ours, theirs), strict=True)):
+        with torch.no_grad():
+            expected = output_of(models[own], lesson.batch).softmax(-1)
+        assert lesson.own == own
+        assert lesson.targets is not None
+        torch.testing.assert_close(lesson.targets.values, expected)
+        drawn = {tuple(row.flatten().tolist()) for row in lesson.batch["pixel_values"]}
+        assert drawn == {tuple(row.flatten().tolist()) for row in source[0]["pixel_values"]}
+    # The same when targets are too large to keep and are computed for each lesson.
+    late = [
+        gather(models, s, own, 16, True, memory=s[0]["pixel_values"].nbytes) for own, s in enumerate((ours, theirs))
+    ]
+    (again,) = Lessons(late, 1, 32, seed=0)
+    assert all(lesson.targets is None for lesson in again)
+    point = module.twins()[0]
+    assert float(module._loss(point, again)) == pytest.approx(float(module._loss(point, lessons)), rel=1e-6)
+    found = refined(models, (ours, theirs), steps=2)
+    check_preservation(models[1], found[1].apply(models[1]), found[1])
+
+
+def test_texts_of_several_lengths_are_drawn_with_their_masks():
+    """Batches padded to different lengths stay apart; hidden tokens do not change the loss."""
+    model = randomize(gpt2(), seed=0)
+    models = [model, turned(folded(model), 0.1).apply(model)]
+    draw = generator(0)
+    data = []
+    for length in (5, 9):
+        mask = torch.ones(6, length, dtype=torch.long)
+        mask[:3, length - 2 :] = 0
+        data.append({"input_ids": torch.randint(40, (6, length), generator=draw), "attention_mask": mask})
+    pool = gather(models, data, None, 100, with_targets=True)
+    lengths = {lesson.batch["input_ids"].shape for lesson, _ in zip(pool.draw(6, generator(1)), range(8), strict=False)}
+    assert lengths == {(6, 5), (6, 9)}
+    found = refined(models, data, steps=3, batch_size=6)
+    other = [{**b, "input_ids": torch.where(b["attention_mask"] == 0, 7, b["input_ids"])} for b in data]
+    same = refined(models, other, steps=3, batch_size=6)
+    for name, element in found[1].elements.items():
+        torch.testing.assert_close(same[1].elements[name], element, rtol=0, atol=1e-6)

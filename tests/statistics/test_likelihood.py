@@ -1,0 +1,152 @@
+"""The labels that Fisher information is taken for, against backward passes of single examples in float64."""
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from transformers import BertConfig, BertForSequenceClassification
+
+from fusionlab.errors import InputError
+from fusionlab.forward import InFloat64, logits
+from fusionlab.statistics.likelihood import scores
+from tests.statistics.fishers import (
+    CLASSES,
+    EXAMPLES,
+    MODELS,
+    Batch,
+    assert_equal,
+    brute_force,
+    gathered,
+    gpt2,
+    images,
+    log_probabilities,
+    squares,
+    take,
+    texts,
+)
+from tests.symmetry.models import generator, random_model, randomize
+from tests.symmetry.models import text_config as config_of
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_true_labels(name: str) -> None:
+    """Mode ``empirical`` is the mean square of the gradients that the true labels give, one example at a time."""
+    model, batch = (make() for make in MODELS[name])
+    found = gathered(model, [batch], labels="empirical")
+    assert found.settings["gradients"] == "batched"
+    assert_equal(found, brute_force(model, batch, "empirical"))
+
+
+@pytest.mark.parametrize("name", ["roberta-sequence", "bert-sequence", "bert-token", "vit", "timm-vit"])
+def test_all_classes(name: str) -> None:
+    """Mode ``expected`` is every class's square, weighted by its probability, summed over the tokens that count."""
+    model, batch = (make() for make in MODELS[name])
+    found = gathered(model, [batch], labels="expected")
+    assert found.settings["gradients"] == "batched"
+    assert_equal(found, brute_force(model, batch, "expected"))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_labels_from_the_model(name: str) -> None:
+    """Mode ``model`` is mode ``empirical`` for some labels: those whose log-likelihood its score is."""
+    model, batch = (make() for make in MODELS[name])
+    if name in ("gpt2", "t5"):
+        # So few tokens that 31^2 labels can be tried.
+        batch = {key: value[:, : 3 if name == "gpt2" else 2].clone() for key, value in batch.items()}
+    if name == "bert-token":
+        batch["labels"][:, 3:] = -100
+    with InFloat64():
+        score = scores(model, batch, "model", seed=3)[0]
+    chosen = []
+    for index in range(EXAMPLES):
+        found = log_probabilities(model, take(batch, index, index + 1))[0].detach()
+        tried = list(itertools.product(range(found.shape[1]), repeat=len(found)))
+        values = torch.stack([found[range(len(found)), labels].sum() for labels in tried])
+        misses = (values - score[index].detach()).abs()
+        assert misses.min() < 1e-10
+        chosen.append(list(tried[int(misses.argmin())]))
+    assert_equal(
+        gathered(model, [batch], labels="model", seed=3), brute_force(model, batch, "empirical", chosen), tolerance=1e-9
+    )
+
+
+def test_labels_are_drawn_from_the_models_distribution() -> None:
+    """Over 300 seeds every class is drawn as often as the model says, to four standard deviations."""
+    model, batch = random_model("vit-classifier"), take(images(), 0, 1)
+    with torch.no_grad():
+        model.classifier.weight.mul_(0.2)
+    found = log_probabilities(model, batch)[0][0].detach()
+    values = torch.stack([scores(model, batch, "model", seed)[0].detach() for seed in range(300)])
+    counts = ((values - found).abs() < 1e-9).sum(0)
+    assert counts.sum() == 300
+    chances = found.exp()
+    assert (chances > 0.02).sum() >= 3, "the case must be one where labels differ"
+    assert ((counts - 300 * chances).abs() < 4 * (300 * chances * (1 - chances)).sqrt() + 1e-9).all()
+
+
+def test_type_of_the_inputs_does_not_matter() -> None:
+    """Inputs that a policy of double precision has turned into float64 have the same labels drawn."""
+    model, batch = random_model("vit-classifier"), images()
+    single = {**batch, "pixel_values": batch["pixel_values"].float()}
+    double = {**batch, "pixel_values": batch["pixel_values"].float().double()}
+    for seed in range(5):
+        assert torch.equal(scores(model, single, "model", seed)[0], scores(model, double, "model", seed)[0])
+
+
+def test_several_labels() -> None:
+    """Yes-or-no questions: true answers against binary cross-entropy, all answers weighted by their probability."""
+    model = BertForSequenceClassification(config_of(BertConfig, problem_type="multi_label_classification"))
+    model, batch = randomize(model, 0), texts()
+    batch["labels"] = torch.randint(2, (EXAMPLES, CLASSES), generator=generator(0)).double()
+    true = {name: torch.zeros_like(p) for name, p in model.named_parameters()}
+    every = {name: torch.zeros_like(p) for name, p in model.named_parameters()}
+    for index in range(EXAMPLES):
+        single = take(batch, index, index + 1)
+        found = logits(model, single)[0]
+        squares(model, -functional.binary_cross_entropy_with_logits(found, single["labels"][0], reduction="sum"), true)
+        for output in found:
+            chance = float(output.detach().sigmoid())
+            squares(model, functional.logsigmoid(output), every, chance)
+            squares(model, functional.logsigmoid(-output), every, 1 - chance)
+    for labels, sums in (("empirical", true), ("expected", every)):
+        assert_equal(gathered(model, [batch], labels=labels), {name: t / EXAMPLES for name, t in sums.items()})
+
+
+def test_regression() -> None:
+    """A Gaussian of variance 1: squared deviation times squared gradient, which is 1 on average."""
+    config = config_of(BertConfig)
+    config.num_labels = 1
+    model, batch = randomize(BertForSequenceClassification(config), 0), texts()
+    batch["labels"] = torch.randn(EXAMPLES, generator=generator(0), dtype=torch.float64)
+    true = {name: torch.zeros_like(p) for name, p in model.named_parameters()}
+    every = {name: torch.zeros_like(p) for name, p in model.named_parameters()}
+    for index in range(EXAMPLES):
+        single = take(batch, index, index + 1)
+        found = logits(model, single)[0, 0]
+        squares(model, found, true, float(found.detach() - single["labels"][0]) ** 2)
+        squares(model, found, every)
+    for labels, sums in (("empirical", true), ("expected", every)):
+        assert_equal(gathered(model, [batch], labels=labels), {name: t / EXAMPLES for name, t in sums.items()})
+
+
+@pytest.mark.parametrize(
+    ("make", "batch", "labels", "message"),
+    [
+        (lambda: random_model("bert-model"), texts, "model", "a BertModel predicts no labels"),
+        (gpt2, lambda: texts("next"), "expected", "every token of the vocabulary"),
+        (
+            lambda: random_model("bert-sequence"),
+            lambda: {"input_ids": texts()["input_ids"]},
+            "empirical",
+            "no 'labels'",
+        ),
+        (gpt2, texts, "true", "labels is 'true'; expected one of model, expected, empirical"),
+    ],
+)
+def test_refusals(make: Callable[[], nn.Module], batch: Callable[[], Batch], labels: str, message: str) -> None:
+    """One sentence each."""
+    with pytest.raises(InputError, match=message):
+        gathered(make(), [batch()], labels=labels)

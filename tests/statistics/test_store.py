@@ -1,0 +1,124 @@
+"""The store gathers what is missing on the right inputs, moves what can be moved, and does neither twice."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fusionlab.errors import InputError
+from fusionlab.inputs import Inputs
+from fusionlab.statistics import Activations, Fisher, Grams, basis_of, store
+from fusionlab.statistics.gather import gather
+from fusionlab.statistics.store import StatisticsStore
+from fusionlab.symmetry import Alignment, blueprint
+from tests.statistics.passes import Batch, batched, examples_for, model_of, trainer
+
+KINDS = ("gram", "fisher", "activations")
+Pass = tuple[str, str, Any]
+
+
+@pytest.fixture
+def passes(monkeypatch: pytest.MonkeyPatch) -> list[Pass]:
+    """Every pass that a store makes: of which model, of which kind, over what."""
+    found: list[Pass] = []
+
+    def noted(model: nn.Module, batches: Any, kinds: list[str], **options: Any) -> Any:
+        found.extend((basis_of(model.state_dict()), kind, batches) for kind in kinds)
+        return gather(model, batches, kinds, **options)
+
+    monkeypatch.setattr(store, "gather", noted)
+    return found
+
+
+def inputs_of(model: nn.Module) -> Inputs:
+    own = [batched(examples_for(model, seed=seed), 2) for seed in (3, 4)]
+    return Inputs(own=tuple(own), shared=[*own[0], *own[1]])
+
+
+def twin_of(model: nn.Module, folded: bool = False) -> tuple[nn.Module, Alignment]:
+    alignment = Alignment.random(blueprint(model, folded=folded), torch.Generator().manual_seed(2))
+    return alignment.apply(model), alignment
+
+
+def quiet(what: str) -> Any:
+    return trainer()
+
+
+def assert_close(found: dict[str, Tensor] | Any, expected: Any) -> None:
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        torch.testing.assert_close(
+            found[name].double(), tensor.double(), rtol=0, atol=1e-7 * float(tensor.abs().max()), msg=name
+        )
+
+
+def test_inputs_of_each_kind(passes: list[Pass]) -> None:
+    """Gram and Fisher see the model's own inputs, activations those that all models share; each in one pass."""
+    model = model_of("bert-sequence")
+    inputs = inputs_of(model)
+    kept = StatisticsStore(inputs, trainer=quiet, settings={"samples": 5, "labels": None})
+    for _ in range(2):
+        found = kept.of(1, model, KINDS)
+        assert set(found) == set(KINDS)
+    basis = basis_of(model.state_dict())
+    assert [(b, kind) for b, kind, _ in passes] == [(basis, kind) for kind in KINDS]
+    assert [data is inputs.own[1] for _, _, data in passes[:2]] == [True, True]
+    assert passes[2][2] is inputs.shared
+    assert (found["gram"].examples, found["activations"].examples) == (5, 10)
+    fisher, sample = found["fisher"], found["activations"]
+    assert isinstance(fisher, Fisher)
+    assert fisher.settings["labels"] == "model", "what is None is left to the kind"
+    assert isinstance(sample, Activations)
+    assert all(rows.shape[1] == 5 for rows in sample.inputs.values())
+
+
+@pytest.mark.parametrize(("name", "folded"), [("bert-sequence", False), ("vit-classifier", True)])
+def test_a_twin_costs_no_second_pass(passes: list[Pass], name: str, folded: bool) -> None:
+    """Gram matrices and activations of a twin are those that a pass over it finds, and no such pass is made."""
+    model = model_of(name)
+    inputs = inputs_of(model)
+    twin, alignment = twin_of(model, folded)
+    kept = StatisticsStore(inputs, trainer=quiet, settings={"samples": 6})
+    found = kept.of(0, twin, ("gram", "activations"), (model, alignment))
+    assert {basis for basis, _, _ in passes} == {basis_of(model.state_dict())}
+    expected = StatisticsStore(inputs, trainer=quiet, settings={"samples": 6}).of(0, twin, ("gram", "activations"))
+    grams, others = found["gram"], expected["gram"]
+    assert isinstance(grams, Grams)
+    assert isinstance(others, Grams)
+    assert (grams.basis, grams.rows) == (others.basis, others.rows)
+    assert_close(grams.matrices, others.matrices)
+    first, second = found["activations"], expected["activations"]
+    assert isinstance(first, Activations)
+    assert isinstance(second, Activations)
+    assert (first.basis, first.drawn) == (second.basis, second.drawn)
+    assert_close(first.inputs, second.inputs)
+    assert_close(first.outputs, second.outputs)
+
+
+def test_what_cannot_be_moved_is_gathered_on_the_twin(passes: list[Pass]) -> None:
+    """Fisher information always; the others where a gain of zero hides what a norm gives."""
+    model = model_of("vit-classifier")
+    description = blueprint(model, folded=True)
+    with torch.no_grad():
+        model.get_parameter(description.norms[0].weight)[0] = 0
+    twin, alignment = twin_of(model, folded=True)
+    kept = StatisticsStore(inputs_of(model), trainer=quiet)
+    found = kept.of(0, twin, KINDS, (model, alignment))
+    basis = basis_of(twin.state_dict())
+    assert {kind for owner, kind, _ in passes if owner == basis} == set(KINDS)
+    assert all(statistics.basis == basis for statistics in found.values())
+
+
+def test_without_data() -> None:
+    """What was given is enough where it is enough, also for a twin; else the sentence says what is needed."""
+    model = model_of("bert-sequence")
+    twin, alignment = twin_of(model)
+    batches: list[Batch] = batched(examples_for(model), 2)
+    kept = StatisticsStore(given=[gather(model, batches, ["gram"], trainer=trainer)])
+    assert set(kept.of(0, model, ["gram"])) == {"gram"}
+    assert kept.of(0, twin, ["gram"], (model, alignment))["gram"].basis == basis_of(twin.state_dict())
+    with pytest.raises(InputError, match="fisher statistics of each model are needed; expected data"):
+        kept.of(0, model, ["gram", "fisher"])
+    with pytest.raises(InputError, match="activations statistics of each model are needed"):
+        kept.of(0, twin, ["activations"], (model, alignment))

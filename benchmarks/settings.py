@@ -99,14 +99,14 @@ class Setting:
                 barriers.append(self.barrier(twins))
         return self.line(variant, reached, barriers, seconds)
 
-    def polished(self, variant: str, inputs: list[Batch], start: str) -> Line:
+    def polished(self, variant: str, inputs: list[Batch], start: str, steps: int = 300) -> Line:
         """A short distillation from the plain mean, or from the mean of the twins."""
         reached, seconds = [], 0.0
         for models in self.groups:
             begin = time.perf_counter()
             options: dict[str, Any] = {"data": inputs} if recipe(start).needs_inputs else {}
             merge = fusionlab.merge(fusionlab.align(models, anchor=len(models) - 1, preset=start, **options))
-            result = polish(merge, models, inputs, PolishOptions())
+            result = polish(merge, models, inputs, PolishOptions(steps=steps))
             seconds += time.perf_counter() - begin
             reached.append(self.measure(result))
         return self.line(variant, reached, (), seconds)

@@ -40,7 +40,7 @@ def text(config: str, inputs: int, tests: int) -> tuple[list[Batch], list[Batch]
     return batches(data.train_dataloader(), inputs), batches(data.test_dataloader(), tests, labels=True)
 
 
-def every_matching(setting: Setting, inputs: Sequence[Batch]) -> Iterator[Line]:
+def every_matching(setting: Setting, inputs: Sequence[Batch], steps: int = 300) -> Iterator[Line]:
     """The end models, the plain mean, and the mean of twins by each kind of matching."""
     yield setting.end_models()
     yield setting.matched("plain mean", preset="none")
@@ -48,7 +48,7 @@ def every_matching(setting: Setting, inputs: Sequence[Batch]) -> Iterator[Line]:
     yield setting.matched("permutations (Git Re-Basin)", preset="git-rebasin")
     yield setting.matched("weights", preset="weights")
     yield setting.matched("activations", preset="activations", data=inputs[:8])
-    yield setting.matched("learned", preset="learned", data=inputs)
+    yield setting.matched(f"learned, {steps} steps", preset="learned", data=inputs, steps=steps)
 
 
 def shakespeare(args: argparse.Namespace) -> Iterator[Line]:
@@ -81,8 +81,11 @@ def cifar(args: argparse.Namespace) -> Iterator[Line]:
     train = batches(pixels.train_dataloader(), args.images)
     test = batches(pixels.test_dataloader(), 1_000, labels=True)
     pair = Setting("CIFAR-10, two ViTs", [models], test)
-    yield from every_matching(pair, train)
+    yield from every_matching(pair, train, args.steps)
     for variant, start in (("weights", "weights"), ("the plain mean", "none")):
-        yield pair.polished(f"polished from {variant}", train, start)
-    synthetic = probes(models, 6000, mean=CIFAR_MEAN, std=CIFAR_DEVIATION)
-    yield pair.polished("no real data: polished from weights", synthetic, "weights")
+        yield pair.polished(f"polished from {variant}, {args.steps} steps", train, start, args.steps)
+    synthetic: Any = probes(models, args.images, mean=CIFAR_MEAN, std=CIFAR_DEVIATION)
+    learned = f"no real data: learned, {args.steps} steps"
+    yield pair.matched(learned, preset="learned", data=synthetic, steps=args.steps)
+    polished = f"no real data: polished from weights, {args.steps} steps"
+    yield pair.polished(polished, synthetic, "weights", args.steps)

@@ -46,7 +46,8 @@ def quiet_trainer(**options: Any) -> Trainer:
         "enable_checkpointing": False,
         "enable_model_summary": False,
         "enable_progress_bar": False,
-        "max_epochs": 1,
+        # Where steps are counted no pass is, and the progress bar knows how many there will be.
+        "max_epochs": -1 if "max_steps" in options else 1,
     }
     return Trainer(**{**quiet, **options})
 

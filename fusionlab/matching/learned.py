@@ -52,8 +52,8 @@ class RefineOptions:
         target: ``outputs``, what the end models return, or ``labels``.
         concentration: of the Dirichlet distribution that points between the models are drawn from, above 0: large for
             points near the middle. None is 10 for two models and 3 for more.
-        edges: of more than two models, the share of steps, from 0 to 1, whose point lies between two of them alone, so
-            that pairs can be merged too.
+        edges: of more than two models, the share of steps, from 0 to 1, whose points lie between two of them alone, so
+            that pairs can be merged too. In such a step all models are coupled at random.
         every: steps between two assignments of hidden units and heads; 0 for never.
         general: whether invertible spaces (inside heads) and rotary planes may be stretched, not only rotated; half
             way between two models it leaves a lower loss.
@@ -206,9 +206,15 @@ class RefinementModule(LightningModule):
             self.assign()
 
     def training_step(self, batch: Any, batch_index: int) -> Tensor:
-        """The loss at one random point between the models."""
+        """The loss at one random point between all models, or at one between the two of every couple."""
         draw = numpy.random.default_rng((self.options.seed, self.global_rank, self.global_step))
-        loss = self._loss(mixed(self.twins(), random_point(len(self.end_models), self.options, draw)), batch)
+        points = random_points(len(self.end_models), self.options, draw)
+        twins = self.twins()
+        lessons = [Lesson(batch)] if isinstance(batch, Mapping) else batch
+        # Every couple learns on its own share of the inputs, so that a step costs the same.
+        shares = zip(*(lesson.split(len(points)) for lesson in lessons), strict=False)
+        losses = [self._loss(mixed(twins, point), share) for point, share in zip(points, shares, strict=False)]
+        loss = torch.stack(losses).mean()
         self.log("train_loss", loss, prog_bar=True)
         return loss
 
@@ -309,16 +315,24 @@ def refine(
     return module.alignments()
 
 
-def random_point(count: int, options: RefineOptions, draw: numpy.random.Generator) -> list[float]:
-    """Weights of `count` models, summing to one: of all of them, or of two where an edge of the simplex is drawn."""
-    chosen = list(range(count))
+def random_points(count: int, options: RefineOptions, draw: numpy.random.Generator) -> list[list[float]]:
+    """Weights of `count` models, summing to one.
+
+    One point between all of them; or, where edges of the simplex are drawn, the models are coupled at random and there
+    is a point for each couple (of an odd number one model has none).
+    """
+    chosen = [list(range(count))]
     if count > 2 and draw.random() < options.edges:
-        chosen = draw.choice(count, 2, replace=False).tolist()
-    concentration = options.concentration or (PAIR if len(chosen) == 2 else MANY)
-    weights = [0.0] * count
-    for index, weight in zip(chosen, draw.dirichlet([concentration] * len(chosen)).tolist(), strict=True):
-        weights[index] = weight
-    return weights
+        order = draw.permutation(count).tolist()
+        chosen = [order[start : start + 2] for start in range(0, count - 1, 2)]
+    points = []
+    for models in chosen:
+        concentration = options.concentration or (PAIR if len(models) == 2 else MANY)
+        weights = [0.0] * count
+        for index, weight in zip(models, draw.dirichlet([concentration] * len(models)).tolist(), strict=True):
+            weights[index] = weight
+        points.append(weights)
+    return points
 
 
 def labels_loss(model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:

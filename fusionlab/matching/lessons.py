@@ -41,6 +41,10 @@ class Lesson:
         batch = {name: value.to(device, **how) for name, value in self.batch.items()}
         return replace(self, batch=batch, targets=None if self.targets is None else self.targets.to(device))
 
+    def split(self, parts: int) -> list[Lesson]:
+        """The same in at most `parts` parts of equal size; fewer where it has fewer examples."""
+        return [self] if parts == 1 else [_at(self, index) for index in torch.arange(_size(self.batch)).chunk(parts)]
+
 
 class Pool:
     """Examples of one source, in tensors by their shapes (texts of one padded length lie together).

@@ -49,10 +49,10 @@ def at_point(
 
 
 def mixed(states: Sequence[Mapping[str, Tensor]], weights: Sequence[float]) -> dict[str, Tensor]:
-    """The weighted sum of several models' parameters."""
-    (first, *others), (share, *shares) = states, weights
+    """The weighted sum of several models' parameters, those of weight 0 left out."""
+    (first, share), *others = [(s, weight) for s, weight in zip(states, weights, strict=True) if weight]
     total = {name: share * tensor for name, tensor in first.items()}
-    for state, weight in zip(others, shares, strict=True):
+    for state, weight in others:
         total = {name: torch.add(tensor, state[name], alpha=weight) for name, tensor in total.items()}
     return total
 

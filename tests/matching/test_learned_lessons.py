@@ -9,27 +9,55 @@ import torch
 from fusionlab.distillation import output_of
 from fusionlab.errors import InputError
 from fusionlab.evaluation.preservation import check_preservation
-from fusionlab.matching.learned import RefinementModule, RefineOptions, random_point
+from fusionlab.matching.learned import RefinementModule, RefineOptions, random_points
 from fusionlab.matching.lessons import Lessons, gather
+from fusionlab.matching.points import mixed
 from fusionlab.symmetry import Alignment
 from tests.matching.refining import folded, gpt2, inputs, labelled, mean_of, planted, refined, turned
 from tests.symmetry.models import generator, random_model, randomize
 
 
 def test_points_lie_on_the_simplex_and_on_edges_as_often_as_asked():
-    """Weights sum to one; of four models a share `edges` of the points has two of them alone, each pair alike."""
+    """Weights sum to one; a share `edges` of the draws has a point for each of disjoint couples, all couples alike."""
     draw = numpy.random.default_rng(0)
-    points = numpy.array([random_point(4, RefineOptions(edges=0.25), draw) for _ in range(4000)])
-    numpy.testing.assert_allclose(points.sum(1), 1)
-    pairs = [tuple(numpy.flatnonzero(point)) for point in points if (point > 0).sum() == 2]
-    assert abs(len(pairs) / 4000 - 0.25) < 0.03
-    counts = [pairs.count(pair) for pair in set(pairs)]
-    assert len(counts) == 6
-    assert min(counts) > 120
-    two = numpy.array([random_point(2, RefineOptions(), draw) for _ in range(4000)])
+    drawn = [random_points(5, RefineOptions(edges=0.25), draw) for _ in range(4000)]
+    numpy.testing.assert_allclose([sum(point) for points in drawn for point in points], 1)
+    coupled = [points for points in drawn if len(points) > 1]
+    assert abs(len(coupled) / 4000 - 0.25) < 0.03
+    couples = [[tuple(numpy.flatnonzero(point)) for point in points] for points in coupled]
+    assert all(len({*first, *second}) == 4 for first, second in couples)
+    assert all(min(points[0]) > 0 for points in drawn if len(points) == 1)
+    flat = [couple for both in couples for couple in both]
+    counts = [flat.count(couple) for couple in set(flat)]
+    assert len(counts) == 10
+    assert min(counts) > 130
+    two = numpy.array([point for _ in range(4000) for point in random_points(2, RefineOptions(), draw)])
     # Beta(10, 10): mean 1/2, variance 1 / 84.
+    assert len(two) == 4000
     assert abs(two[:, 0].mean() - 0.5) < 0.01
     assert abs(two[:, 0].var() * 84 - 1) < 0.1
+
+
+def test_couples_share_the_inputs_of_a_step():
+    """A step on an edge is the mean over couples, each on its part of the batch; a small batch has fewer."""
+    models = [random_model("vit-classifier", seed=seed) for seed in range(5)]
+    (batch,) = inputs(models[0], 1, batch=8)
+    options = RefineOptions(edges=1, seed=3)
+    module = RefinementModule(models, [Alignment.identity(folded(models[0]))] * 5, options)
+    module.log = lambda *_, **__: None
+    twins = module.twins()
+
+    def expected(parts: Sequence[slice]) -> float:
+        points = random_points(5, options, numpy.random.default_rng((3, 0, 0)))
+        losses = [
+            module._loss(mixed(twins, point), {name: value[part] for name, value in batch.items()})
+            for point, part in zip(points, parts, strict=False)
+        ]
+        return float(torch.stack(losses).mean())
+
+    assert float(module.training_step(batch, 0)) == pytest.approx(expected([slice(0, 4), slice(4, 8)]), rel=1e-6)
+    one = {name: value[:1] for name, value in batch.items()}
+    assert float(module.training_step(one, 0)) == pytest.approx(expected([slice(0, 1)]), rel=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["vit", "timm"])

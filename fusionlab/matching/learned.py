@@ -29,7 +29,7 @@ from fusionlab.matching.lessons import Lesson, Lessons, gather
 from fusionlab.matching.options import ALL, AS_IS, MatchOptions
 from fusionlab.matching.points import Held, aliases, at_point, mixed
 from fusionlab.matching.universe import mean_state
-from fusionlab.matching.weights import match_weights
+from fusionlab.matching.weights import match_weights, workable
 from fusionlab.symmetry import Alignment, Blueprint, Space
 from fusionlab.symmetry.groups import Permutation, Scale
 from fusionlab.trainers import TrainerFactory, quiet_trainer
@@ -210,9 +210,8 @@ class RefinementModule(LightningModule):
         draw = numpy.random.default_rng((self.options.seed, self.global_rank, self.global_step))
         points = random_points(len(self.end_models), self.options, draw)
         twins = self.twins()
-        lessons = [Lesson(batch)] if isinstance(batch, Mapping) else batch
         # Every couple learns on its own share of the inputs, so that a step costs the same.
-        shares = zip(*(lesson.split(len(points)) for lesson in lessons), strict=False)
+        shares = zip(*(lesson.split(len(points)) for lesson in _lessons(batch)), strict=False)
         losses = [self._loss(mixed(twins, point), share) for point, share in zip(points, shares, strict=False)]
         loss = torch.stack(losses).mean()
         self.log("train_loss", loss, prog_bar=True)
@@ -225,8 +224,7 @@ class RefinementModule(LightningModule):
         self.log("val_loss", loss, prog_bar=True, add_dataloader_idx=False, sync_dist=True)
 
     def _loss(self, point: Mapping[str, Tensor], batch: Mapping[str, Tensor] | Sequence[Lesson]) -> Tensor:
-        lessons = [Lesson(batch)] if isinstance(batch, Mapping) else batch
-        return torch.stack([self._lesson_loss(point, lesson) for lesson in lessons]).mean()
+        return torch.stack([self._lesson_loss(point, lesson) for lesson in _lessons(batch)]).mean()
 
     def _lesson_loss(self, point: Mapping[str, Tensor], lesson: Lesson) -> Tensor:
         model = self.end_models[0]
@@ -357,12 +355,14 @@ def _sources(batches: Any, count: int) -> list[tuple[int | None, Any]]:
     return list(enumerate(batches))
 
 
+def _lessons(batch: Mapping[str, Tensor] | Sequence[Lesson]) -> Sequence[Lesson]:
+    """A plain batch is one lesson that all end models teach."""
+    return [Lesson(batch)] if isinstance(batch, Mapping) else batch
+
+
 def _workable(model: nn.Module) -> dict[str, Tensor]:
     """Parameters in float32 or better."""
-    return {
-        name: x.to(torch.promote_types(x.dtype, torch.float32)) if x.is_floating_point() else x
-        for name, x in model.state_dict().items()
-    }
+    return {name: workable(x) if x.is_floating_point() else x for name, x in model.state_dict().items()}
 
 
 def _on(device: torch.device | str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -27,6 +27,9 @@ from fusionlab.polish import PolishOptions
 from fusionlab.statistics import Statistics
 from fusionlab.trainers import make_tester, make_trainer
 
+# Larger changes of logits by rounding twins to their dtype, relative to the largest logit, are told to the reader.
+NOTED_ROUNDING = 0.05
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -174,7 +177,19 @@ def run(
     notes = [] if data.loaders else [f"No data was given, so {measured}."]
     if inputs is not None and inputs.described:
         notes.append(f"Matching and merging saw {inputs.described}; nothing here is measured on them.")
+    notes += rounding_notes(fused)
     return fused, Results(title, module.names, module.rows, curves, fused.distances, {}, notes)
+
+
+def rounding_notes(fused: Fused) -> list[str]:
+    """A sentence for every matching that keeps functions exactly, but not once its twins are rounded to their dtype."""
+    worst = {name: max(check.stored for check in matched.preservation) for name, matched in fused.matched.items()}
+    return [
+        f"{name}: the matched twins are exact, but rounded to the type they are stored in they change a model's "
+        f"logits by {difference:.1%} of the largest; checkpoints of a wider type keep the function."
+        for name, difference in worst.items()
+        if difference > NOTED_ROUNDING
+    ]
 
 
 def write(results: Results, folder: Path) -> None:

@@ -10,9 +10,10 @@ from torch.utils.data import DataLoader
 import fusionlab
 from fusionlab.data import Digits
 from fusionlab.errors import InputError
+from fusionlab.evaluation.preservation import Preservation
 from fusionlab.evaluation.results import Results
-from fusionlab.experiment import Data, Plan, run
-from fusionlab.fusion import Fused, TestSet
+from fusionlab.experiment import NOTED_ROUNDING, Data, Plan, rounding_notes, run
+from fusionlab.fused import Fused, Matched, TestSet
 from fusionlab.matching.recipe import recipe
 from fusionlab.trainers import ROUNDING
 from tests.commands.small import digit_scores, vit
@@ -137,6 +138,22 @@ def test_data_of_another_kind_is_refused_before_any_work(monkeypatch: pytest.Mon
     loader = DataLoader([torch.zeros(1, 8, 8)])  # type: ignore[arg-type]
     with pytest.raises(InputError, match="the data 'bare' gives no 'labels'"):
         run(models(), Data((TestSet("bare"),), (loader,)), Plan({}, trainer=CPU), "title")
+
+
+def test_twins_that_lose_their_function_by_rounding_are_told_of() -> None:
+    """One sentence for the matching it happened to, with the worst of its twins; ordinary rounding is not told."""
+    good, bad = Preservation(1e-12, 0.9 * NOTED_ROUNDING, 1.0), Preservation(1e-12, 0.3, 1.0)
+    matched = {name: Matched([], [], checks, 0.0) for name, checks in {"paper": [good], "mine": [good, bad]}.items()}
+    (note,) = rounding_notes(Fused(matched=matched))
+    assert note.startswith("mine: ")
+    assert "30.0%" in note
+
+
+def test_notes_of_a_run_tell_of_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With no tolerance at all, every matching of float32 models is told of."""
+    monkeypatch.setattr("fusionlab.experiment.NOTED_ROUNDING", 0.0)
+    _, results = run(models(), Data(), Plan({"paper": recipe("paper")}, trainer=CPU), "title")
+    assert any(note.startswith("paper: ") for note in results.notes)
 
 
 def test_without_data_the_notes_say_so() -> None:

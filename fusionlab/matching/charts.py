@@ -23,6 +23,10 @@ from fusionlab.symmetry.groups import (
     embed_beside_ones,
 )
 
+# The largest logarithm of a stretch: a general matrix has a condition number of at most exp(2 * 5), about 22,000, so
+# that the twin keeps its function when it is rounded to float32.
+LARGEST_STRETCH = 5.0
+
 
 def chart_dimension(group: Group, general: bool = False) -> int:
     """How many coordinates one element of a group has; 0 where nothing can be learned by gradient.
@@ -53,7 +57,9 @@ def chart(group: Group, coordinates: Tensor, general: bool = False) -> Tensor:
 
     Rotations by Cayley's map of a skew matrix A, ``(1 - A / 2)^-1 (1 + A / 2)``: it agrees with the exponential to
     second order, is as exact, and costs a fifth to a fifteenth of it with its gradient. It reaches every rotation that
-    has no half turn. General matrices and factors by the exponential.
+    has no half turn. General matrices and factors by the exponential, where what stretches (the symmetric part S of a
+    matrix, the logarithm of a factor) is first bounded smoothly by `LARGEST_STRETCH`: a descent on few inputs may
+    otherwise flatten a matrix until rounding it loses the function.
 
     Args:
         group: any but a permutation.
@@ -67,15 +73,17 @@ def chart(group: Group, coordinates: Tensor, general: bool = False) -> Tensor:
         case OrthogonalFixingOnes():
             return embed_beside_ones(_cayley(coordinates, group.size - 1))
         case Invertible() if general and not isinstance(group, Orthogonal):
-            return torch.linalg.matrix_exp(coordinates.unflatten(-1, (group.size, group.size)))
+            matrix = coordinates.unflatten(-1, (group.size, group.size))
+            stretch = (matrix + matrix.mT) / 2
+            return torch.linalg.matrix_exp(matrix - stretch + _bounded(stretch))
         case Invertible():
             return _cayley(coordinates, group.size)
         case Rotary():
             angle = coordinates[..., : group.size // 2]
             unit = torch.stack((angle.cos(), angle.sin()), -1)
-            return coordinates[..., group.size // 2 :].exp().unsqueeze(-1) * unit if general else unit
+            return _factors(coordinates[..., group.size // 2 :]).unsqueeze(-1) * unit if general else unit
         case Scale():
-            return coordinates.exp()
+            return _factors(coordinates)
         case _:
             raise TypeError(f"no chart of {group}")
 
@@ -145,6 +153,21 @@ def _copies(space: Space) -> int:
 
 def _planes(size: int) -> int:
     return size * (size - 1) // 2
+
+
+def _bounded(symmetric: Tensor) -> Tensor:
+    """Symmetric matrices with all eigenvalues within `LARGEST_STRETCH`; small ones hardly change.
+
+    They are divided by ``(1 + |S / L|^8)^(1/8)`` with the Schatten 8-norm, which is at least the largest eigenvalue and
+    smooth everywhere, unlike an eigendecomposition.
+    """
+    fourth = torch.linalg.matrix_power(symmetric / LARGEST_STRETCH, 4)
+    return symmetric / (1 + fourth.square().sum((-2, -1), keepdim=True)) ** (1 / 8)
+
+
+def _factors(logarithms: Tensor) -> Tensor:
+    """Positive factors, bounded as 1 x 1 matrices."""
+    return _bounded(logarithms[..., None, None])[..., 0, 0].exp()
 
 
 def _cayley(coordinates: Tensor, size: int) -> Tensor:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fusionlab.matching.charts import Charts, chart, chart_dimension
+from fusionlab.matching.charts import LARGEST_STRETCH, Charts, chart, chart_dimension
 from fusionlab.symmetry import Alignment, blueprint
 from fusionlab.symmetry.groups import (
     Group,
@@ -78,6 +78,27 @@ def test_coordinates_are_as_many_as_the_group_has_dimensions(group, general):
     elif type(group) is Invertible and not general:
         expected = Orthogonal(group.size).dimension
     assert chart_dimension(group, general) == expected
+
+
+@pytest.mark.parametrize("size", [1.0, 30.0, 3000.0])
+@pytest.mark.parametrize("group", [Invertible(4), Rotary(6), Scale(3)], ids=str)
+def test_no_coordinates_stretch_beyond_the_bound(group, size):
+    """However far a descent goes, in float32 too; from three times the bound on most of it is used."""
+    element = chart(group, coordinates(group, True, 20, size=size).float(), True)
+    matrices = group.act(element, torch.eye(group.size).expand(20, -1, -1)).double()
+    stretches = torch.linalg.svdvals(matrices).log()
+    assert stretches.abs().max() <= LARGEST_STRETCH + 1e-4
+    if size > 3 * LARGEST_STRETCH:
+        assert stretches.abs().max() > LARGEST_STRETCH / 2
+
+
+def test_bounding_hardly_changes_ordinary_stretches():
+    """Half of the bound, which learned alignments reach, within a part in a thousand of the plain exponential."""
+    draw = coordinates(Invertible(4), True).unflatten(-1, (4, 4))
+    symmetric = draw + draw.mT
+    symmetric *= 0.5 * LARGEST_STRETCH / torch.linalg.matrix_norm(symmetric, 2)
+    logarithm = torch.linalg.eigvalsh(chart(Invertible(4), symmetric.flatten(), True)).log()
+    torch.testing.assert_close(logarithm, torch.linalg.eigvalsh(symmetric), rtol=1e-3, atol=0)
 
 
 def test_rotations_agree_with_the_exponential_to_second_order():

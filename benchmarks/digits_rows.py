@@ -101,8 +101,8 @@ def four(args: argparse.Namespace) -> Iterator[Line]:
 
 
 def eight(args: argparse.Namespace) -> Iterator[Line]:
-    """Eight models at once, 2,400 steps."""
-    return at_once(8, 2400)
+    """Eight models at once, 4,800 steps."""
+    return at_once(8, 4800)
 
 
 def none(args: argparse.Namespace) -> Iterator[Line]:

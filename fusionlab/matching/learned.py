@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from dataclasses import replace
+from typing import Any
 
 import numpy
 import torch
@@ -27,64 +27,15 @@ from fusionlab.forward import LABELS
 from fusionlab.matching.charts import Charts
 from fusionlab.matching.lessons import Lesson, Lessons, gather
 from fusionlab.matching.options import ALL, AS_IS, MatchOptions
-from fusionlab.matching.points import Held, aliases, at_point, mixed
+from fusionlab.matching.points import Held, aliases, at_point, mixed, random_points
+from fusionlab.matching.refine_options import RefineOptions
 from fusionlab.matching.universe import mean_state
 from fusionlab.matching.weights import match_weights, workable
 from fusionlab.symmetry import Alignment, Blueprint, Space
 from fusionlab.symmetry.groups import Permutation, Scale
 from fusionlab.trainers import TrainerFactory, quiet_trainer
 
-Target = Literal["outputs", "labels"]
-# Points between two models lie near the middle, as in Theus et al.; among many, pairs must be reached too.
-PAIR, MANY = 10.0, 3.0
 PAIR_RATE, MANY_RATE = 0.04, 0.02
-
-
-@dataclass(frozen=True)
-class RefineOptions:
-    """How alignments are refined.
-
-    Attributes:
-        steps: of AdamW, at least 1.
-        learning_rate: the first and largest, above 0, about radians a step for rotations; it falls to zero along a
-            cosine. None is 0.04 for two models and 0.02 for more, whose loss is rougher.
-        batch_size: inputs in one step, all sources together, at least 1.
-        target: ``outputs``, what the end models return, or ``labels``.
-        concentration: of the Dirichlet distribution that points between the models are drawn from, above 0: large for
-            points near the middle. None is 10 for two models and 3 for more.
-        edges: of more than two models, the share of steps, from 0 to 1, whose points lie between two of them alone, so
-            that pairs can be merged too. In such a step all models are coupled at random.
-        every: steps between two assignments of hidden units and heads; 0 for never.
-        general: whether invertible spaces (inside heads) and rotary planes may be stretched, not only rotated; half
-            way between two models it leaves a lower loss.
-        mixtures: fewer inputs than this are filled up with mixtures of two of them (mixup), where they are images or
-            other real numbers and the target is what the end models return; 0 for none.
-        seed: of the draws.
-    """
-
-    steps: int = 300
-    learning_rate: float | None = None
-    batch_size: int = 128
-    target: Target = "outputs"
-    concentration: float | None = None
-    edges: float = 0.5
-    every: int = 25
-    general: bool = True
-    mixtures: int = 2000
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name, least in (("steps", 1), ("batch_size", 1), ("every", 0), ("mixtures", 0), ("seed", 0)):
-            if getattr(self, name) < least:
-                raise InputError(f"{name} is {getattr(self, name)}; expected at least {least}")
-        for name in ("learning_rate", "concentration"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < float("inf"):
-                raise InputError(f"{name} is {value}; expected a finite number above 0")
-        if not 0 <= self.edges <= 1:
-            raise InputError(f"edges is {self.edges}; expected a share from 0 to 1")
-        if self.target not in get_args(Target):
-            raise InputError(f"target is {self.target!r}; expected one of {', '.join(get_args(Target))}")
 
 
 class RefinementModule(LightningModule):
@@ -311,26 +262,6 @@ def refine(
     lessons = DataLoader(Lessons(pools, options.steps, options.batch_size, options.seed), batch_size=None)
     chosen.fit(module, lessons, held_out)
     return module.alignments()
-
-
-def random_points(count: int, options: RefineOptions, draw: numpy.random.Generator) -> list[list[float]]:
-    """Weights of `count` models, summing to one.
-
-    One point between all of them; or, where edges of the simplex are drawn, the models are coupled at random and there
-    is a point for each couple (of an odd number one model has none).
-    """
-    chosen = [list(range(count))]
-    if count > 2 and draw.random() < options.edges:
-        order = draw.permutation(count).tolist()
-        chosen = [order[start : start + 2] for start in range(0, count - 1, 2)]
-    points = []
-    for models in chosen:
-        concentration = options.concentration or (PAIR if len(models) == 2 else MANY)
-        weights = [0.0] * count
-        for index, weight in zip(models, draw.dirichlet([concentration] * len(models)).tolist(), strict=True):
-            weights[index] = weight
-        points.append(weights)
-    return points
 
 
 def labels_loss(model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:

@@ -2,11 +2,16 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from fusionlab.matching.refine_options import RefineOptions
+
 Function = Callable[[nn.Module, Mapping[str, Tensor]], Tensor]
+# Points between two models lie near the middle, as in Theus et al. (2025); among many, pairs must be reached too.
+PAIR, MANY = 10.0, 3.0
 
 
 class Held(nn.Module):
@@ -55,6 +60,26 @@ def mixed(states: Sequence[Mapping[str, Tensor]], weights: Sequence[float]) -> d
     for state, weight in others:
         total = {name: torch.add(tensor, state[name], alpha=weight) for name, tensor in total.items()}
     return total
+
+
+def random_points(count: int, options: RefineOptions, draw: numpy.random.Generator) -> list[list[float]]:
+    """Weights of `count` models, summing to one.
+
+    One point between all of them; or, where edges of the simplex are drawn, the models are coupled at random and there
+    is a point for each couple (of an odd number one model has none).
+    """
+    chosen = [list(range(count))]
+    if count > 2 and draw.random() < options.edges:
+        order = draw.permutation(count).tolist()
+        chosen = [order[start : start + 2] for start in range(0, count - 1, 2)]
+    points = []
+    for models in chosen:
+        concentration = options.concentration or (PAIR if len(models) == 2 else MANY)
+        weights = [0.0] * count
+        for index, weight in zip(models, draw.dirichlet([concentration] * len(models)).tolist(), strict=True):
+            weights[index] = weight
+        points.append(weights)
+    return points
 
 
 def aliases(model: nn.Module) -> dict[str, str]:

@@ -12,9 +12,10 @@ from fusionlab.errors import InputError
 from fusionlab.inputs import Batches, Inputs
 from fusionlab.matching.activations import activations_then_weights
 from fusionlab.matching.align import align_states, beside_anchor, gauged
-from fusionlab.matching.learned import RefineOptions, refine
+from fusionlab.matching.learned import refine
 from fusionlab.matching.options import ALL, PRESETS, MatchOptions, describe
 from fusionlab.matching.permutations import Objective, match_permutations
+from fusionlab.matching.refine_options import RefineOptions
 from fusionlab.statistics import Activations
 from fusionlab.statistics.gather import gather
 from fusionlab.symmetry import Alignment, Blueprint

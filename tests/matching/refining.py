@@ -14,7 +14,8 @@ from transformers import (
 
 from fusionlab.distillation import distillation_loss, output_of, teacher_targets
 from fusionlab.matching.charts import Charts
-from fusionlab.matching.learned import RefineOptions, refine
+from fusionlab.matching.learned import refine
+from fusionlab.matching.refine_options import RefineOptions
 from fusionlab.symmetry import Alignment, Blueprint, blueprint
 from tests.symmetry.models import generator, random_model
 

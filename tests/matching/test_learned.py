@@ -19,8 +19,9 @@ from transformers import (
 )
 
 from fusionlab.evaluation.preservation import check_preservation
-from fusionlab.matching.learned import RefinementModule, RefineOptions
+from fusionlab.matching.learned import RefinementModule
 from fusionlab.matching.lessons import Lessons, gather
+from fusionlab.matching.refine_options import RefineOptions
 from fusionlab.symmetry import Alignment
 from tests.matching.refining import excess, folded, gpt2, inputs, planted, quiet, refined, turned
 from tests.symmetry.models import randomize, text_config, timm_model

@@ -9,9 +9,10 @@ import torch
 from fusionlab.distillation import output_of
 from fusionlab.errors import InputError
 from fusionlab.evaluation.preservation import check_preservation
-from fusionlab.matching.learned import RefinementModule, RefineOptions, random_points
+from fusionlab.matching.learned import RefinementModule
 from fusionlab.matching.lessons import Lessons, gather
-from fusionlab.matching.points import mixed
+from fusionlab.matching.points import mixed, random_points
+from fusionlab.matching.refine_options import RefineOptions
 from fusionlab.symmetry import Alignment
 from tests.matching.refining import folded, gpt2, inputs, labelled, mean_of, planted, refined, turned
 from tests.symmetry.models import generator, random_model, randomize

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from fusionlab.errors import InputError
-from fusionlab.matching.learned import RefineOptions, refine
+from fusionlab.matching.learned import refine
+from fusionlab.matching.refine_options import RefineOptions
 from fusionlab.symmetry import Alignment, blueprint
 from tests.matching.refining import folded, inputs, planted, quiet, refined
 

@@ -1,0 +1,57 @@
+"""How alignments are refined by gradient descent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from fusionlab.errors import InputError
+
+Target = Literal["outputs", "labels"]
+
+
+@dataclass(frozen=True)
+class RefineOptions:
+    """How alignments are refined.
+
+    Attributes:
+        steps: of AdamW, at least 1.
+        learning_rate: the first and largest, above 0, about radians a step for rotations; it falls to zero along a
+            cosine. None is 0.04 for two models and 0.02 for more, whose loss is rougher.
+        batch_size: inputs in one step, all sources together, at least 1.
+        target: ``outputs``, what the end models return, or ``labels``.
+        concentration: of the Dirichlet distribution that points between the models are drawn from, above 0: large for
+            points near the middle. None is 10 for two models and 3 for more.
+        edges: of more than two models, the share of steps, from 0 to 1, whose points lie between two of them alone, so
+            that pairs can be merged too. In such a step all models are coupled at random.
+        every: steps between two assignments of hidden units and heads; 0 for never.
+        general: whether invertible spaces (inside heads) and rotary planes may be stretched, not only rotated; half
+            way between two models it leaves a lower loss.
+        mixtures: fewer inputs than this are filled up with mixtures of two of them (mixup), where they are images or
+            other real numbers and the target is what the end models return; 0 for none.
+        seed: of the draws.
+    """
+
+    steps: int = 300
+    learning_rate: float | None = None
+    batch_size: int = 128
+    target: Target = "outputs"
+    concentration: float | None = None
+    edges: float = 0.8
+    every: int = 25
+    general: bool = True
+    mixtures: int = 2000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, least in (("steps", 1), ("batch_size", 1), ("every", 0), ("mixtures", 0), ("seed", 0)):
+            if getattr(self, name) < least:
+                raise InputError(f"{name} is {getattr(self, name)}; expected at least {least}")
+        for name in ("learning_rate", "concentration"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < float("inf"):
+                raise InputError(f"{name} is {value}; expected a finite number above 0")
+        if not 0 <= self.edges <= 1:
+            raise InputError(f"edges is {self.edges}; expected a share from 0 to 1")
+        if self.target not in get_args(Target):
+            raise InputError(f"target is {self.target!r}; expected one of {', '.join(get_args(Target))}")

@@ -87,14 +87,12 @@ class Emotion(TextClassification):
     def encoder(self) -> TextEncoder:
         """Tokens, and 1, 0 or unknown for every label."""
         if self.annotated is None and not self.unified:
-            self.annotated = _annotated(Path(self.source.path), self.set_name)
+            self.annotated = _annotated(self._location(), self.set_name)
         return super().encoder()
 
     def read(self) -> dict[str, Dataset]:
         """The splits that the set itself has."""
-        location = Path(self.source.path)
-        if not location.exists():
-            raise InputError(f"{location}: there is no such file or folder; emotion sets are read from local files")
+        location = self._location()
         if not self.unified:
             return self._parquet()
         if location.is_file():
@@ -107,6 +105,12 @@ class Emotion(TextClassification):
         if not rows:
             raise InputError(f"{location} has none of train.jsonl, dev.jsonl and test.jsonl")
         return rows
+
+    def _location(self) -> Path:
+        location = Path(self.source.path)
+        if not location.exists():
+            raise InputError(f"{location}: there is no such file or folder; emotion sets are read from local files")
+        return location
 
     def _parquet(self) -> dict[str, Dataset]:
         if Path(self.source.path).suffix != ".parquet":

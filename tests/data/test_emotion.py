@@ -83,6 +83,15 @@ def test_what_is_annotated_must_be_known(tmp_path: Path, tokenizer: str) -> None
         Emotion(parquet(tmp_path, {"other": ["joy"]}), tokenizer).setup("fit")
 
 
+@pytest.mark.parametrize("name", ["dailydialog", "dailydialog.parquet", "dailydialog.jsonl"])
+def test_what_is_missing_is_called_missing(tmp_path: Path, tokenizer: str, name: str) -> None:
+    """Whatever layout the name tells of, also where annotations are found."""
+    (tmp_path / "label_sets.json").write_text(json.dumps({"dailydialog": LABELS}))
+    data = Emotion(str(tmp_path / name), tokenizer, labels=LABELS)
+    with pytest.raises(InputError, match=rf"{name}: there is no such file or folder"):
+        data.setup("test")
+
+
 @pytest.mark.parametrize("line", ["{", '{"text": "a"}', '{"text": "a", "emotions": {"joy": "much"}}', "[]"])
 def test_damaged_line(tmp_path: Path, tokenizer: str, line: str) -> None:
     """File and line are named."""

@@ -46,7 +46,12 @@ def main() -> int:
         default=[f"../shared/data/models/cifar10_vit_seed{seed}" for seed in (1, 2)],
     )  # fmt: skip
     parser.add_argument("--images", type=int, default=10_000, help="that the row cifar learns from")
-    parser.add_argument("--steps", type=int, default=300, help="of learning and polishing in the row cifar")
+    parser.add_argument("--gpt2", default="gpt2_shakespeare_small.yaml", help="config of the row shakespeare")
+    parser.add_argument(
+        "--embeddings", nargs="+", choices=("tied", "untied"), default=("tied", "untied"), help="of the row shakespeare"
+    )
+    parser.add_argument("--steps", type=int, default=300, help="of learning and polishing, not on digits")
+    parser.add_argument("--batch-size", type=int, default=128, help="of learning, not on digits")
     parser.add_argument("--widths", nargs="+", type=int, default=[32, 64, 128], help="of the row widths")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--markdown", type=Path, metavar="OUT", help="also write the table here")

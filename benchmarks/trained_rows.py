@@ -40,25 +40,28 @@ def text(config: str, inputs: int, tests: int) -> tuple[list[Batch], list[Batch]
     return batches(data.train_dataloader(), inputs), batches(data.test_dataloader(), tests, labels=True)
 
 
-def every_matching(setting: Setting, inputs: Sequence[Batch], steps: int = 300) -> Iterator[Line]:
+def every_matching(setting: Setting, inputs: Sequence[Batch], args: argparse.Namespace) -> Iterator[Line]:
     """The end models, the plain mean, and the mean of twins by each kind of matching."""
+    how: dict[str, Any] = {"data": inputs, "steps": args.steps, "batch_size": args.batch_size}
     yield setting.end_models()
     yield setting.matched("plain mean", preset="none")
     yield setting.matched("the paper's matching", preset="paper")
     yield setting.matched("permutations (Git Re-Basin)", preset="git-rebasin")
     yield setting.matched("weights", preset="weights")
     yield setting.matched("activations", preset="activations", data=inputs[:8])
-    yield setting.matched(f"learned, {steps} steps", preset="learned", data=inputs, steps=steps)
+    yield setting.matched(f"learned, {args.steps} steps", preset="learned", **how)
 
 
 def shakespeare(args: argparse.Namespace) -> Iterator[Line]:
-    """Two small GPT-2s on Tiny Shakespeare, byte by byte; embeddings tied as they were trained, and untied."""
-    config = "gpt2_shakespeare_small.yaml"
-    pair = [trained(config, seed) for seed in (0, 1)]
-    inputs, test = text(config, 4000, 400)
-    size = "GPT-2 of 3 layers, 64 wide, Tiny Shakespeare"
-    yield from every_matching(Setting(f"{size}, tied", [pair], test, "loss"), inputs)
-    yield from every_matching(Setting(f"{size}, untied", [[untie(model) for model in pair]], test, "loss"), inputs)
+    """Two GPT-2s on Tiny Shakespeare, byte by byte; embeddings tied as they were trained, and untied."""
+    pair = [trained(args.gpt2, seed) for seed in (0, 1)]
+    inputs, test = text(args.gpt2, 4000, 400)
+    shape: Any = pair[0].config
+    name = f"GPT-2 of {shape.n_layer} layers, {shape.n_embd} wide, Tiny Shakespeare"
+    groups = {"tied": pair, "untied": [untie(model) for model in pair]}
+    for embeddings in args.embeddings:
+        setting = Setting(f"{name}, {embeddings}", [groups[embeddings]], test, "loss")
+        yield from every_matching(setting, inputs, args)
 
 
 def deberta(args: argparse.Namespace) -> Iterator[Line]:
@@ -66,7 +69,7 @@ def deberta(args: argparse.Namespace) -> Iterator[Line]:
     config = "deberta_shakespeare_small.yaml"
     pair = [trained(config, seed) for seed in (0, 1)]
     inputs, test = text(config, 4000, 400)
-    yield from every_matching(Setting("DeBERTa of 3 layers, 64 wide, masked bytes", [pair], test, "loss"), inputs)
+    yield from every_matching(Setting("DeBERTa of 3 layers, 64 wide, masked bytes", [pair], test, "loss"), inputs, args)
 
 
 def cifar(args: argparse.Namespace) -> Iterator[Line]:
@@ -81,7 +84,7 @@ def cifar(args: argparse.Namespace) -> Iterator[Line]:
     train = batches(pixels.train_dataloader(), args.images)
     test = batches(pixels.test_dataloader(), 1_000, labels=True)
     pair = Setting("CIFAR-10, two ViTs", [models], test)
-    yield from every_matching(pair, train, args.steps)
+    yield from every_matching(pair, train, args)
     for variant, start in (("weights", "weights"), ("the plain mean", "none")):
         yield pair.polished(f"polished from {variant}, {args.steps} steps", train, start, args.steps)
     synthetic: Any = probes(models, args.images, mean=CIFAR_MEAN, std=CIFAR_DEVIATION)

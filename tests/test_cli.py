@@ -22,6 +22,8 @@ MATCHING = [
     "--relative",
     "--towards",
     "--steps",
+    "--learning_rate",
+    "--batch_size",
     "--target",
     "--mixtures",
 ]

@@ -10,6 +10,9 @@ from fusionlab.matching.options import listed
 from fusionlab.matching.recipe import LEARNED, RECIPES, Recipe, recipe
 from fusionlab.models import untie
 
+# Options that are passed on as they are, and said in the name of the matching.
+PLAIN = ("start", "relative", "towards", "steps", "learning_rate", "batch_size", "target", "mixtures")
+
 
 def add_matching(parser: ArgumentParser, default: str = "paper") -> None:
     """Options that say what is matched and how."""
@@ -58,6 +61,12 @@ def add_matching(parser: ArgumentParser, default: str = "paper") -> None:
         "--towards", type=str | None, help="Of several models: all to the anchor, or to the mean of all."
     )
     group.add_argument("--steps", type=int | None, help="Of learned: steps of gradient descent.")
+    group.add_argument(
+        "--learning_rate",
+        type=float | None,
+        help="Of learned: the first and largest; 0.04 of two models, 0.02 of more.",
+    )
+    group.add_argument("--batch_size", type=int | None, help="Of learned: inputs in one step; 128 if not given.")
     group.add_argument("--target", type=str | None, help="Of learned: outputs (of the end models) or labels.")
     group.add_argument(
         "--mixtures", type=int | None, help="Of learned: fewer images than this are filled up with mixtures of them."
@@ -73,13 +82,8 @@ def matching_recipe(arguments: Namespace) -> Recipe:
         rescale=_given(arguments, "rescale"),
         gauge=listed(arguments.gauge),
         sweeps=arguments.sweeps,
-        start=arguments.start,
-        relative=arguments.relative,
-        towards=arguments.towards,
-        steps=arguments.steps,
-        target=arguments.target,
-        mixtures=arguments.mixtures,
         seed=arguments.seed if arguments.match == LEARNED else None,
+        **{option: getattr(arguments, option) for option in PLAIN},
     )
 
 
@@ -87,18 +91,7 @@ def matching_name(arguments: Namespace) -> str:
     """What to call the matching: its preset, with what was changed."""
     changes = [
         f"{option} {value if not isinstance(value, list) else ','.join(value)}"
-        for option in (
-            "spaces",
-            "layers",
-            "rescale",
-            "gauge",
-            "start",
-            "relative",
-            "towards",
-            "steps",
-            "target",
-            "mixtures",
-        )
+        for option in ("spaces", "layers", "rescale", "gauge", *PLAIN)
         if (value := _given(arguments, option)) is not None
     ]
     return ", ".join([arguments.match, *changes])

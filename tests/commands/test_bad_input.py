@@ -129,6 +129,12 @@ CASES = [
     (f"fuse --ckpts a b --samples 0 --data Digits {OUT}", "samples is 0", "expected at least 1"),
     (f"fuse --ckpts a b --match weights --steps 3 {OUT}", "'steps'", "an option of learned"),
     (f"fuse --ckpts a b --match learned --steps 0 {OUT}", "steps is 0", "expected at least 1"),
+    (f"fuse --ckpts a b --match learned --batch_size 0 {OUT}", "batch_size is 0", "expected at least 1"),
+    (
+        f"fuse --ckpts a b --match learned --learning_rate 0 {OUT}",
+        "learning_rate is 0",
+        "expected a finite number above 0",
+    ),
     (f"fuse --ckpts a b --polish 0 {OUT}", "steps is 0", "expected at least 1"),
     (f"fuse --ckpts a b --method nope {OUT}", "'nope'", "expected one of"),
     (f"merge a b --hyperparameters.alpha 0.5 {OUT}", "'alpha'", "expected none"),

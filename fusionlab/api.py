@@ -14,7 +14,7 @@ from fusionlab.fusion import STATISTICS
 from fusionlab.inputs import Batches, Inputs
 from fusionlab.matching.activations import match_activations
 from fusionlab.matching.align import choose_anchor
-from fusionlab.matching.options import BALANCED, BIASES, FOLDED, GAUGES, listed
+from fusionlab.matching.options import BALANCED, BIASES, FOLDED, GAUGES
 from fusionlab.matching.options import preset as preset_options
 from fusionlab.matching.recipe import LEARNED, activations_of, align_models, recipe
 from fusionlab.matching.solvers import Rescale
@@ -81,7 +81,7 @@ def match(
     Raises:
         InputError: models that do not fit each other, or options that do not exist.
     """
-    options = preset_options("paper", spaces=listed(spaces), layers=_layers(layers), rescale=rescale)
+    options = preset_options("paper", spaces=spaces, layers=layers, rescale=rescale)
     shared = common_blueprint({"source": source, "anchor": anchor})
     if data is None:
         return match_weights(source.state_dict(), anchor.state_dict(), shared, options)
@@ -245,23 +245,13 @@ def _align(
     seed: int,
     options: Mapping[str, Any],
 ) -> list[Alignment]:
-    changes = dict(options)
-    changes["spaces"] = listed(changes.get("spaces"))
-    changes["gauge"] = listed(changes.get("gauge"))
-    changes["layers"] = _layers(changes.get("layers"))
-    chosen = recipe(preset, **changes, seed=seed if preset == LEARNED else None)
+    chosen = recipe(preset, **options, seed=seed if preset == LEARNED else None)
     shared = common_blueprint({f"model {index}": model for index, model in enumerate(models)})
     index = choose_anchor([model.state_dict() for model in models], anchor)
     inputs = None if data is None else Inputs.from_batches(data, len(models))
     if inputs is None and chosen.needs_inputs:
         inputs = Inputs.synthetic(models, seed=seed)
     return align_models(models, shared, chosen, index, inputs)
-
-
-def _layers(layers: str | Sequence[int] | int | None) -> str | None:
-    if isinstance(layers, int):
-        return str(layers)
-    return layers if layers is None or isinstance(layers, str) else ",".join(map(str, layers))
 
 
 def _statistics(data: Any) -> Sequence[Mapping[str, Statistics]]:

@@ -21,7 +21,6 @@ from fusionlab.grid.folder import failures, write_results
 from fusionlab.grid.runner import GridRunner
 from fusionlab.grid.summary import headline_metric, summarize
 from fusionlab.head_fusion import Heads
-from fusionlab.matching.options import listed
 from fusionlab.matching.recipe import Recipe, recipe
 from fusionlab.merging import find_method
 
@@ -195,14 +194,8 @@ def _by_name(value: Sequence[str] | Mapping[str, Mapping[str, Any]]) -> dict[str
 
 
 def _matching(name: str, options: Mapping[str, Any]) -> Recipe:
-    values = dict(options)
-    wanted = values.pop("preset", name)
-    values |= {field: listed(values[field]) for field in ("spaces", "gauge") if field in values}
-    if "layers" in values:
-        values["layers"] = str(values["layers"])
-    if values.get("rescale") is False:
-        values["rescale"] = "off"
-    return recipe(wanted, **values)
+    changes = dict(options)
+    return recipe(changes.pop("preset", name), **changes)
 
 
 def _minutes(seconds: float) -> str:

@@ -6,12 +6,14 @@ from typing import Any
 from jsonargparse import ArgumentParser, Namespace
 from torch import nn
 
-from fusionlab.matching.options import listed
 from fusionlab.matching.recipe import LEARNED, RECIPES, Recipe, recipe
 from fusionlab.models import untie
 
-# Options that are passed on as they are, and said in the name of the matching.
-PLAIN = ("start", "relative", "towards", "steps", "learning_rate", "batch_size", "target", "mixtures")
+# Options that change a recipe and belong to its name.
+OPTIONS = (
+    "spaces", "layers", "rescale", "gauge", "start", "relative", "towards", "steps", "learning_rate", "batch_size",
+    "target", "mixtures",
+)  # fmt: skip
 
 
 def add_matching(parser: ArgumentParser, default: str = "paper") -> None:
@@ -77,23 +79,15 @@ def matching_recipe(arguments: Namespace) -> Recipe:
     """The matching that the arguments describe."""
     return recipe(
         arguments.match,
-        spaces=listed(arguments.spaces),
-        layers=None if arguments.layers is None else str(arguments.layers),
-        rescale=_given(arguments, "rescale"),
-        gauge=listed(arguments.gauge),
         sweeps=arguments.sweeps,
         seed=arguments.seed if arguments.match == LEARNED else None,
-        **{option: getattr(arguments, option) for option in PLAIN},
+        **{option: getattr(arguments, option) for option in OPTIONS},
     )
 
 
 def matching_name(arguments: Namespace) -> str:
     """What to call the matching: its preset, with what was changed."""
-    changes = [
-        f"{option} {value if not isinstance(value, list) else ','.join(value)}"
-        for option in ("spaces", "layers", "rescale", "gauge", *PLAIN)
-        if (value := _given(arguments, option)) is not None
-    ]
+    changes = [f"{option} {_said(value)}" for option in OPTIONS if (value := getattr(arguments, option)) is not None]
     return ", ".join([arguments.match, *changes])
 
 
@@ -102,7 +96,8 @@ def untied(models: Mapping[str, nn.Module], arguments: Namespace) -> dict[str, n
     return {name: untie(model) if arguments.untie else model for name, model in models.items()}
 
 
-def _given(arguments: Namespace, option: str) -> Any:
-    """An option's value; what YAML reads as false is the word off."""
-    value = getattr(arguments, option)
-    return "off" if value is False else value
+def _said(value: Any) -> str:
+    """An option's value as it is written on the command line; what YAML reads as false is the word off."""
+    if value is False:
+        return "off"
+    return ",".join(value) if isinstance(value, list) else str(value)

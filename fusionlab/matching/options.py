@@ -1,6 +1,6 @@
 """What to match: the options every matching has, checked where they are written."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, get_args
 
@@ -115,12 +115,27 @@ def describe(options: MatchOptions) -> str:
     return "; ".join(parts)
 
 
-def listed(value: str | Sequence[str] | None) -> tuple[str, ...] | None:
-    """The items of an option that is a list: a sequence, or comma-separated text, ``none`` for an empty one."""
-    if value is None:
-        return None
-    items = value.split(",") if isinstance(value, str) else value
-    return tuple(item.strip() for item in items if item.strip() != "none")
+def given(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that are given, as `MatchOptions` has them, whether YAML, the command line or Python says them.
+
+    Spaces and gauges may be a sequence or comma-separated text, ``none`` for an empty one; layers a number, a sequence
+    of numbers or text; what YAML reads as false is the rescale ``off``. None is not given.
+    """
+    return {option: _plain(option, value) for option, value in changes.items() if value is not None}
+
+
+def _plain(option: str, value: Any) -> Any:
+    match option, value:
+        case "spaces" | "gauge", _:
+            items = value.split(",") if isinstance(value, str) else value
+            return tuple(item.strip() for item in items if item.strip() != "none")
+        case "layers", int() | str():
+            return str(value)
+        case "layers", _:
+            return ",".join(map(str, value))
+        case "rescale", False:
+            return "off"
+    return value
 
 
 def preset(name: str, **changes: Any) -> MatchOptions:
@@ -130,15 +145,14 @@ def preset(name: str, **changes: Any) -> MatchOptions:
         name: ``none``; ``paper`` (Algorithm 1: a rotation for each head and an assignment for each feed-forward
             layer, sequential rescale, heads kept in order); ``weights`` (every space that is exact for the
             architecture, in every gauge, relative distance by half, annealed; no data).
-        changes: fields of `MatchOptions`; None keeps the preset's value.
+        changes: fields of `MatchOptions` in any way that `given` knows; None keeps the preset's value.
 
     Raises:
         InputError: a name or a value that does not exist.
     """
     if name not in PRESETS:
         raise InputError(f"matching preset {name!r} does not exist; expected one of {', '.join(PRESETS)}")
-    known = {field: value for field, value in changes.items() if value is not None}
-    return replace(PRESETS[name], **known)
+    return replace(PRESETS[name], **given(changes))
 
 
 def parse_layers(text: str, blueprint: Blueprint) -> frozenset[int]:

@@ -13,7 +13,7 @@ from fusionlab.inputs import Batches, Inputs
 from fusionlab.matching.activations import activations_then_weights
 from fusionlab.matching.align import align_states, beside_anchor, gauged
 from fusionlab.matching.learned import refine
-from fusionlab.matching.options import ALL, PRESETS, MatchOptions, describe
+from fusionlab.matching.options import ALL, PRESETS, MatchOptions, describe, given
 from fusionlab.matching.permutations import Objective, match_permutations
 from fusionlab.matching.refine_options import RefineOptions
 from fusionlab.statistics import Activations
@@ -76,14 +76,15 @@ def recipe(name: str, **changes: Any) -> Recipe:
             ``weights``, started from activations); ``learned`` (as ``weights``, then refined by gradient descent inside
             the group); two to compare with, ``git-rebasin`` (Ainsworth et al., 2023: permutations of all spaces) and
             ``ot-fusion`` (Singh and Jaggi, 2020: exact transport of feed-forward units, as in the paper's Figure 4).
-        changes: fields of `MatchOptions`, and for ``learned`` of `RefineOptions`; None keeps the recipe's value.
+        changes: fields of `MatchOptions` in any way that `given` knows, and for ``learned`` of `RefineOptions`; None
+            keeps the recipe's value.
 
     Raises:
         InputError: a name, a field or a value that does not exist.
     """
     if name not in RECIPES:
         raise InputError(f"matching preset {name!r} does not exist; expected one of {', '.join(RECIPES)}")
-    chosen, known = RECIPES[name], {field: value for field, value in changes.items() if value is not None}
+    chosen, known = RECIPES[name], given(changes)
     matching = {field.name for field in fields(MatchOptions)} - _without_effect(chosen)
     refining = {field.name for field in fields(RefineOptions)} if chosen.refine is not None else set()
     for field in known:

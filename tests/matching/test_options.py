@@ -5,7 +5,7 @@ import re
 import pytest
 
 from fusionlab.errors import InputError
-from fusionlab.matching.options import PRESETS, MatchOptions, parse_layers, preset
+from fusionlab.matching.options import PRESETS, MatchOptions, given, parse_layers, preset
 from fusionlab.symmetry import blueprint
 from fusionlab.symmetry.blueprint import Blueprint
 from fusionlab.symmetry.builder import BlueprintBuilder
@@ -22,6 +22,27 @@ def six_layers() -> Blueprint:
     for layer in range(6):
         b.space(f"layers.{layer}.ffn", Permutation(4), role="ffn", layer=layer)
     return b.build()
+
+
+@pytest.mark.parametrize(
+    ("option", "said", "meant"),
+    [
+        ("spaces", "heads, ffn", ("heads", "ffn")),
+        ("gauge", ["folded", "biases"], ("folded", "biases")),
+        ("gauge", "none", ()),
+        ("layers", 3, "3"),
+        ("layers", [0, 2], "0,2"),
+        ("layers", "first:2", "first:2"),
+        ("rescale", False, "off"),
+        ("rescale", "joint", "joint"),
+        ("sweeps", 3, 3),
+        ("start", "as-is", "as-is"),
+    ],
+)
+def test_options_may_be_said_in_many_ways(option, said, meant):
+    """As YAML, the command line and Python have them; what is None is not given."""
+    assert given({option: said, "relative": None}) == {option: meant}
+    assert getattr(preset("weights", **{option: said}), option) == meant
 
 
 @pytest.mark.parametrize(

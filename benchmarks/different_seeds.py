@@ -52,6 +52,7 @@ def main() -> int:
     )
     parser.add_argument("--steps", type=int, default=300, help="of learning and polishing, not on digits")
     parser.add_argument("--batch-size", type=int, default=128, help="of learning, not on digits")
+    parser.add_argument("--precision", default="32-true", help="of learning and of activations, not on digits")
     parser.add_argument("--widths", nargs="+", type=int, default=[32, 64, 128], help="of the row widths")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--markdown", type=Path, metavar="OUT", help="also write the table here")

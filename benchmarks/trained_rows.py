@@ -42,13 +42,14 @@ def text(config: str, inputs: int, tests: int) -> tuple[list[Batch], list[Batch]
 
 def every_matching(setting: Setting, inputs: Sequence[Batch], args: argparse.Namespace) -> Iterator[Line]:
     """The end models, the plain mean, and the mean of twins by each kind of matching."""
-    how: dict[str, Any] = {"data": inputs, "steps": args.steps, "batch_size": args.batch_size}
+    trainer = {"precision": args.precision}
+    how: dict[str, Any] = {"data": inputs, "steps": args.steps, "batch_size": args.batch_size, "trainer": trainer}
     yield setting.end_models()
     yield setting.matched("plain mean", preset="none")
     yield setting.matched("the paper's matching", preset="paper")
     yield setting.matched("permutations (Git Re-Basin)", preset="git-rebasin")
     yield setting.matched("weights", preset="weights")
-    yield setting.matched("activations", preset="activations", data=inputs[:8])
+    yield setting.matched("activations", preset="activations", data=inputs[:8], trainer=trainer)
     yield setting.matched(f"learned, {args.steps} steps", preset="learned", **how)
 
 

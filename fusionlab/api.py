@@ -25,6 +25,7 @@ from fusionlab.statistics import Statistics
 from fusionlab.statistics.store import StatisticsStore
 from fusionlab.symmetry import Alignment, blueprint
 from fusionlab.symmetry.gauge import balance
+from fusionlab.trainers import quiet_factory
 
 Model = TypeVar("Model", bound=nn.Module)
 # Batches for all models, or one iterable of them for each; inputs that are put together already.
@@ -96,6 +97,7 @@ def align(
     preset: str = "paper",
     data: Data = None,
     seed: int = 0,
+    trainer: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> list[Model]:
     """Matched twins of all models, in order, in one common basis; each computes its own function, unchanged.
@@ -107,13 +109,22 @@ def align(
         data: inputs for ``activations`` and ``learned``, labels not needed: an iterable of batches for all models, or
             one for each; synthetic ones are drawn if None.
         seed: of what ``learned`` draws, and of synthetic inputs.
+        trainer: arguments of Lightning's Trainer for ``activations`` and ``learned``, such as accelerator or precision;
+            one quiet process in float32 if None.
         options: fields of `MatchOptions` that override the preset's: ``spaces``, ``layers``, ``rescale``, ``gauge``
             and so on.
 
     Raises:
-        InputError: models that do not fit each other, or options that do not exist.
+        InputError: models that do not fit each other, options that do not exist, or a precision that rounds models.
     """
-    alignments = _align(models, anchor, preset, data, seed, options)
+    chosen = recipe(preset, **options, seed=seed if preset == LEARNED else None)
+    factory = None if trainer is None else quiet_factory({"devices": 1, **trainer})
+    shared = common_blueprint({f"model {index}": model for index, model in enumerate(models)})
+    index = choose_anchor([model.state_dict() for model in models], anchor)
+    inputs = None if data is None else Inputs.from_batches(data, len(models))
+    if inputs is None and chosen.needs_inputs:
+        inputs = Inputs.synthetic(models, seed=seed)
+    alignments = align_models(models, shared, chosen, index, inputs, factory)
     return [alignment.apply(model) for alignment, model in zip(alignments, models, strict=True)]
 
 
@@ -195,7 +206,7 @@ def fuse(
         method: how to merge, see `merge`.
         anchor: see `align`.
         weights: see `merge`.
-        options: of the matching, see `align`.
+        options: of the matching, and its ``trainer``, see `align`.
         data: for both, see `align` and `merge`.
         base: see `merge`.
         seed: of anything random.
@@ -235,23 +246,6 @@ def barrier(a: nn.Module, b: nn.Module, data: Batches, points: int = 11) -> Curv
         found.append(scores.compute())
     loss, score = (tuple(values[metric] for values in found) for metric in ("loss", scores.main))
     return Curve("b", "a", UNMATCHED, "data", None, tuple(positions), loss, score, scores.main)
-
-
-def _align(
-    models: Sequence[nn.Module],
-    anchor: int | str | None,
-    preset: str,
-    data: Data,
-    seed: int,
-    options: Mapping[str, Any],
-) -> list[Alignment]:
-    chosen = recipe(preset, **options, seed=seed if preset == LEARNED else None)
-    shared = common_blueprint({f"model {index}": model for index, model in enumerate(models)})
-    index = choose_anchor([model.state_dict() for model in models], anchor)
-    inputs = None if data is None else Inputs.from_batches(data, len(models))
-    if inputs is None and chosen.needs_inputs:
-        inputs = Inputs.synthetic(models, seed=seed)
-    return align_models(models, shared, chosen, index, inputs)
 
 
 def _statistics(data: Any) -> Sequence[Mapping[str, Statistics]]:

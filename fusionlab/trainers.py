@@ -1,6 +1,7 @@
 """Trainers that leave nothing behind but what their module keeps."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from lightning.fabric.utilities.exceptions import MisconfigurationException
@@ -52,6 +53,24 @@ def quiet_trainer(**options: Any) -> Trainer:
     return Trainer(**{**quiet, **options})
 
 
+def quiet_factory(settings: Mapping[str, Any]) -> TrainerFactory:
+    """What makes such Trainers.
+
+    Args:
+        settings: arguments of every Trainer, such as accelerator, devices, precision.
+
+    Raises:
+        InputError: a precision that rounds the models; from the factory, settings that the Trainer refuses.
+    """
+    refuse_rounding(settings.get("precision"))
+
+    def make(label: str, **options: Any) -> Trainer:
+        with _refusals():
+            return quiet_trainer(**{**settings, **options})
+
+    return make
+
+
 def make_trainer(settings: Mapping[str, Any], label: str, leave: bool = True, **options: Any) -> Trainer:
     """The same with a progress bar.
 
@@ -66,10 +85,8 @@ def make_trainer(settings: Mapping[str, Any], label: str, leave: bool = True, **
     """
     refuse_rounding(settings.get("precision"))
     callbacks = [NamedProgressBar(label, leave), *options.pop("callbacks", [])]
-    try:
+    with _refusals():
         return quiet_trainer(**{"enable_progress_bar": True, **settings, **options}, callbacks=callbacks)
-    except (ValueError, MisconfigurationException) as error:
-        raise InputError(first_line(error)) from error
 
 
 def make_tester(settings: Mapping[str, Any], label: str) -> Trainer:
@@ -101,3 +118,12 @@ def refuse_rounding(precision: object) -> None:
         raise InputError(
             f"precision is {precision!r}, which rounds the models; expected 32-true, 64-true, bf16-mixed or 16-mixed"
         )
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Say in one line what the Trainer does not take."""
+    try:
+        yield
+    except (TypeError, ValueError, MisconfigurationException) as error:
+        raise InputError(first_line(error)) from error

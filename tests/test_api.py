@@ -204,6 +204,20 @@ def test_fuse_passes_its_seed_on() -> None:
     assert not same(fused, fusionlab.fuse(models, "learned", options=options, seed=4))
 
 
+@pytest.mark.parametrize("preset", ["activations", "learned"])
+def test_passes_run_under_the_trainer_asked_for(preset: str) -> None:
+    """An empty mapping is the default; in half precision other twins are found, of the same functions."""
+    models: list[nn.Module] = [vit(0), vit(1)]
+    how: dict[str, Any] = {"preset": preset, "data": batches()}
+    how |= {"steps": 3, "batch_size": 8} if preset == "learned" else {}
+    whole, same_again, half = (
+        fusionlab.align(models, **how, trainer=trainer) for trainer in (None, {}, {"precision": "bf16-mixed"})
+    )
+    assert same(whole[1], same_again[1])
+    assert not same(whole[1], half[1])
+    assert max(closeness(twin, model) for twin, model in zip(half, models, strict=True)) < 1e-5
+
+
 def test_synthetic_inputs_are_drawn_by_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where matching needs inputs and none are given."""
     drawn: list[int] = []
@@ -305,6 +319,18 @@ REFUSED: dict[str, tuple[Callable[[nn.Module, nn.Module], Any], str]] = {
     "align gauge": (lambda a, b: fusionlab.align([a, b], gauge="fold"), "gauge names 'fold'"),
     "align anchor": (lambda a, b: fusionlab.align([a, b], 2), "anchor is 2; expected 'nearest' or an index"),
     "align data": (lambda a, b: fusionlab.align([a, b], data=[1]), "data holds a int; expected batches"),  # type: ignore[list-item]
+    "align precision": (
+        lambda a, b: fusionlab.align([a, b], trainer={"precision": "16-true"}),
+        "which rounds the models",
+    ),
+    "align trainer": (
+        lambda a, b: fusionlab.align([a, b], preset="learned", steps=1, trainer={"precison": "32-true"}),
+        "unexpected keyword argument 'precison'",
+    ),
+    "align accelerator": (
+        lambda a, b: fusionlab.align([a, b], preset="learned", steps=1, trainer={"accelerator": "gpus"}),
+        "accelerator",
+    ),
     "align one": (lambda a, b: fusionlab.align([a]), "1 end model was given"),
     "merge method": (lambda a, b: fusionlab.merge([a, b], "fish"), "'fish' does not exist; expected one of"),
     "merge needs": (lambda a, b: fusionlab.merge([a, b], "fisher"), "'fisher' needs the Fisher information"),

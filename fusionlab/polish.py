@@ -19,6 +19,7 @@ from transformers import get_scheduler
 from fusionlab.distillation import Batch, Targets, distillation_loss, output_of, teacher_targets
 from fusionlab.errors import InputError
 from fusionlab.matching.lessons import Lesson, Lessons, Pool, gather
+from fusionlab.matching.mixtures import ENOUGH
 from fusionlab.models import with_state
 from fusionlab.trainers import quiet_trainer
 
@@ -49,7 +50,7 @@ class PolishOptions:
     batch_size: int = 128
     weight_decay: float = 0.01
     temperature: float = 2.0
-    mixtures: int = 2000
+    mixtures: int = ENOUGH
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -2,9 +2,9 @@
 
 Theus et al., "Generalized linear mode connectivity for transformers" (2025), learn permutations and orthogonal maps on
 the loss of a random point between two models. Here every continuous space of the blueprint is learned in a chart of its
-own group, permutations are assigned again every few steps, and the end models' own outputs are what is taught: no
-label is needed. Each twin computes its end model's function at every step, so that the result is an alignment like any
-other.
+own group, permutations are assigned again every few steps where that lowers the loss, and the end models' own outputs
+are what is taught: no label is needed. Each twin computes its end model's function at every step, so that the result is
+an alignment like any other.
 """
 
 from __future__ import annotations
@@ -154,19 +154,23 @@ class RefinementModule(LightningModule):
 
     def on_train_batch_start(self, batch: Any, batch_index: int) -> None:
         if self.options.every and self.global_step and self.global_step % self.options.every == 0:
-            self.assign()
+            self.assign(batch)
 
     def training_step(self, batch: Any, batch_index: int) -> Tensor:
         """The loss at one random point between all models, or at one between the two of every couple."""
+        loss = self._step_loss(batch)
+        self.log("train_loss", loss, prog_bar=True)
+        return loss
+
+    def _step_loss(self, batch: Any) -> Tensor:
+        """What the present step descends on; the same points however often it is asked."""
         draw = numpy.random.default_rng((self.options.seed, self.global_rank, self.global_step))
         points = random_points(len(self.end_models), self.options, draw)
         twins = self.twins()
         # Every couple learns on its own share of the inputs, so that a step costs the same.
         shares = zip(*(lesson.split(len(points)) for lesson in _lessons(batch)), strict=False)
         losses = [self._loss(mixed(twins, point), share) for point, share in zip(points, shares, strict=False)]
-        loss = torch.stack(losses).mean()
-        self.log("train_loss", loss, prog_bar=True)
-        return loss
+        return torch.stack(losses).mean()
 
     def validation_step(self, batch: Mapping[str, Tensor], batch_index: int, dataloader_idx: int = 0) -> None:
         """The loss of the twins' mean on held-out inputs."""
@@ -187,25 +191,43 @@ class RefinementModule(LightningModule):
     # --- assignments -------------------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def assign(self) -> None:
-        """Assign hidden units and heads again, of each moving model towards the mean of the others as they are now."""
+    def assign(self, batch: Any) -> None:
+        """Assign hidden units and heads again, of each moving model towards the mean of the others as they are now.
+
+        What brings weights closer may leave a higher loss between them, so an assignment is kept only where the loss of
+        the present step falls.
+
+        Args:
+            batch: of the step, on its device.
+        """
         if not self.discrete:
             return
         only = replace(self.blueprint, spaces={space.name: space for space in self.discrete})
         options = MatchOptions(spaces=(ALL,), rescale="off", start=AS_IS)
-        optimizer: Any = self.optimizers(use_pl_optimizer=False)
-        for position, (index, orders) in enumerate(zip(self.moving, self.orders, strict=True)):
+        for position, index in enumerate(self.moving):
             twins = self.twins()
             others = [twin for other, twin in enumerate(twins) if other != index]
             mean = mean_state(others)
-            found = match_weights(self._with_aliases(twins[index]), self._with_aliases(mean), only, options).elements
-            if not found:
+            step = match_weights(self._with_aliases(twins[index]), self._with_aliases(mean), only, options)
+            if not step.elements:
                 continue
-            found = _on(self.device, found)
-            self.charts.permute(position, {n: e for n, e in found.items() if not e.is_floating_point()}, optimizer)
-            before = Alignment(self.blueprint, orders.tensors())
-            orders.update(Alignment(self.blueprint, found).compose(before).elements)
-            self._bases = None
+            before = self._judged(batch)
+            self._reorder(position, step.elements)
+            if self._judged(batch) >= before:
+                self._reorder(position, step.inverse().elements)
+
+    def _judged(self, batch: Any) -> float:
+        """The loss of the present step, the mean over all processes."""
+        return float(self.trainer.strategy.reduce(self._step_loss(batch), reduce_op="mean"))
+
+    def _reorder(self, position: int, elements: Mapping[str, Tensor]) -> None:
+        """Let discrete elements act on one moving model's twin."""
+        found, orders = _on(self.device, elements), self.orders[position]
+        optimizer: Any = self.optimizers(use_pl_optimizer=False)
+        self.charts.permute(position, {n: e for n, e in found.items() if not e.is_floating_point()}, optimizer)
+        before = Alignment(self.blueprint, orders.tensors())
+        orders.update(Alignment(self.blueprint, found).compose(before).elements)
+        self._bases = None
 
     def _with_aliases(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {**state, **{alias: state[name] for alias, name in self.aliases.items()}}

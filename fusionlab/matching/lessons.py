@@ -119,7 +119,8 @@ def gather(
             and else computed again for each lesson.
         memory: bytes.
         known: for each model which labels it knows; None where all know all.
-        mixed: fewer examples than this are filled up with mixtures of them, as far as they can be mixed.
+        mixed: fewer examples than this are filled up with mixtures of them, as far as they can be mixed, are of use and
+            fit into memory.
         seed: of the mixtures.
 
     Raises:
@@ -152,7 +153,9 @@ def gather(
     if not kept:
         raise InputError("data holds no batch; expected at least one")
     if with_targets and seen < mixed:
-        kept += _mixtures(Pool(kept), (mixed - seen) / seen, keep, models, own, known, seed)
+        # As many as are asked for, are of use and fit into what is left of memory.
+        share = min(mixed, examples, memory / used * seen) / seen - 1
+        kept += _mixtures(Pool(kept), share, keep, models, own, known, seed)
     return Pool(kept)
 
 

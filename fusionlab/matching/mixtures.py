@@ -9,6 +9,9 @@ from torch import Tensor
 
 from fusionlab.forward import LABELS
 
+# Fewer inputs than this are filled up with mixtures where nothing else is said.
+ENOUGH = 5000
+
 
 def mixtures(batch: Mapping[str, Tensor], count: int, generator: torch.Generator) -> dict[str, Tensor] | None:
     """Convex combinations of two random examples each ("mixup", Zhang et al., 2018), without labels.

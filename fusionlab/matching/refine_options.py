@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from fusionlab.errors import InputError
+from fusionlab.matching.mixtures import ENOUGH
 
 Target = Literal["outputs", "labels"]
 
@@ -24,7 +25,8 @@ class RefineOptions:
             points near the middle. None is 10 for two models and 3 for more.
         edges: of more than two models, the share of steps, from 0 to 1, whose points lie between two of them alone, so
             that pairs can be merged too. In such a step all models are coupled at random.
-        every: steps between two assignments of hidden units and heads; 0 for never.
+        every: steps between two attempts to assign hidden units and heads again, by weights, which are kept where the
+            loss falls; 0 for never.
         general: whether invertible spaces (inside heads) and rotary planes may be stretched, not only rotated; half
             way between two models it leaves a lower loss.
         mixtures: fewer inputs than this are filled up with mixtures of two of them (mixup), where they are images or
@@ -40,7 +42,7 @@ class RefineOptions:
     edges: float = 0.8
     every: int = 25
     general: bool = True
-    mixtures: int = 2000
+    mixtures: int = ENOUGH
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -2,8 +2,10 @@
 
 import copy
 
+import pytest
 import torch
 
+from fusionlab.matching import learned
 from fusionlab.symmetry import Alignment
 from fusionlab.symmetry.groups import Permutation
 from tests.matching.refining import folded, gpt2, inputs, refined
@@ -53,3 +55,22 @@ def test_assigning_again_starts_from_the_order_that_the_stream_has():
     assert isinstance(description.spaces["residual"].group, Permutation)
     for name in ("residual", *orders):
         assert torch.equal(found[1].element(name), expected.element(name)), name
+
+
+def test_an_assignment_that_raises_the_loss_is_taken_back(monkeypatch: pytest.MonkeyPatch):
+    """A model beside itself: whatever order is proposed, none is better than its own; coordinates come back as well."""
+    model = random_model("vit-classifier")
+    description, draw, proposed = folded(model), generator(3), []
+
+    def propose(*_: object) -> Alignment:
+        chosen = [s for s in description.spaces.values() if isinstance(s.group, Permutation)]
+        proposed.append(Alignment(description, {s.name: s.group.random(s.copies, draw) for s in chosen}))
+        return proposed[-1]
+
+    options = {"steps": 4, "every": 1, "learning_rate": 1e-3}
+    expected = refined([model, model], inputs(model, 2), **{**options, "every": 0})
+    monkeypatch.setattr(learned, "match_weights", propose)
+    found = refined([model, model], inputs(model, 2), **options)
+    assert len(proposed) == 3
+    for name in description.spaces:
+        assert torch.equal(found[1].element(name), expected[1].element(name)), name

@@ -4,6 +4,7 @@ import torch
 
 from fusionlab.matching.lessons import gather
 from fusionlab.matching.mixtures import mixtures
+from tests.matching.refining import inputs
 from tests.symmetry.models import generator, random_model
 
 
@@ -38,7 +39,7 @@ def test_few_inputs_are_filled_up_and_answered():
     config = models[0].config
     shape = (6, config.num_channels, config.image_size, config.image_size)
     data = [{"pixel_values": torch.randn(shape, generator=generator(0))}]
-    plain, filled = (gather(models, data, None, 100, True, mixed=mixed) for mixed in (0, 300))
+    plain, filled = (gather(models, data, None, 300, True, mixed=mixed) for mixed in (0, 300))
     assert plain.sizes == [6]
     assert filled.sizes == [300]
     assert filled.groups[0].targets is not None
@@ -47,4 +48,17 @@ def test_few_inputs_are_filled_up_and_answered():
         answers = torch.stack([model(pixel_values=pixels).logits.softmax(-1) for model in models]).mean(0)
     assert torch.allclose(filled.groups[0].targets.values, answers, atol=1e-5)
     assert torch.equal(pixels[:6], data[0]["pixel_values"])
-    assert gather(models, data, None, 100, True, mixed=6).sizes == [6]
+    assert gather(models, data, None, 300, True, mixed=6).sizes == [6]
+    assert gather(models, data, None, 20, True, mixed=300).sizes == [20]
+
+
+def test_mixtures_stay_within_memory():
+    """A pool is filled up only as far as its bytes allow; one that is full takes none."""
+    model = random_model("vit-classifier")
+    models, data = [model, model], inputs(model, 1, batch=6)
+    whole = gather(models, data, None, 300, True)
+    (lesson,) = whole.groups
+    assert lesson.targets is not None
+    used = lesson.batch["pixel_values"].nbytes + lesson.targets.values.nbytes
+    assert gather(models, data, None, 300, True, memory=3 * used, mixed=300).sizes == [18]
+    assert gather(models, data, None, 300, True, memory=used, mixed=300).sizes == [6]

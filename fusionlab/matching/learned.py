@@ -213,7 +213,7 @@ class RefinementModule(LightningModule):
                 continue
             before = self._judged(batch)
             self._reorder(position, step.elements)
-            if self._judged(batch) >= before:
+            if not self._judged(batch) < before:
                 self._reorder(position, step.inverse().elements)
 
     def _judged(self, batch: Any) -> float:

@@ -39,7 +39,7 @@ class RefineOptions:
     batch_size: int = 128
     target: Target = "outputs"
     concentration: float | None = None
-    edges: float = 0.8
+    edges: float = 0.9
     every: int = 25
     general: bool = True
     mixtures: int = ENOUGH

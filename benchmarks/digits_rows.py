@@ -96,8 +96,8 @@ def at_once(count: int, steps: int) -> Iterator[Line]:
 
 
 def four(args: argparse.Namespace) -> Iterator[Line]:
-    """Four models at once, 1,200 steps."""
-    return at_once(4, 1200)
+    """Four models at once, 2,000 steps."""
+    return at_once(4, 2000)
 
 
 def eight(args: argparse.Namespace) -> Iterator[Line]:

@@ -8,7 +8,7 @@ import torch
 from fusionlab.matching import learned
 from fusionlab.symmetry import Alignment
 from fusionlab.symmetry.groups import Permutation
-from tests.matching.refining import folded, gpt2, inputs, refined
+from tests.matching.refining import folded, gpt2, inputs, refined, turned
 from tests.symmetry.models import generator, random_model, randomize
 
 
@@ -58,9 +58,10 @@ def test_assigning_again_starts_from_the_order_that_the_stream_has():
 
 
 def test_an_assignment_that_raises_the_loss_is_taken_back(monkeypatch: pytest.MonkeyPatch):
-    """A model beside itself: whatever order is proposed, none is better than its own; coordinates come back as well."""
+    """A model beside its copy, a little turned: no other order is better, and coordinates come back to their heads."""
     model = random_model("vit-classifier")
     description, draw, proposed = folded(model), generator(3), []
+    models = [model, turned(description, 0.1).apply(model)]
 
     def propose(*_: object) -> Alignment:
         chosen = [s for s in description.spaces.values() if isinstance(s.group, Permutation)]
@@ -68,9 +69,11 @@ def test_an_assignment_that_raises_the_loss_is_taken_back(monkeypatch: pytest.Mo
         return proposed[-1]
 
     options = {"steps": 4, "every": 1, "learning_rate": 1e-3}
-    expected = refined([model, model], inputs(model, 2), **{**options, "every": 0})
+    expected = refined(models, inputs(model, 2), **{**options, "every": 0})
     monkeypatch.setattr(learned, "match_weights", propose)
-    found = refined([model, model], inputs(model, 2), **options)
+    found = refined(models, inputs(model, 2), **options)
     assert len(proposed) == 3
+    inside = [name for name, space in description.spaces.items() if space.index]
+    assert all(expected[1].element(name)[0].sub(expected[1].element(name)[1]).abs().max() > 1e-4 for name in inside)
     for name in description.spaces:
         assert torch.equal(found[1].element(name), expected[1].element(name)), name

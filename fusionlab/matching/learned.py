@@ -213,6 +213,7 @@ class RefinementModule(LightningModule):
                 continue
             before = self._judged(batch)
             self._reorder(position, step.elements)
+            # Neither where it rises nor where it is no number any more.
             if not self._judged(batch) < before:
                 self._reorder(position, step.inverse().elements)
 

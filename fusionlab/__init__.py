@@ -7,10 +7,12 @@
 >>> fusionlab.save(merged, "path/to/merged", like="path/to/b")
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
+TYPE_CHECKING = False  # as typing has it, whose import takes longer than all else that the command does before it runs
 if TYPE_CHECKING:
+    from typing import Any
+
     from fusionlab.api import align, barrier, canonical, fuse, match, merge
     from fusionlab.checkpoints import load, save
     from fusionlab.errors import InputError
@@ -44,6 +46,8 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     # Imported when first used: torch and transformers take seconds, and `fusionlab --help` needs neither.
+    import importlib  # noqa: PLC0415
+
     for home, names in _HOMES.items():
         if name in names:
             return getattr(importlib.import_module(home), name)

@@ -1,9 +1,16 @@
 """The ``fusionlab`` command."""
 
+from __future__ import annotations
+
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+
+from fusionlab.signals import Watch
+
+TYPE_CHECKING = False  # as typing has it, whose import takes longer than all others here
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 COMMANDS = {
     "fit": "fine-tune an end model",
@@ -46,9 +53,45 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: the arguments; the process's own if None.
 
     Returns:
-        The exit code: 0, or 2 for bad input, told in one sentence on the standard error stream.
+        The exit code: 0; 2 for bad input or a machine that cannot do it, told in one sentence on the standard error
+        stream; 70 for an error of fusionlab's own; 128 and the number of the signal that ended it.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    name = f"fusionlab {arguments[0]}" if arguments and arguments[0] in COMMANDS else "fusionlab"
+    watch = Watch(name)
+    # First of all, as everything else that is imported takes seconds.
+    watch.start()
+    try:
+        return _run(arguments, name, watch)
+    finally:
+        # A process that is about to end keeps the handlers, so that a late signal gives no traceback either.
+        if argv is None:
+            watch.finish()
+        else:
+            watch.stop()
+
+
+def _run(arguments: list[str], name: str, watch: Watch) -> int:
+    """Run a command, and make of whatever it raises a line and an exit code."""
+    try:
+        code = _command(arguments, watch)
+        sys.stdout.flush()
+    except BaseException as error:
+        # Looked at first: what an interruption leaves behind (a half-made import, for example) raises anything.
+        if watch.received is not None or isinstance(error, KeyboardInterrupt):
+            watch.tell()
+            return watch.code
+        from fusionlab import exits
+
+        if exits.is_broken_pipe(error):
+            return exits.BROKEN_PIPE
+        if isinstance(error, SystemExit):
+            raise
+        return exits.tell(error, name, arguments[1:])
+    return code
+
+
+def _command(arguments: list[str], watch: Watch) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         print(usage())
         return 0
@@ -63,20 +106,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     # Nothing fusionlab runs forks after using tokenizers; without this each of them warns that it might.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    from fusionlab.errors import InputError
-    from fusionlab.symmetry import SymmetryError
+    module = importlib.import_module(f"fusionlab.commands.{'train' if command in TRAINING else command}")
+    from fusionlab.atomic import discard_all
 
-    try:
-        if command in TRAINING:
-            importlib.import_module("fusionlab.commands.train").run(command, rest)
-        else:
-            importlib.import_module(f"fusionlab.commands.{command}").run(rest)
-    except (InputError, SymmetryError) as error:
-        print(f"fusionlab {command}: error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print(f"fusionlab {command}: interrupted; nothing was written half", file=sys.stderr)
-        return 130
+    watch.begin(discard_all)
+    if command in TRAINING:
+        module.run(command, rest)
+    else:
+        module.run(rest)
     return 0
 
 

@@ -3,12 +3,10 @@
 import re
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
 
 from fusionlab import __version__, cli
-from fusionlab.errors import InputError
 
 MATCHING = [
     "--match",
@@ -107,24 +105,6 @@ def test_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert captured.err.count("\n") == 1
     assert "'fuze'" in captured.err
     assert all(name in captured.err for name in cli.COMMANDS)
-
-
-def test_what_becomes_of_errors(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """The user's errors are sentences, an interruption is code 130, and a bug keeps its traceback."""
-
-    def failing(error: BaseException) -> SimpleNamespace:
-        def run(rest: list[str]) -> None:
-            raise error
-
-        return SimpleNamespace(run=run)
-
-    for error, code in ((InputError("x is 1; expected 2"), 2), (KeyboardInterrupt(), 130)):
-        monkeypatch.setattr(cli.importlib, "import_module", lambda name, error=error: failing(error))
-        assert cli.main(["merge"]) == code
-        assert capsys.readouterr().err.count("\n") == 1
-    monkeypatch.setattr(cli.importlib, "import_module", lambda name: failing(ZeroDivisionError("a bug")))
-    with pytest.raises(ZeroDivisionError):
-        cli.main(["merge"])
 
 
 def test_help_is_quick() -> None:

@@ -43,6 +43,8 @@ def read_json(path: Path) -> dict[str, Any]:
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
+    except RecursionError as error:
+        raise InputError(f"{path} is nested too deeply to be read; expected JSON of ordinary depth") from error
     except (ValueError, OSError) as error:
         raise InputError(f"{path} is not a readable JSON file ({first_line(error)})") from error
     if not isinstance(content, dict):

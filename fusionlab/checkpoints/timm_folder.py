@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import timm
@@ -11,6 +10,7 @@ from timm.models import save_for_hf
 from timm.models._hub import save_config_for_hf
 from torch import Tensor, nn
 
+from fusionlab.atomic import scratch_folder
 from fusionlab.checkpoints.files import (
     CONFIG,
     main_dtype,
@@ -89,17 +89,17 @@ def build(config: dict[str, Any], source: Path) -> nn.Module:
     architecture = config.get(ARCHITECTURE)
     if not isinstance(architecture, str) or not timm.is_model(architecture):
         raise InputError(f"{source}: architecture {architecture!r} is not one that timm {timm.__version__} knows")
-    try:
-        with TemporaryDirectory() as description, quiet():
-            Path(description, CONFIG).write_text(json.dumps(config), encoding="utf-8")
+    with scratch_folder() as description, quiet():
+        (description / CONFIG).write_text(json.dumps(config), encoding="utf-8")
+        try:
             # Building draws random weights that are replaced; the caller's random numbers stay where they were.
             with torch.random.fork_rng(devices=[]):
                 return timm.create_model(f"local-dir:{description}", pretrained=False)
-    except Exception as error:
-        # Each architecture checks its arguments in its own way; all of them mean that the description is wrong.
-        raise InputError(
-            f"{source}: timm cannot build {architecture} as its config describes it ({first_line(error)})"
-        ) from error
+        except Exception as error:
+            # Each architecture checks its arguments in its own way; all of them mean that the description is wrong.
+            raise InputError(
+                f"{source}: timm cannot build {architecture} as its config describes it ({first_line(error)})"
+            ) from error
 
 
 def describe(model: nn.Module) -> dict[str, Any]:
@@ -111,8 +111,8 @@ def describe(model: nn.Module) -> dict[str, Any]:
     Returns:
         A plain mapping.
     """
-    with TemporaryDirectory() as folder, quiet():
-        path = Path(folder, CONFIG)
+    with scratch_folder() as folder, quiet():
+        path = folder / CONFIG
         save_config_for_hf(model, str(path))
         return json.loads(path.read_text(encoding="utf-8"))
 

@@ -26,6 +26,7 @@ from fusionlab.grid.published import with_published_faults
 from fusionlab.grid.statistics_files import StatisticsFiles
 from fusionlab.head_fusion import FUSIONS
 from fusionlab.inputs import Inputs
+from fusionlab.sentences import sentence
 from fusionlab.trainers import make_trainer
 
 Train = Callable[[EndModel, int, Path], None]
@@ -81,9 +82,8 @@ class GridRunner:
             finished = self._measure(cell)
         except Exception as error:
             # One bad cell must not lose the hours that the others take; its sentence is in the table of failures.
-            known = isinstance(error, InputError)
-            sentence = first_line(error) if known else f"{type(error).__name__}: {first_line(error)}"
-            finished = Finished(cell, (), error=sentence)
+            told = sentence(error) or f"{type(error).__name__}: {first_line(error)}"
+            finished = Finished(cell, (), error=told)
         missing = {} if finished.error is not None else self.data.missing(cell)
         finished = replace(finished, seconds=time.perf_counter() - start, missing=missing)
         self.store.write(finished, self.grid.fingerprint(cell))

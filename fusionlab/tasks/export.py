@@ -1,7 +1,6 @@
 """After training: the model as an ordinary checkpoint folder."""
 
 import copy
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 
 from fusionlab import checkpoints
-from fusionlab.atomic import refuse_existing
+from fusionlab.atomic import refuse_existing, scratch_folder
 from fusionlab.checkpoints.lightning_file import STATE, read_archive
 from fusionlab.errors import InputError
 
@@ -59,10 +58,10 @@ class ExportCheckpoint(Callback):
             )
         like = getattr(pl_module, "side_files", None)
         tokenizer = getattr(getattr(trainer, "datamodule", None), "tokenizer", None)
-        with tempfile.TemporaryDirectory() as folder:
+        with scratch_folder() as folder:
             if like is None and tokenizer is not None:
                 # A fresh model reads the tokens of the tokenizer that it was trained with, and of no other.
-                like = f"{folder}/with_tokenizer"
+                like = folder / "with_tokenizer"
                 checkpoints.save(model.eval(), like)
                 tokenizer.save_pretrained(like)
             checkpoints.save(model.eval(), self.output, like=like, overwrite=self.overwrite)

@@ -7,8 +7,10 @@ from typing import Any
 
 from lightning import LightningModule
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, DistributedSampler
 
 from fusionlab.errors import InputError
+from fusionlab.evaluation.comparison import Measured
 from fusionlab.evaluation.results import END_MODEL, NO_MATCHING, Row
 from fusionlab.evaluation.scores import Scores
 from fusionlab.fused import Candidate, Fused, TestSet
@@ -16,6 +18,8 @@ from fusionlab.fused import Candidate, Fused, TestSet
 
 class CandidateTest(LightningModule):
     """``trainer.test`` scores every candidate on every loader; ``rows`` holds the numbers.
+
+    ``measured`` holds what each example adds to them, for intervals; nothing where this process saw but a part.
 
     Args:
         test_sets: what the test loaders are, in their order.
@@ -27,6 +31,7 @@ class CandidateTest(LightningModule):
         self.test_sets = tuple(test_sets)
         self.fused = Fused()
         self.rows: list[Row] = []
+        self.measured: list[Measured] = []
         self._tested = nn.ModuleList()
         self._scores: nn.ModuleList = nn.ModuleList()
 
@@ -53,7 +58,7 @@ class CandidateTest(LightningModule):
             )
         self._scores = nn.ModuleList(
             nn.ModuleList(
-                test_set.scores(model)
+                test_set.scores(model).keep_examples()
                 for candidate in self.fused.candidates
                 if (model := self.scored(candidate, test_set)) is not None
             )
@@ -69,6 +74,12 @@ class CandidateTest(LightningModule):
         except InputError as error:
             raise InputError(f"{test_set.name}: {error}") from error
 
+    def _sees_everything(self, index: int) -> bool:
+        """Whether this process alone goes through all of a test set; of several under Lightning's sampler none does."""
+        loader: Any = self.trainer.test_dataloaders
+        loader = loader if isinstance(loader, DataLoader) else loader[index]
+        return self.trainer.world_size == 1 or not isinstance(getattr(loader, "sampler", None), DistributedSampler)
+
     def _answers(self, index: int) -> list[tuple[Candidate, nn.Module, Scores]]:
         """The candidates that a test set is a task of, with the model that answers and its scores."""
         found = [(candidate, self.scored(candidate, self.test_sets[index])) for candidate in self.fused.candidates]
@@ -77,10 +88,13 @@ class CandidateTest(LightningModule):
         return [(candidate, model, score) for (candidate, model), score in zip(answering, scores, strict=True)]
 
     def on_test_epoch_end(self) -> None:
-        self.rows = []
+        self.rows, self.measured = [], []
         for index, test_set in enumerate(self.test_sets):
             for candidate, _, score in self._answers(index):
                 found = score.compute()
+                if self._sees_everything(index):
+                    key = (candidate.models, candidate.method, candidate.matching)
+                    self.measured.append(Measured(*key, test_set.name, test_set.domain, score.answers()))
                 self.rows += [
                     Row(
                         candidate.models,

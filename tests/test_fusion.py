@@ -2,12 +2,13 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from lightning.pytorch import Trainer
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, DistributedSampler
 
 import fusionlab
 from fusionlab.errors import InputError
@@ -201,3 +202,30 @@ def test_bad_arguments_are_refused_before_any_work(keywords: dict[str, Any], mes
     arguments: dict[str, Any] = {"models": {"a": vit(0), "b": vit(1)}, "matchings": MATCHINGS}
     with pytest.raises(InputError, match=message):
         FusionModule(**(arguments | keywords))
+
+
+def test_each_example_is_kept_for_intervals(fitted: FusionModule) -> None:
+    """Every candidate on every loader, in their order: the rows follow from what their examples add."""
+    assert len(fitted.measured) == 6 * 2
+    found = {
+        (one.models, one.method, one.matching, one.data_set, one.domain, metric): kept
+        for one in fitted.measured
+        for metric, kept in one.answers.contributions.items()
+    }
+    assert len(found) == len(fitted.rows)
+    for row in fitted.rows:
+        kept = found[row.models, row.method, row.matching, row.data_set or "", row.domain, row.metric]
+        assert kept.examples == {"near": 20, "far": 11}[row.data_set or ""]
+        assert kept.scores(np.ones((1, kept.examples))) == pytest.approx([row.value], rel=1e-5)
+
+
+def test_a_part_of_the_data_gives_no_intervals(fitted: FusionModule, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under Lightning's own sampler each of several processes sees some examples only, and some of them twice."""
+    sets = [loader(20, 0), loader(11, 1)]
+    halves = [DataLoader(s.dataset, batch_size=8, sampler=DistributedSampler(s.dataset, 2, 0)) for s in sets]
+    module = FusionModule({"a": vit(0), "b": vit(1)}, {}, test_sets=fitted.test_sets)
+    module.fuse()
+    monkeypatch.setattr(Trainer, "world_size", 2)
+    for loaders, kept in ((halves, 0), ([halves[0], sets[1]], 3), (sets, 6)):
+        trainer().test(module, loaders, verbose=False)
+        assert len(module.measured) == kept

@@ -49,6 +49,9 @@ class LineModule(LightningModule):
         self.anchor.eval()
         self.source.eval()
         self._at = None
+        points: Any = self.points
+        for point in points:
+            point.reset()
 
     def test_step(self, batch: Mapping[str, Tensor], batch_index: int, dataloader_idx: int = 0) -> None:
         if self._at != dataloader_idx:

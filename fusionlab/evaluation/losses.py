@@ -72,6 +72,19 @@ def multilabel_loss(output: Tensor, labels: Tensor, weights: Tensor | None = Non
     Raises:
         InputError: another number of labels than the model has, or other values.
     """
+    entries, known = multilabel_entries(output, labels, weights)
+    return entries.sum(), known.sum()
+
+
+def multilabel_entries(output: Tensor, labels: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The same entry by entry: binary cross-entropies, 0 where a label is unknown, and which labels are known.
+
+    Returns:
+        Two tensors of shape ``(batch, classes)``.
+
+    Raises:
+        InputError: another number of labels than the model has, or other values.
+    """
     if labels.shape != output.shape:
         raise InputError(
             f"the data has {labels.shape[-1]} labels for each sample, but the model has {output.shape[-1]}"
@@ -84,4 +97,4 @@ def multilabel_loss(output: Tensor, labels: Tensor, weights: Tensor | None = Non
     if weights is not None:
         entries = entries * torch.where(wanted == 1, weights[:, 1], weights[:, 0])
     # Unknown entries are taken out, not multiplied by 0: infinity times 0 is not a number.
-    return torch.where(known, entries, 0).sum(), known.sum()
+    return torch.where(known, entries, 0), known

@@ -11,6 +11,7 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
+from fusionlab.evaluation.comparison import Comparison, GroupComparison, Level
 from fusionlab.evaluation.wording import is_fraction, lower_is_better
 
 T = TypeVar("T")
@@ -198,6 +199,10 @@ class Results:
         distances: distances to the anchor, by role and layer.
         settings: how it was done, for the reader; ``"command"``, if present, is shown as the way to reproduce it.
         notes: sentences that the reader must know.
+        comparisons: what matching changes, the same method matched and unmatched on the same examples.
+        levels: how sure each score is, and what chance would give.
+        overall: the same over the groups of a grid, where there are several.
+        kept: method and matching of the merge that is kept; the first of each if None.
     """
 
     title: str
@@ -207,6 +212,10 @@ class Results:
     distances: list[Distance] = field(default_factory=list)
     settings: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    comparisons: list[Comparison] = field(default_factory=list)
+    levels: list[Level] = field(default_factory=list)
+    overall: list[GroupComparison] = field(default_factory=list)
+    kept: tuple[str, str] | None = None
 
     @property
     def matchings(self) -> tuple[str, ...]:

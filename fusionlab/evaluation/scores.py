@@ -1,22 +1,26 @@
 """Loss and metrics of a model over batches, by what it is used for."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 from torchmetrics import Metric, SumMetric
-from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score, MulticlassMatthewsCorrCoef
+from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 from torchmetrics.regression import PearsonCorrCoef, SpearmanCorrCoef
 from transformers.models.auto import modeling_auto
 
 from fusionlab.errors import InputError
-from fusionlab.evaluation.losses import known_rows, multilabel_loss, shifted
+from fusionlab.evaluation.contributions import Answers, Record, by_example, class_counts, label_counts
+from fusionlab.evaluation.losses import known_rows, multilabel_entries, shifted
+from fusionlab.evaluation.matthews import Matthews
 from fusionlab.evaluation.multilabel_f1 import MultilabelF1
 from fusionlab.evaluation.span_f1 import Mode, SpanF1, is_iob2
 from fusionlab.evaluation.wording import lower_is_better
-from fusionlab.forward import LABELS, logits
+from fusionlab.forward import IGNORED, LABELS, logits
 
 Task = Literal["classification", "multilabel", "regression", "tokens", "masked_lm", "causal_lm"]
 Decision = Literal["probability", "logit"]
@@ -40,6 +44,7 @@ class Scores(nn.Module):
         self.loss = SumMetric(nan_strategy="disable")
         self.count = SumMetric(nan_strategy="disable")
         self.metrics = nn.ModuleDict({"accuracy": MulticlassAccuracy(average="micro")} if metrics is None else metrics)
+        self._record: Record | None = None
 
     @property
     def main(self) -> str:
@@ -63,12 +68,71 @@ class Scores(nn.Module):
     @torch.no_grad()
     def add(self, output: Tensor, labels: Tensor) -> None:
         """Score logits that were computed already, see `update`."""
-        predicted, known = known_rows(output, labels)
-        self.loss.update(functional.cross_entropy(predicted, known, reduction="sum"))
-        self.count.update(len(known))
+        predicted, known = self._add_loss(output, labels)
         if len(known):
             for metric in self._all():
                 metric.update(predicted.argmax(-1), known)
+
+    def _add_loss(self, output: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Count the cross-entropy; logits and classes of the known labels, see `known_rows`."""
+        predicted, known = known_rows(output, labels)
+        losses = functional.cross_entropy(predicted, known, reduction="none")
+        self.loss.update(losses.sum())
+        self.count.update(len(known))
+        if self._record is not None:
+            example = (labels != IGNORED).reshape(len(labels), -1).nonzero()[:, 0]
+            counts = by_example(torch.ones_like(losses), example, len(labels))
+            totals = by_example(losses, example, len(labels))
+            self._record.add("loss", "mean", totals, counts)
+            self._keep(self._record, predicted, known, example, totals, counts)
+        return predicted, known
+
+    def keep_examples(self) -> "Scores":
+        """Keep from now on what each example adds, for `answers`; the scores themselves."""
+        self._record = Record()
+        return self
+
+    def answers(self) -> Answers:
+        """What each example so far added to each metric, in the order they came in.
+
+        Of this process alone: several that each see all of the data have the same.
+
+        Raises:
+            ValueError: `keep_examples` was not called, or no example came.
+        """
+        if self._record is None:
+            raise ValueError("the examples were not kept; call keep_examples first")
+        return self._record.answers(self._chance)
+
+    def _keep(
+        self, record: Record, predicted: Tensor, known: Tensor, example: Tensor, losses: Tensor, counts: Tensor
+    ) -> None:
+        """Keep what each example adds to the metrics other than the loss.
+
+        Args:
+            record: to add it to.
+            predicted: logits, shape ``(labels, classes)``.
+            known: true classes, shape ``(labels,)``.
+            example: whose label each is, shape ``(labels,)``.
+            losses: of each example, summed over its labels, shape ``(examples,)``.
+            counts: how many labels each example has, shape ``(examples,)``.
+        """
+        given, classes = predicted.argmax(-1), predicted.shape[-1]
+        record.count_classes(given, known, classes)
+        for name, metric in self._named():
+            if isinstance(metric, MulticlassAccuracy):
+                right = by_example((given == known).float(), example, len(counts))
+                record.add(name, "mean", right, counts)
+            elif isinstance(metric, MulticlassF1Score | Matthews):
+                formula = "matthews" if isinstance(metric, Matthews) else "macro_f1"
+                record.add_sparse(name, formula, class_counts(given, known, example, len(counts), classes))
+
+    def _chance(self, actual: NDArray[np.int64]) -> dict[str, float]:
+        """What the best constant answer scores, from how often each class is the true one."""
+        total, largest, present = int(actual.sum()), int(actual.max(initial=0)), int(np.count_nonzero(actual))
+        levels = {"accuracy": largest / max(total, 1), "matthews": 0.0}
+        levels["macro_f1"] = 2 * largest / max(total + largest, 1) / max(present, 1)
+        return {name: levels[name] for name, _ in self._named() if name in levels}
 
     def compute(self) -> dict[str, float]:
         """``loss`` (mean over known labels, in nats), then the metrics, the main one first, over all batches so far."""
@@ -79,6 +143,8 @@ class Scores(nn.Module):
         """Forget all batches."""
         for metric in (self.loss, self.count, *self._all()):
             metric.reset()
+        if self._record is not None:
+            self._record = Record()
 
     def _named(self) -> list[tuple[str, Metric]]:
         return [(name, metric) for name, metric in self.metrics.items() if isinstance(metric, Metric)]
@@ -103,11 +169,20 @@ class MultilabelScores(Scores):
     @torch.no_grad()
     def add(self, output: Tensor, labels: Tensor) -> None:
         """Score logits and labels of shape ``(batch, classes)``; labels are 0, 1 or -100."""
-        total, known = multilabel_loss(output, labels)
-        self.loss.update(total)
-        self.count.update(known)
+        losses, known = multilabel_entries(output, labels)
+        predicted = output.float() >= self.threshold
+        self.loss.update(losses.sum())
+        self.count.update(known.sum())
         for metric in self._all():
-            metric.update(output.float() >= self.threshold, labels)
+            metric.update(predicted, labels)
+        if self._record is not None:
+            self._record.add("loss", "mean", losses.sum(1), known.sum(1))
+            counts = label_counts(predicted, labels)
+            for name in self.metrics:
+                self._record.add_sparse(name, f"multilabel_{name}", counts)
+
+    def _chance(self, actual: NDArray[np.int64]) -> dict[str, float]:
+        return dict.fromkeys(self.metrics, 0.0)
 
 
 class RegressionScores(Scores):
@@ -124,10 +199,18 @@ class RegressionScores(Scores):
             raise InputError(
                 f"the model gives {output.shape[-1]} numbers for each sample, but one was expected in a regression"
             )
-        self.loss.update((predicted - wanted).square().sum())
+        losses = (predicted - wanted).square()
+        self.loss.update(losses.sum())
         self.count.update(len(wanted))
         for metric in self._all():
             metric.update(predicted, wanted)
+        if self._record is not None:
+            self._record.add("loss", "mean", losses, torch.ones_like(losses))
+            for name in self.metrics:
+                self._record.add(name, name, predicted, wanted)
+
+    def _chance(self, actual: NDArray[np.int64]) -> dict[str, float]:
+        return dict.fromkeys(self.metrics, 0.0)
 
 
 class TokenScores(Scores):
@@ -144,11 +227,19 @@ class TokenScores(Scores):
     @torch.no_grad()
     def add(self, output: Tensor, labels: Tensor) -> None:
         """Score logits of shape ``(batch, tokens, classes)`` and labels of shape ``(batch, tokens)``."""
-        predicted, known = known_rows(output, labels)
-        self.loss.update(functional.cross_entropy(predicted, known, reduction="sum"))
-        self.count.update(len(known))
-        for metric in self._all():
-            metric.update(output.argmax(-1), labels)
+        self._add_loss(output, labels)
+        spans: Any = self.metrics["f1"]
+        spans.update(output.argmax(-1), labels)
+        if self._record is not None:
+            self._record.add("f1", "f1", *spans.sentences.unbind(1))
+
+    def _keep(
+        self, record: Record, predicted: Tensor, known: Tensor, example: Tensor, losses: Tensor, counts: Tensor
+    ) -> None:
+        """Nothing: spans are counted by sentence."""
+
+    def _chance(self, actual: NDArray[np.int64]) -> dict[str, float]:
+        return {"f1": 0.0}
 
 
 class LanguageModelScores(Scores):
@@ -161,6 +252,7 @@ class LanguageModelScores(Scores):
     def __init__(self, shift: bool) -> None:
         super().__init__({})
         self.shift = shift
+        self._vocabulary = 0
 
     @property
     def main(self) -> str:
@@ -171,6 +263,15 @@ class LanguageModelScores(Scores):
     def add(self, output: Tensor, labels: Tensor) -> None:
         """Score logits of shape ``(batch, tokens, vocabulary)`` and labels of shape ``(batch, tokens)``."""
         super().add(*(shifted(output, labels) if self.shift else (output, labels)))
+
+    def _keep(
+        self, record: Record, predicted: Tensor, known: Tensor, example: Tensor, losses: Tensor, counts: Tensor
+    ) -> None:
+        self._vocabulary = predicted.shape[-1]
+        record.add("perplexity", "perplexity", losses, counts)
+
+    def _chance(self, actual: NDArray[np.int64]) -> dict[str, float]:
+        return {"perplexity": float(self._vocabulary)}
 
     def compute(self) -> dict[str, float]:
         """``loss`` (mean over tokens, in nats) and ``perplexity``."""
@@ -220,7 +321,7 @@ def make_scores(
     if task == "classification" and metric == "macro_f1":
         chosen = {metric: MulticlassF1Score(_classes(model, class_names), average="macro")}
     elif task == "classification" and metric == "matthews":
-        chosen = {metric: MulticlassMatthewsCorrCoef(_classes(model, class_names))}
+        chosen = {metric: Matthews(_classes(model, class_names))}
     return Scores(chosen)
 
 

@@ -26,6 +26,9 @@ class SpanF1(Metric):
         class_names: the tag of each class number.
         mode: ``strict`` or ``conlleval``.
 
+    Attributes:
+        sentences: of the last batch: entities found, predicted and true in each sentence, shape ``(batch, 3)``.
+
     Raises:
         InputError: a class name that is no IOB2 tag, or an unknown mode.
     """
@@ -45,6 +48,7 @@ class SpanF1(Metric):
             raise InputError(f"the class {wrong[0]!r} is no IOB2 tag; expected O, B-TYPE or I-TYPE")
         self.class_names = list(class_names)
         self.mode: Mode = mode
+        self.sentences = torch.zeros((0, 3), dtype=torch.long)
         for name in ("correct", "predicted", "actual"):
             self.add_state(name, torch.zeros((), dtype=torch.long), dist_reduce_fx="sum")
 
@@ -55,13 +59,17 @@ class SpanF1(Metric):
             predictions: class numbers, shape ``(batch, tokens)``.
             labels: true class numbers, of the same shape; tokens labelled -100 are taken out of both sequences.
         """
+        counts = []
         for found, true in zip(predictions.tolist(), labels.tolist(), strict=True):
             known = [index for index, label in enumerate(true) if label != IGNORED]
             guessed = set(spans([self.class_names[found[index]] for index in known], self.mode))
             wanted = set(spans([self.class_names[true[index]] for index in known], self.mode))
-            self.correct += len(guessed & wanted)
-            self.predicted += len(guessed)
-            self.actual += len(wanted)
+            counts.append((len(guessed & wanted), len(guessed), len(wanted)))
+        self.sentences = torch.tensor(counts, dtype=torch.long).reshape(-1, 3)
+        correct, predicted, actual = self.sentences.sum(0).tolist()
+        self.correct += correct
+        self.predicted += predicted
+        self.actual += actual
 
     def compute(self) -> Tensor:
         """F1 from 0 to 1: twice the entities found over those predicted plus those there are."""

@@ -60,3 +60,26 @@ def test_integer_buffers_are_the_anchors() -> None:
     move_along_line(model, a, b, 0.5)
     assert model.num_batches_tracked == 3
     assert model.running_mean.tolist() == [2, 2]
+
+
+@pytest.mark.filterwarnings("ignore:.*does not have many workers.*", "ignore:.*LeafSpec.*")
+def test_a_second_test_moves_the_model_again() -> None:
+    """Also where the first one ended at the same position: the ends may have changed, and old scores do not count."""
+    a, b, other = vit(0), vit(1), vit(2)
+    generator = torch.Generator().manual_seed(0)
+    samples: Any = [
+        {"pixel_values": torch.randn(1, 8, 8, generator=generator), "labels": torch.tensor(index % 10)}
+        for index in range(11)
+    ]
+    loader = DataLoader(samples, batch_size=4)
+    quiet: dict[str, Any] = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    found = []
+    module = LineModule(a, b, [0.5])
+    for source in (b, other):
+        module.source.load_state_dict(source.state_dict())
+        Trainer(accelerator="cpu", enable_model_summary=False, **quiet).test(module, [loader], verbose=False)
+        found.append(module.scores[0]["loss"])
+    fresh = LineModule(a, other, [0.5])
+    Trainer(accelerator="cpu", enable_model_summary=False, **quiet).test(fresh, [loader], verbose=False)
+    assert found[1] == pytest.approx(fresh.scores[0]["loss"], rel=1e-6)
+    assert found[0] != pytest.approx(found[1], rel=1e-2)

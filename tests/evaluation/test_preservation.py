@@ -65,3 +65,27 @@ def test_an_element_outside_its_group_is_caught() -> None:
         alignment = Alignment(blueprint(model), elements)
         with pytest.raises(InputError, match="changed the model's function"):
             check_preservation(model, alignment.apply(model), alignment)
+
+
+@pytest.mark.parametrize(("change", "passes"), [(1e-10, True), (1e-6, False), (1e-5, False)])
+def test_a_small_change_of_the_function_is_caught(change: float, passes: bool) -> None:
+    """A millionth of the largest logit is no rounding in float64; a ten thousandth of a millionth may be."""
+    model = vit(0)
+    alignment = random_alignment(model)
+    apply = Alignment.apply
+
+    def nearly(self: Alignment, given: Any) -> Any:
+        twin = apply(self, given)
+        if isinstance(twin, dict):
+            twin |= {name: (1 + change) * twin[name] for name in twin if name.startswith("classifier")}
+        return twin
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Alignment, "apply", nearly)
+        if passes:
+            assert check_preservation(model, model, alignment).exact == pytest.approx(change, rel=1e-3)
+        else:
+            with pytest.raises(
+                InputError, match=f"differ by {change:.1e} of the largest on random inputs, where 1e-08"
+            ):
+                check_preservation(model, model, alignment)

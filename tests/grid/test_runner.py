@@ -1,14 +1,18 @@
 """Running a grid: numbers as worked out by hand, seeds in paths, lines and distances."""
 
+import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from lightning.pytorch import seed_everything
 from torch import nn
 
 from fusionlab import checkpoints
 from fusionlab.data import Digits
 from fusionlab.errors import InputError
+from fusionlab.grid.cells import Finished
 from fusionlab.grid.design import Cell, EndModel
 from fusionlab.grid.details import geometry
 from fusionlab.grid.runner import GridRunner
@@ -84,3 +88,20 @@ def test_precision_never_reaches_the_merge(tmp_path: Path, precision: str) -> No
     given = grid({name: EndModel(Words(name), ckpt=name) for name in "ab"})
     with pytest.raises(InputError, match=f"precision is '{precision}', which rounds the model"):
         GridRunner(given, tmp_path, no_training, {**CPU, "precision": precision})
+
+
+def test_a_cell_has_its_own_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is drawn in a cell follows from its seed, not from what was drawn before it."""
+    drawn: dict[Cell, list[float]] = {}
+
+    def measure(self: GridRunner, cell: Cell) -> Finished:
+        drawn[cell] = [float(torch.rand(())), float(np.random.rand()), random.random()]
+        return Finished(cell, ())
+
+    monkeypatch.setattr(GridRunner, "_measure", measure)
+    given = grid(vits(tmp_path, seeds=(3, 4)), seeds=(3, 4))
+    list(runner(given, tmp_path / "out").run())
+    for seed in (3, 4):
+        seed_everything(seed, verbose=False)
+        wanted = [float(torch.rand(())), float(np.random.rand()), random.random()]
+        assert {tuple(numbers) for cell, numbers in drawn.items() if cell.seed == seed} == {tuple(wanted)}

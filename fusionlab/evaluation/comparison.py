@@ -1,0 +1,254 @@
+"""The same method matched and unmatched, on the same test examples, with an interval over those examples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Literal
+
+import numpy as np
+
+from fusionlab.evaluation.bootstrap import DRAWS, Draws, interval, resampled
+from fusionlab.evaluation.contributions import Answers
+
+Domain = Literal["in", "out"] | None
+# More data sets than this are told as their mean.
+TOLD_ALONE = 2
+NO_MATCHING, UNMATCHED = "-", "none"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One model on one test set.
+
+    Attributes:
+        models: names of the end models in it.
+        method: merge method, or ``end model``, ``ensemble``.
+        matching: its name, ``none``, or ``-`` where there is no merge.
+        data_set: name of the test set.
+        domain: ``in`` or ``out``.
+        answers: what each example adds.
+    """
+
+    models: tuple[str, ...]
+    method: str
+    matching: str
+    data_set: str
+    domain: Domain
+    answers: Answers
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What matching changes: the same method matched minus unmatched, paired by test example.
+
+    Attributes:
+        models: names of the end models.
+        method: merge method, the same on both sides.
+        matching: of the matched side.
+        data_set: the test set; None for the mean over those of the domain.
+        domain: ``in`` or ``out``.
+        metric: what is compared.
+        unmatched: the metric of the unmatched merge.
+        matched: of the matched one.
+        lower: lower end of the 95 % bootstrap interval of the difference; None where there is none.
+        upper: its upper end.
+        examples: how many test examples were resampled.
+        draws: how many times.
+        data_sets: how many test sets they are from.
+    """
+
+    models: tuple[str, ...]
+    method: str
+    matching: str
+    data_set: str | None
+    domain: Domain
+    metric: str
+    unmatched: float
+    matched: float
+    lower: float | None
+    upper: float | None
+    examples: int
+    draws: int = DRAWS
+    data_sets: int = 1
+
+    @property
+    def difference(self) -> float:
+        """Matched minus unmatched."""
+        return self.matched - self.unmatched
+
+
+@dataclass(frozen=True)
+class Level:
+    """How sure one score is, and what chance would give.
+
+    Attributes:
+        models: names of the end models in it.
+        method: merge method, or ``end model``, ``ensemble``.
+        matching: its name, ``none``, or ``-``.
+        data_set: the test set; None for the mean over those of the domain.
+        domain: ``in`` or ``out``.
+        metric: what is measured.
+        lower: lower end of the score's 95 % bootstrap interval over test examples; None where there is none.
+        upper: its upper end.
+        chance: what the best answer that ignores the input scores; None where there is no such level.
+        is_constant: whether every example got the same class.
+    """
+
+    models: tuple[str, ...]
+    method: str
+    matching: str
+    data_set: str | None
+    domain: Domain
+    metric: str
+    lower: float | None
+    upper: float | None
+    chance: float | None
+    is_constant: bool = False
+
+
+@dataclass(frozen=True)
+class GroupComparison:
+    """What matching changes over the groups of a grid: matched minus unmatched, paired by group and seed.
+
+    Attributes:
+        method: merge method, the same on both sides.
+        matching: of the matched side.
+        domain: ``in`` or ``out``.
+        metric: what is compared.
+        unmatched: mean of the metric over the unmatched merges.
+        matched: over the matched ones.
+        lower: lower end of the 95 % bootstrap interval of the mean difference, over clusters of groups that share no
+            end model; None where these are too few, and the numbers only describe the groups.
+        upper: its upper end.
+        smallest: the smallest of the differences.
+        largest: the largest.
+        pairs: how many differences there are.
+        clusters: of how many clusters of groups.
+        diverged: groups and seeds of which a number is not finite, and which are left out.
+    """
+
+    method: str
+    matching: str
+    domain: Domain
+    metric: str
+    unmatched: float
+    matched: float
+    lower: float | None
+    upper: float | None
+    smallest: float
+    largest: float
+    pairs: int
+    clusters: int
+    diverged: tuple[str, ...] = ()
+
+    @property
+    def difference(self) -> float:
+        """Matched minus unmatched."""
+        return self.matched - self.unmatched
+
+
+Key = tuple[tuple[str, ...], str, str]
+
+
+@dataclass(frozen=True)
+class _Score:
+    """One metric of one model at one place, and on every resample."""
+
+    value: float
+    draws: Draws
+    examples: int
+    chance: float | None
+    is_constant: bool
+
+
+def compare(measured: Iterable[Measured], draws: int = DRAWS, seed: int = 0) -> tuple[list[Comparison], list[Level]]:
+    """Pair every matched merge with the unmatched one by the same method, on the same resamples of the examples.
+
+    Of what was tested several times (several seeds of the end models) it is the mean, each on the same resamples.
+
+    Args:
+        measured: all models on all test sets.
+        draws: how many resamples.
+        seed: of the draws.
+
+    Returns:
+        Comparisons of every matched merge by every metric on every test set, and on the mean over those of a domain
+        where they are more than `TOLD_ALONE`; and the level of every model there.
+    """
+    places: dict[tuple[Domain, str], list[Measured]] = {}
+    for one in measured:
+        places.setdefault((one.domain, one.data_set), []).append(one)
+    scores = {place: _scores(found, draws, seed) for place, found in places.items()}
+    comparisons: list[Comparison] = []
+    levels: list[Level] = []
+    for (domain, name), found in scores.items():
+        _tell(found, name, domain, 1, draws, comparisons, levels)
+    for domain in dict.fromkeys(domain for domain, _ in scores):
+        parts = [found for (where, _), found in scores.items() if where == domain]
+        for metric in dict.fromkeys(metric for part in parts for _, metric in part):
+            sets = [part for part in parts if any(metric == known for _, known in part)]
+            if len(sets) > TOLD_ALONE:
+                _tell(_means(sets, metric), None, domain, len(sets), draws, comparisons, levels)
+    return comparisons, levels
+
+
+def _scores(measured: Sequence[Measured], draws: int, seed: int) -> dict[tuple[Key, str], _Score]:
+    """By model and metric, all on the same resamples of one test set."""
+    found = resampled([one.answers for one in measured], draws, seed, measured[0].data_set)
+    parts: dict[tuple[Key, str], list[_Score]] = {}
+    for one, drawn in zip(measured, found, strict=True):
+        key = (one.models, one.method, one.matching)
+        for metric, contributions in one.answers.contributions.items():
+            count = contributions.examples
+            whole = float(contributions.scores(np.ones((1, count)))[0]) if count else math.nan
+            chance = one.answers.chance.get(metric)
+            score = _Score(whole, drawn[metric], count, chance, one.answers.is_constant)
+            parts.setdefault((key, metric), []).append(score)
+    return {key: _mean(scores) for key, scores in parts.items()}
+
+
+def _means(sets: Sequence[Mapping[tuple[Key, str], _Score]], metric: str) -> dict[tuple[Key, str], _Score]:
+    """The mean over test sets of the models that were tested on all of them; the sets are drawn independently."""
+    keys = [key for key in sets[0] if key[1] == metric and all(key in part for part in sets)]
+    return {
+        key: _Score(
+            fmean(part[key].value for part in sets),
+            np.mean([part[key].draws for part in sets], axis=0),
+            sum(part[key].examples for part in sets),
+            None if any(part[key].chance is None for part in sets) else fmean(part[key].chance or 0 for part in sets),
+            all(part[key].is_constant for part in sets),
+        )
+        for key in keys
+    }
+
+
+def _mean(scores: Sequence[_Score]) -> _Score:
+    """The mean of one model made from several seeds."""
+    first = scores[0]
+    if len(scores) == 1:
+        return first
+    return _Score(
+        fmean(score.value for score in scores), np.mean([score.draws for score in scores], axis=0), first.examples,
+        first.chance, all(score.is_constant for score in scores),
+    )  # fmt: skip
+
+
+def _tell(
+    found: Mapping[tuple[Key, str], _Score], data_set: str | None, domain: Domain, data_sets: int, draws: int,
+    comparisons: list[Comparison], levels: list[Level],
+) -> None:  # fmt: skip
+    for ((models, method, matching), metric), score in found.items():
+        lower, upper = interval(score.draws, score.examples) or (None, None)
+        place = (models, method, matching, data_set, domain, metric)
+        levels.append(Level(*place, lower, upper, score.chance, score.is_constant))
+        plain = found.get(((models, method, UNMATCHED), metric))
+        if plain is not None and matching not in (UNMATCHED, NO_MATCHING):
+            ends = interval(score.draws - plain.draws, score.examples)
+            ends = ends if math.isfinite(score.value - plain.value) else None
+            lower, upper = ends or (None, None)
+            comparisons.append(
+                Comparison(*place, plain.value, score.value, lower, upper, score.examples, draws, data_sets)
+            )

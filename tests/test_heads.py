@@ -135,7 +135,8 @@ def test_on_the_labels_it_knows_a_model_with_a_union_head_says_what_it_said(name
         assert labels_of(wide) == union.labels
         inputs = inputs_of(model)
         columns = [union.labels.index(label) for label in labels_of(model)]
-        assert torch.equal(logits(wide, inputs)[..., columns], logits(model, inputs))
+        # A product with more rows may be summed in another order.
+        assert relative(logits(wide, inputs)[..., columns], logits(model, inputs)) < 1e-12
 
 
 @each
@@ -259,8 +260,10 @@ def test_a_union_checkpoint_is_an_ordinary_one(tmp_path: object) -> None:
         save(wide, folder)
         back = load(folder)
         assert labels_of(back) == (CAT, DOG, FOX, OWL)
-        inputs = inputs_of(wide)
-        assert torch.equal(logits(back, inputs), logits(wide, inputs))
+        written, read = wide.state_dict(), back.state_dict()
+        assert written.keys() == read.keys()
+        assert all(torch.equal(tensor, read[key]) for key, tensor in written.items())
+        assert relative(logits(back, inputs_of(wide)), logits(wide, inputs_of(wide))) < 1e-5
 
 
 def test_a_model_with_a_union_head_goes_through_the_engine() -> None:

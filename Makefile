@@ -4,8 +4,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Environments of their own: the lowest versions that pyproject.toml admits, and the merge tool that tests compare with.
+LOWEST := .venv-lowest
+PEERS := .venv-peers
+LOWEST_PYTHON ?= $(or $(shell command -v python3.11),$(PYTHON))
 
-.PHONY: install demo test lint bench clean
+.PHONY: install demo test test-matrix test-lowest test-peers mutants lint bench clean
 
 install: $(STAMP)
 
@@ -23,6 +27,34 @@ demo: $(STAMP)
 test: $(STAMP)
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest
 
+# Processor capabilities, threads, orders and hash seeds; make test-matrix RUNS="1 3" for some of the runs.
+test-matrix: $(STAMP)
+	$(BIN)/python -m tests.matrix $(RUNS)
+
+test-lowest: $(LOWEST)/.installed
+	HF_HUB_OFFLINE=1 $(LOWEST)/bin/python -m pytest
+
+$(LOWEST)/.installed: pyproject.toml $(STAMP)
+	$(BIN)/uv venv --quiet --clear --python $(LOWEST_PYTHON) $(LOWEST)
+	$(BIN)/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct --editable '.[dev]'
+	@touch $@
+
+test-peers: $(PEERS)/.installed
+	HF_HUB_OFFLINE=1 MERGEKIT_PYTHON=$(PEERS)/bin/python $(BIN)/python -m pytest -n 0 tests/merging/test_mergekit.py
+
+$(PEERS)/.installed: $(STAMP)
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(PEERS)
+	$(BIN)/uv pip install --quiet --python $(PEERS)/bin/python --only-binary :all: 'mergekit>=0.1.5,<0.2'
+	@touch $@
+
+# Changes lines of the source, one at a time, and asks whether a test notices; make mutants SAMPLE=60 ONLY=merging JOBS=2.
+SAMPLE ?= 200
+SEED ?= 0
+JOBS ?= 1
+mutants: $(STAMP)
+	@$(BIN)/python -c 'import cosmic_ray, coverage' 2>/dev/null || $(BIN)/python -m pip install --quiet --editable '.[mutants]'
+	$(BIN)/python -m tests.mutation --sample $(SAMPLE) --seed $(SEED) --jobs $(JOBS) --only '$(ONLY)'
+
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -32,4 +64,4 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/matching.py
 
 clean:
-	rm -rf $(VENV) demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(LOWEST) $(PEERS) demo .matrix .mutants .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,4 +1,4 @@
-"""Settings for every test: no model hub, one thread."""
+"""Settings for every test: no model hub, one thread unless ``TEST_THREADS`` says otherwise."""
 
 import os
 
@@ -7,4 +7,4 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import torch
 
 # The models are tiny: threads would only wait for each other. Tests run side by side instead.
-torch.set_num_threads(1)
+torch.set_num_threads(int(os.environ.get("TEST_THREADS", "1")))

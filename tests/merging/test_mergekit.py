@@ -1,14 +1,12 @@
-"""The same checkpoints merged by mergekit, where it is installed.
+"""The same checkpoints merged by mergekit, in an interpreter of its own.
 
-Set ``MERGEKIT_PYTHON`` to the Python of an environment that has mergekit, if this one has not: what it depends on need
-not fit what we depend on.
+What it depends on need not fit what we depend on. ``make test-peers`` makes that environment, in ``.venv-peers``; from
+then on these tests run with all others. The variable ``MERGEKIT_PYTHON`` names another interpreter that has mergekit.
 """
 
 import json
 import os
 import subprocess
-import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +18,11 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from fusionlab.merging import merge_states
 
-PYTHON = os.environ.get("MERGEKIT_PYTHON") or (sys.executable if find_spec("mergekit") else None)
-pytestmark = pytest.mark.skipif(PYTHON is None, reason="mergekit is not installed, and MERGEKIT_PYTHON is not set")
+INSTALLED = Path(__file__).parents[2] / ".venv-peers" / "bin" / "python"
+PYTHON = os.environ.get("MERGEKIT_PYTHON") or (
+    str(INSTALLED) if INSTALLED.with_name("mergekit-yaml").exists() else None
+)
+pytestmark = pytest.mark.skipif(PYTHON is None, reason="make test-peers has not been run, nor is MERGEKIT_PYTHON set")
 
 State = dict[str, Tensor]
 WEIGHTS, DENSITY, LAMBDA = [0.3, 0.7], 0.4, 0.8

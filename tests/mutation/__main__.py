@@ -1,0 +1,98 @@
+"""A mutation run: ``python -m tests.mutation --help``.
+
+Writes ``mutants.json`` and ``mutants.md`` into the output folder. Ends with 1 where fewer than 90 % of the mutants that
+are not equivalent are killed, or where one that is listed as equivalent is killed.
+"""
+
+import argparse
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from tests.mutation import warm
+
+ROOT = Path(__file__).parents[2]
+
+
+def main() -> int:
+    """Measure what the tests reach, draw mutants, try each, tell what became of them."""
+    options = _options()
+    warm.settle()
+    # What follows imports numpy and its threads: after the settings.
+    from tests.mutation.equivalents import read_equivalents
+    from tests.mutation.mutants import sample
+    from tests.mutation.reaching import measure
+    from tests.mutation.report import tell
+
+    say("Importing what the tests need, but fusionlab ...")
+    warm.warm(warm.HEAVY)
+    options.output.mkdir(parents=True, exist_ok=True)
+    copies = [warm.Copy(ROOT) for _ in range(options.jobs)]
+    try:
+        reach = measure(ROOT, copies[0], options.output / "reach", options.tests, say)
+        warm.warm(reach.modules)
+        mutants = sample(ROOT, options.sample, options.seed, options.only)
+        say(f"{len(reach.tests)} tests pass on the unchanged source; {len(mutants)} mutants")
+        workers = []
+        for job, copy in enumerate(copies):
+            pid = os.fork()
+            if pid == 0:
+                code = 70
+                try:
+                    code = _work(mutants[job :: len(copies)], reach, copy, options.budget)
+                finally:
+                    os._exit(code)
+            workers.append(pid)
+        codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in workers]
+        if any(codes):
+            raise SystemExit("a worker stopped before its mutants were tried")
+        tried: list[Any] = [None] * len(mutants)
+        for job, copy in enumerate(copies):
+            tried[job :: len(copies)] = [json.loads(line) for line in _told(copy).read_text().splitlines()]
+    finally:
+        for copy in copies:
+            copy.close()
+    equivalents = read_equivalents(Path(__file__).with_name("equivalent.toml"))
+    return tell(list(zip(mutants, tried, strict=True)), equivalents, reach.failed, options)
+
+
+def _work(mutants: list[Any], reach: Any, copy: warm.Copy, budget: float) -> int:
+    """Try each mutant and write one line about it; in a process of its own."""
+    from tests.mutation.trial import try_mutant
+
+    with _told(copy).open("w") as told:
+        for mutant in mutants:
+            result = try_mutant(mutant, reach, copy, budget)
+            told.write(json.dumps(vars(result)) + "\n")
+            told.flush()
+            print(
+                f"{result.outcome:9}{result.seconds:6.1f} s  {mutant.file}:{mutant.start[0]}  {result.by}", flush=True
+            )
+    return 0
+
+
+def say(line: str) -> None:
+    """Print it now."""
+    print(line, flush=True)
+
+
+def _told(copy: warm.Copy) -> Path:
+    return copy.folder / "results.jsonl"
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
+    parser.add_argument("--sample", type=int, default=200, help="how many mutants (%(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="another seed, another sample (%(default)s)")
+    parser.add_argument("--only", default="", help="only files below fusionlab/ whose path begins so, such as merging")
+    parser.add_argument("--jobs", type=int, default=1, help="how many are tried at once (%(default)s)")
+    parser.add_argument("--output", type=Path, default=ROOT / ".mutants", help="folder of results and measurements")
+    parser.add_argument("--tests", nargs="*", default=(), help="only test files whose path begins with one of these")
+    budget = "seconds of tests for each mutant, quickest tests first (%(default)s)"
+    parser.add_argument("--budget", type=float, default=120.0, help=budget)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -13,7 +13,7 @@ TYPE_CHECKING = False  # as typing has it, whose import takes longer than all el
 if TYPE_CHECKING:
     from typing import Any
 
-    from fusionlab.api import align, barrier, canonical, fuse, match, merge
+    from fusionlab.api import align, alignments, barrier, canonical, fuse, match, merge
     from fusionlab.checkpoints import load, save
     from fusionlab.errors import InputError
     from fusionlab.symmetry import Alignment, Blueprint, SymmetryError, blueprint
@@ -26,6 +26,7 @@ __all__ = [
     "InputError",
     "SymmetryError",
     "align",
+    "alignments",
     "barrier",
     "blueprint",
     "canonical",
@@ -37,7 +38,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "fusionlab.api": ("align", "barrier", "canonical", "fuse", "match", "merge"),
+    "fusionlab.api": ("align", "alignments", "barrier", "canonical", "fuse", "match", "merge"),
     "fusionlab.checkpoints": ("load", "save"),
     "fusionlab.errors": ("InputError",),
     "fusionlab.symmetry": ("Alignment", "Blueprint", "SymmetryError", "blueprint"),

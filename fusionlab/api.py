@@ -48,11 +48,7 @@ def canonical(model: Model, gauges: Sequence[str] = ("balanced",)) -> Model:
     for gauge in gauges:
         if gauge not in GAUGES:
             raise InputError(f"gauge {gauge!r} does not exist; expected some of {', '.join(GAUGES)}")
-    description = blueprint(model)
-    if FOLDED in gauges and description.after_folding is not None:
-        description = description.after_folding
-    if BIASES in gauges:
-        description = description.without_biases()
+    description = blueprint(model).in_gauge(FOLDED in gauges, BIASES in gauges)
     folded = Alignment.identity(description).apply(model).eval()
     return balance(folded.state_dict(), description).apply(folded) if BALANCED in gauges else folded
 
@@ -91,16 +87,21 @@ def match(
     return match_activations(moved, goal, shared, options)
 
 
-def align(
-    models: Sequence[Model],
+def alignments(
+    models: Sequence[nn.Module],
     anchor: int | str | None = None,
     preset: str = "paper",
     data: Data = None,
     seed: int = 0,
     trainer: Mapping[str, Any] | None = None,
     **options: Any,
-) -> list[Model]:
-    """Matched twins of all models, in order, in one common basis; each computes its own function, unchanged.
+) -> list[Alignment]:
+    """Alignments of all models, in order; what each turns its model into shares one basis.
+
+    The basis is the anchor's: its alignment is the identity where the preset has no gauge, and else brings the anchor
+    into the gauge. It brings a base model that all were fine-tuned from into the twins' basis too, which methods with
+    task vectors need: ``found = alignments([a, b]); merge([found[0].apply(a), found[1].apply(b)], "ties",
+    base=found[0].apply(base))``. `fuse` does so by itself.
 
     Args:
         models: end models of one architecture; not modified.
@@ -117,6 +118,36 @@ def align(
     Raises:
         InputError: models that do not fit each other, options that do not exist, or a precision that rounds models.
     """
+    return _alignments(models, anchor, preset, data, seed, trainer, **options)[0]
+
+
+def align(
+    models: Sequence[Model],
+    anchor: int | str | None = None,
+    preset: str = "paper",
+    data: Data = None,
+    seed: int = 0,
+    trainer: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> list[Model]:
+    """Matched twins of all models, in order, in one common basis; each computes its own function, unchanged.
+
+    The twins are what `alignments` turns the models into; arguments and errors are the same.
+    """
+    found, _ = _alignments(models, anchor, preset, data, seed, trainer, **options)
+    return [alignment.apply(model) for alignment, model in zip(found, models, strict=True)]
+
+
+def _alignments(
+    models: Sequence[nn.Module],
+    anchor: int | str | None,
+    preset: str,
+    data: Data,
+    seed: int = 0,
+    trainer: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> tuple[list[Alignment], int]:
+    """An alignment for each model, and the index of the anchor."""
     chosen = recipe(preset, **options, seed=seed if preset == LEARNED else None)
     factory = None if trainer is None else quiet_factory({"devices": 1, **trainer})
     shared = common_blueprint({f"model {index}": model for index, model in enumerate(models)})
@@ -124,8 +155,7 @@ def align(
     inputs = None if data is None else Inputs.from_batches(data, len(models))
     if inputs is None and chosen.needs_inputs:
         inputs = Inputs.synthetic(models, seed=seed)
-    alignments = align_models(models, shared, chosen, index, inputs, factory)
-    return [alignment.apply(model) for alignment, model in zip(alignments, models, strict=True)]
+    return align_models(models, shared, chosen, index, inputs, factory), index
 
 
 def merge(
@@ -145,7 +175,8 @@ def merge(
         weights: one for each model, scaled to sum to 1; equal if None.
         data: for methods that look at data: an iterable of batches for all models, one for each, or the statistics of
             each model by kind, as `gather` and `load_statistics` give them.
-        base: the model that all were fine-tuned from, for methods that need it.
+        base: the model that all were fine-tuned from, for methods that need it; in the models' basis (see `alignments`
+            where they are matched twins).
         seed: of anything random.
         hyperparameters: the method's own.
 
@@ -198,7 +229,7 @@ def fuse(
     seed: int = 0,
     **hyperparameters: Any,
 ) -> Model:
-    """Match, then merge: ``merge(align(models))``.
+    """One model from several: match, then merge.
 
     Args:
         models: end models of one architecture; not modified.
@@ -208,12 +239,19 @@ def fuse(
         weights: see `merge`.
         options: of the matching, and its ``trainer``, see `align`.
         data: for both, see `align` and `merge`.
-        base: see `merge`.
+        base: the model that all were fine-tuned from, for methods that need it; it is brought into the twins' basis.
         seed: of anything random.
         hyperparameters: of the merge method.
+
+    Raises:
+        InputError: see `align` and `merge`; or a base that does not fit the models.
     """
-    twins = align(models, anchor, preset, data, **{"seed": seed, **(options or {})})
-    return merge(twins, method, weights, data, base, seed, **hyperparameters)
+    if base is not None:
+        common_blueprint({"model 0": models[0], "the base model": base})
+    found, index = _alignments(models, anchor, preset, data, **{"seed": seed, **(options or {})})
+    twins = [alignment.apply(model) for alignment, model in zip(found, models, strict=True)]
+    moved = None if base is None else found[index].apply(base)
+    return merge(twins, method, weights, data, moved, seed, **hyperparameters)
 
 
 @torch.no_grad()

@@ -17,6 +17,7 @@ from fusionlab.evaluation.line import LineModule
 from fusionlab.evaluation.report import write_report
 from fusionlab.evaluation.results import UNMATCHED, Curve, Results
 from fusionlab.evaluation.tensorboard import write_tensorboard
+from fusionlab.evaluation.wording import format_value, listing
 from fusionlab.forward import LABELS, logits
 from fusionlab.fused import Fused, TestSet
 from fusionlab.fusion import FusionModule
@@ -178,6 +179,7 @@ def run(
     if inputs is not None and inputs.described:
         notes.append(f"Matching and merging saw {inputs.described}; nothing here is measured on them.")
     notes += rounding_notes(fused)
+    notes += [base_note(module, name) for name in plan.matchings] if module.uses_base else []
     return fused, Results(title, module.names, module.rows, curves, fused.distances, {}, notes)
 
 
@@ -190,6 +192,16 @@ def rounding_notes(fused: Fused) -> list[str]:
         for name, difference in worst.items()
         if difference > NOTED_ROUNDING
     ]
+
+
+def base_note(module: FusionModule, matching: str) -> str:
+    """A sentence on how long task vectors are in the basis of a matching, which elementwise methods depend on."""
+    lengths = module.task_lengths(matching)
+    given, moved = (listing([format_value("distance", pair[place]) for pair in lengths]) for place in (0, 1))
+    return (
+        f"{matching}: the base model was brought into the basis of the matched models, where their distances to it are "
+        f"{moved}; as they come they are {given}."
+    )
 
 
 def write(results: Results, folder: Path) -> None:

@@ -8,8 +8,9 @@ from typing import Any
 
 from torch import nn
 
+from fusionlab.evaluation.distances import Distance
 from fusionlab.evaluation.preservation import Preservation
-from fusionlab.evaluation.results import Distance, Domain
+from fusionlab.evaluation.results import Domain
 from fusionlab.evaluation.scores import Scores, Task, make_scores
 from fusionlab.symmetry import Alignment
 

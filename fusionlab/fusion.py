@@ -11,14 +11,16 @@ from typing import Any
 from torch import Tensor, nn
 
 from fusionlab.candidates import CandidateTest
-from fusionlab.evaluation.distance import distance_by_space
+from fusionlab.errors import InputError
+from fusionlab.evaluation.distance import distance_by_space, parameter_distance
+from fusionlab.evaluation.distances import Distance
 from fusionlab.evaluation.ensemble import Ensemble
 from fusionlab.evaluation.preservation import check_preservation
-from fusionlab.evaluation.results import END_MODEL, ENSEMBLE, NO_MATCHING, UNMATCHED, Distance
+from fusionlab.evaluation.results import END_MODEL, ENSEMBLE, NO_MATCHING, UNMATCHED
 from fusionlab.evaluation.scores import score_of
 from fusionlab.fused import Candidate, Fused, Matched, TestSet
 from fusionlab.inputs import Inputs
-from fusionlab.matching.align import choose_anchor
+from fusionlab.matching.align import choose_anchor, gauged
 from fusionlab.matching.recipe import Recipe, align_models
 from fusionlab.merging import find_method, merge_states, merge_weights
 from fusionlab.merging.correction import correct
@@ -52,7 +54,8 @@ class FusionModule(CandidateTest):
         inputs: what matching and merging may look at; where matching or polishing need some and there is none,
             synthetic ones are drawn. Merging never looks at synthetic ones unless they are given.
         statistics: of the end models, gathered before, for each.
-        base: the model that all were fine-tuned from, for methods that need it.
+        base: the model that all were fine-tuned from, for methods that need it; merges of twins use it in the twins'
+            basis, which is the anchor's, gauge included.
         ensemble: whether the ensemble of the end models is tested too, as an upper reference.
         correct: whether the activations' mean and spread are corrected in the merge that is kept, and in the unmatched
             one to compare with.
@@ -97,7 +100,7 @@ class FusionModule(CandidateTest):
         needed = correct or polish is not None or any(recipe.needs_inputs for recipe in self.matchings.values())
         if inputs is None and needed:
             self.inputs = Inputs.synthetic(list(models.values()), seed=seed)
-        self.base = None if base is None else self.states([base])[0]
+        self.base = None if base is None else self.describe_base(base)
         self.trainer_factory = trainer
         settings = {"seed": seed, "labels": self.methods.get("fisher", {}).get("labels")}
         self.store = StatisticsStore(inputs, statistics, trainer, settings)
@@ -145,7 +148,7 @@ class FusionModule(CandidateTest):
                 for model, twin, alignment in zip(models, twins, alignments, strict=True)
             ]
             self.fused.matched[name] = Matched(alignments, twins, checks, seconds)
-            self.fused.distances += self._distances(name, self.fused.matched[name])
+            self.fused.distances += self._distances(name)
         return self.fused.matched[name]
 
     def merge(self, method: str, matching: str) -> Candidate:
@@ -170,9 +173,44 @@ class FusionModule(CandidateTest):
             self.statistics_of(index, model, self.needs[method], origin)
             for index, (model, origin) in enumerate(zip(models, origins, strict=True))
         ]
-        merged = self.combine(method, models, statistics)
+        merged = self.combine(method, models, statistics, self.base_in(matching))
         took = seconds + time.perf_counter() - start
         return Candidate(self.names, method, matching, merged, took)
+
+    def base_in(self, matching: str) -> dict[str, Tensor] | None:
+        """The base model's merged parameters in the basis of one of the matchings; None without a base.
+
+        Task vectors are differences, which mean something in one basis only. The twins' basis is that of the anchor's
+        twin, so the anchor's alignment, gauge included, is what brings the base there.
+
+        Args:
+            matching: one of ``matchings``, or ``none``.
+        """
+        if self.base is None:
+            return None
+        if matching == UNMATCHED:
+            return self.states([self.base])[0]
+        return self.moved(self.base, self.match(matching).alignments[self.anchor])
+
+    @property
+    def uses_base(self) -> bool:
+        """Whether there is a base model and a method that needs it."""
+        return self.base is not None and any("base" in needs for needs in self.needs.values())
+
+    def task_lengths(self, matching: str) -> list[tuple[float, float]]:
+        """Lengths of the end models' task vectors as the models come, and in the basis of one of the matchings.
+
+        Args:
+            matching: one of ``matchings``.
+
+        Raises:
+            InputError: there is no base.
+        """
+        base, moved = self.base_in(UNMATCHED), self.base_in(matching)
+        if base is None or moved is None:
+            raise InputError("task vectors need the base model that all were fine-tuned from; expected one")
+        pairs = zip(self.states(list(self.end_models)), self.states(list(self.match(matching).twins)), strict=True)
+        return [(parameter_distance(end, base), parameter_distance(twin, moved)) for end, twin in pairs]
 
     # --- what differs where the models' heads do ---------------------------------------------------------------------
 
@@ -196,18 +234,44 @@ class FusionModule(CandidateTest):
         """The parameters of each model that are merged."""
         return [model.state_dict() for model in models]
 
+    def describe_base(self, base: nn.Module) -> nn.Module:
+        """The base model, once it is known to fit the end models.
+
+        Raises:
+            InputError: it does not.
+        """
+        common_blueprint({self.names[0]: self.end_models[0], "the base model": base})
+        return base.eval()
+
+    def moved(self, model: nn.Module, alignment: Alignment) -> dict[str, Tensor]:
+        """The merged parameters of a model in another basis."""
+        return alignment.apply(model.state_dict())
+
+    def gauges(self, models: Sequence[nn.Module], recipe: Recipe) -> list[Alignment]:
+        """What brings each model into the gauge of a recipe, and no model nearer to another."""
+        states = [model.state_dict() for model in models]
+        return gauged(states, self.blueprint, recipe.weights)[1]
+
     def align(self, models: Sequence[nn.Module], recipe: Recipe) -> list[Alignment]:
         """An alignment for each model."""
         return align_models(models, self.blueprint, recipe, self.anchor, self.inputs, self.trainer_factory, self.known)
 
     def combine(
-        self, method: str, models: Sequence[nn.Module], statistics: Sequence[Mapping[str, Statistics]]
+        self,
+        method: str,
+        models: Sequence[nn.Module],
+        statistics: Sequence[Mapping[str, Statistics]],
+        base: Mapping[str, Tensor] | None,
     ) -> nn.Module:
-        """The merge of models that share a basis."""
-        return with_state(models[self.anchor], self.merged_state(method, models, statistics))
+        """The merge of models, statistics and a base that share a basis."""
+        return with_state(models[self.anchor], self.merged_state(method, models, statistics, base))
 
     def merged_state(
-        self, method: str, models: Sequence[nn.Module], statistics: Sequence[Mapping[str, Statistics]]
+        self,
+        method: str,
+        models: Sequence[nn.Module],
+        statistics: Sequence[Mapping[str, Statistics]],
+        base: Mapping[str, Tensor] | None,
     ) -> dict[str, Tensor]:
         """The merge's parameters."""
         held_out = self.inputs is not None and self.inputs.held_out
@@ -217,7 +281,7 @@ class FusionModule(CandidateTest):
             self.weights,
             blueprint=self.blueprint,
             statistics=statistics if any(statistics) else (),
-            base=self.base,
+            base=base,
             score=self._score if held_out else None,
             seed=self.seed,
             **self.methods[method],
@@ -270,16 +334,29 @@ class FusionModule(CandidateTest):
         took = (candidate.seconds or 0.0) + time.perf_counter() - start
         return replace(candidate, method=f"{candidate.method}, corrected", model=model, seconds=took)
 
-    def _distances(self, matching: str, matched: Matched) -> list[Distance]:
-        ends, twins = self.states(list(self.end_models)), self.states(list(matched.twins))
-        found, anchor = [], self.anchor
+    def _distances(self, matching: str) -> list[Distance]:
+        """Distances to the anchor before and after a matching, both in its gauge; and as the models come."""
+        recipe, anchor, models = self.matchings[matching], self.anchor, list(self.end_models)
+        ends, twins = self.states(models), self.states(list(self.fused.matched[matching].twins))
+        gauges = self.gauges(models, recipe) if recipe.gauge else []
+        gauged = [self.moved(model, gauge) for model, gauge in zip(models, gauges, strict=False)] or ends
+        found = []
         for index, name in enumerate(self.names):
             if index != anchor:
-                before = distance_by_space(ends[index], ends[anchor], self.blueprint)
-                after = distance_by_space(twins[index], twins[anchor], self.blueprint)
+                given, before, after = (
+                    distance_by_space(states[index], states[anchor], self.blueprint) for states in (ends, gauged, twins)
+                )
                 found += [
-                    Distance(name, self.names[anchor], matching, role, layer, before[role, layer], value)
-                    for (role, layer), value in after.items()
+                    Distance(
+                        name,
+                        self.names[anchor],
+                        matching,
+                        *place,
+                        before[place],
+                        value,
+                        given[place] if recipe.gauge else None,
+                    )
+                    for place, value in after.items()
                 ]
         return found
 

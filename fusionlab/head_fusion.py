@@ -14,7 +14,17 @@ from fusionlab.evaluation.results import END_MODEL
 from fusionlab.forward import LABELS
 from fusionlab.fused import Candidate, TestSet
 from fusionlab.fusion import FusionModule
-from fusionlab.heads import align_bodies, body_blueprint, body_states, merge_heads, split_heads, with_union_heads
+from fusionlab.heads import (
+    align_bodies,
+    body_blueprint,
+    body_states,
+    gauge_bodies,
+    merge_heads,
+    split_heads,
+    under_head_of,
+    with_labels,
+    with_union_heads,
+)
 from fusionlab.matching.recipe import Recipe
 from fusionlab.models import with_state
 from fusionlab.statistics import Activations, Grams, Statistics, basis_of
@@ -71,12 +81,30 @@ class OwnHeadsFusionModule(FusionModule):
         """The parameters of the bodies."""
         return body_states(models)
 
+    def describe_base(self, base: nn.Module) -> nn.Module:
+        """The base model, whatever its head is, once its body is known to fit."""
+        body_states([self.end_models[0], base])
+        return base.eval()
+
+    def moved(self, model: nn.Module, alignment: Alignment) -> dict[str, Tensor]:
+        """The parameters of a model's body in another basis."""
+        found = under_head_of(alignment, model).apply(model.state_dict())
+        return {name: found[name] for name in self.states([model])[0]}
+
+    def gauges(self, models: Sequence[nn.Module], recipe: Recipe) -> list[Alignment]:
+        """What brings each whole model into the gauge of a recipe."""
+        return gauge_bodies(models, recipe.weights)
+
     def align(self, models: Sequence[nn.Module], recipe: Recipe) -> list[Alignment]:
         """Alignments of whole models, found by their bodies."""
         return align_bodies(models, recipe.weights, self.anchor)
 
     def combine(
-        self, method: str, models: Sequence[nn.Module], statistics: Sequence[Mapping[str, Statistics]]
+        self,
+        method: str,
+        models: Sequence[nn.Module],
+        statistics: Sequence[Mapping[str, Statistics]],
+        base: Mapping[str, Tensor] | None,
     ) -> nn.Module:
         """The merged body under each model's head."""
         found = list(models)
@@ -88,7 +116,7 @@ class OwnHeadsFusionModule(FusionModule):
             {kind: _of_body(value, body) for kind, value in known.items()}
             for known, body in zip(statistics, bodies, strict=True)
         ]
-        return TaskModels(split_heads(self.merged_state(method, found, of_bodies), found))
+        return TaskModels(split_heads(self.merged_state(method, found, of_bodies, base), found))
 
     def scored(self, candidate: Candidate, test_set: TestSet) -> nn.Module | None:
         """The model under the head of the test set's owner."""
@@ -139,11 +167,19 @@ class UnionHeadsFusionModule(FusionModule):
         """
         _refuse_scoring(self.needs, "union")
 
+    def describe_base(self, base: nn.Module) -> nn.Module:
+        """The base model with a head of all labels, so that it fits; a merge takes no label's row from it."""
+        return super().describe_base(with_labels(base, self.union.labels))
+
     def combine(
-        self, method: str, models: Sequence[nn.Module], statistics: Sequence[Mapping[str, Statistics]]
+        self,
+        method: str,
+        models: Sequence[nn.Module],
+        statistics: Sequence[Mapping[str, Statistics]],
+        base: Mapping[str, Tensor] | None,
     ) -> nn.Module:
         """The merge, each label's row from those that know it."""
-        return merge_heads(super().combine(method, models, statistics), models, self.union, self.weights)
+        return merge_heads(super().combine(method, models, statistics, base), models, self.union, self.weights)
 
     def scored(self, candidate: Candidate, test_set: TestSet) -> nn.Module | None:
         """An end model never answers with a label that it does not know."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fusionlab.errors import InputError
-from fusionlab.matching.align import align_states
+from fusionlab.matching.align import align_states, gauged
 from fusionlab.matching.options import BIASES, FOLDED, MatchOptions
 from fusionlab.merging import merge_weights
 from fusionlab.models import with_state
@@ -107,8 +107,34 @@ def with_union_heads(models: Sequence[Model]) -> UnionHeads[Model]:
     places = [torch.tensor([labels.index(name) for name in names]) for names in own]
     layers = _output_layers(models[0])
     known = tuple(torch.zeros(len(labels), dtype=torch.bool).index_fill(0, rows, True) for rows in places)
-    widened = [_widened(model, rows, labels) for model, rows in zip(models, places, strict=True)]
-    return UnionHeads(widened, labels, known, layers)
+    return UnionHeads([with_labels(model, labels) for model in models], labels, known, layers)
+
+
+def with_labels(model: Model, labels: Sequence[str]) -> Model:
+    """A new model whose classifiers have a row for each label: its own where it knows the label, zeros elsewhere.
+
+    Args:
+        model: a classifier; not modified.
+        labels: label names, in the order of the new rows.
+
+    Raises:
+        InputError: the model has no classifier.
+    """
+    own = labels_of(model)
+    rows = torch.tensor([row for row, name in enumerate(own) if name in labels], dtype=torch.long)
+    places = torch.tensor([labels.index(name) for name in own if name in labels], dtype=torch.long)
+    wide = copy.deepcopy(model)
+    for name in _output_layers(model):
+        old = _linear(model, name)
+        new = nn.Linear(old.in_features, len(labels), bias=old.bias is not None).to(old.weight)
+        with torch.no_grad():
+            for fresh, given in ((new.weight, old.weight), (new.bias, old.bias)):
+                if given is not None:
+                    fresh.zero_().index_copy_(0, places.to(fresh.device), given[rows.to(given.device)])
+        parent, _, last = name.rpartition(".")
+        setattr(wide.get_submodule(parent), last, new)
+    _name_labels(wide, labels)
+    return wide.eval()
 
 
 def merge_heads(
@@ -168,7 +194,7 @@ def body_states(models: Sequence[nn.Module]) -> list[dict[str, Tensor]]:
 
 
 def align_bodies(models: Sequence[nn.Module], options: MatchOptions, anchor: int = 0) -> list[Alignment]:
-    """Match models by their bodies alone, whatever their heads are.
+    """Alignments of models that are matched by their bodies alone, whatever their heads are.
 
     Args:
         models: of one architecture under the heads (other numbers of classes, other kinds of task); not modified.
@@ -181,15 +207,57 @@ def align_bodies(models: Sequence[nn.Module], options: MatchOptions, anchor: int
     Raises:
         InputError: bodies that differ, or spaces that admit other groups under one head than under another.
     """
+    return _by_bodies(models, options, lambda states, shared: align_states(states, shared, options, anchor))
+
+
+def gauge_bodies(models: Sequence[nn.Module], options: MatchOptions) -> list[Alignment]:
+    """Alignments that bring every model into the gauge of `options`, and no model nearer to another.
+
+    Args:
+        models: see `align_bodies`.
+        options: whose gauge it is.
+
+    Raises:
+        InputError: see `align_bodies`.
+    """
+    return _by_bodies(models, options, lambda states, shared: gauged(states, shared, options)[1])
+
+
+def under_head_of(alignment: Alignment, model: nn.Module) -> Alignment:
+    """The alignment of another model with the same body: its own head moves with the basis of the body.
+
+    Args:
+        alignment: of a model whose head may be another one.
+        model: with a body of the same shapes.
+
+    Raises:
+        InputError: the body admits other groups under this head.
+    """
+    source = alignment.blueprint
+    own = blueprint(model).in_gauge(source.folded, source.unbiased)
+    for name in alignment.elements:
+        # A space of the other head alone has no part in this model.
+        shared = not own.parameters.keys().isdisjoint(source.touching([name]))
+        if shared and own.spaces.get(name) != source.spaces[name]:
+            raise InputError(
+                f"the space {name!r} of a {type(model).__name__} has another symmetry under its head than under that "
+                f"of the end models; expected heads that leave the same ones"
+            )
+    return Alignment(own, {name: element for name, element in alignment.elements.items() if name in own.spaces})
+
+
+def _by_bodies(
+    models: Sequence[nn.Module],
+    options: MatchOptions,
+    find: Callable[[Sequence[State], Blueprint], Sequence[Alignment]],
+) -> list[Alignment]:
+    """Alignments of whole models from what is found for their bodies' states and the blueprint that those share."""
     described = [blueprint(model) for model in models]
     states: Sequence[State] = body_states(models)
     if not options.spaces:
         return [Alignment.identity(one) for one in described]
-    if FOLDED in options.gauge:
-        # Folding looks at what reads the last norm, which is the head; so it is done on whole models.
-        described = [one.after_folding or one for one in described]
-    if BIASES in options.gauge:
-        described = [one.without_biases() for one in described]
+    # Folding looks at what reads the last norm, which is the head; so it is done on whole models.
+    described = [one.in_gauge(FOLDED in options.gauge, BIASES in options.gauge) for one in described]
     if options.gauge:
         folded = [Alignment.identity(one).apply(m.state_dict()) for one, m in zip(described, models, strict=True)]
         states = [{name: whole[name] for name in state} for whole, state in zip(folded, states, strict=True)]
@@ -201,7 +269,7 @@ def align_bodies(models: Sequence[nn.Module], options: MatchOptions, anchor: int
                 f"the body of model {index} has other symmetries under its head than that of model 0; expected heads "
                 f"that leave the same ones"
             )
-    found = align_states(states, shared, options, anchor)
+    found = find(states, shared)
     return [Alignment(one, alignment.elements) for one, alignment in zip(described, found, strict=True)]
 
 
@@ -258,22 +326,6 @@ def _linear(model: nn.Module, name: str) -> nn.Linear:
     module = model.get_submodule(name)
     assert isinstance(module, nn.Linear)
     return module
-
-
-def _widened(model: Model, rows: Tensor, labels: Sequence[str]) -> Model:
-    """A new model whose classifiers have a row for each of `labels`, its own at `rows` and zeros elsewhere."""
-    wide = copy.deepcopy(model)
-    for name in _output_layers(model):
-        old = _linear(model, name)
-        new = nn.Linear(old.in_features, len(labels), bias=old.bias is not None).to(old.weight)
-        with torch.no_grad():
-            for fresh, given in ((new.weight, old.weight), (new.bias, old.bias)):
-                if given is not None:
-                    fresh.zero_().index_copy_(0, rows.to(fresh.device), given)
-        parent, _, last = name.rpartition(".")
-        setattr(wide.get_submodule(parent), last, new)
-    _name_labels(wide, labels)
-    return wide.eval()
 
 
 def _name_labels(model: nn.Module, labels: Sequence[str]) -> None:

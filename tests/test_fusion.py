@@ -129,15 +129,18 @@ def test_matchings_keep_what_they_did(fitted: FusionModule) -> None:
 
 
 def test_distances_add_up(fitted: FusionModule) -> None:
-    """Before and after, the squares over roles and layers sum to the whole distance to the anchor('s twin)."""
+    """Given, before and after, the squares over roles and layers sum to the whole distance to the anchor('s twin)."""
     models = [vit(seed) for seed in range(3)]
     for matching, matched in fitted.fused.matched.items():
         for index, name in ((0, "a"), (2, "c")):
             parts = [d for d in fitted.fused.distances if (d.source, d.matching) == (name, matching)]
             assert {d.anchor for d in parts} == {"b"}
-            before = sum(d.before**2 for d in parts)
-            after = sum(d.after**2 for d in parts)
-            assert before == pytest.approx(parameter_distance(models[index].state_dict(), models[1].state_dict()) ** 2)
+            given, before, after = (sum(getattr(d, kind) ** 2 for d in parts) for kind in ("given", "before", "after"))
+            assert given == pytest.approx(parameter_distance(models[index].state_dict(), models[1].state_dict()) ** 2)
+            gauge = MATCHINGS[matching].gauge
+            alone = [fusionlab.canonical(model, gauge).state_dict() for model in (models[index], models[1])]
+            assert before == pytest.approx(parameter_distance(*alone) ** 2)
+            assert {d.as_given is None for d in parts} == {not gauge}
             twins = matched.twins
             assert after == pytest.approx(parameter_distance(twins[index].state_dict(), twins[1].state_dict()) ** 2)
             assert after < before

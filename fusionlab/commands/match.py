@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from lightning.pytorch import seed_everything
@@ -14,11 +13,11 @@ from torch import nn
 from fusionlab import checkpoints
 from fusionlab.atomic import atomic_file, atomic_folder, refuse_existing
 from fusionlab.commands import data_options, matching_options, parsing
-from fusionlab.evaluation.distance import State, parameter_distance
+from fusionlab.evaluation.distance import parameter_distance
 from fusionlab.evaluation.preservation import check_preservation
-from fusionlab.matching.align import align_states
-from fusionlab.matching.options import MatchOptions
-from fusionlab.matching.recipe import align_models
+from fusionlab.evaluation.wording import format_change
+from fusionlab.matching.align import gauged
+from fusionlab.matching.recipe import Recipe, align_models
 from fusionlab.models import common_blueprint
 from fusionlab.symmetry import Alignment, Blueprint
 
@@ -27,6 +26,7 @@ DESCRIPTION = """Match models to an anchor: write a twin of each that computes t
 The twins are ordinary checkpoints of the same format, for any merge tool. That the function is unchanged is checked
 on random inputs before anything is written."""
 
+GAUGED = ", as the models come, in the gauge that both are brought into, and matched; the change is that by matching"
 ALIGNMENT_SUFFIX = ".alignment.safetensors"
 
 
@@ -39,35 +39,36 @@ def run(argv: Sequence[str]) -> None:
     parser = parsing.make_parser("match", DESCRIPTION)
     parser.add_argument("sources", nargs="+", type=str, help="Checkpoints to match: folders, .ckpt files or hub ids.")
     parser.add_argument("--anchor", type=str, required=True, help="Checkpoint to match them to; it is not changed.")
+    parser.add_argument(
+        "--base",
+        type=str | None,
+        help="The checkpoint that all were fine-tuned from: it is brought into the twins' basis too, for methods that "
+        "need it (ties, dare, stock, task_arithmetic).",
+    )
     parsing.add_output(parser)
     matching_options.add_matching(parser)
     data_options.add_inputs(parser)
     arguments = parsing.parse(parser, argv)
     seed_everything(arguments.seed, verbose=False)
     recipe = matching_options.matching_recipe(arguments)
-    options = recipe.weights
     output = Path(arguments.output)
     refuse_existing(output, arguments.overwrite)
 
-    *source_names, anchor_name = parsing.short_names([*arguments.sources, arguments.anchor])
-    anchor = checkpoints.read(arguments.anchor)
-    sources = [checkpoints.read(path) for path in arguments.sources]
-    named = {name: source.model for name, source in zip(source_names, sources, strict=True)}
-    models = matching_options.untied({**named, anchor_name: anchor.model}, arguments)
+    base_path = [] if arguments.base is None else [arguments.base]
+    names = parsing.short_names([*arguments.sources, arguments.anchor, *base_path])
+    read = [checkpoints.read(path) for path in (*arguments.sources, arguments.anchor, *base_path)]
+    found = dict(zip(names, read, strict=True))
+    source_names, anchor_name = names[: len(arguments.sources)], names[len(arguments.sources)]
+    base_name = names[-1] if base_path else None
+    models = matching_options.untied({name: checkpoint.model for name, checkpoint in found.items()}, arguments)
     blueprint = common_blueprint(models)
-    options.select(blueprint)
+    recipe.weights.select(blueprint)
 
-    table = Table(title=f"Distance to {anchor_name}", title_justify="left")
-    table.add_column("model", overflow="fold")
-    without = ["after, no gauge"] if options.gauge else []
-    for heading in ("before", "after", "change", *without, "logits differ by", "seconds"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    goal = models[anchor_name].state_dict()
-    moves_anchor = bool(options.gauge) or arguments.untie
+    table = _table(anchor_name, bool(recipe.gauge))
+    moves_anchor = bool(recipe.gauge) or arguments.untie
     twins: dict[str, tuple[checkpoints.Checkpoint, nn.Module, Alignment]] = {}
-    for name, source in track(list(zip(source_names, sources, strict=True)), "matching", transient=True):
+    for name in track(source_names, "matching", transient=True):
         start = time.perf_counter()
-        states = [models[name].state_dict(), goal]
         pair = [models[name], models[anchor_name]]
         inputs = data_options.inputs(arguments, pair, [arguments.anchor], recipe.needs_inputs)
         alignment, of_anchor = align_models(pair, blueprint, recipe, 1, inputs)
@@ -76,29 +77,31 @@ def run(argv: Sequence[str]) -> None:
         kept = check_preservation(models[name], twin, alignment, arguments.seed)
         if moves_anchor:
             check_preservation(models[anchor_name], anchor_twin, of_anchor, arguments.seed)
-        before = parameter_distance(states[0], goal)
-        after = parameter_distance(twin.state_dict(), anchor_twin.state_dict())
-        plain = "" if not options.gauge else f"{_distance_without_gauge(states, blueprint, options):.4f}"
-        change = f"{100 * (after / before - 1):+.2f} %" if before else "none"
+        distances = _distances(pair, [twin, anchor_twin], blueprint, recipe)
         table.add_row(
             name,
-            f"{before:.4f}",
-            f"{after:.4f}",
-            change,
-            *([plain] if plain else []),
+            *(f"{distance:.4f}" for distance in distances),
+            format_change(*distances[-2:]),
             _difference(kept.stored),
             f"{seconds:.2f}",
         )
-        twins[name] = (source, twin, alignment)
+        twins[name] = (found[name], twin, alignment)
         if moves_anchor:
-            twins[anchor_name] = (anchor, anchor_twin, of_anchor)
+            twins[anchor_name] = (found[anchor_name], anchor_twin, of_anchor)
+            if base_name is not None:
+                base_twin = of_anchor.apply(models[base_name])
+                check_preservation(models[base_name], base_twin, of_anchor, arguments.seed)
+                twins[base_name] = (found[base_name], base_twin, of_anchor)
     _write(twins, output, arguments.overwrite)
     console = Console()
     console.print(table)
     console.print(
-        "Euclidean distance of all parameters before and after; logits on random inputs, relative to the largest.",
+        f"Euclidean distance of all parameters{GAUGED if recipe.gauge else ''}; logits on random inputs, relative to "
+        "the largest.",
         style="dim",
     )
+    if base_name is not None and not moves_anchor:
+        console.print(f"{anchor_name} keeps its basis, and with it {base_name}: use it as it is.", highlight=False)
     console.print(f"Written to {output}", highlight=False, soft_wrap=True)
 
 
@@ -124,10 +127,25 @@ def _write(
             alignment.save(place.with_name(f"{place.name}{ALIGNMENT_SUFFIX}"))
 
 
-def _distance_without_gauge(states: Sequence[State], blueprint: Blueprint, options: MatchOptions) -> float:
-    """The distance that the same matching leaves when no model is brought into a gauge first."""
-    alignment, _ = align_states(states, blueprint, replace(options, gauge=()), anchor=1)
-    return parameter_distance(alignment.apply(states[0]), states[1])
+def _table(anchor: str, gauged: bool) -> Table:
+    table = Table(title=f"Distance to {anchor}", title_justify="left")
+    table.add_column("model", overflow="fold")
+    lengths = ("as given", "in the gauge", "matched") if gauged else ("before", "after")
+    for heading in (*lengths, "change", "logits differ by", "seconds"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table
+
+
+def _distances(
+    pair: Sequence[nn.Module], twins: Sequence[nn.Module], blueprint: Blueprint, recipe: Recipe
+) -> list[float]:
+    """Distances of a model to the anchor: as they come, in the recipe's gauge if it has one, and matched."""
+    states = [model.state_dict() for model in pair]
+    stages = [states, [twin.state_dict() for twin in twins]]
+    if recipe.gauge:
+        _, gauges = gauged(states, blueprint, recipe.weights)
+        stages.insert(1, [gauge.apply(state) for gauge, state in zip(gauges, states, strict=True)])
+    return [parameter_distance(*stage) for stage in stages]
 
 
 def _difference(value: float) -> str:

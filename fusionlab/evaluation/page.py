@@ -9,12 +9,14 @@ from importlib.resources import files
 from itertools import groupby
 from math import hypot
 
+from fusionlab.evaluation.distances import Distance, by_gauge, by_pair
 from fusionlab.evaluation.drawing import DPI
-from fusionlab.evaluation.results import UNMATCHED, Curve, Distance, Entry, Results
+from fusionlab.evaluation.results import UNMATCHED, Curve, Entry, Results
 from fusionlab.evaluation.verdict import Verdict
 from fusionlab.evaluation.wording import (
     format_change,
     format_value,
+    gauge_label,
     matching_label,
     metric_heading,
     models_label,
@@ -31,6 +33,9 @@ GLOSSARY = {
     "barrier": "How far the loss on the straight line between two models rises above the straight line between "
     "their own losses. 0 means that every weighted mean of the two is as good as they are.",
     "distance": "Euclidean distance between the weights of a model and those of the anchor.",
+    "gauge": "One of the ways to write down the same function, such as norm gains folded into the maps behind them. "
+    "Some matchings bring every model into the same gauge first. That changes distances without matching anything, so "
+    "the effect of matching is counted from there.",
     "in domain, out of domain": "Whether the end models were trained on this data set, or on other data.",
 }
 
@@ -175,24 +180,19 @@ def _distances(distances: Sequence[Distance]) -> str:
     if not distances:
         return ""
     roles = list(dict.fromkeys(d.role for d in distances))
-    totals = Results("", (), distances=list(distances)).total_distances()
     lines = []
-    for (anchor, source, matching), total in totals.items():
-        before, after = totals[(anchor, source, UNMATCHED)], total
-        known = [d for d in distances if (d.anchor, d.source) == (anchor, source)]
-        # Every matching starts from the same unmatched source, so any one of them tells the distance before.
-        known = [d for d in known if d.matching == (known[0].matching if matching == UNMATCHED else matching)]
-        sums = [
-            (hypot(*(d.before for d in known if d.role == role)), hypot(*(d.after for d in known if d.role == role)))
-            for role in roles
+    for (anchor, source), totals in by_pair(Results("", (), distances=list(distances)).total_distances()).items():
+        parts = [d for d in distances if (d.anchor, d.source) == (anchor, source)]
+        # Every matching starts from the same two models, so the first one tells how far apart they come.
+        found = [(UNMATCHED, "given", totals[0])]
+        found += [(t.matching, "after", t) for t in totals if t.as_given is None]
+        for gauge in by_gauge(totals):
+            found.append((gauge_label([t.matching for t in gauge]), "before", gauge[0]))
+            found += [(t.matching, "after", t) for t in gauge]
+        lines += [
+            (f"{source} to {anchor}", matching_label(label), *_over_layers(parts, total.matching, roles, kind))
+            for label, kind, total in found
         ]
-        cells = [
-            format_value("distance", old)
-            if matching == UNMATCHED
-            else f"{format_value('distance', new)} ({format_change(old, new)})"
-            for old, new in (*sums, (before, after))
-        ]
-        lines.append((f"{source} to {anchor}", matching_label(matching), *cells))
     layers = [
         (
             f"{d.source} to {d.anchor}", matching_label(d.matching), d.role,
@@ -205,6 +205,17 @@ def _distances(distances: Sequence[Distance]) -> str:
     summary = _table((*heads, *roles, "whole model"), lines, texts=2)
     every = _table((*heads, "kind of space", "layer", "before", "after", "change"), layers, texts=3)
     return f"<h3>Distances over all layers</h3>{summary}<details><summary>Every layer</summary>{every}</details>"
+
+
+def _over_layers(parts: Sequence[Distance], matching: str, roles: Sequence[str], kind: str) -> list[str]:
+    """Distances of one pair in one matching, by role and of the whole model; after matching with their change."""
+    known = [d for d in parts if d.matching == matching]
+    cells = []
+    for group in (*([d for d in known if d.role == role] for role in roles), known):
+        value = hypot(*(getattr(d, kind) for d in group))
+        change = f" ({format_change(hypot(*(d.before for d in group)), value)})" if kind == "after" else ""
+        cells.append(format_value("distance", value) + change)
+    return cells
 
 
 def _table(heads: Sequence[str], lines: Sequence[Sequence[str]], texts: int) -> str:

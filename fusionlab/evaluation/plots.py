@@ -4,11 +4,13 @@ import math
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from fusionlab.evaluation.distances import Distance, TotalDistance, by_gauge
 from fusionlab.evaluation.drawing import (
     END_MODEL_COLOUR,
     INK,
@@ -21,11 +23,12 @@ from fusionlab.evaluation.drawing import (
     styles,
     title,
 )
-from fusionlab.evaluation.results import UNMATCHED, Column, Curve, Distance, Entry, Results, Table, main_columns
+from fusionlab.evaluation.results import UNMATCHED, Column, Curve, Entry, Results, Table, main_columns
 from fusionlab.evaluation.wording import (
     file_name,
     format_change,
     format_value,
+    gauge_label,
     is_fraction,
     matching_label,
     metric_heading,
@@ -84,8 +87,9 @@ def plots(results: Results, stacked: bool = False) -> list[Plot]:
                 distance_figure(distances, look, stacked),
                 f"Distance from {source} to {anchor}, by layer",
                 "Grey bars are the distances before matching; a coloured point below its bar is a layer that a "
-                "matching moved closer to the anchor, a point on the bar a layer that it left where it was. Closer "
-                "weights are the aim of weight matching, but not proof of a better merge: the scores decide.",
+                "matching moved closer to the anchor, a point on the bar a layer that it left where it was. A matching "
+                "with a gauge starts from its own, broken bars: what the gauge alone changes is no effect of matching. "
+                "Closer weights are the aim of weight matching, but not proof of a better merge: the scores decide.",
             )
         )
     return drawn
@@ -134,6 +138,38 @@ def line_figure(curves: Sequence[Curve], look: dict[str, Style], stacked: bool =
     return figure
 
 
+@dataclass(frozen=True)
+class _Start:
+    """Where matchings start from: the models as they come, or in a gauge.
+
+    Attributes:
+        label: for the legend.
+        matching: one that starts there.
+        total: the distance of whole models.
+        in_gauge: whether both models are in the matching's gauge.
+        dash: of the bars.
+    """
+
+    label: str
+    matching: str
+    total: float
+    in_gauge: bool
+    dash: Any
+
+    def length(self, distance: Distance) -> float:
+        return distance.before if self.in_gauge else distance.given
+
+
+def _starts(totals: Sequence[TotalDistance]) -> list[_Start]:
+    """The models as they come, then in each gauge."""
+    first = totals[0]
+    found = [_Start(matching_label(UNMATCHED), first.matching, first.given, False, "solid")]
+    for index, gauge in enumerate(by_gauge(totals)):
+        label = gauge_label([total.matching for total in gauge])
+        found.append(_Start(label, gauge[0].matching, gauge[0].before, True, (0, (2.0, 0.6 + 0.6 * index))))
+    return found
+
+
 def distance_figure(distances: Sequence[Distance], look: dict[str, Style], stacked: bool = False) -> Figure:
     """Distance to the anchor by layer, one panel for each role, before matching and after each matching.
 
@@ -145,18 +181,20 @@ def distance_figure(distances: Sequence[Distance], look: dict[str, Style], stack
     # What lies in no layer is one number, for the table; it is a panel only where nothing else is known.
     layered = [d for d in distances if d.layer is not None]
     roles = list(dict.fromkeys(d.role for d in layered or distances))
-    matchings = list(dict.fromkeys(d.matching for d in distances if d.matching != UNMATCHED))
+    totals = Results("", (), distances=list(distances)).total_distances()
+    starts, matchings = _starts(totals), [total.matching for total in totals]
     across = 1 if stacked else 2 if len(roles) == 4 else min(3, len(roles))
     figure, axes = panels(len(roles), across, panel_height=2.9, stacked=stacked)
     for panel, role in zip(axes, roles, strict=True):
         found = [d for d in distances if d.role == role]
         # Parameters outside all layers stand left of layer 0.
         layers = sorted({-1 if d.layer is None else d.layer for d in found})
-        before = {-1 if d.layer is None else d.layer: d.before for d in found}
-        panel.hlines(
-            list(before.values()), [x - 0.42 for x in before], [x + 0.42 for x in before],
-            color=UNMATCHED_COLOUR, linewidth=2.2, zorder=2,
-        )  # fmt: skip
+        for start in starts:
+            known = {-1 if d.layer is None else d.layer: start.length(d) for d in found if d.matching == start.matching}
+            panel.hlines(
+                list(known.values()), [x - 0.42 for x in known], [x + 0.42 for x in known],
+                color=UNMATCHED_COLOUR, linewidth=2.2, linestyle=start.dash, zorder=2,
+            )  # fmt: skip
         size = max(3.0, min(7.0, 240 / (len(layers) * max(1, len(matchings)))))
         for index, matching in enumerate(matchings):
             # Matchings often agree exactly; moved apart a little sideways, none hides another.
@@ -174,13 +212,14 @@ def distance_figure(distances: Sequence[Distance], look: dict[str, Style], stack
         panel.set_xticks(layers[::step], ["none" if layer < 0 else str(layer) for layer in layers[::step]])
         panel.set_xlim(layers[0] - 0.6, layers[-1] + 0.6)
         _keep_small_changes_small(panel)
-    totals = {key[2]: value for key, value in Results("", (), distances=list(distances)).total_distances().items()}
-    total = f"unmatched: total {format_value('distance', totals[UNMATCHED])}"
-    handles = [Line2D([], [], color=UNMATCHED_COLOUR, linewidth=2.2, label=total)]
-    for matching in matchings:
-        total = format_value("distance", totals[matching])
-        label = f"{matching}: total {total} ({format_change(totals[UNMATCHED], totals[matching])})"
-        style = look[matching]
+    handles = []
+    for start in starts:
+        label = f"{start.label}: total {format_value('distance', start.total)}"
+        handles.append(Line2D([], [], color=UNMATCHED_COLOUR, linewidth=2.2, linestyle=start.dash, label=label))
+    for total in totals:
+        change = format_change(total.before, total.after)
+        label = f"{total.matching}: total {format_value('distance', total.after)} ({change})"
+        style = look[total.matching]
         handles.append(
             Line2D([], [], color=style.colour, linestyle="none", marker=style.marker, markersize=7, label=label)
         )

@@ -10,7 +10,7 @@ from rich.text import Text
 from fusionlab.evaluation.drawing import png
 from fusionlab.evaluation.page import Picture, page
 from fusionlab.evaluation.plots import entry_label, plots
-from fusionlab.evaluation.results import UNMATCHED, Column, Entry, Results, Table, best_merges, main_columns
+from fusionlab.evaluation.results import Column, Entry, Results, Table, best_merges, main_columns
 from fusionlab.evaluation.verdict import verdict
 from fusionlab.evaluation.wording import (
     domain_label,
@@ -120,14 +120,14 @@ def _distance_table(results: Results) -> ConsoleTable:
     console = ConsoleTable(title=Text(results.title), title_justify="left", title_style="bold")
     console.add_column("model to anchor", overflow="fold")
     console.add_column("matching", overflow="fold")
-    for head in ("distance before", "after", "change"):
-        console.add_column(head, justify="right")
     totals = results.total_distances()
-    for (anchor, source, matching), after in totals.items():
-        if matching != UNMATCHED:
-            before = totals[(anchor, source, UNMATCHED)]
-            console.add_row(
-                Text(f"{source} to {anchor}"), Text(matching), format_value("distance", before),
-                format_value("distance", after), format_change(before, after),
-            )  # fmt: skip
+    gauged = any(total.as_given is not None for total in totals)
+    for head in ("distance as given", *(["in one gauge"] if gauged else []), "matched", "change by matching"):
+        console.add_column(head, justify="right")
+    for total in totals:
+        lengths = (total.given, *([total.before] if gauged else []), total.after)
+        console.add_row(
+            Text(f"{total.source} to {total.anchor}"), Text(total.matching),
+            *(format_value("distance", length) for length in lengths), format_change(total.before, total.after),
+        )  # fmt: skip
     return console

@@ -12,6 +12,7 @@ from typing import Literal, TypeVar
 import numpy as np
 
 from fusionlab.evaluation.comparison import Comparison, GroupComparison, Level
+from fusionlab.evaluation.distances import Distance, TotalDistance, by_pair
 from fusionlab.evaluation.wording import is_fraction, lower_is_better
 
 T = TypeVar("T")
@@ -25,6 +26,7 @@ REFERENCES = (END_MODEL, ENSEMBLE, MULTITASK)
 NO_METHOD = "-"
 NO_MATCHING = "-"
 UNMATCHED = "none"
+DISTANCE, DISTANCE_IN_GAUGE = "distance_to_anchor", "distance_to_anchor_in_gauge"
 
 
 @dataclass(frozen=True)
@@ -118,31 +120,6 @@ class Curve:
     def midpoint_score(self) -> float:
         """The metric half way, interpolated linearly if 0.5 is not among the positions."""
         return float(np.interp(0.5, self.positions, self.score))
-
-
-@dataclass(frozen=True)
-class Distance:
-    """Euclidean distance to the anchor of the parameters that belong to one kind of space in one layer.
-
-    Every number of a model counts for one role and layer, so that the squares of all add up to the whole model's.
-
-    Args:
-        source: name of the matched model.
-        anchor: name of the model it was matched to.
-        matching: how.
-        role: kind of space, such as ``"attention.qk"``, ``"attention.vo"``, ``"ffn"``.
-        layer: index from 0, or None for parameters that are in no layer.
-        before: distance of the unmatched source, at least 0.
-        after: distance of the matched source, at least 0.
-    """
-
-    source: str
-    anchor: str
-    matching: str
-    role: str
-    layer: int | None
-    before: float
-    after: float
 
 
 @dataclass(frozen=True)
@@ -255,27 +232,31 @@ class Results:
         return Table(tuple(columns), tuple(entries))
 
     def all_rows(self) -> list[Row]:
-        """The rows, then one for the barrier of each curve and one for each total distance to the anchor."""
+        """The rows, then one for the barrier of each curve, then total distances to the anchor.
+
+        Distances are ``distance_to_anchor``, unmatched as the models come and after each matching. Where a matching has
+        a gauge, ``distance_to_anchor_in_gauge`` is that of the unmatched models in it.
+        """
         barriers = [
             Row((c.anchor, c.source), NO_METHOD, c.matching, c.data_set, c.domain, "barrier", c.barrier)
             for c in self.curves
         ]
-        distances = [
-            Row((anchor, source), NO_METHOD, matching, None, None, "distance_to_anchor", value)
-            for (anchor, source, matching), value in self.total_distances().items()
-        ]
+        distances = []
+        for pair, totals in by_pair(self.total_distances()).items():
+            # Every matching starts from the same two models, so the first one tells how far apart they come.
+            distances.append(_distance_row(pair, UNMATCHED, DISTANCE, totals[0].given))
+            for total in totals:
+                if total.as_given is not None:
+                    distances.append(_distance_row(pair, total.matching, DISTANCE_IN_GAUGE, total.before))
+                distances.append(_distance_row(pair, total.matching, DISTANCE, total.after))
         return [*self.rows, *barriers, *distances]
 
-    def total_distances(self) -> dict[tuple[str, str, str], float]:
-        """Distance of the whole model for each (anchor, source, matching), the unmatched case included."""
-        totals: dict[tuple[str, str, str], float] = {}
-        for pair in _unique((d.anchor, d.source) for d in self.distances):
-            found = [d for d in self.distances if (d.anchor, d.source) == pair]
-            for matching in _unique(d.matching for d in found):
-                parts = [d for d in found if d.matching == matching]
-                totals.setdefault((*pair, UNMATCHED), math.hypot(*(d.before for d in parts)))
-                totals[(*pair, matching)] = math.hypot(*(d.after for d in parts))
-        return totals
+    def total_distances(self) -> list[TotalDistance]:
+        """Distances of whole models, by pair in order of appearance and then by matching."""
+        parts: dict[tuple[str, str], dict[str, list[Distance]]] = {}
+        for d in self.distances:
+            parts.setdefault((d.anchor, d.source), {}).setdefault(d.matching, []).append(d)
+        return [TotalDistance.of(found) for matchings in parts.values() for found in matchings.values()]
 
     def to_json(self) -> str:
         """All rows as a JSON list of objects; numbers that are not finite become null, which JSON has no word for."""
@@ -303,6 +284,10 @@ class Results:
     def write_csv(self, path: Path) -> None:
         """Write `to_csv` to a file."""
         Path(path).write_text(self.to_csv(), encoding="utf-8")
+
+
+def _distance_row(pair: tuple[str, str], matching: str, metric: str, value: float) -> Row:
+    return Row(pair, NO_METHOD, matching, None, None, metric, value)
 
 
 def best_merges(entries: Sequence[Entry], metric: str, values: Sequence[float | None]) -> frozenset[int]:

@@ -8,10 +8,18 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from torch.utils.tensorboard import SummaryWriter
 
+from fusionlab.evaluation.distances import by_gauge, by_pair
 from fusionlab.evaluation.plots import plots
 from fusionlab.evaluation.results import UNMATCHED, Curve, Results
 from fusionlab.evaluation.verdict import verdict
-from fusionlab.evaluation.wording import file_name, format_value, matching_label, metric_heading, models_label
+from fusionlab.evaluation.wording import (
+    file_name,
+    format_value,
+    gauge_label,
+    matching_label,
+    metric_heading,
+    models_label,
+)
 
 SUMMARY_RUN = "summary"
 
@@ -24,7 +32,8 @@ def write_tensorboard(results: Results, folder: Path) -> None:
 
     - ``line/loss/<data set>`` and ``line/accuracy/<data set>``; the step is the percentage of the way from the
       anchor (0) to the other model (100);
-    - ``distance/<kind of space>``; the step is the layer. The unmatched run shows the distance before matching.
+    - ``distance/<kind of space>``; the step is the layer. The unmatched run shows the models as they come; where
+      matchings have a gauge, the run ``unmatched, in the gauge of ...`` shows where they start from.
       Parameters outside all layers are ``distance/<kind of space>/no layer`` at step 0;
     - ``merge/<metric>/<data set>`` at step 0.
 
@@ -42,6 +51,9 @@ def write_tensorboard(results: Results, folder: Path) -> None:
             _write_lines(writer, results, [c for c in results.curves if c.matching == matching])
             _write_distances(writer, results, matching)
             _write_merges(writer, results, matching)
+    for matchings in _gauges(results):
+        with closing(SummaryWriter(str(folder / file_name(gauge_label(matchings))))) as writer:
+            _write_distances(writer, results, matchings[0], in_gauge=True)
     for model in results.models:
         with closing(SummaryWriter(str(folder / file_name(f"end model {model}")))) as writer:
             _write_level(writer, results, model)
@@ -58,6 +70,12 @@ def _run_names(results: Results) -> dict[str, str]:
             name += "_"
         names[matching] = name
     return names
+
+
+def _gauges(results: Results) -> list[tuple[str, ...]]:
+    """The matchings that start from each gauge."""
+    pairs = by_pair(results.total_distances()).values()
+    return list(dict.fromkeys(tuple(t.matching for t in gauge) for totals in pairs for gauge in by_gauge(totals)))
 
 
 def _pair(results: Results, anchor: str, source: str) -> str:
@@ -89,15 +107,20 @@ def _write_lines(writer: SummaryWriter, results: Results, curves: Sequence[Curve
             writer.add_scalar(f"line/{curve.metric}/{ending}", score, round(100 * position))
 
 
-def _write_distances(writer: SummaryWriter, results: Results, matching: str) -> None:
-    known = [d for d in results.distances if d.matching == matching]
+def _write_distances(writer: SummaryWriter, results: Results, matching: str, in_gauge: bool = False) -> None:
+    """Distances after a matching; of the unmatched models as they come, or in the gauge of a matching."""
     if matching == UNMATCHED:
-        # Every matching starts from the same unmatched source, so the first one tells the distance before.
-        known = list({(d.anchor, d.source, d.role, d.layer): d for d in reversed(results.distances)}.values())
-    for d in known:
+        # Every matching starts from the same two models, so the first one of each pair tells how far apart they come.
+        first = {(d.anchor, d.source): d.matching for d in reversed(results.distances)}
+        known = [(d, d.given) for d in results.distances if first[d.anchor, d.source] == d.matching]
+    else:
+        kind = "before" if in_gauge else "after"
+        known = [(d, getattr(d, kind)) for d in results.distances if d.matching == matching]
+    # A chart leaves out points whose step is smaller than one before it.
+    for d, length in sorted(known, key=lambda found: found[0].layer or 0):
         place = "/no layer" if d.layer is None else ""
         tag = f"distance/{d.role}{place}{_pair(results, d.anchor, d.source)}"
-        writer.add_scalar(tag, d.before if matching == UNMATCHED else d.after, d.layer or 0)
+        writer.add_scalar(tag, length, d.layer or 0)
 
 
 def _write_merges(writer: SummaryWriter, results: Results, matching: str) -> None:

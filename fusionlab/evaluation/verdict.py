@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from fusionlab.evaluation.distances import by_pair
 from fusionlab.evaluation.results import END_MODEL, UNMATCHED, Column, Domain, Entry, Results, main_columns
 from fusionlab.evaluation.wording import (
     domain_label,
@@ -229,23 +230,24 @@ def _barriers(results: Results) -> list[str]:
 
 
 def _distances(results: Results, scored: bool) -> list[str]:
-    totals = results.total_distances()
     sentences = []
-    for anchor, source in dict.fromkeys((anchor, source) for anchor, source, _ in totals):
-        before = totals[(anchor, source, UNMATCHED)]
-        matched = {key[2]: v for key, v in totals.items() if key[:2] == (anchor, source) and key[2] != UNMATCHED}
-        if not matched:
-            continue
-        best = min(matched, key=lambda matching: matched[matching])
-        opening = f"With `{best}`" if len(matched) == 1 else f"Weights come closest with `{best}`:"
+    for (anchor, source), totals in by_pair(results.total_distances()).items():
+        # Distances in different gauges cannot be compared; what each matching changes in its own can.
+        best = min(totals, key=lambda total: total.after / total.before if total.before else math.inf)
+        opening = f"With `{best.matching}`" if len(totals) == 1 else f"Weights come closest with `{best.matching}`:"
+        start = "" if best.as_given is None else f", in a gauge that takes it there from {_length(best.as_given)},"
         sentences.append(
-            f"{opening} the distance from `{source}` to `{anchor}` goes from {format_value('distance', before)} "
-            f"to {format_value('distance', matched[best])} ({format_change(before, matched[best])})."
+            f"{opening} the distance from `{source}` to `{anchor}` goes from {_length(best.before)}{start} "
+            f"to {_length(best.after)} ({format_change(best.before, best.after)})."
         )
     sentences = sentences if len(sentences) <= 3 else []
     if sentences and not scored:
         sentences.append("Closer weights alone do not tell whether a merge works: evaluate on data to find out.")
     return sentences
+
+
+def _length(value: float) -> str:
+    return format_value("distance", value)
 
 
 def _merge_name(group: _Group, entry: Entry) -> str:

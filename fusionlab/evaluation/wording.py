@@ -64,6 +64,11 @@ def matching_label(matching: str) -> str:
     return "unmatched" if matching == "none" else matching
 
 
+def gauge_label(matchings: Sequence[str]) -> str:
+    """What unmatched models in the gauge of some matchings are called: ``"unmatched, in the gauge of weights"``."""
+    return f"unmatched, in the gauge of {listing(list(matchings))}"
+
+
 def domain_label(domain: str | None) -> str:
     """``"in"`` is ``"in domain"``; nothing for no domain."""
     return {"in": "in domain", "out": "out of domain"}.get(domain or "", "")

@@ -10,7 +10,8 @@ from typing import Any
 
 from fusionlab.atomic import atomic_file
 from fusionlab.errors import InputError
-from fusionlab.evaluation.results import Curve, Distance, Row
+from fusionlab.evaluation.distances import Distance
+from fusionlab.evaluation.results import Curve, Row
 from fusionlab.evaluation.wording import file_name
 from fusionlab.grid.design import Cell, digest
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fusionlab.evaluation.distances import TotalDistance
 from fusionlab.evaluation.results import END_MODEL, MULTITASK, UNMATCHED, Domain
 from fusionlab.grid.cells import Finished
 from fusionlab.grid.summary import Mean, main_rows, mean_score
@@ -34,11 +35,13 @@ class Geometry:
         matching: its name, or ``none``.
         barrier: of the loss on the line between the models of a pair, on their own test sets; mean over pairs.
         distance: of the other end models to the anchor; mean over models, groups and seeds.
+        start: the same before matching, in the matching's gauge; None for ``none``.
     """
 
     matching: str
     barrier: Mean | None
     distance: Mean | None
+    start: Mean | None = None
 
 
 def by_group(finished: Sequence[Finished], domain: Domain) -> list[GroupScores]:
@@ -89,18 +92,25 @@ def geometry(finished: Sequence[Finished]) -> list[Geometry]:
     barriers: dict[str, list[float]] = {}
     # Whatever merges them, the models of a group are as far from each other: each counts once.
     distances: dict[str, dict[tuple[tuple[str, ...], int, str], float]] = {}
+    starts: dict[str, dict[tuple[tuple[str, ...], int, str], float]] = {}
     for done in finished:
         heights = [curve.barrier for curve in done.curves]
         if heights:
             barriers.setdefault(done.cell.matching, []).append(math.fsum(heights) / len(heights))
         for source in dict.fromkeys(distance.source for distance in done.distances):
-            parts = [distance for distance in done.distances if distance.source == source]
+            total = TotalDistance.of([distance for distance in done.distances if distance.source == source])
             place = (done.cell.models, done.cell.seed, source)
-            distances.setdefault(UNMATCHED, {})[place] = math.hypot(*(part.before for part in parts))
-            distances.setdefault(done.cell.matching, {})[place] = math.hypot(*(part.after for part in parts))
+            distances.setdefault(UNMATCHED, {})[place] = total.given
+            distances.setdefault(done.cell.matching, {})[place] = total.after
+            starts.setdefault(done.cell.matching, {})[place] = total.before
     names = sorted({*barriers, *distances}, key=lambda name: (name != UNMATCHED, _place(finished, name)))
     return [
-        Geometry(name, Mean.of(barriers.get(name, [])), Mean.of(list(distances.get(name, {}).values())))
+        Geometry(
+            name,
+            Mean.of(barriers.get(name, [])),
+            Mean.of(list(distances.get(name, {}).values())),
+            Mean.of(list(starts.get(name, {}).values())),
+        )
         for name in names
     ]
 

@@ -9,8 +9,9 @@ from statistics import fmean
 
 from fusionlab.atomic import atomic_file
 from fusionlab.data.overlap import overlap
+from fusionlab.evaluation.distances import Distance
 from fusionlab.evaluation.report import write_report
-from fusionlab.evaluation.results import Curve, Distance, Results, Row
+from fusionlab.evaluation.results import Curve, Results, Row
 from fusionlab.evaluation.tensorboard import write_tensorboard
 from fusionlab.grid import tables
 from fusionlab.grid.cells import Finished
@@ -133,6 +134,11 @@ def _distances(finished: Sequence[Finished]) -> list[Distance]:
         for one in done.distances:
             found.setdefault((one.anchor, one.source, one.matching, one.role, one.layer), []).append(one)
     return [
-        replace(parts[0], before=fmean(p.before for p in parts), after=fmean(p.after for p in parts))
+        replace(
+            parts[0],
+            before=fmean(p.before for p in parts),
+            after=fmean(p.after for p in parts),
+            as_given=None if parts[0].as_given is None else fmean(p.given for p in parts),
+        )
         for parts in found.values()
     ]

@@ -47,11 +47,11 @@ def markdown_details(finished: Sequence[Finished], metric: str) -> str:
     parts = [_data_set_table(finished)]
     parts += [part for domain in DOMAINS if (part := _group_table(by_group(finished, domain), domain, metric))]
     if rows := geometry(finished):
-        heads = ["matching", "barrier of the loss", "distance to the anchor"]
+        heads = ["matching", "barrier of the loss", "distance to the anchor", "before matching, in the same gauge"]
         body = [
             [
                 matching_label(row.matching),
-                *("" if m is None else _number(m, 1, 4) for m in (row.barrier, row.distance)),
+                *("" if m is None else _number(m, 1, 4) for m in (row.barrier, row.distance, row.start)),
             ]
             for row in rows
         ]

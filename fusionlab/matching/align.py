@@ -76,10 +76,7 @@ def gauged(
     states: Sequence[Mapping[str, Tensor]], blueprint: Blueprint, options: MatchOptions
 ) -> tuple[Blueprint, list[Alignment]]:
     """What brings every model into the options' gauge, and the blueprint of the models that are in it."""
-    if FOLDED in options.gauge and blueprint.after_folding is not None:
-        blueprint = blueprint.after_folding
-    if BIASES in options.gauge:
-        blueprint = blueprint.without_biases()
+    blueprint = blueprint.in_gauge(FOLDED in options.gauge, BIASES in options.gauge)
     gauges = [Alignment.identity(blueprint) for _ in states]
     if BALANCED in options.gauge:
         gauges = [

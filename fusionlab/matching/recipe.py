@@ -42,6 +42,11 @@ class Recipe:
     refine: RefineOptions | None = None
 
     @property
+    def gauge(self) -> tuple[str, ...]:
+        """The gauge that every model is brought into before anything is matched; empty where nothing is."""
+        return self.weights.gauge if self.weights.spaces else ()
+
+    @property
     def needs_inputs(self) -> bool:
         """Whether the models have to be run."""
         return self.activations or self.refine is not None

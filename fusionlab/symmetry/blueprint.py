@@ -166,6 +166,16 @@ class Blueprint:
         """The same architecture once the biases that nothing needs are cleared."""
         return replace(self, unbiased=True, after_folding=self.after_folding and self.after_folding.without_biases())
 
+    def in_gauge(self, folded: bool, unbiased: bool) -> Blueprint:
+        """The same architecture once norm gains are folded, and once the biases that nothing needs are cleared.
+
+        Args:
+            folded: whether gains and layer scales are folded; without effect where there is nothing to fold.
+            unbiased: whether biases are cleared.
+        """
+        chosen = self.after_folding if folded and self.after_folding is not None else self
+        return chosen.without_biases() if unbiased else chosen
+
     def touching(self, names: Iterable[str]) -> dict[str, tuple[Axis, ...]]:
         """The parameters that at least one of the named spaces acts on."""
         chosen = set(names)

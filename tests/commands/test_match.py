@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from transformers import BertForSequenceClassification, ViTForImageClassification
 
-from fusionlab import checkpoints
+from fusionlab import canonical, checkpoints
 from fusionlab.commands import match as command_match
 from fusionlab.evaluation.distance import parameter_distance
 from fusionlab.symmetry import Alignment, blueprint
@@ -113,9 +113,27 @@ def test_balanced_gauge_writes_the_anchors_twin_too(ckpts: Path, tmp_path: Path,
         assert (query @ query.mT).allclose(key @ key.mT, atol=1e-4)
     plain = distance(checkpoints.load(tmp_path / "none"), checkpoints.load(ckpts / "b"))
     assert distance(twins["a"], twins["b"]) < plain
-    assert f"{plain:.4f}" in told["balanced"]
-    assert "no gauge" in told["balanced"]
-    assert "no gauge" not in told["none"]
+    alone = distance(*(canonical(checkpoints.load(ckpts / name)) for name in ("a", "b")))
+    given = distance(*(checkpoints.load(ckpts / name) for name in ("a", "b")))
+    for shown in (f"{given:.4f}", f"{alone:.4f}", f"{distance(twins['a'], twins['b']):.4f}", "in the gauge"):
+        assert shown in told["balanced"]
+    assert "in the gauge" not in told["none"]
+
+
+def test_a_base_comes_along(ckpts: Path, tmp_path: Path, command: Command) -> None:
+    """It is written in the anchor's new basis; where the anchor keeps its own there is nothing to write."""
+    paths = (ckpts / "a", "--anchor", ckpts / "b", "--base", ckpts / "c")
+    done = command("match", *paths, "--output", tmp_path / "twins", "--match", "weights")
+    assert (done.code, done.err) == (0, "")
+    assert {path.name for path in (tmp_path / "twins").iterdir() if path.is_dir()} == {"a", "b", "c"}
+    anchor, base = (checkpoints.load(ckpts / name) for name in ("b", "c"))
+    alignment = Alignment.load(tmp_path / "twins" / "b.alignment.safetensors", blueprint(anchor))
+    written, goal = checkpoints.load(tmp_path / "twins" / "c").state_dict(), alignment.apply(base).state_dict()
+    assert all(torch.allclose(written[name], goal[name], atol=1e-6) for name in goal)
+    assert distance(base, alignment.apply(base)) > 1
+    done = command("match", *paths, "--output", tmp_path / "twin", "--match", "paper")
+    assert "b keeps its basis, and with it c" in done.out
+    assert not (tmp_path / "twin" / "c").exists()
 
 
 def test_lightning_file(ckpts: Path, tmp_path: Path, command: Command) -> None:

@@ -11,9 +11,10 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
+from fusionlab.evaluation.distances import Distance
 from fusionlab.evaluation.drawing import UNMATCHED_COLOUR, png, styles
 from fusionlab.evaluation.plots import plots
-from fusionlab.evaluation.results import UNMATCHED, Curve, Distance, Results, Row
+from fusionlab.evaluation.results import UNMATCHED, Curve, Results, Row
 
 POSITIONS = (0.0, 0.25, 0.5, 0.75, 1.0)
 

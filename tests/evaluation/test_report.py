@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from fusionlab.evaluation.distances import Distance
 from fusionlab.evaluation.report import console_table, write_report
-from fusionlab.evaluation.results import UNMATCHED, Curve, Distance, Results, Row
+from fusionlab.evaluation.results import UNMATCHED, Curve, Results, Row
 from fusionlab.evaluation.verdict import verdict
 from fusionlab.evaluation.wording import format_value
 

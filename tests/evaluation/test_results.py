@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from fusionlab.evaluation.results import UNMATCHED, Curve, Distance, Results, Row, main_columns
+from fusionlab.evaluation.distances import Distance, TotalDistance
+from fusionlab.evaluation.results import UNMATCHED, Curve, Results, Row, main_columns
 
 POSITIONS = (0.0, 0.3, 0.5, 0.9, 1.0)
 
@@ -95,8 +96,25 @@ def test_a_value_that_is_not_finite_still_makes_valid_json() -> None:
 
 
 def test_total_distance_is_the_root_of_the_summed_squares() -> None:
-    results = full_results()
-    assert results.total_distances() == {("a", "b", UNMATCHED): 5.0, ("a", "b", "paper"): math.sqrt(5.0)}
+    assert full_results().total_distances() == [TotalDistance("a", "b", "paper", 5.0, math.sqrt(5.0), None)]
+
+
+def test_a_gauge_has_rows_of_its_own() -> None:
+    """Unmatched models as they come, then in the gauge, then matched; matchings without a gauge have no such row."""
+    distances = [
+        Distance("b", "a", "weights", "ffn", 0, 3.0, 2.0, 30.0),
+        Distance("b", "a", "weights", "ffn", 1, 4.0, 1.5, 40.0),
+        Distance("b", "a", "paper", "ffn", 0, 30.0, 29.0),
+        Distance("b", "a", "paper", "ffn", 1, 40.0, 30.0),
+    ]
+    rows = Results("t", ("a", "b"), distances=distances).all_rows()
+    assert [(row.matching, row.metric, row.value) for row in rows] == [
+        (UNMATCHED, "distance_to_anchor", 50.0),
+        ("weights", "distance_to_anchor_in_gauge", 5.0),
+        ("weights", "distance_to_anchor", 2.5),
+        ("paper", "distance_to_anchor", pytest.approx(41.725292)),
+    ]
+    assert {row.models for row in rows} == {("a", "b")}
 
 
 def test_the_table_has_one_line_for_each_merge_and_one_column_for_each_metric_of_a_data_set() -> None:

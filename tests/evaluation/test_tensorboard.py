@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from fusionlab.evaluation.results import UNMATCHED, Curve, Distance, Results, Row
+from fusionlab.evaluation.distances import Distance
+from fusionlab.evaluation.results import UNMATCHED, Curve, Results, Row
 from fusionlab.evaluation.tensorboard import write_tensorboard
 
 POSITIONS = tuple(step / 10 for step in range(11))

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from fusionlab.errors import InputError
-from fusionlab.evaluation.results import Curve, Distance, Row
+from fusionlab.evaluation.distances import Distance
+from fusionlab.evaluation.results import Curve, Row
 from fusionlab.grid.cells import CellStore, Finished
 from fusionlab.grid.design import Cell
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from fusionlab.data import Digits
-from fusionlab.evaluation.results import Curve, Distance, Row
+from fusionlab.evaluation.distances import Distance
+from fusionlab.evaluation.results import Curve, Row
 from fusionlab.grid.cells import Finished
 from fusionlab.grid.design import Cell, EndModel, Grid
 from fusionlab.grid.details import by_data_set, by_group, geometry

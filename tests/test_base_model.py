@@ -198,6 +198,19 @@ def test_fine_tunes_merge_much_as_without_matching(kind: str, method: str) -> No
     assert apart(fusionlab.fuse(ends, "weights", method, **given), unmatched) < 1.5 * step
 
 
+@pytest.mark.parametrize("method", BASED)
+def test_the_module_merges_as_the_python_call(method: str) -> None:
+    """Unmatched with the base as it comes, matched with the base moved."""
+    ends, base = tuned("llama")
+    models = {"a": ends[0], "b": ends[1]}
+    module = FusionModule(
+        models, {"weights": recipe("weights")}, {method: HYPERPARAMETERS[method]}, base=base, anchor=1
+    )
+    for matching, preset in (("none", "none"), ("weights", "weights")):
+        wanted = fusionlab.fuse(ends, preset, method, anchor=1, base=base, **HYPERPARAMETERS[method])
+        assert apart(module.merge(method, matching).model, wanted) < 1e-9
+
+
 def test_a_base_of_another_architecture_is_refused() -> None:
     ends = {"a": vit(0), "b": vit(1)}
     with pytest.raises(InputError, match="in the base model; expected shape"):

@@ -186,6 +186,9 @@ class Grid:
                 "base": _stamp(self.base),
                 "points": self.points if self.draws_lines(cell) else 0,
             }
+            if recipe is not None and recipe.gauge:
+                # Cells of versions that left the base and the distances before matching out of the gauge are made anew.
+                settings["in gauge"] = ["base", "distances"]
         return digest(settings)
 
     def draws_lines(self, cell: Cell) -> bool:

@@ -73,10 +73,32 @@ def test_the_lines_read_back_are_the_curves(runs) -> None:
 
 
 def test_the_unmatched_run_shows_the_distance_before_and_the_others_after(runs) -> None:
-    assert sorted(scalars(runs["unmatched"], "distance/ffn"), key=lambda point: point[0]) == [(0, 5), (1, 6), (2, 7)]
+    # In the order of the file: a chart leaves out steps that go back.
+    assert scalars(runs["unmatched"], "distance/ffn") == [(0, 5), (1, 6), (2, 7)]
     assert scalars(runs["paper"], "distance/ffn") == [(0, 3), (1, 4), (2, 5)]
     assert scalars(runs["unmatched"], "distance/residual/no layer") == [(0, 9)]
     assert scalars(runs["paper"], "distance/residual/no layer") == [(0, 8)]
+
+
+def test_models_in_a_gauge_have_a_run_of_their_own(tmp_path) -> None:
+    """What the gauge alone changes lies beside what matching does; layers may be listed in any order."""
+    distances = []
+    for matching, far in (("weights", 3.0), ("learned", 2.0)):
+        distances += [Distance("b", "a", matching, "ffn", n, 5.0 + n, far + n, 50.0 + n) for n in (2, 0, 1)]
+    distances += [Distance("b", "a", "paper", "ffn", n, 50.0 + n, 40.0 + n) for n in (1, 2, 0)]
+    write_tensorboard(Results("t", ("a", "b"), distances=distances), tmp_path)
+    runs = read(tmp_path)
+    found = {name: [value for _, value in scalars(run, "distance/ffn")] for name, run in runs.items() if name in {
+        "unmatched", "unmatched_in_the_gauge_of_weights_and_learned", "weights", "learned", "paper",
+    }}  # fmt: skip
+    assert found == {
+        "unmatched": [50, 51, 52],
+        "unmatched_in_the_gauge_of_weights_and_learned": [5, 6, 7],
+        "weights": [3, 4, 5],
+        "learned": [2, 3, 4],
+        "paper": [40, 41, 42],
+    }
+    assert [step for step, _ in scalars(runs["learned"], "distance/ffn")] == [0, 1, 2]
 
 
 def test_merges_and_end_models_meet_in_one_chart(runs) -> None:

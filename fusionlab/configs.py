@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fusionlab.errors import InputError
+from fusionlab.paths import expanded
 
 _PACKAGE = Path(__file__).resolve().parent
 _SUFFIXES = {".yaml", ".yml", ".json"}
@@ -29,7 +30,7 @@ def resolve(name: str | Path) -> Path:
     Raises:
         InputError: there is none; says where it was looked for and which names are close.
     """
-    given = Path(name).expanduser()
+    given = expanded(name)
     folders = [Path(), Path("configs"), shipped_folder()]
     if given.name != str(name):  # a path leaves nothing to be looked for
         folders = [Path()]
@@ -71,5 +72,8 @@ def _not_found(name: Path, folders: list[Path]) -> str:
         f"{name.name}.yaml", sorted(known), n=3
     )
     hint = f"; did you mean {' or '.join(close)}?" if close else ""
-    places = ", ".join(str((folder / name).parent.resolve()) for folder in folders)
+    first, *others = folders
+    places = str((first / name).parent.resolve())
+    if others:
+        places += f", configs in it and {shipped_folder()}"
     return f"there is no config {name} (looked through {places}){hint}"

@@ -15,6 +15,7 @@ from fusionlab.checkpoints.files import copy_side_files, read_config
 from fusionlab.checkpoints.hub import locate
 from fusionlab.checkpoints.parameters import refuse_not_finite
 from fusionlab.errors import InputError
+from fusionlab.paths import expanded
 
 Format = Literal["transformers", "timm", "lightning"]
 
@@ -46,12 +47,13 @@ class Checkpoint:
             InputError: `output` exists and may not be replaced, or is not named as a Lightning file is.
             TypeError: `model` is of another class.
         """
+        output = expanded(output)
         if type(model) is not type(self.model):
             raise TypeError(f"{self.source} holds a {type(self.model).__name__}, not a {type(model).__name__}")
-        if self.format == "lightning" and Path(output).suffix != ".ckpt":
+        if self.format == "lightning" and output.suffix != ".ckpt":
             raise InputError(f"{output}: {self.source} is a Lightning file; expected an output that ends in .ckpt")
         refuse_existing(output, overwrite)
-        _write(_in_dtypes(model, self.dtypes), Path(output), self.format, self.location, overwrite)
+        _write(_in_dtypes(model, self.dtypes), output, self.format, self.location, overwrite)
 
 
 def read(path_or_hub_id: str | Path) -> Checkpoint:
@@ -108,6 +110,7 @@ def save(model: nn.Module, path: str | Path, like: str | Path | None = None, ove
     Raises:
         InputError: `path` exists and may not be replaced; the model is of neither library; `like` is of another.
     """
+    path = expanded(path)
     refuse_existing(path, overwrite)
     own: Format
     if huggingface.is_transformers(model):
@@ -122,7 +125,7 @@ def save(model: nn.Module, path: str | Path, like: str | Path | None = None, ove
     kind = own if location is None else stored_as(location)
     if kind not in (own, "lightning"):
         raise InputError(f"{like} is a {kind} checkpoint, but {type(model).__name__} is a {own} model")
-    _write(model, Path(path), kind, location, overwrite)
+    _write(model, path, kind, location, overwrite)
 
 
 def stored_as(location: Path) -> Format:

@@ -7,6 +7,7 @@ from huggingface_hub import snapshot_download
 
 from fusionlab.checkpoints.quiet import quiet
 from fusionlab.errors import InputError
+from fusionlab.paths import expanded
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 # fnmatch's * also matches slashes, so names are given with their beginning: other formats in subfolders stay away.
@@ -27,7 +28,7 @@ def locate(path_or_hub_id: str | Path) -> Path:
     Raises:
         InputError: there is no such path, and no such model can be reached on the hub.
     """
-    path = Path(path_or_hub_id).expanduser()
+    path = expanded(path_or_hub_id)
     if path.exists():
         return path
     name = str(path_or_hub_id)

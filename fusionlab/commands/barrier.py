@@ -17,6 +17,7 @@ from fusionlab.evaluation.results import UNMATCHED, Curve, Results
 from fusionlab.evaluation.wording import format_value, metric_label
 from fusionlab.experiment import Plan, write
 from fusionlab.experiment import run as run_experiment
+from fusionlab.paths import expanded
 
 DESCRIPTION = """Draw the line between two models: loss and accuracy at evenly spaced points, unmatched and matched.
 
@@ -41,7 +42,7 @@ def run(argv: Sequence[str]) -> None:
     recipe, name = matching_options.matching_recipe(arguments), matching_options.matching_name(arguments)
     if arguments.points < 2:
         raise InputError(f"points is {arguments.points}; expected at least 2")
-    output = None if arguments.output is None else Path(arguments.output)
+    output = None if arguments.output is None else expanded(arguments.output)
     if output is not None:
         refuse_existing(output, arguments.overwrite)
 

@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from jsonargparse import ArgumentParser, Namespace
@@ -23,6 +22,7 @@ from fusionlab.grid.summary import headline_metric, summarize
 from fusionlab.head_fusion import Heads
 from fusionlab.matching.recipe import Recipe, recipe
 from fusionlab.merging import find_method
+from fusionlab.paths import expanded
 
 DESCRIPTION = """Compare merges of many end models: groups, methods, matchings and seeds, in and out of domain.
 
@@ -40,7 +40,7 @@ def run(argv: Sequence[str]) -> None:
     arguments = parsing.parse(parser, argv)
     grid = make_grid(arguments)
     trainer = data_options.trainer_options(arguments)
-    runner = GridRunner(grid, Path(arguments.output), train_end_model, trainer)
+    runner = GridRunner(grid, expanded(arguments.output), train_end_model, trainer)
     console = Console()
     if arguments.dry_run:
         console.print(plan_table(runner))

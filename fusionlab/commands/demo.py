@@ -4,7 +4,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,6 +23,7 @@ from fusionlab.experiment import Data, Plan, write
 from fusionlab.experiment import run as run_experiment
 from fusionlab.inputs import Inputs
 from fusionlab.matching.recipe import Recipe, recipe
+from fusionlab.paths import expanded
 from fusionlab.tasks import ImageClassification
 
 DESCRIPTION = """The whole story on scikit-learn's handwritten digits, with nothing to download.
@@ -49,7 +49,7 @@ def run(argv: Sequence[str]) -> None:
     arguments = parsing.parse(parser, argv)
     if arguments.epochs is not None and arguments.epochs < 1:
         raise InputError(f"epochs is {arguments.epochs}; expected at least 1")
-    output = Path(arguments.output)
+    output = expanded(arguments.output)
     refuse_existing(output, arguments.overwrite)
     console, start = Console(), time.perf_counter()
 

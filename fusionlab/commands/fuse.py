@@ -20,6 +20,7 @@ from fusionlab.experiment import Plan, write
 from fusionlab.experiment import run as run_experiment
 from fusionlab.fused import Fused
 from fusionlab.head_fusion import Heads, TaskModels
+from fusionlab.paths import expanded
 from fusionlab.polish import PolishOptions
 
 DESCRIPTION = """Match end models, merge them and show whether it helped.
@@ -71,7 +72,7 @@ def run(argv: Sequence[str]) -> None:
     arguments = parsing.parse(parser, argv)
     seed_everything(arguments.seed, verbose=False)
     recipe, name = matching_options.matching_recipe(arguments), matching_options.matching_name(arguments)
-    output = Path(arguments.output)
+    output = expanded(arguments.output)
     refuse_existing(output, arguments.overwrite)
 
     found = parsing.read_all(arguments.ckpts)

@@ -16,6 +16,7 @@ from fusionlab.atomic import refuse_existing
 from fusionlab.commands import data_options, parsing
 from fusionlab.errors import InputError
 from fusionlab.inputs import Inputs
+from fusionlab.paths import expanded
 from fusionlab.statistics import Activations, Fisher, Grams, Statistics
 from fusionlab.statistics.files import save, tensors_of
 from fusionlab.statistics.gather import gather
@@ -53,7 +54,7 @@ def run(argv: Sequence[str]) -> None:
     data_options.add_devices(parser)
     arguments = parsing.parse(parser, argv)
     seed_everything(arguments.seed, verbose=False)
-    output = Path(arguments.output)
+    output = expanded(arguments.output)
     refuse_existing(output, arguments.overwrite)
 
     model = checkpoints.read(arguments.checkpoint).model

@@ -19,6 +19,7 @@ from fusionlab.evaluation.wording import format_change
 from fusionlab.matching.align import gauged
 from fusionlab.matching.recipe import Recipe, align_models
 from fusionlab.models import common_blueprint
+from fusionlab.paths import expanded
 from fusionlab.symmetry import Alignment, Blueprint
 
 DESCRIPTION = """Match models to an anchor: write a twin of each that computes the same function in the anchor's basis.
@@ -51,7 +52,7 @@ def run(argv: Sequence[str]) -> None:
     arguments = parsing.parse(parser, argv)
     seed_everything(arguments.seed, verbose=False)
     recipe = matching_options.matching_recipe(arguments)
-    output = Path(arguments.output)
+    output = expanded(arguments.output)
     refuse_existing(output, arguments.overwrite)
 
     base_path = [] if arguments.base is None else [arguments.base]

@@ -16,6 +16,7 @@ from fusionlab.evaluation.distance import parameter_distance
 from fusionlab.evaluation.results import UNMATCHED
 from fusionlab.fused import Candidate
 from fusionlab.fusion import FusionModule
+from fusionlab.paths import expanded
 from fusionlab.trainers import make_trainer
 
 DESCRIPTION = """Merge checkpoints as they are into one of the same format.
@@ -38,7 +39,7 @@ def run(argv: Sequence[str]) -> None:
     data_options.add_devices(parser)
     arguments = parsing.parse(parser, argv)
     seed_everything(arguments.seed, verbose=False)
-    output = Path(arguments.output)
+    output = expanded(arguments.output)
     refuse_existing(output, arguments.overwrite)
 
     found = parsing.read_all(arguments.ckpts)

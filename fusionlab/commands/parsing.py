@@ -11,6 +11,7 @@ from jsonargparse import ArgumentParser, Namespace
 from fusionlab import checkpoints, configs
 from fusionlab.commands.console import OneLineParser, input_error, silence
 from fusionlab.errors import InputError
+from fusionlab.paths import expanded
 
 
 def make_parser(name: str, description: str, seed: bool = True) -> ArgumentParser:
@@ -97,13 +98,14 @@ def short_names(paths: Sequence[str]) -> list[str]:
     Raises:
         InputError: the same path twice.
     """
-    places = [Path(path).resolve() if Path(path).exists() else path for path in paths]
+    found = [expanded(path) for path in paths]
+    places = [location.resolve() if location.exists() else path for location, path in zip(found, paths, strict=True)]
     if len(set(places)) < len(places):
         raise InputError(f"the same checkpoint is named twice among {', '.join(paths)}; expected different ones")
     parts = [
         # Without the root, so that a name is always a path inside the folder it is put into.
-        Path(os.path.abspath(path)).parts[1:] if isinstance(place, Path) else tuple(path.split("/"))
-        for path, place in zip(paths, places, strict=True)
+        Path(os.path.abspath(location)).parts[1:] if isinstance(place, Path) else tuple(path.split("/"))
+        for location, path, place in zip(found, paths, places, strict=True)
     ]
     for length in range(1, max(map(len, parts)) + 1):
         names = ["/".join(part[-length:]) for part in parts]

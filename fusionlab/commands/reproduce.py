@@ -14,6 +14,7 @@ from fusionlab.commands.end_models import train_end_model
 from fusionlab.errors import InputError
 from fusionlab.grid.design import Protocol
 from fusionlab.grid.runner import GridRunner
+from fusionlab.paths import expanded
 
 DESCRIPTION = """Repeat the experiments of "Beyond the Permutation Symmetry of Transformers", by the paper's protocol.
 
@@ -66,7 +67,7 @@ def run(argv: Sequence[str]) -> None:
     if arguments.experiment not in EXPERIMENTS:
         raise InputError(f"experiment is {arguments.experiment!r}; expected one of {', '.join(EXPERIMENTS)}")
     experiment, console = EXPERIMENTS[arguments.experiment], Console()
-    output = Path(arguments.output or f"reproduce/{arguments.experiment}") / arguments.protocol
+    output = expanded(arguments.output or f"reproduce/{arguments.experiment}") / arguments.protocol
     command = shlex.join(["fusionlab", "reproduce", *argv])
     failed: list[str] = []
     for name in experiment.configs:

@@ -17,6 +17,7 @@ from fusionlab.checkpoints.lightning_file import read_archive
 from fusionlab.commands.console import OneLineParser, input_error, silence
 from fusionlab.data.overlap import overlap
 from fusionlab.errors import InputError, first_line
+from fusionlab.paths import expanded
 from fusionlab.tasks import ExportCheckpoint, FineTuning
 from fusionlab.tasks.export import best_weights
 from fusionlab.tasks.fine_tuning import SCORE
@@ -48,15 +49,19 @@ class TrainingCLI(LightningCLI):
         options = self.config[self.config.subcommand]
         path = options.get("ckpt_path")
         if path and path not in ("best", "last", "hpc", "registry"):
-            if not Path(path).is_file():
+            location = expanded(path)
+            if not location.is_file():
                 raise InputError(f"--ckpt_path {path}: there is no such file")
-            read_archive(Path(path))
+            read_archive(location)
+            options["ckpt_path"] = str(location)
         if path:
             options["weights_only"] = True
         super()._parse_ckpt_path()
 
     def instantiate_trainer(self, **keywords: Any) -> Trainer:
         """Make the Trainer; a device or precision that it refuses is one sentence."""
+        if root := self._get(self.config_init, "trainer.default_root_dir"):
+            keywords["default_root_dir"] = str(expanded(root))
         try:
             return super().instantiate_trainer(**keywords)
         except InputError:

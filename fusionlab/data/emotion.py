@@ -14,6 +14,7 @@ from fusionlab.data.encoding import TextEncoder
 from fusionlab.data.tables import generated, load, require_columns, split_by_column
 from fusionlab.data.text_classification import TextClassification
 from fusionlab.errors import InputError
+from fusionlab.paths import expanded
 
 UNIFIED = [
     "anger", "anticipation", "confusion", "disgust", "fear", "guilt", "joy", "love", "noemo", "sadness", "shame",
@@ -79,7 +80,7 @@ class Emotion(TextClassification):
         self.set_name = source
         if source is not None:
             self.name = source
-        location = Path(path)
+        location = expanded(path)
         self.unified = location.suffix == ".jsonl" or (location.is_dir() and any(location.glob("*.jsonl")))
         if self.unified:
             self.known_column = "known"
@@ -107,13 +108,13 @@ class Emotion(TextClassification):
         return rows
 
     def _location(self) -> Path:
-        location = Path(self.source.path)
+        location = expanded(self.source.path)
         if not location.exists():
             raise InputError(f"{location}: there is no such file or folder; emotion sets are read from local files")
         return location
 
     def _parquet(self) -> dict[str, Dataset]:
-        if Path(self.source.path).suffix != ".parquet":
+        if expanded(self.source.path).suffix != ".parquet":
             raise InputError(f"{self.source.path}: a Parquet file, a JSONL file or a folder of JSONL was expected")
         rows = self._chosen(load(self.source, "train"))
         require_columns(self.source, rows, self.columns())

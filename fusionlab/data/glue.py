@@ -1,12 +1,12 @@
 """Tasks of the GLUE benchmark, from the hub or from local files."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from fusionlab.data.text_classification import TextClassification
 from fusionlab.errors import InputError
 from fusionlab.evaluation.scores import ClassMetric
+from fusionlab.paths import expanded
 
 HUB_ID = "nyu-mll/glue"
 
@@ -78,7 +78,7 @@ class GLUE(TextClassification):
         if name not in TASKS:
             raise InputError(f"data.name is {name!r}, but one of {', '.join(TASKS)} was expected")
         known = TASKS[name]
-        options = {"config_name": None if Path(path).expanduser().exists() else name, **options}
+        options = {"config_name": None if expanded(path).exists() else name, **options}
         super().__init__(
             path, tokenizer, task=known.task, text_column=known.text, pair_column=known.pair,
             label_column=label_column or known.label, labels=list(known.labels) or None, metric=known.metric,

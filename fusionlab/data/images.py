@@ -1,7 +1,5 @@
 """Image data sets of any origin: the Hugging Face hub, a folder of images by class, Parquet and other files."""
 
-from pathlib import Path
-
 import torch
 from lightning.pytorch import LightningDataModule
 from torch import Tensor
@@ -11,6 +9,7 @@ from fusionlab.data.image_tables import LabelledImages, Table, load_splits
 from fusionlab.data.loading import training_order
 from fusionlab.data.preprocessing import Preprocessing, preprocessing_of
 from fusionlab.errors import InputError
+from fusionlab.paths import expanded
 
 Loader = DataLoader[dict[str, Tensor]]
 
@@ -86,7 +85,7 @@ class Images(LightningDataModule):
                 raise InputError(f"data.{argument} is {value}, but at least {least} was expected")
         given = Preprocessing(image_size=image_size, channels=channels, mean=mean, std=std)
         self.preprocessing = given.completed(preprocessing_of(preprocessor) if preprocessor else None)
-        self.name = Path(path).stem if Path(path).exists() else path.rsplit("/", maxsplit=1)[-1]
+        self.name = expanded(path).stem if expanded(path).exists() else path.rsplit("/", maxsplit=1)[-1]
         self.table = Table(path, config_name, image_column, label_column, split_column, class_names)
         self.splits = {"train": train_split, "val": val_split, "test": test_split}
         self.val_size = val_size

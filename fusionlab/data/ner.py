@@ -14,6 +14,7 @@ from fusionlab.data.text import TextData, token_collator
 from fusionlab.data.word_encoding import LongSentences, WordEncoder
 from fusionlab.errors import InputError
 from fusionlab.forward import LABELS
+from fusionlab.paths import expanded
 
 TYPES = ["PER", "LOC", "ORG"]
 """The types that the paper's experiments keep."""
@@ -84,7 +85,7 @@ class NER(TextData):
     @property
     def conll(self) -> bool:
         """Whether the data are CoNLL files."""
-        location = Path(self.source.path)
+        location = expanded(self.source.path)
         if location.is_dir():
             return any(name is not None and (location / name).is_file() for name in self.splits.names.values())
         return location.is_file() and location.suffix not in {*FILE_BUILDERS} - {".txt"}
@@ -111,7 +112,7 @@ class NER(TextData):
         return kept
 
     def _conll(self) -> dict[str, Dataset]:
-        location, columns = Path(self.source.path), (self.token_column, self.tag_column)
+        location, columns = expanded(self.source.path), (self.token_column, self.tag_column)
         word, tag = [c if isinstance(c, int) else place for c, place in zip(columns, (0, -1), strict=True)]
 
         def sentences(file: Path) -> Dataset:

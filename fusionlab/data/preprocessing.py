@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,6 +11,7 @@ from torchvision.transforms import v2
 
 from fusionlab.checkpoints.files import CONFIG, read_json
 from fusionlab.errors import InputError
+from fusionlab.paths import expanded
 
 _PREPROCESSOR = "preprocessor_config.json"
 
@@ -86,7 +86,7 @@ def preprocessing_of(checkpoint: str) -> Preprocessing:
     Raises:
         InputError: neither file is there, or they are damaged.
     """
-    folder = Path(checkpoint)
+    folder = expanded(checkpoint)
     if (folder / _PREPROCESSOR).is_file():
         content = read_json(folder / _PREPROCESSOR)
         size = content.get("crop_size") if content.get("do_center_crop") else content.get("size")

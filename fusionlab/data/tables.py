@@ -11,6 +11,7 @@ import numpy as np
 from datasets import Dataset, Features, concatenate_datasets, load_dataset
 
 from fusionlab.errors import InputError, first_line
+from fusionlab.paths import expanded
 
 FILE_BUILDERS = {
     ".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json", ".arrow": "arrow", ".txt": "text",
@@ -161,7 +162,7 @@ def load(source: Source, split: str | None) -> Any:
     Raises:
         InputError: one sentence on why it cannot be read.
     """
-    path = Path(source.path).expanduser()
+    path = expanded(source.path)
     try:
         with quiet_datasets():
             if path.is_file():

@@ -18,6 +18,7 @@ from fusionlab.evaluation.results import END_MODEL, ENSEMBLE, MULTITASK, NO_MATC
 from fusionlab.evaluation.wording import file_name
 from fusionlab.head_fusion import Heads
 from fusionlab.matching.recipe import Recipe
+from fusionlab.paths import expanded
 
 Groups = Literal["pairs", "growing", "all"]
 Protocol = Literal["corrected", "published"]
@@ -51,7 +52,7 @@ class EndModel:
             folder: of those that are trained; other settings of the training are another checkpoint.
         """
         if self.ckpt is not None:
-            return Path(self.ckpt.replace("{seed}", str(seed)))
+            return expanded(self.ckpt.replace("{seed}", str(seed)))
         return folder / f"{file_name(name)}-seed{seed}-{digest(self.fit, 8)}"
 
 

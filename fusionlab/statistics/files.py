@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fusionlab.atomic import atomic_file
 from fusionlab.errors import InputError
+from fusionlab.paths import expanded
 from fusionlab.statistics.statistics import Activations, Fisher, Grams, LinearMap, State, Statistics
 
 FORMAT = "fusionlab statistics 1"
@@ -52,7 +53,7 @@ def save(
                 else:
                     shared[key] = known
         described[one.kind] = {"fields": _told(one), "shared": shared}
-    with atomic_file(path, overwrite) as temporary:
+    with atomic_file(expanded(path), overwrite) as temporary:
         save_file(tensors, temporary, {"format": FORMAT, "statistics": json.dumps(described)})
 
 
@@ -70,7 +71,7 @@ def load(path: str | Path, state: State | None = None) -> dict[str, Statistics]:
         InputError: a file that is unreadable, of another kind or version, or of another model.
     """
     try:
-        with safe_open(path, framework="pt") as file:
+        with safe_open(expanded(path), framework="pt") as file:
             metadata = file.metadata() or {}
             if metadata.get("format") != FORMAT:
                 raise InputError(

@@ -11,6 +11,7 @@ from fusionlab import checkpoints
 from fusionlab.atomic import refuse_existing, scratch_folder
 from fusionlab.checkpoints.lightning_file import STATE, read_archive
 from fusionlab.errors import InputError
+from fusionlab.paths import expanded
 
 _PREFIX = "model."
 
@@ -28,7 +29,7 @@ class ExportCheckpoint(Callback):
             output: the folder to write.
             overwrite: whether a folder that exists may be replaced.
         """
-        self.output = Path(output)
+        self.output = expanded(output)
         self.overwrite = overwrite
         self.written = False
 

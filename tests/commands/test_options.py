@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from fusionlab.commands import barrier, data_options, parsing
+from fusionlab.errors import InputError
 from fusionlab.experiment import Plan
 from fusionlab.inputs import Inputs
 from tests.commands.conftest import Command
@@ -38,9 +39,8 @@ def test_barrier_passes_its_seed_on(ckpts: Path, command: Command, monkeypatch: 
     """To the plan, whose fusion draws by it."""
 
     def stop(models: Any, data: Any, plan: Plan, title: str, inputs: Inputs | None) -> None:
-        assert plan.seed == 5
-        raise InterruptedError
+        raise InputError(f"the seed is {plan.seed}")
 
     monkeypatch.setattr(barrier, "run_experiment", stop)
-    with pytest.raises(InterruptedError):
-        command("barrier", ckpts / "a", ckpts / "b", "--data", "Digits", "--seed", "5")
+    outcome = command("barrier", ckpts / "a", ckpts / "b", "--data", "Digits", "--seed", "5")
+    assert outcome.err.endswith("the seed is 5\n")

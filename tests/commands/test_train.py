@@ -11,6 +11,7 @@ from transformers import ViTForImageClassification
 
 from fusionlab.cli import main
 from fusionlab.commands import train
+from fusionlab.configs import shipped_folder
 from fusionlab.errors import InputError
 
 CONFIG: dict[str, Any] = {
@@ -106,7 +107,10 @@ def test_wrong_input_is_one_sentence(folder: Path, arguments: list[str], message
     with pytest.raises(InputError, match=message) as caught:
         train.run("fit", arguments)
     assert "\n" not in str(caught.value)
-    assert len(str(caught.value)) < 300
+    told = str(caught.value)
+    for place in (folder, shipped_folder()):  # their paths are as long as the machine has them
+        told = told.replace(str(place), "")
+    assert len(told) < 250
     assert sorted(path.name for path in folder.iterdir()) == ["broken.yaml", "small.yaml"]
 
 

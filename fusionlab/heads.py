@@ -14,7 +14,7 @@ from fusionlab.errors import InputError
 from fusionlab.matching.align import align_states, gauged
 from fusionlab.matching.options import BIASES, FOLDED, MatchOptions
 from fusionlab.merging import merge_weights
-from fusionlab.models import with_state
+from fusionlab.models import aliases, with_state
 from fusionlab.symmetry import Alignment, Blueprint, blueprint
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -41,10 +41,9 @@ def head_parameters(model: nn.Module) -> tuple[str, ...]:
     if base is model:
         return ()
     prefix = next(f"{name}." for name, module in model.named_modules() if module is base)
-    shared = {tensor.data_ptr() for name, tensor in state.items() if name.startswith(prefix)}
-    return tuple(
-        name for name, tensor in state.items() if not name.startswith(prefix) and tensor.data_ptr() not in shared
-    )
+    first = aliases(state)
+    shared = {first.get(name, name) for name in state if name.startswith(prefix)}
+    return tuple(name for name in state if not name.startswith(prefix) and first.get(name, name) not in shared)
 
 
 def labels_of(model: nn.Module) -> tuple[str, ...]:

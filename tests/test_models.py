@@ -3,9 +3,10 @@
 import pytest
 import torch
 from torch import nn
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from fusionlab.errors import InputError
-from fusionlab.models import common_blueprint, with_state
+from fusionlab.models import aliases, common_blueprint, with_state
 from fusionlab.symmetry import SymmetryError, blueprint
 from tests.commands.small import bert, timm_vit, vit
 
@@ -56,3 +57,20 @@ def test_with_state_is_a_new_module() -> None:
         made.classifier.bias.add_(1)
     assert all(torch.equal(template.state_dict()[name], tensor) for name, tensor in before.items())
     assert torch.equal(other.classifier.bias, vit(1).classifier.bias)
+
+
+def test_aliases_are_of_storage_and_not_of_values() -> None:
+    """A tied embedding goes by its first name; equal numbers, empty tensors and views of other shapes are no ties."""
+    torch.manual_seed(0)
+    sizes = {"n_embd": 8, "n_layer": 1, "n_head": 2, "vocab_size": 7, "n_positions": 5}
+    tied = GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=0, eos_token_id=0))
+    assert aliases(tied.state_dict()) == {"lm_head.weight": "transformer.wte.weight"}
+    tensor = torch.zeros(2, 3)
+    others = {
+        "view": tensor.T,
+        "part": tensor[0],
+        "copy": tensor.clone(),
+        "none": torch.zeros(0),
+        "nil": torch.zeros(0),
+    }
+    assert aliases({"a": tensor, **others, "b": tensor}) == {"b": "a"}

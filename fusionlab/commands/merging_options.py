@@ -43,9 +43,13 @@ def merge_methods(arguments: Namespace) -> dict[str, dict[str, Any]]:
     text = arguments.method
     names = [name.strip() for name in (text.split(",") if isinstance(text, str) else text)]
     given = arguments.hyperparameters
+    if len(names) > 1:
+        for name, values in given.items():
+            if name not in names:
+                raise InputError(f"hyperparameters names {name!r}; expected some of the methods {', '.join(names)}")
+            if not isinstance(values, dict | None):
+                raise InputError(f"hyperparameters of {name!r} are {values!r}; expected names and values")
     chosen = {name: dict(given if len(names) == 1 else given.get(name) or {}) for name in names}
-    if len(names) > 1 and (odd := [name for name in given if name not in chosen]):
-        raise InputError(f"hyperparameters names {odd[0]!r}; expected some of the methods {', '.join(names)}")
     for name, values in chosen.items():
         find_method(name).requires(**values)
     return chosen

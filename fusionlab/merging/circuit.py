@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from fusionlab.errors import InputError
-from fusionlab.matching.transport import check_choice
 from fusionlab.merging.ingredients import Ingredients, State
 from fusionlab.merging.registry import merge_method
 from fusionlab.statistics import Grams
@@ -53,7 +52,6 @@ def circuit(ingredients: Ingredients, metric: Metric = "frobenius", ridge: float
     Raises:
         InputError: an unknown metric, a ridge out of range, or integer buffers that differ.
     """
-    check_choice("metric", metric, Metric)
     if not ridge > 0:
         raise InputError(f"ridge is {ridge}; expected a number above 0")
     assert ingredients.blueprint is not None

@@ -5,7 +5,6 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fusionlab.errors import InputError
 from fusionlab.merging.ingredients import Ingredients
 from fusionlab.merging.registry import merge_method
 from fusionlab.merging.task_vectors import add_to_base, check_fraction, disjoint_mean, task_vectors, weighted_sum
@@ -37,8 +36,6 @@ def dare(
         InputError: a density out of range, an unknown combination, or integer buffers that differ.
     """
     check_fraction("density", density)
-    if combination not in COMBINATIONS:
-        raise InputError(f"combination is {combination!r}; expected {' or '.join(COMBINATIONS)}")
     generator = torch.Generator().manual_seed(ingredients.seed)
 
     def change(name: str) -> Tensor:

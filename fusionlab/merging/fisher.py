@@ -7,17 +7,17 @@ import torch
 from torch import Tensor
 
 from fusionlab.errors import InputError
-from fusionlab.matching.transport import check_choice
 from fusionlab.merging.ingredients import Ingredients
 from fusionlab.merging.registry import merge_method
 from fusionlab.statistics import Fisher
+from fusionlab.statistics.likelihood import Labels
 
 Normalize = Literal["none", "model", "parameter"]
 
 
 @merge_method("fisher", needs=("fisher",))
 def fisher(
-    ingredients: Ingredients, floor: float = 1e-6, normalize: Normalize = "none", labels: str | None = None
+    ingredients: Ingredients, floor: float = 1e-6, normalize: Normalize = "none", labels: Labels | None = None
 ) -> dict[str, Tensor]:
     """Average every number weighted by how much its model's predictions depend on it.
 
@@ -45,7 +45,6 @@ def fisher(
     """
     if not floor >= 0:
         raise InputError(f"floor is {floor}; expected a number from 0 up")
-    check_choice("normalize", normalize, Normalize)
     gathered = ingredients.gathered(Fisher)
     for statistics in gathered:
         if labels is not None and (found := statistics.settings.get("labels", labels)) != labels:

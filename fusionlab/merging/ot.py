@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fusionlab.errors import InputError
 from fusionlab.matching.activations import STREAM, check_comparable
-from fusionlab.matching.transport import Metric, Scaling, Solver, check_choice, ground_cost, transport
+from fusionlab.matching.transport import Metric, Scaling, Solver, ground_cost, transport
 from fusionlab.merging.ingredients import Ingredients, State
 from fusionlab.merging.registry import merge_method
 from fusionlab.merging.units import Site, find_sites, module_of, space_copies
@@ -88,13 +88,6 @@ def optimal_transport(
     Raises:
         InputError: an option that does not exist, activations of different inputs, or a transport without solution.
     """
-    for name, value, choices in (
-        ("features", features, Features),
-        ("residual", residual, Residual),
-        ("attention", attention, Attention),
-        ("heads", heads, Heads),
-    ):
-        check_choice(name, value, choices)
     assert ingredients.blueprint is not None
     activations = ingredients.gathered(Activations) if features == "activations" else []
     for other in activations[1:]:

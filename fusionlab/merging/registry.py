@@ -2,9 +2,10 @@
 
 import inspect
 import math
+import numbers
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import torch
 from torch import Tensor
@@ -51,7 +52,7 @@ class MergeMethod:
         """What it needs with these hyperparameters: some of `NEEDS`.
 
         Raises:
-            InputError: a hyperparameter that it does not have.
+            InputError: a hyperparameter that it does not have, or a value of another type than the hyperparameter's.
         """
         known = self.hyperparameters
         for name in hyperparameters:
@@ -59,7 +60,40 @@ class MergeMethod:
                 raise InputError(
                     f"merge method {self.name!r} has no hyperparameter {name!r}; expected {', '.join(known) or 'none'}"
                 )
+        kinds = get_type_hints(self.function)
+        for name, value in hyperparameters.items():
+            _check_kind(name, value, kinds.get(name, Any))
         return tuple(self.needs(**(known | hyperparameters)) if callable(self.needs) else self.needs)
+
+
+def _check_kind(name: str, value: object, kind: Any) -> None:
+    """Refuse a hyperparameter that is not of its type, and numbers that are not finite.
+
+    Args:
+        name: for the sentence.
+        value: what was given.
+        kind: as the function's signature has it: a number, a truth value, a Literal, or one of these and None.
+
+    Raises:
+        InputError: it is not.
+    """
+    kinds = (kind, *get_args(kind))
+    optional = " or null" if type(None) in kinds else ""
+    if optional and value is None:
+        return
+    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    expected = None
+    if literal := next((k for k in kinds if get_origin(k) is Literal), None):
+        if not isinstance(value, str) or value not in get_args(literal):
+            expected = f"one of {', '.join(get_args(literal))}"
+    elif bool in kinds:
+        expected = None if isinstance(value, bool) else "true or false"
+    elif int in kinds:
+        expected = None if number and isinstance(value, numbers.Integral) else "a whole number"
+    elif float in kinds:
+        expected = None if number and math.isfinite(float(value)) else "a finite number"  # type: ignore[arg-type]
+    if expected is not None:
+        raise InputError(f"{name} is {value!r}; expected {expected}{optional}")
 
 
 _registry: dict[str, MergeMethod] = {}

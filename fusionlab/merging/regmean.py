@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from fusionlab.errors import InputError
-from fusionlab.merging.ingredients import Ingredients
+from fusionlab.merging.ingredients import Ingredients, State
 from fusionlab.merging.registry import merge_method
+from fusionlab.models import aliases
 from fusionlab.statistics import Grams, LinearMap
 
 # A Gram matrix whose Cholesky pivots span more than this is as good as singular in float64.
@@ -24,8 +25,9 @@ def regmean(
     with a one appended, the minimiser of ``sum_i w_i |X_i B - X_i B_i|^2`` (the paper's Eq. 2) solves
     ``(sum_i w_i G_i) B = sum_i w_i G_i B_i``. It is solved as the difference to the weighted mean of the models, in
     float64, by Cholesky decomposition (a minimum-norm least-squares solution where that fails), so that directions
-    which no data has seen get the plain mean. All else is averaged, and so are weights that a model uses under two
-    names (an output embedding that is the input embedding).
+    which no data has seen get the plain mean. A weight that several maps share is solved for once, for the inputs of
+    all of them. All else is averaged, and so are weights that are more than linear maps (an output embedding that is
+    the input embedding). Weights are shared where they are one tensor in memory, not where their values are equal.
 
     Args:
         ingredients: models, weights and Gram matrices.
@@ -50,18 +52,18 @@ def regmean(
         raise InputError(f"ridge is {ridge}; expected a number from 0 up")
     grams = ingredients.gathered(Grams)
     maps = _shared_maps(grams)
-    tied = _tied(ingredients, maps)
     merged = ingredients.averaged()
+    names = _names(ingredients.states[0], maps)
     # Maps of one input are solved together: its matrix is factored once.
     together: dict[tuple[str, bool], list[str]] = {}
-    for weight, linear in maps.items():
-        if weight not in tied:
-            together.setdefault((linear.inputs, linear.bias is not None), []).append(weight)
+    for weight in names:
+        together.setdefault((maps[weight].inputs, maps[weight].bias is not None), []).append(weight)
     for weights in together.values():
         matrices = [_matrix(found, weights[0], alpha, normalize) for found in grams]
         solution = _solve(ingredients, maps, weights, matrices, ridge)
         for weight, part in zip(weights, solution, strict=True):
-            _store(merged, weight, maps[weight], part)
+            for name in names[weight]:
+                _store(merged, name, maps[name], part)
     return merged
 
 
@@ -77,18 +79,16 @@ def _shared_maps(grams: Sequence[Grams]) -> Mapping[str, LinearMap]:
     return first.maps
 
 
-def _tied(ingredients: Ingredients, maps: Mapping[str, LinearMap]) -> set[str]:
-    """Weights that are one tensor under two names: solving for one of them would change the other's function."""
-    first = ingredients.states[0]
-    return {
-        weight
-        for weight in maps
-        for name, tensor in first.items()
-        if name != weight
-        and tensor.shape == first[weight].shape
-        and tensor.ndim > 1
-        and all(torch.equal(state[name], state[weight]) for state in ingredients.states)
-    }
+def _names(state: State, maps: Mapping[str, LinearMap]) -> dict[str, list[str]]:
+    """By the first name of each weight to solve for, all its names.
+
+    A weight of which a name is no linear map's is left out: solving for the map would change the other's function.
+    """
+    first = aliases(state)
+    names: dict[str, list[str]] = {}
+    for name in state:
+        names.setdefault(first.get(name, name), []).append(name)
+    return {weight: found for weight, found in names.items() if all(name in maps for name in found)}
 
 
 def _matrix(grams: Grams, weight: str, alpha: float, normalize: bool) -> Tensor:

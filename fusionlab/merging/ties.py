@@ -18,7 +18,9 @@ def ties(ingredients: Ingredients, density: float = 0.2, lambda_: float = 1.0) -
     Args:
         ingredients: models, weights and base. Weights take part in the election and in the mean.
         density: the fraction of each task vector's entries to keep, those of largest magnitude (the paper's k); above
-            0, at most 1.
+            0, at most 1. Their number is ``density * n`` rounded to the nearest whole number, at least one; entries as
+            large as the smallest of these are kept too. (mergekit rounds down, to 28 for 0.29 of 100, since 0.29 * 100
+            is a little less than 29 in floating point; the paper's code keeps one entry more than mergekit.)
         lambda_: factor on what is added to the base model.
 
     Returns:
@@ -48,7 +50,7 @@ def _thresholds(ingredients: Ingredients, density: float) -> list[float]:
         # One model at a time: this is the only moment when a whole task vector is held.
         one = Ingredients([ingredients.states[index]], [1.0], base=ingredients.base)
         magnitudes = torch.cat([task_vectors(one, name).abs().flatten() for name in names])
-        least = len(magnitudes) - max(1, int(density * len(magnitudes)))
+        least = len(magnitudes) - max(1, round(density * len(magnitudes)))
         # On the processor a good deal faster than torch's kthvalue, and in place.
         ordered = magnitudes.cpu().numpy()
         ordered.partition(least)

@@ -72,3 +72,27 @@ def test_overwrite_replaces_the_whole_folder(ckpts: Path, tmp_path: Path, comman
     assert not (tmp_path / "merged" / "old.txt").exists()
     assert (tmp_path / "merged" / "model.safetensors").exists()
     assert [path.name for path in tmp_path.iterdir()] == ["merged"]
+
+
+@pytest.mark.parametrize(
+    ("method", "given", "sentence"),
+    [
+        ("slerp", "{t: nan}", "t is 'nan'; expected a finite number or null"),
+        ("slerp", "{t: .nan}", "t is nan; expected a finite number or null"),
+        ("karcher", "{iterations: 1.5}", "iterations is 1.5; expected a whole number"),
+        ("[slerp, karcher]", "{slerp: 3}", "hyperparameters of 'slerp' are 3; expected names and values"),
+        ("[slerp, karcher]", "{slerp: {t: [1]}}", "t is [1]; expected a finite number or null"),
+    ],
+)
+def test_hyperparameters_of_another_type(
+    ckpts: Path, tmp_path: Path, command: Command, method: str, given: str, sentence: str
+) -> None:
+    """One sentence, exit code 2 and nothing written."""
+    out = tmp_path / "merged"
+    main = "fuse" if method.startswith("[") else "merge"
+    models = ["--ckpts", ckpts / "a", ckpts / "b"] if main == "fuse" else [ckpts / "a", ckpts / "b"]
+    outcome = command(main, *models, "--output", out, "--method", method, "--hyperparameters", given)
+    assert outcome.code == 2
+    assert sentence in outcome.err
+    assert "Traceback" not in outcome.err
+    assert not out.exists()

@@ -1,8 +1,11 @@
 """What must hold for every merge method there is, and for those that will be."""
 
+import inspect
+import math
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_type_hints
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -151,3 +154,51 @@ def test_integer_buffers(method: str) -> None:
     with pytest.raises(InputError, match="integer buffer 'steps' differs"):
         # A score that never falls, so that every model is tried.
         merged(score=lambda state: 0.0)
+
+
+EVERY = [(method, name) for method in methods() for name in find_method(method).hyperparameters]
+# By kind of hyperparameter the values that are none of it.
+NO_NUMBER = [math.nan, math.inf, -math.inf, "nan", "0.5", [0.5], {"t": 1}, True, 1j]
+WRONG = {
+    float: NO_NUMBER,
+    int: [*NO_NUMBER, 2.5, 3.0],
+    bool: ["true", 1, 0.0, [True]],
+    str: ["neither", "", 1.0, math.nan, ["model"], {"a": 1}, True],
+}
+
+
+@pytest.mark.parametrize(("method", "name"), EVERY)
+def test_values_of_another_type_are_refused(method: str, name: str) -> None:
+    """Every hyperparameter of every method: a sentence with its name and value, whatever was given in its place."""
+    chosen = find_method(method)
+    default, kind = chosen.hyperparameters[name], get_type_hints(chosen.function)[name]
+    plain = float if kind == float | None else type(default) if default is not None else str
+    for value in [*WRONG[plain], *([] if default is None else [None])]:
+        with pytest.raises(InputError, match=f"^{name} is .*; expected "):
+            chosen.requires(**{name: value})
+    chosen.requires(**{name: default})
+
+
+def test_every_hyperparameter_has_a_type_that_is_checked() -> None:
+    """A method that is added with another type would have its values unchecked."""
+    for method in methods():
+        function = find_method(method).function
+        assert get_type_hints(function).keys() == {*inspect.signature(function).parameters, "return"}
+    assert len(EVERY) > 15
+
+
+def test_numbers_of_any_library_are_numbers() -> None:
+    """numpy's, torch's as numbers, and whole ones where a fraction may stand."""
+    for value in (np.float32(0.5), np.int64(1), 1, torch.tensor(0.5).item()):
+        find_method("slerp").requires(t=value)
+    find_method("karcher").requires(iterations=np.int32(3))
+    assert find_method("slerp").requires(t=None) == ()
+
+
+def test_a_refused_value_is_never_worked_with() -> None:
+    """The sentence comes from the merge too, before anything is computed."""
+    states = as_states([random_model(NAME, seed) for seed in range(2)])
+    with pytest.raises(InputError, match="t is 'nan'; expected a finite number or null"):
+        merge_states(states, "slerp", t="nan")
+    with pytest.raises(InputError, match=r"iterations is 2\.0; expected a whole number"):
+        merge_states(states, "karcher", iterations=2.0)

@@ -56,5 +56,5 @@ def test_bad_input() -> None:
     base, *states = random_states(3)
     with pytest.raises(InputError, match="density is 0"):
         merge_states(states, "dare", base=base, density=0)
-    with pytest.raises(InputError, match="combination is 'sum'; expected linear or ties"):
+    with pytest.raises(InputError, match="combination is 'sum'; expected one of linear, ties"):
         merge_states(states, "dare", base=base, combination="sum")

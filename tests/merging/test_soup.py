@@ -69,6 +69,36 @@ def test_weight_zero_is_never_tried() -> None:
     assert merged["w"].dtype == torch.bfloat16
 
 
+@pytest.mark.parametrize("broken", [float("nan"), float("-inf")])
+@pytest.mark.parametrize("place", [0, 1, 3])
+def test_a_model_that_has_diverged_is_left_out(place: int, broken: float) -> None:
+    """Wherever it is listed, it is neither returned nor part of a mean; the others are averaged as without it."""
+    states = numbers(1, 4, 2)
+    states.insert(place, {"w": torch.full((1,), 3.0, dtype=torch.float64)})
+    asked = near(2.6)
+    merged = merge_states(states, "soup", score=lambda state: broken if float(state["w"]) == 3 else asked(state))
+    # 2, then 4 gives 3, whose score is broken, then 1 is further away.
+    assert merged["w"].item() == 2
+    merged = merge_states(states, "soup", score=lambda state: broken if state["w"] is states[place]["w"] else 0.0)
+    assert merged["w"].item() == pytest.approx(7 / 3)
+
+
+def test_models_that_have_all_diverged_are_refused() -> None:
+    """There is no best of them to start from."""
+    scores = iter((float("nan"), float("-inf")))
+    with pytest.raises(
+        InputError, match="no model to start from: the scores of all models are nan, -inf; expected one"
+    ):
+        merge_states(numbers(1, 2), "soup", score=lambda state: next(scores))
+
+
+def test_the_score_to_reach_rises_with_the_mean() -> None:
+    """After a model has been taken the mean's score counts: one better than the best model's alone is not enough."""
+    reached = {1.0: 5.0, 2.0: 4.0, 9.0: 3.0, 1.5: 7.0, 4.0: 6.0}
+    merged = merge_states(numbers(1, 2, 9), "soup", score=lambda state: reached[float(state["w"])])
+    assert merged["w"].item() == 1.5
+
+
 def test_score_is_needed() -> None:
     """There is nothing to be greedy by without one."""
     with pytest.raises(InputError, match="needs a validation set"):

@@ -1,5 +1,7 @@
 """TIES: trim, elect sign, disjoint mean."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ import torch
 from fusionlab.errors import InputError
 from fusionlab.merging import merge_states
 from tests.merging.random_states import State, random_states
+from tests.symmetry.models import generator
 
 
 def by_hand(base: State, states: list[State], weights: list[float], density: float, lambda_: float) -> State:
@@ -14,7 +17,7 @@ def by_hand(base: State, states: list[State], weights: list[float], density: flo
     names = list(base)
     flat_base = torch.cat([base[n].flatten() for n in names]).numpy()
     changes = [torch.cat([s[n].flatten() for n in names]).numpy() - flat_base for s in states]
-    kept = max(1, int(density * len(flat_base)))
+    kept = max(1, round(density * len(flat_base)))
     for change in changes:
         change[np.argsort(-np.abs(change))[kept:]] = 0
     merged = flat_base.copy()
@@ -46,10 +49,23 @@ def test_trimming_looks_at_the_whole_model() -> None:
         state["scale"] = base["scale"]
         state["b"] = base["b"] + 1e-6 * (state["b"] - base["b"])
         state["w"] = base["w"] + 10 * (state["w"] - base["w"])
-    merged = merge_states([first, second], "ties", base=base, density=48.5 / 57)
+    merged = merge_states([first, second], "ties", base=base, density=48 / 57)
     assert torch.equal(merged["b"], base["b"])
     full = merge_states([first, second], "ties", base=base, density=1.0)
     assert torch.equal(merged["w"], full["w"])
+
+
+@pytest.mark.parametrize("count", [1, 7, 100, 1000])
+def test_the_number_of_entries_is_rounded(count: int) -> None:
+    """At every hundredth the nearest whole number of entries is kept, the largest, and at least one."""
+    change = torch.randperm(count, generator=generator(count)).double() + 1
+    base, moved, still = ({"w": tensor} for tensor in (torch.zeros(count), change, torch.zeros(count)))
+    for hundredth in range(1, 101):
+        merged = merge_states([moved, still], "ties", [1, 0], base=base, density=hundredth / 100)["w"]
+        exact = Fraction(hundredth * count, 100)
+        # Halves may go either way.
+        assert abs(int((merged != 0).sum()) - max(exact, 1)) <= Fraction(1, 2)
+        assert merged[merged != 0].sum() == change.sort().values[count - int((merged != 0).sum()) :].sum()
 
 
 def test_agreeing_models_are_averaged_and_others_left_out() -> None:
@@ -57,7 +73,7 @@ def test_agreeing_models_are_averaged_and_others_left_out() -> None:
     base = {"w": torch.zeros(3)}
     states = [{"w": torch.tensor(row)} for row in ([1.0, 1.0, 1.0], [3.0, 1.0, -1.0], [-1.0, -9.0, 0.0])]
     merged = merge_states(states, "ties", base=base, density=1.0)["w"]
-    assert merged.tolist() == [2.0, -9.0, 0.0], "the last entry cancels exactly: no sign is elected"
+    assert merged.tolist() == pytest.approx([2.0, -9.0, 0.0], abs=0), "the last cancels exactly: no sign is elected"
 
 
 @pytest.mark.parametrize("density", [0.0, -1.0, 1.5, float("nan")])

@@ -6,7 +6,7 @@ are not equivalent are killed, or where one that is listed as equivalent is kill
 
 import argparse
 import json
-import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,23 +30,14 @@ def main() -> int:
     options.output.mkdir(parents=True, exist_ok=True)
     copies = [warm.Copy(ROOT) for _ in range(options.jobs)]
     try:
-        reach = measure(ROOT, copies[0], options.output / "reach", options.tests, say)
+        reach = measure(ROOT, copies, options.output / "reach", options.tests, say)
         warm.warm(reach.modules)
         mutants = sample(ROOT, options.sample, options.seed, options.only)
         say(f"{len(reach.tests)} tests pass on the unchanged source; {len(mutants)} mutants")
-        workers = []
-        for job, copy in enumerate(copies):
-            pid = os.fork()
-            if pid == 0:
-                code = 70
-                try:
-                    code = _work(mutants[job :: len(copies)], reach, copy, options.budget)
-                finally:
-                    os._exit(code)
-            workers.append(pid)
-        codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in workers]
-        if any(codes):
-            raise SystemExit("a worker stopped before its mutants were tried")
+        shares = enumerate(copies)
+        warm.side_by_side(
+            partial(_work, mutants[job :: len(copies)], reach, copy, options.budget) for job, copy in shares
+        )
         tried: list[Any] = [None] * len(mutants)
         for job, copy in enumerate(copies):
             tried[job :: len(copies)] = [json.loads(line) for line in _told(copy).read_text().splitlines()]
@@ -57,7 +48,7 @@ def main() -> int:
     return tell(list(zip(mutants, tried, strict=True)), equivalents, reach.failed, options)
 
 
-def _work(mutants: list[Any], reach: Any, copy: warm.Copy, budget: float) -> int:
+def _work(mutants: list[Any], reach: Any, copy: warm.Copy, budget: float) -> None:
     """Try each mutant and write one line about it; in a process of its own."""
     from tests.mutation.trial import try_mutant
 

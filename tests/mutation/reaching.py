@@ -5,17 +5,19 @@ What is measured in a fixture belongs to every test that uses the fixture, not o
 
 import hashlib
 import json
+import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.mutation.mutants import FOLDERS
-from tests.mutation.warm import Copy, imported
+from tests.mutation.warm import Copy, imported, side_by_side
 
 ENOUGH = 3600.0
 PYTEST = ["-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts=", "-q", "-x", "--tb=line"]
@@ -73,47 +75,59 @@ class Reach:
         ]
 
 
-def measure(root: Path, copy: Copy, cache: Path, among: Iterable[str], say: Callable[[str], None]) -> Reach:
-    """The reach of every test file, from the cache where neither it nor anything it may import has changed.
+def measure(root: Path, copies: list[Copy], cache: Path, among: Iterable[str], say: Callable[[str], None]) -> Reach:
+    """The reach of every test file, from the cache where neither it nor anything it imports has changed.
 
     Args:
         root: the checkout.
-        copy: a copy of it.
+        copies: copies of it, each used by a process of its own.
         cache: folder of what was measured.
         among: only test files whose path begins with one of these; none for all.
         say: is told of each file that is measured.
     """
     cache.mkdir(exist_ok=True)
-    common = _digest_of_sources(root)
-    reach = Reach()
     names = sorted(path.relative_to(root).as_posix() for path in (root / "tests").rglob("test_*.py"))
     files = [name for name in names if name.startswith(tuple(among) or "")]
-    for number, file in enumerate(files):
-        key = hashlib.sha256(common + (root / file).read_bytes()).hexdigest()[:16]
-        kept = cache / f"{file.replace('/', '.')}.{key}.json"
-        if not kept.exists():
+    stale = [file for file in files if not _is_fresh(root, _kept(cache, file))]
+    say(f"{len(stale)} of {len(files)} test files are to be measured")
+
+    def measure_some(copy: Copy, files: list[str]) -> None:
+        for file in files:
             started = time.monotonic()
-            written = copy.folder / "measured.json"
-            written.unlink(missing_ok=True)
-            copy.run(lambda file=file, written=written: _measure_file(copy.root, file, written), ENOUGH, True)
-            if not written.exists():
+            kept = _kept(cache, file)
+            kept.unlink(missing_ok=True)
+            copy.run(partial(_measure_file, copy.root, file, kept), ENOUGH, keep_bytecode=True)
+            if not kept.exists():
                 raise SystemExit(f"{file} cannot be run on the unchanged source")
-            for old in cache.glob(f"{file.replace('/', '.')}.*.json"):
-                old.unlink()
-            kept.write_bytes(written.read_bytes())
-            say(f"measured {number + 1} of {len(files)}: {file} ({time.monotonic() - started:.0f} s)")
-        reach.add(json.loads(kept.read_text()))
+            say(f"measured {file} ({time.monotonic() - started:.0f} s)")
+
+    shares = enumerate(copies)
+    side_by_side([partial(measure_some, copy, stale[index :: len(copies)]) for index, copy in shares])
+    reach = Reach()
+    for file in files:
+        reach.add(json.loads(_kept(cache, file).read_text()))
     return reach
 
 
-def _digest_of_sources(root: Path) -> bytes:
-    """A digest of everything a test file may import but other tests."""
-    digest = hashlib.sha256()
-    for folder in ("fusionlab", "tests", "configs", "benchmarks"):
-        for path in sorted((root / folder).rglob("*")):
-            if path.suffix in (".py", ".yaml") and not path.name.startswith("test_") and path.parent.name != "mutation":
-                digest.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
-    return digest.digest()
+def _kept(cache: Path, file: str) -> Path:
+    return cache / f"{file.replace('/', '.')}.json"
+
+
+def _is_fresh(root: Path, kept: Path) -> bool:
+    """Everything that was imported when the file was measured is as it was."""
+    if not kept.exists():
+        return False
+    return all(_digest(root / file) == digest for file, digest in json.loads(kept.read_text())["files"].items())
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+
+
+def _imported_from(root: Path) -> dict[str, str]:
+    """The files of the checkout that this process has imported, with their digests."""
+    paths = {Path(str(module.__file__)) for module in list(sys.modules.values()) if getattr(module, "__file__", None)}
+    return {path.relative_to(root).as_posix(): _digest(path) for path in sorted(paths) if path.is_relative_to(root)}
 
 
 def _measure_file(root: Path, file: str, output: Path) -> int:
@@ -128,7 +142,7 @@ def _measure_file(root: Path, file: str, output: Path) -> int:
     arguments = [argument for argument in PYTEST if argument != "-x"]
     pytest.main([*arguments, file], plugins=[recorder])
     measuring.stop()
-    output.write_text(json.dumps(recorder.result(root)))
+    output.write_text(json.dumps({**recorder.result(root), "files": _imported_from(root)}))
     return 0
 
 

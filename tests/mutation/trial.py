@@ -104,7 +104,7 @@ def _run(copy: Copy, tests: list[Test]) -> tuple[str, str]:
     if code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         return "survived", ""
     if code == pytest.ExitCode.TESTS_FAILED:
-        return "killed", story.get("failed", "")
+        return "killed", story.get("failed", "importing")
     return "killed", story.get("running", f"importing (exit code {code})")
 
 

@@ -49,6 +49,26 @@ def imported() -> list[str]:
     return sorted(name for name in list(sys.modules) if name.split(".")[0] not in OURS)
 
 
+def side_by_side(jobs: Iterable[Callable[[], None]]) -> None:
+    """Run each job in a process of its own; one that fails stops the whole run."""
+    workers = []
+    for job in jobs:
+        pid = os.fork()
+        if pid == 0:
+            code = 70
+            try:
+                job()
+                code = 0
+            except SystemExit as end:
+                print(end, flush=True)
+            finally:
+                os._exit(code)
+        workers.append(pid)
+    statuses = [os.waitpid(pid, 0)[1] for pid in workers]
+    if any(statuses):
+        raise SystemExit("stopped: one of the processes ended early")
+
+
 class Copy:
     """A copy of the checkout's files in a temporary folder, in which one file may be changed for a while."""
 

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from fusionlab.dtypes import find_dtype, in_types, widened
 from fusionlab.errors import InputError
 from fusionlab.evaluation.line import move_along_line
 from fusionlab.evaluation.results import UNMATCHED, Curve
@@ -165,6 +166,7 @@ def merge(
     data: Data | Sequence[Mapping[str, Statistics]] = None,
     base: nn.Module | None = None,
     seed: int = 0,
+    dtype: str | torch.dtype | None = None,
     **hyperparameters: Any,
 ) -> Model:
     """One model from several that share a basis (fine-tunes of one base, or matched twins).
@@ -178,6 +180,7 @@ def merge(
         base: the model that all were fine-tuned from, for methods that need it; in the models' basis (see `alignments`
             where they are matched twins).
         seed: of anything random.
+        dtype: of the merge, such as ``bfloat16``; that of the models, or the widest where theirs differ, if None.
         hyperparameters: the method's own.
 
     Raises:
@@ -186,6 +189,8 @@ def merge(
     """
     if any(type(model) is not type(models[0]) for model in models):
         raise InputError(f"merge was given models of classes {_classes(models)}; expected one class")
+    chosen, stored = find_dtype(dtype), list(models)
+    models = list(widened(dict(enumerate(stored)), chosen).values())
     needs = find_method(method).requires(**hyperparameters)
     description = blueprint(models[0]) if needs else None
     kinds = [need for need in needs if need in STATISTICS]
@@ -195,6 +200,9 @@ def merge(
         given = _statistics(data)
         inputs = None if given else Inputs.from_batches(data, len(models))
         store = StatisticsStore(inputs, given, settings={"seed": seed, **hyperparameters})
+        for before, model in zip(stored, models, strict=True):
+            if before is not model:
+                store.also_of(before.state_dict(), model.state_dict())
         statistics = [store.of(index, model, kinds) for index, model in enumerate(models)]
     score = None
     if "score" in needs and data is not None:
@@ -214,7 +222,8 @@ def merge(
         seed=seed,
         **hyperparameters,
     )
-    return with_state(models[0], state)
+    merged = with_state(models[0], state)
+    return merged if chosen is None else in_types(merged, chosen)
 
 
 def fuse(
@@ -227,6 +236,7 @@ def fuse(
     data: Data = None,
     base: nn.Module | None = None,
     seed: int = 0,
+    dtype: str | torch.dtype | None = None,
     **hyperparameters: Any,
 ) -> Model:
     """One model from several: match, then merge.
@@ -241,6 +251,7 @@ def fuse(
         data: for both, see `align` and `merge`.
         base: the model that all were fine-tuned from, for methods that need it; it is brought into the twins' basis.
         seed: of anything random.
+        dtype: see `merge`.
         hyperparameters: of the merge method.
 
     Raises:
@@ -248,10 +259,12 @@ def fuse(
     """
     if base is not None:
         common_blueprint({"model 0": models[0], "the base model": base})
+    # In the merge's type from the start, so that matching rounds nothing that the merge would keep.
+    models = list(widened(dict(enumerate(models)), find_dtype(dtype)).values())
     found, index = _alignments(models, anchor, preset, data, **{"seed": seed, **(options or {})})
     twins = [alignment.apply(model) for alignment, model in zip(found, models, strict=True)]
     moved = None if base is None else found[index].apply(base)
-    return merge(twins, method, weights, data, moved, seed, **hyperparameters)
+    return merge(twins, method, weights, data, moved, seed, dtype, **hyperparameters)
 
 
 @torch.no_grad()

@@ -12,6 +12,7 @@ from lightning.pytorch import LightningDataModule, Trainer
 from torch import nn
 from torch.utils.data import DataLoader
 
+from fusionlab.dtypes import merge_note
 from fusionlab.errors import InputError, first_line
 from fusionlab.evaluation.line import LineModule
 from fusionlab.evaluation.report import write_report
@@ -49,6 +50,7 @@ class Plan:
         points: positions on each line between two models; 0 draws none.
         trainer: what the Trainer is made with: accelerator, devices, precision, strategy.
         seed: of anything random.
+        dtype: that merges will be written in; the widest of the end models' own if None.
     """
 
     matchings: Mapping[str, Recipe]
@@ -62,6 +64,7 @@ class Plan:
     points: int = 11
     trainer: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
+    dtype: torch.dtype | None = None
 
     def __post_init__(self) -> None:
         if self.points == 1 or self.points < 0:
@@ -164,6 +167,7 @@ def run(
         plan.polish,
         trainer,
         plan.seed,
+        plan.dtype,
     )
     refuse_misfit(list(module.end_models), data)
     fused = module.fuse()
@@ -178,6 +182,7 @@ def run(
     notes = [] if data.loaders else [f"No data was given, so {measured}."]
     if inputs is not None and inputs.described:
         notes.append(f"Matching and merging saw {inputs.described}; nothing here is measured on them.")
+    notes += [note] if (note := merge_note(models, plan.dtype)) else []
     notes += rounding_notes(fused)
     notes += [base_note(module, name) for name in plan.matchings] if module.uses_base else []
     return fused, Results(title, module.names, module.rows, curves, fused.distances, {}, notes)

@@ -8,9 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from fusionlab.candidates import CandidateTest
+from fusionlab.dtypes import main_dtype, rounded, widened, widest
 from fusionlab.errors import InputError
 from fusionlab.evaluation.distance import distance_by_space, parameter_distance
 from fusionlab.evaluation.distances import Distance
@@ -62,6 +64,8 @@ class FusionModule(CandidateTest):
         polish: how those two are then polished; None for not at all.
         trainer: makes a Trainer for each pass over data, see `TrainerFactory`; Lightning's own defaults if None.
         seed: of anything random.
+        dtype: that merges will be written in, and are rounded to before they are tested; if None, the widest of the end
+            models' own.
 
     Raises:
         InputError: fewer than two models, models that do not fit each other, or a method or option that does not exist.
@@ -83,8 +87,15 @@ class FusionModule(CandidateTest):
         polish: PolishOptions | None = None,
         trainer: TrainerFactory | None = None,
         seed: int = 0,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(test_sets)
+        # In one type, as a merge in the narrower of two would round the numbers of the other; the base model in one at
+        # least as wide.
+        stored, self.written_dtype = models, dtype
+        models = widened(models, dtype)
+        if base is not None:
+            base = widened({"base": base}, widest(main_dtype(model.state_dict()) for model in models.values()))["base"]
         self.names = tuple(models)
         self.blueprint = self.describe(models)
         self.end_models = nn.ModuleList(models.values()).eval()
@@ -104,6 +115,9 @@ class FusionModule(CandidateTest):
         self.trainer_factory = trainer
         settings = {"seed": seed, "labels": self.methods.get("fisher", {}).get("labels")}
         self.store = StatisticsStore(inputs, statistics, trainer, settings)
+        for name, model in models.items():
+            if model is not stored[name]:
+                self.store.also_of(stored[name].state_dict(), model.state_dict())
         self.fused = Fused(self.anchor)
         # For each model which labels it knows; None where all know all.
         self.known: Sequence[Tensor] | None = None
@@ -173,7 +187,7 @@ class FusionModule(CandidateTest):
             self.statistics_of(index, model, self.needs[method], origin)
             for index, (model, origin) in enumerate(zip(models, origins, strict=True))
         ]
-        merged = self.combine(method, models, statistics, self.base_in(matching))
+        merged = rounded(self.combine(method, models, statistics, self.base_in(matching)), self.written_dtype)
         took = seconds + time.perf_counter() - start
         return Candidate(self.names, method, matching, merged, took)
 
@@ -320,7 +334,7 @@ class FusionModule(CandidateTest):
     def _polish(self, candidate: Candidate) -> Candidate:
         assert self.polish is not None
         start = time.perf_counter()
-        model = self.polished(candidate.model, self.polish)
+        model = rounded(self.polished(candidate.model, self.polish), self.written_dtype)
         took = (candidate.seconds or 0.0) + time.perf_counter() - start
         return replace(candidate, method=f"{candidate.method}, polished", model=model, seconds=took)
 
@@ -330,7 +344,7 @@ class FusionModule(CandidateTest):
         start = time.perf_counter()
         twins = self.end_models if candidate.matching == UNMATCHED else self.match(candidate.matching).twins
         batches = list(itertools.islice(self.inputs.shared, CORRECTION_BATCHES))
-        model = correct(candidate.model, list(twins), batches, self.weights)
+        model = rounded(correct(candidate.model, list(twins), batches, self.weights), self.written_dtype)
         took = (candidate.seconds or 0.0) + time.perf_counter() - start
         return replace(candidate, method=f"{candidate.method}, corrected", model=model, seconds=took)
 

@@ -1,11 +1,13 @@
 """Trainers that leave nothing behind but what their module keeps."""
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Trainer
+from lightning.pytorch.accelerators import CPUAccelerator
 from lightning.pytorch.callbacks import RichProgressBar
 
 from fusionlab.errors import InputError, first_line
@@ -41,6 +43,9 @@ def quiet_trainer(**options: Any) -> Trainer:
 
     Args:
         options: arguments of the Trainer.
+
+    Raises:
+        InputError: more processes than there are processors.
     """
     quiet = {
         "logger": False,
@@ -50,7 +55,12 @@ def quiet_trainer(**options: Any) -> Trainer:
         # Where steps are counted no pass is, and the progress bar knows how many there will be.
         "max_epochs": -1 if "max_steps" in options else 1,
     }
-    return Trainer(**{**quiet, **options})
+    trainer = Trainer(**{**quiet, **options})
+    # Lightning starts as many processes as it is told to, on a processor of any size. Two are for trying things out.
+    most = max(2, os.cpu_count() or 1)
+    if isinstance(trainer.accelerator, CPUAccelerator) and trainer.num_devices > most:
+        raise InputError(f"devices is {trainer.num_devices}; expected at most {most} on the processors of this machine")
+    return trainer
 
 
 def quiet_factory(settings: Mapping[str, Any]) -> TrainerFactory:
@@ -125,5 +135,7 @@ def _refusals() -> Iterator[None]:
     """Say in one line what the Trainer does not take."""
     try:
         yield
+    except InputError:
+        raise
     except (TypeError, ValueError, MisconfigurationException) as error:
         raise InputError(first_line(error)) from error

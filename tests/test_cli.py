@@ -35,11 +35,12 @@ GRID = [
 ]  # fmt: skip
 OUTPUT = ["--output", "--overwrite"]
 OPTIONS = {
-    "match": ["--anchor", *OUTPUT, *MATCHING, *INPUTS],
-    "merge": [*OUTPUT, *MERGING, *INPUTS, *DEVICES],
+    "match": ["--anchor", "--base", "--dtype", *OUTPUT, *MATCHING, *INPUTS],
+    "merge": ["--dtype", *OUTPUT, *MERGING, *INPUTS, *DEVICES],
     "fuse": [
         "--ckpts",
         "--anchor",
+        "--dtype",
         "--polish",
         "--correct",
         "--heads",

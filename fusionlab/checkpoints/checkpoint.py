@@ -1,8 +1,6 @@
 """Reading a checkpoint of any supported kind, and writing a model back as the same kind."""
 
-import copy
 import dataclasses
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -11,9 +9,11 @@ from torch import nn
 
 from fusionlab.atomic import atomic_file, atomic_folder, refuse_existing
 from fusionlab.checkpoints import huggingface, lightning_file, timm_folder
+from fusionlab.checkpoints.card import CARD
 from fusionlab.checkpoints.files import copy_side_files, read_config
 from fusionlab.checkpoints.hub import locate
 from fusionlab.checkpoints.parameters import refuse_not_finite
+from fusionlab.dtypes import Types, find_dtype, in_types, types_of
 from fusionlab.errors import InputError
 from fusionlab.paths import expanded
 
@@ -32,19 +32,29 @@ class Checkpoint:
     """How it is stored: a transformers folder, a timm folder or a Lightning file."""
     location: Path = dataclasses.field(repr=False)
     """The local file or folder that `source` stands for."""
-    dtypes: Mapping[str, torch.dtype] = dataclasses.field(repr=False)
+    dtypes: Types = dataclasses.field(repr=False)
     """The dtype of every parameter and buffer."""
 
-    def write(self, model: nn.Module, output: str | Path, overwrite: bool = False) -> None:
-        """Write a model of the same class as an ordinary checkpoint of the same format and dtype.
+    def write(
+        self,
+        model: nn.Module,
+        output: str | Path,
+        overwrite: bool = False,
+        types: Types | torch.dtype | None = None,
+        card: str | None = None,
+    ) -> None:
+        """Write a model of the same class as an ordinary checkpoint of the same format.
 
         Args:
             model: the model to write, in any floating dtype; it is not changed.
             output: the folder (or the ``.ckpt`` file) to write.
             overwrite: whether an output that exists may be replaced.
+            types: to write in, by parameter or one for all; those that this checkpoint is stored in if None.
+            card: the text of its model card, which a Lightning file has no place for.
 
         Raises:
-            InputError: `output` exists and may not be replaced, or is not named as a Lightning file is.
+            InputError: `output` exists and may not be replaced, or is not named as a Lightning file is; or the model
+                holds a number that the type cannot hold.
             TypeError: `model` is of another class.
         """
         output = expanded(output)
@@ -53,7 +63,14 @@ class Checkpoint:
         if self.format == "lightning" and output.suffix != ".ckpt":
             raise InputError(f"{output}: {self.source} is a Lightning file; expected an output that ends in .ckpt")
         refuse_existing(output, overwrite)
-        _write(_in_dtypes(model, self.dtypes), output, self.format, self.location, overwrite)
+        _write(
+            in_types(model, self.dtypes if types is None else types),
+            output,
+            self.format,
+            self.location,
+            overwrite,
+            card,
+        )
 
 
 def read(path_or_hub_id: str | Path) -> Checkpoint:
@@ -78,8 +95,7 @@ def read(path_or_hub_id: str | Path) -> Checkpoint:
     else:
         model = huggingface.read_folder(location)
     refuse_not_finite(path_or_hub_id, model)
-    dtypes = {name: tensor.dtype for name, tensor in model.state_dict().items()}
-    return Checkpoint(model, str(path_or_hub_id), kind, location, dtypes)
+    return Checkpoint(model, str(path_or_hub_id), kind, location, types_of(model))
 
 
 def load(path: str | Path) -> nn.Module:
@@ -97,20 +113,28 @@ def load(path: str | Path) -> nn.Module:
     return read(path).model
 
 
-def save(model: nn.Module, path: str | Path, like: str | Path | None = None, overwrite: bool = False) -> None:
+def save(
+    model: nn.Module,
+    path: str | Path,
+    like: str | Path | None = None,
+    overwrite: bool = False,
+    dtype: str | torch.dtype | None = None,
+) -> None:
     """Write a model as an ordinary checkpoint of its library.
 
     Args:
         model: a transformers model (written by ``save_pretrained``) or a timm model (written so that
-            ``timm.create_model("local-dir:PATH")`` reads it), in its own dtype.
+            ``timm.create_model("local-dir:PATH")`` reads it).
         path: the folder to write.
         like: a checkpoint whose format (for a Lightning file: a file is written) and side files are kept.
         overwrite: whether an output that exists may be replaced.
+        dtype: to write all its floating-point numbers in, such as ``bfloat16``; the model's own if None.
 
     Raises:
-        InputError: `path` exists and may not be replaced; the model is of neither library; `like` is of another.
+        InputError: `path` exists and may not be replaced; the model is of neither library; `like` is of another; there
+            is no such dtype, or it cannot hold the model's numbers.
     """
-    path = expanded(path)
+    path, chosen = expanded(path), find_dtype(dtype)
     refuse_existing(path, overwrite)
     own: Format
     if huggingface.is_transformers(model):
@@ -125,7 +149,7 @@ def save(model: nn.Module, path: str | Path, like: str | Path | None = None, ove
     kind = own if location is None else stored_as(location)
     if kind not in (own, "lightning"):
         raise InputError(f"{like} is a {kind} checkpoint, but {type(model).__name__} is a {own} model")
-    _write(model, path, kind, location, overwrite)
+    _write(model if chosen is None else in_types(model, chosen), path, kind, location, overwrite)
 
 
 def stored_as(location: Path) -> Format:
@@ -147,7 +171,9 @@ def stored_as(location: Path) -> Format:
     return "timm" if timm_folder.ARCHITECTURE in read_config(location) else "transformers"
 
 
-def _write(model: nn.Module, output: Path, kind: Format, like: Path | None, overwrite: bool) -> None:
+def _write(
+    model: nn.Module, output: Path, kind: Format, like: Path | None, overwrite: bool, card: str | None = None
+) -> None:
     if kind == "lightning":
         assert like is not None
         with atomic_file(output, overwrite) as temporary:
@@ -160,15 +186,5 @@ def _write(model: nn.Module, output: Path, kind: Format, like: Path | None, over
             timm_folder.write_folder(model, temporary, like)
         if like is not None:
             copy_side_files(like, temporary)
-
-
-def _in_dtypes(model: nn.Module, dtypes: Mapping[str, torch.dtype]) -> nn.Module:
-    """`model` itself if its dtypes are these, else a copy that has them."""
-    state = model.state_dict()
-    if all(dtypes.get(name, tensor.dtype) == tensor.dtype for name, tensor in state.items()):
-        return model
-    converted = copy.deepcopy(model)
-    with torch.no_grad():
-        for name, tensor in [*converted.named_parameters(), *converted.named_buffers()]:
-            tensor.data = tensor.data.to(dtypes.get(name, tensor.dtype))
-    return converted
+        if card is not None:
+            (temporary / CARD).write_text(card, encoding="utf-8")

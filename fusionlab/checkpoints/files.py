@@ -2,9 +2,10 @@
 
 import json
 import pickle
+import re
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,14 @@ SAFETENSORS_INDEX = "model.safetensors.index.json"
 PICKLE = "pytorch_model.bin"
 PICKLE_INDEX = "pytorch_model.bin.index.json"
 
-# Side files are vocabularies, processors, model cards; anything above this is data, not description.
+# What was said of one model and is not true of another: its card, licence, results and the state of its training. Code
+# that came with it is never run, and not handed on either.
+_OF_ONE_MODEL = re.compile(
+    r"(readme|license|licence|notice|copying|use_policy|acceptable_use).*|.*\.(md|py|pyc|log|csv|tsv|jsonl|html|pdf|png|jpe?g|"
+    r"gif|svg|pkl|pickle|joblib)|(training_args|trainer_state|mergekit_config|wandb).*|(.*_)?(results|eval)\.json",
+    re.IGNORECASE,
+)
+# Side files are vocabularies and processors; anything above this is data, not description.
 SIDE_FILE_BYTES = 64 * 2**20
 _WEIGHT_SUFFIXES = {
     ".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".gguf", ".npz", ".ot", ".tflite",
@@ -124,15 +132,6 @@ def stored_dtype(files: Iterable[Path]) -> torch.dtype | None:
     return elements.most_common(1)[0][0] if elements else None
 
 
-def main_dtype(state: Mapping[str, Tensor]) -> torch.dtype:
-    """The floating dtype that most of a state dict is in; float32 where there is none."""
-    elements: Counter[torch.dtype] = Counter()
-    for tensor in state.values():
-        if tensor.is_floating_point():
-            elements[tensor.dtype] += tensor.numel()
-    return elements.most_common(1)[0][0] if elements else torch.float32
-
-
 def read_safetensors(path: Path) -> dict[str, Tensor]:
     """The tensors of one safetensors file.
 
@@ -183,7 +182,9 @@ def damaged(path: Path, error: BaseException) -> InputError:
 
 
 def copy_side_files(source: Path, output: Path) -> None:
-    """Copy what is neither weights nor written already: tokenizer, preprocessor, model card and the like.
+    """Copy what a model is used with and is not written already: tokenizer, preprocessor and the like.
+
+    Weights are not copied, and nothing that was said of the one model only: card, licence, results, code.
 
     Args:
         source: the checkpoint folder they come from.
@@ -193,7 +194,8 @@ def copy_side_files(source: Path, output: Path) -> None:
         small = file.is_file() and file.stat().st_size <= SIDE_FILE_BYTES
         weights = file.suffix in _WEIGHT_SUFFIXES or file.name.endswith((".index.json", ".lock"))
         # Contents only: a read-only or linked source must not make a read-only or linked copy.
-        if small and not weights and not file.name.startswith(".") and not (output / file.name).exists():
+        claims = file.name.startswith(".") or _OF_ONE_MODEL.fullmatch(file.name)
+        if small and not weights and not claims and not (output / file.name).exists():
             shutil.copyfile(file, output / file.name)
     _copy_sentence_transformers_modules(source, output)
 

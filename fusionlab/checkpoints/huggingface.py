@@ -19,7 +19,6 @@ from typing_extensions import TypeIs
 from fusionlab.checkpoints.files import (
     CONFIG,
     SAFETENSORS_INDEX,
-    main_dtype,
     read_config,
     read_json,
     read_pickle,
@@ -28,6 +27,7 @@ from fusionlab.checkpoints.files import (
 )
 from fusionlab.checkpoints.parameters import refuse_differences
 from fusionlab.checkpoints.quiet import quiet
+from fusionlab.dtypes import main_dtype
 from fusionlab.errors import InputError, first_line
 
 

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from fusionlab.atomic import scratch_folder
 from fusionlab.checkpoints.files import (
     CONFIG,
-    main_dtype,
     read_config,
     read_pickle,
     read_safetensors,
@@ -21,6 +20,7 @@ from fusionlab.checkpoints.files import (
 )
 from fusionlab.checkpoints.parameters import differences, refuse_differences
 from fusionlab.checkpoints.quiet import quiet
+from fusionlab.dtypes import main_dtype
 from fusionlab.errors import InputError, first_line
 
 ARCHITECTURE = "architecture"

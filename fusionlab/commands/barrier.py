@@ -45,12 +45,13 @@ def run(argv: Sequence[str]) -> None:
     output = None if arguments.output is None else expanded(arguments.output)
     if output is not None:
         refuse_existing(output, arguments.overwrite)
+    trainer = data_options.trainer_options(arguments)
 
     found = parsing.read_all([arguments.anchor, arguments.source])
     plan = Plan(
         matchings={} if arguments.match == "none" else {name: recipe},
         points=arguments.points,
-        trainer=data_options.trainer_options(arguments),
+        trainer=trainer,
         seed=arguments.seed,
     )
     models = matching_options.untied({label: checkpoint.model for label, checkpoint in found.items()}, arguments)

@@ -13,6 +13,7 @@ from fusionlab.errors import InputError
 from fusionlab.experiment import Data
 from fusionlab.inputs import Inputs
 from fusionlab.probes import KINDS
+from fusionlab.trainers import make_trainer
 
 DataModules = LightningDataModule | list[LightningDataModule]
 # Imported, they can be named without their module.
@@ -109,8 +110,14 @@ def test_data(arguments: Namespace) -> Data:
 
 
 def trainer_options(arguments: Namespace) -> dict[str, Any]:
-    """What the Trainer is made with."""
-    return {name: getattr(arguments, name) for name in ("accelerator", "devices", "precision")}
+    """What the Trainer is made with.
+
+    Raises:
+        InputError: settings that it refuses; told before any work, also where nothing will run under it.
+    """
+    settings = {name: getattr(arguments, name) for name in ("accelerator", "devices", "precision")}
+    make_trainer(settings, "")
+    return settings
 
 
 def _listed(modules: DataModules | None) -> list[LightningDataModule]:

@@ -5,14 +5,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import torch
 from lightning.pytorch import seed_everything
 from lightning.pytorch.utilities import rank_zero_only
 from rich.console import Console
 from torch import nn
 
 from fusionlab import checkpoints
-from fusionlab.atomic import atomic_folder, refuse_existing
+from fusionlab.atomic import MIB, atomic_folder, refuse_existing, require_space
+from fusionlab.checkpoints.card import merge_card
 from fusionlab.commands import data_options, matching_options, merging_options, parsing
+from fusionlab.dtypes import Types, common_types, find_dtype, stored_size
 from fusionlab.evaluation.report import console_table
 from fusionlab.evaluation.results import Results
 from fusionlab.evaluation.wording import listing
@@ -22,6 +25,9 @@ from fusionlab.fused import Fused
 from fusionlab.head_fusion import Heads, TaskModels
 from fusionlab.paths import expanded
 from fusionlab.polish import PolishOptions
+
+# What tables, plots and TensorBoard logs take at most, roughly.
+REPORT_BYTES = 16 * MIB
 
 DESCRIPTION = """Match end models, merge them and show whether it helped.
 
@@ -40,6 +46,7 @@ def run(argv: Sequence[str]) -> None:
         "--ckpts", nargs="+", type=str, required=True, help="End models: folders, .ckpt files or hub ids."
     )
     parsing.add_output(parser)
+    parsing.add_dtype(parser, "that of the end models, or the widest where theirs differ")
     parsing.add_anchor(parser)
     matching_options.add_matching(parser)
     merging_options.add_merging(parser)
@@ -72,7 +79,8 @@ def run(argv: Sequence[str]) -> None:
     arguments = parsing.parse(parser, argv)
     seed_everything(arguments.seed, verbose=False)
     recipe, name = matching_options.matching_recipe(arguments), matching_options.matching_name(arguments)
-    output = expanded(arguments.output)
+    output, dtype = expanded(arguments.output), find_dtype(arguments.dtype)
+    trainer = data_options.trainer_options(arguments)
     refuse_existing(output, arguments.overwrite)
 
     found = parsing.read_all(arguments.ckpts)
@@ -86,10 +94,14 @@ def run(argv: Sequence[str]) -> None:
         polish=None if arguments.polish is None else PolishOptions(steps=arguments.polish, seed=arguments.seed),
         heads=arguments.heads,
         points=arguments.points if arguments.heads == "merged" else 0,
-        trainer=data_options.trainer_options(arguments),
+        trainer=trainer,
         seed=arguments.seed,
+        dtype=dtype,
     )
     models = matching_options.untied({label: checkpoint.model for label, checkpoint in found.items()}, arguments)
+    types = common_types(models.values()) if dtype is None else dtype
+    kept = list(models.values()) if arguments.heads == "own" else list(models.values())[:1]
+    require_space(output, sum(stored_size(model, types) for model in kept) + REPORT_BYTES)
     fused, results = run_experiment(
         models,
         data_options.test_data(arguments),
@@ -111,17 +123,28 @@ def run(argv: Sequence[str]) -> None:
         "merge methods": ", ".join(plan.methods),
         "seed": str(arguments.seed),
     }
-    _write(fused, replace(results, settings=settings), found, output, arguments.overwrite)
+    made = {"matching": settings["matching"], "anchor": settings["anchor"], **merging_options.described(arguments)}
+    made |= {"heads": arguments.heads} if arguments.heads != "merged" else {}
+    made |= {"polish": f"{arguments.polish} steps"} if arguments.polish is not None else {}
+    made |= {"activations": "corrected"} if arguments.correct else {}
+    card = merge_card(merging_options.parents(found, arguments), made, next(iter(found.values())).format)
+    _write(fused, replace(results, settings=settings), found, output, arguments.overwrite, types, card)
 
 
 @rank_zero_only
 def _write(
-    fused: Fused, results: Results, found: Mapping[str, checkpoints.Checkpoint], output: Path, overwrite: bool
+    fused: Fused,
+    results: Results,
+    found: Mapping[str, checkpoints.Checkpoint],
+    output: Path,
+    overwrite: bool,
+    types: Types | torch.dtype,
+    card: str,
 ) -> None:
     """Write the folder and tell what is in it; one process of several does."""
     with atomic_folder(output, overwrite) as temporary:
         assert fused.kept is not None
-        _write_merge(fused.kept.model, found, temporary)
+        _write_merge(fused.kept.model, found, temporary, types, card)
         write(results, temporary)
     console = Console()
     if results.rows or results.distances:
@@ -136,12 +159,19 @@ def _write(
     console.print(f"Report: {output / 'report.html'}", highlight=False, soft_wrap=True)
 
 
-def _write_merge(model: nn.Module, found: Mapping[str, checkpoints.Checkpoint], folder: Path) -> None:
+def _write_merge(
+    model: nn.Module,
+    found: Mapping[str, checkpoints.Checkpoint],
+    folder: Path,
+    types: Types | torch.dtype,
+    card: str,
+) -> None:
     """Write the merge in the format of the end models: one checkpoint, or one for each task that kept its head."""
     if isinstance(model, TaskModels):
         for (name, checkpoint), task in zip(found.items(), model.tasks, strict=True):
             suffix = ".ckpt" if checkpoint.format == "lightning" else ""
-            checkpoint.write(task, folder / "merged" / f"{name}{suffix}")
+            checkpoint.write(task, folder / "merged" / f"{name}{suffix}", types=types, card=card)
         return
     first = next(iter(found.values()))
-    first.write(model, folder / f"merged{'.ckpt' if first.format == 'lightning' else ''}")
+    output = folder / f"merged{'.ckpt' if first.format == 'lightning' else ''}"
+    first.write(model, output, types=types, card=card)

@@ -56,13 +56,13 @@ def run(argv: Sequence[str]) -> None:
     seed_everything(arguments.seed, verbose=False)
     output = expanded(arguments.output)
     refuse_existing(output, arguments.overwrite)
+    trainer = partial(make_trainer, data_options.trainer_options(arguments), "gathering")
 
     model = checkpoints.read(arguments.checkpoint).model
     kinds = [kind.strip() for kind in arguments.kinds.split(",") if kind.strip()]
     inputs = Inputs.of([arguments.data], 1, arguments.samples, arguments.seed)
     if inputs is None:
         raise InputError(f"{type(arguments.data).__name__} has no training data; expected a training split")
-    trainer = partial(make_trainer, data_options.trainer_options(arguments), "gathering")
     found = gather(model, inputs.shared, kinds, trainer=trainer, **_settings(kinds, arguments))
     _write(found, output, arguments)
 

@@ -4,6 +4,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import torch
+from jsonargparse import ArgumentParser
 from lightning.pytorch import seed_everything
 from rich.console import Console
 from rich.progress import track
@@ -11,8 +13,10 @@ from rich.table import Table
 from torch import nn
 
 from fusionlab import checkpoints
-from fusionlab.atomic import atomic_file, atomic_folder, refuse_existing
+from fusionlab.atomic import MIB, atomic_file, atomic_folder, refuse_existing, require_space
+from fusionlab.checkpoints.card import parent, twin_card
 from fusionlab.commands import data_options, matching_options, parsing
+from fusionlab.dtypes import differing, find_dtype, name_of, rounded, stored_size, widened
 from fusionlab.evaluation.distance import parameter_distance
 from fusionlab.evaluation.preservation import check_preservation
 from fusionlab.evaluation.wording import format_change
@@ -37,22 +41,11 @@ def run(argv: Sequence[str]) -> None:
     Raises:
         InputError: checkpoints or options that do not fit; nothing has been written then.
     """
-    parser = parsing.make_parser("match", DESCRIPTION)
-    parser.add_argument("sources", nargs="+", type=str, help="Checkpoints to match: folders, .ckpt files or hub ids.")
-    parser.add_argument("--anchor", type=str, required=True, help="Checkpoint to match them to; it is not changed.")
-    parser.add_argument(
-        "--base",
-        type=str | None,
-        help="The checkpoint that all were fine-tuned from: it is brought into the twins' basis too, for methods that "
-        "need it (ties, dare, stock, task_arithmetic).",
-    )
-    parsing.add_output(parser)
-    matching_options.add_matching(parser)
-    data_options.add_inputs(parser)
+    parser = _parser()
     arguments = parsing.parse(parser, argv)
     seed_everything(arguments.seed, verbose=False)
     recipe = matching_options.matching_recipe(arguments)
-    output = expanded(arguments.output)
+    output, dtype = expanded(arguments.output), find_dtype(arguments.dtype)
     refuse_existing(output, arguments.overwrite)
 
     base_path = [] if arguments.base is None else [arguments.base]
@@ -63,17 +56,24 @@ def run(argv: Sequence[str]) -> None:
     base_name = names[-1] if base_path else None
     models = matching_options.untied({name: checkpoint.model for name, checkpoint in found.items()}, arguments)
     blueprint = common_blueprint(models)
+    notes = _types_note(models, dtype)
+    if dtype is not None:
+        models = {name: widened({name: model}, dtype)[name] for name, model in models.items()}
     recipe.weights.select(blueprint)
 
     table = _table(anchor_name, bool(recipe.gauge))
     moves_anchor = bool(recipe.gauge) or arguments.untie
+    written = [models[name] for name in (names if moves_anchor else source_names)]
+    require_space(output, sum(stored_size(model, dtype) for model in written) + MIB)
     twins: dict[str, tuple[checkpoints.Checkpoint, nn.Module, Alignment]] = {}
     for name in track(source_names, "matching", transient=True):
         start = time.perf_counter()
         pair = [models[name], models[anchor_name]]
         inputs = data_options.inputs(arguments, pair, [arguments.anchor], recipe.needs_inputs)
         alignment, of_anchor = align_models(pair, blueprint, recipe, 1, inputs)
-        twin, anchor_twin = alignment.apply(models[name]), of_anchor.apply(models[anchor_name])
+        twin, anchor_twin = (
+            rounded(one.apply(model), dtype) for one, model in zip((alignment, of_anchor), pair, strict=True)
+        )
         seconds = time.perf_counter() - start
         kept = check_preservation(models[name], twin, alignment, arguments.seed)
         if moves_anchor:
@@ -90,42 +90,83 @@ def run(argv: Sequence[str]) -> None:
         if moves_anchor:
             twins[anchor_name] = (found[anchor_name], anchor_twin, of_anchor)
             if base_name is not None:
-                base_twin = of_anchor.apply(models[base_name])
+                base_twin = rounded(of_anchor.apply(models[base_name]), dtype)
                 check_preservation(models[base_name], base_twin, of_anchor, arguments.seed)
                 twins[base_name] = (found[base_name], base_twin, of_anchor)
-    _write(twins, output, arguments.overwrite)
+    made = {"matching": str(recipe), "seed": str(arguments.seed)}
+    cards = {
+        name: twin_card(parent(name, source.location), anchor_name, made, source.format)
+        for name, (source, _, _) in twins.items()
+    }
+    _write(twins, output, arguments.overwrite, dtype, cards)
+    if base_name is not None and not moves_anchor:
+        notes.append(f"{anchor_name} keeps its basis, and with it {base_name}: use it as it is.")
+    _tell(table, bool(recipe.gauge), notes, output)
+
+
+def _parser() -> ArgumentParser:
+    parser = parsing.make_parser("match", DESCRIPTION)
+    parser.add_argument("sources", nargs="+", type=str, help="Checkpoints to match: folders, .ckpt files or hub ids.")
+    parser.add_argument("--anchor", type=str, required=True, help="Checkpoint to match them to; it is not changed.")
+    parser.add_argument(
+        "--base",
+        type=str | None,
+        help="The checkpoint that all were fine-tuned from: it is brought into the twins' basis too, for methods that "
+        "need it (ties, dare, stock, task_arithmetic).",
+    )
+    parsing.add_output(parser)
+    parsing.add_dtype(parser, "for each twin that of its end model")
+    matching_options.add_matching(parser)
+    data_options.add_inputs(parser)
+    return parser
+
+
+def _tell(table: Table, gauged: bool, notes: Sequence[str], output: Path) -> None:
+    """Print the table, and what is to be known about it."""
     console = Console()
     console.print(table)
     console.print(
-        f"Euclidean distance of all parameters{GAUGED if recipe.gauge else ''}; logits on random inputs, relative to "
+        f"Euclidean distance of all parameters{GAUGED if gauged else ''}; logits on random inputs, relative to "
         "the largest.",
         style="dim",
     )
-    if base_name is not None and not moves_anchor:
-        console.print(f"{anchor_name} keeps its basis, and with it {base_name}: use it as it is.", highlight=False)
+    for note in notes:
+        console.print(note, highlight=False)
     console.print(f"Written to {output}", highlight=False, soft_wrap=True)
 
 
 def _write(
-    twins: Mapping[str, tuple[checkpoints.Checkpoint, nn.Module, Alignment]], output: Path, overwrite: bool
+    twins: Mapping[str, tuple[checkpoints.Checkpoint, nn.Module, Alignment]],
+    output: Path,
+    overwrite: bool,
+    dtype: torch.dtype | None,
+    cards: Mapping[str, str],
 ) -> None:
     """Write one twin as `output` itself, several into it under their names; each with its alignment."""
     if len(twins) == 1:
-        ((source, twin, alignment),) = twins.values()
+        ((name, (source, twin, alignment)),) = twins.items()
         if source.format == "lightning":
             with atomic_file(output.with_suffix(ALIGNMENT_SUFFIX), overwrite) as beside:
                 alignment.save(beside)
-                source.write(twin, output, overwrite)
+                source.write(twin, output, overwrite, dtype)
             return
         with atomic_folder(output, overwrite) as temporary:
-            source.write(twin, temporary, overwrite=True)
+            source.write(twin, temporary, True, dtype, cards[name])
             alignment.save(temporary / f"fusionlab{ALIGNMENT_SUFFIX}")
         return
     with atomic_folder(output, overwrite) as temporary:
         for name, (source, twin, alignment) in twins.items():
             place = temporary / name
-            source.write(twin, place)
+            source.write(twin, place, types=dtype, card=cards[name])
             alignment.save(place.with_name(f"{place.name}{ALIGNMENT_SUFFIX}"))
+
+
+def _types_note(models: Mapping[str, nn.Module], dtype: torch.dtype | None) -> list[str]:
+    """A sentence where end models are stored in different types; none where all agree."""
+    if not (words := differing(models)):
+        return []
+    kept = "each twin keeps its own; dtype chooses one for all" if dtype is None else f"twins are in {name_of(dtype)}"
+    return [f"The end models are stored in different types ({words}): {kept}."]
 
 
 def _table(anchor: str, gauged: bool) -> Table:

@@ -3,14 +3,17 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import torch
 from lightning.pytorch import seed_everything
 from lightning.pytorch.utilities import rank_zero_only
 from rich.console import Console
 from rich.table import Table
 
 from fusionlab import checkpoints
-from fusionlab.atomic import refuse_existing
+from fusionlab.atomic import MIB, refuse_existing, require_space
+from fusionlab.checkpoints.card import merge_card
 from fusionlab.commands import data_options, merging_options, parsing
+from fusionlab.dtypes import Types, common_types, find_dtype, merge_note, stored_size
 from fusionlab.errors import InputError
 from fusionlab.evaluation.distance import parameter_distance
 from fusionlab.evaluation.results import UNMATCHED
@@ -34,12 +37,14 @@ def run(argv: Sequence[str]) -> None:
     parser = parsing.make_parser("merge", DESCRIPTION)
     parser.add_argument("ckpts", nargs="+", type=str, help="Checkpoints: folders, .ckpt files or hub ids.")
     parsing.add_output(parser)
+    parsing.add_dtype(parser, "that of the end models, or the widest where theirs differ")
     merging_options.add_merging(parser)
     data_options.add_inputs(parser)
     data_options.add_devices(parser)
     arguments = parsing.parse(parser, argv)
     seed_everything(arguments.seed, verbose=False)
-    output = expanded(arguments.output)
+    output, dtype = expanded(arguments.output), find_dtype(arguments.dtype)
+    settings = data_options.trainer_options(arguments)
     refuse_existing(output, arguments.overwrite)
 
     found = parsing.read_all(arguments.ckpts)
@@ -47,7 +52,8 @@ def run(argv: Sequence[str]) -> None:
     methods = merging_options.merge_methods(arguments)
     if len(methods) > 1:
         raise InputError(f"method names {', '.join(methods)}; expected one (fuse compares several)")
-    settings = data_options.trainer_options(arguments)
+    types = common_types(models.values()) if dtype is None else dtype
+    require_space(output, stored_size(next(iter(models.values())), types) + MIB)
     module = FusionModule(
         models,
         {},
@@ -58,10 +64,14 @@ def run(argv: Sequence[str]) -> None:
         base=merging_options.base_model(arguments),
         trainer=lambda label, **options: make_trainer(settings, label, **options),
         seed=arguments.seed,
+        dtype=dtype,
     )
     (method,) = methods
     merged = module.merge(method, UNMATCHED)
-    _write(merged, found, module.weights, output, arguments.overwrite)
+    made = {"matching": "none", **merging_options.described(arguments)}
+    card = merge_card(merging_options.parents(found, arguments), made, next(iter(found.values())).format)
+    note = merge_note(models, dtype)
+    _write(merged, found, module.weights, output, arguments.overwrite, types, card, note)
 
 
 @rank_zero_only
@@ -71,10 +81,13 @@ def _write(
     weights: Sequence[float],
     output: Path,
     overwrite: bool,
+    types: Types | torch.dtype,
+    card: str,
+    note: str,
 ) -> None:
     """Write the merge and tell how far it is from each model; one process of several does."""
     first = next(iter(found.values()))
-    first.write(merged.model, output, overwrite)
+    first.write(merged.model, output, overwrite, types, card)
     table = Table(title=f"Merged by {merged.method} in {merged.seconds:.2f} s", title_justify="left")
     table.add_column("model", overflow="fold")
     table.add_column("weight", justify="right")
@@ -84,4 +97,6 @@ def _write(
         table.add_row(name, f"{weight:.3f}", f"{distance:.4f}")
     console = Console()
     console.print(table)
+    if note:
+        console.print(note, style="dim", highlight=False)
     console.print(f"Written to {output}", highlight=False, soft_wrap=True)

@@ -1,12 +1,15 @@
 """Options that say how models are merged, and what of it methods need."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from jsonargparse import ArgumentParser, Namespace
 from torch import nn
 
 from fusionlab import checkpoints
+from fusionlab.checkpoints.card import Parent, parent
+from fusionlab.checkpoints.hub import locate
 from fusionlab.errors import InputError
 from fusionlab.merging import find_method, methods
 from fusionlab.statistics import Statistics
@@ -53,6 +56,24 @@ def merge_methods(arguments: Namespace) -> dict[str, dict[str, Any]]:
     for name, values in chosen.items():
         find_method(name).requires(**values)
     return chosen
+
+
+def described(arguments: Namespace) -> dict[str, str]:
+    """How models are merged, in words for a model card."""
+    methods = merge_methods(arguments)
+    name, values = next(iter(methods.items()))
+    words = {"merge method": name, "hyperparameters": ", ".join(f"{key} {value}" for key, value in values.items())}
+    if arguments.weights:
+        words["weights"] = ", ".join(map(str, arguments.weights))
+    return {key: value for key, value in words.items() if value} | {"seed": str(arguments.seed)}
+
+
+def parents(found: Mapping[str, checkpoints.Checkpoint], arguments: Namespace) -> list[Parent]:
+    """What a merge is made of, for its card: the end models, and the base model if there is one."""
+    named = [parent(name, checkpoint.location) for name, checkpoint in found.items()]
+    if arguments.base is not None:
+        named.append(parent(f"{Path(arguments.base).name} (base model)", locate(arguments.base)))
+    return named
 
 
 def base_model(arguments: Namespace) -> nn.Module | None:

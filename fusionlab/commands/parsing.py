@@ -10,6 +10,7 @@ from jsonargparse import ArgumentParser, Namespace
 
 from fusionlab import checkpoints, configs
 from fusionlab.commands.console import OneLineParser, input_error, silence
+from fusionlab.dtypes import DTYPES
 from fusionlab.errors import InputError
 from fusionlab.paths import expanded
 
@@ -79,6 +80,18 @@ def add_output(
     parser.add_argument("--output", type=str | None, required=required, default=default, help=what)
     parser.add_argument(
         "--overwrite", type=bool, nargs="?", const=True, default=False, help="Replace an existing output."
+    )
+
+
+def add_dtype(parser: ArgumentParser, default: str) -> None:
+    """The type to write in.
+
+    Args:
+        parser: of a command.
+        default: what is taken if none is given, in words.
+    """
+    parser.add_argument(
+        "--dtype", type=str | None, help=f"Type to write in: {', '.join(DTYPES)}; {default} if not given."
     )
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from fusionlab.errors import InputError
 from fusionlab.inputs import Inputs
@@ -45,6 +46,13 @@ class StatisticsStore:
         for found in given:
             for statistics in found.values():
                 self._kept[statistics.basis, statistics.kind] = statistics
+
+    def also_of(self, before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> None:
+        """Let what was measured on one state count for another with the same numbers in wider types."""
+        old, new = basis_of(before), basis_of(after)
+        for (basis, kind), found in list(self._kept.items()):
+            if basis == old:
+                self._kept[new, kind] = replace(found, basis=new)
 
     def of(
         self, index: int, model: nn.Module, kinds: Sequence[str], twin_of: tuple[nn.Module, Alignment] | None = None

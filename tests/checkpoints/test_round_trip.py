@@ -11,6 +11,7 @@ from torch import nn
 from transformers import ViTConfig, ViTForImageClassification, ViTModel
 
 from fusionlab import checkpoints
+from fusionlab.checkpoints import files
 from fusionlab.forward import logits
 from tests.checkpoints.small_models import pixels, timm_vit, vit
 
@@ -76,17 +77,26 @@ def test_model_without_architectures_is_the_bare_encoder(tmp_path: Path) -> None
     assert isinstance(checkpoints.load(tmp_path / "a"), ViTModel)
 
 
-def test_side_files_are_kept_and_weights_are_not(tmp_path: Path) -> None:
-    """Tokenizer, preprocessor and model card come along; other weight files and big files do not."""
+def test_side_files_are_kept_and_weights_and_claims_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the model is used with comes along; not other weight files, big files, nor what is said of it alone."""
+    monkeypatch.setattr(files, "SIDE_FILE_BYTES", 1000)
     vit().save_pretrained(tmp_path / "a")
-    for name in ("preprocessor_config.json", "tokenizer.json", "vocab.txt", "README.md"):
+    for name in ("preprocessor_config.json", "tokenizer.json", "vocab.txt", "chat_template.jinja", "spiece.model"):
         (tmp_path / "a" / name).write_text("{}")
-    (tmp_path / "a" / "training_args.bin").write_bytes(b"x")
-    (tmp_path / "a" / "optimizer.pt").write_bytes(b"x")
+    for name in (
+        "README.md", "LICENSE", "LICENSE.txt", "NOTICE", "USE_POLICY.md", "training_args.bin", "training_args.json",
+        "trainer_state.json", "all_results.json", "eval_results.json", "modeling_own.py", "picture.png",
+        ".gitattributes", "optimizer.pt", "rng_state.pth", "mergekit_config.yml",
+    ):  # fmt: skip
+        (tmp_path / "a" / name).write_bytes(b"x")
+    (tmp_path / "a" / "large.txt").write_bytes(bytes(1001))
+    (tmp_path / "a" / "just.txt").write_bytes(bytes(1000))
+    (tmp_path / "a" / "runs").mkdir()
     checkpoint = checkpoints.read(tmp_path / "a")
     checkpoint.write(checkpoint.model, tmp_path / "b")
     assert {file.name for file in (tmp_path / "b").iterdir()} == {
-        "config.json", "model.safetensors", "preprocessor_config.json", "tokenizer.json", "vocab.txt", "README.md",
+        "config.json", "model.safetensors", "preprocessor_config.json", "tokenizer.json", "vocab.txt",
+        "chat_template.jinja", "spiece.model", "just.txt",
     }  # fmt: skip
 
 

@@ -81,6 +81,9 @@ def broken(ckpts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     edited(ckpts / "a", folder / "extra", lambda state: state.update(foo=torch.zeros(2)))
     edited(ckpts / "a", folder / "nan", lambda state: state["classifier.bias"][3].fill_(torch.nan))
     edited(ckpts / "a", folder / "inf", lambda state: state["classifier.bias"][3].fill_(torch.inf))
+    edited(ckpts / "a", folder / "huge", lambda state: state["classifier.bias"].fill_(2e5))
+    shutil.copytree(ckpts / "a", folder / "nested")
+    (folder / "nested" / "config.json").write_text('{"a": ' * 3000 + "1" + "}" * 3000)
     shutil.copytree(ckpts / "a", folder / "cut")
     content = (ckpts / "a" / "model.safetensors").read_bytes()
     (folder / "cut" / "model.safetensors").write_bytes(content[: len(content) // 2])
@@ -214,6 +217,16 @@ CASES = [
     # where it runs
     (f"fuse --ckpts a b --accelerator abacus {OUT}", "abacus", "Available names are"),
     (f"fuse --ckpts a b --devices 0 {OUT}", "devices=0", "not a valid input"),
+    (f"fuse --ckpts a b --devices 4999 {OUT}", "devices is 4999", "on the processors of this machine"),
+    (f"fuse --ckpts a b --devices 4999 --data Digits {OUT}", "devices is 4999", "on the processors of this machine"),
+    (f"merge a b --devices 4999 {OUT}", "devices is 4999", "on the processors of this machine"),
+    (f"merge a b --dtype int8 {OUT}", "dtype is 'int8'", "expected one of float32, bfloat16, float16, float64"),
+    (f"match a --anchor b --dtype half {OUT}", "dtype is 'half'", "expected one of float32"),
+    (f"merge huge a --dtype float16 {OUT}", "classifier.bias holds 1e+05", "expected a wider dtype"),
+    (f"merge a nested {OUT}", "nested/config.json is nested too deeply", "expected JSON of ordinary depth"),
+    ("merge a b --output $NOWHERE/out", "NOWHERE, which is not set", "write the path in full"),
+    ("merge a b --output /proc/x", "/proc/x", "expected a folder"),
+    ("demo --output /proc/x", "/proc/x", "expected a folder"),
     (f"fuse --ckpts a b --precision 7 {OUT}", "Precision '7'", "Allowed"),
     (f"fuse --ckpts a b --precision bf16-true {OUT}", "'bf16-true', which rounds the models", "expected 32-true"),
 ]

@@ -68,7 +68,9 @@ def test_the_alignment_beside_the_twin_makes_it(ckpts: Path, tmp_path: Path, com
     made, written = alignment.apply(source).state_dict(), checkpoints.load(tmp_path / "twin").state_dict()
     assert all(torch.equal(made[name], written[name]) for name in made)
     names = {path.name for path in (tmp_path / "twin").iterdir()}
-    assert names == {"config.json", "model.safetensors", "preprocessor_config.json", "fusionlab.alignment.safetensors"}
+    assert names == {
+        "config.json", "model.safetensors", "preprocessor_config.json", "fusionlab.alignment.safetensors", "README.md",
+    }  # fmt: skip
 
 
 def test_several_sources(ckpts: Path, tmp_path: Path, command: Command) -> None:

@@ -1,0 +1,131 @@
+"""The model card of what fusionlab writes: what it was made of and how. It claims no licence and copies no claims."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fusionlab import __version__
+
+CARD = "README.md"
+# The head of a card is short; the rest is never looked at.
+_HEAD_BYTES = 2**16
+_LICENCE = re.compile(r"^license:[ \t]*(.*(?:\n[ \t]*-.*)*)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Parent:
+    """A model that another one was made of.
+
+    Attributes:
+        name: of it, as in tables.
+        licence: that its own card gives, or None.
+    """
+
+    name: str
+    licence: str | None
+
+
+def parent(name: str, location: Path) -> Parent:
+    """A model with the licence that its card gives.
+
+    Args:
+        name: of it.
+        location: its checkpoint on this machine.
+    """
+    return Parent(name, _licence_of(location))
+
+
+def merge_card(parents: Sequence[Parent], made: Mapping[str, str], library: str) -> str:
+    """The card of a merge.
+
+    Args:
+        parents: its end models, and the base model if there is one.
+        made: how: method, hyperparameters, matching and so on, in words.
+        library: ``transformers`` or ``timm``.
+    """
+    title = f"Merge of {_listing([one.name for one in parents])}"
+    return _card(title, f"This model was merged by fusionlab {__version__}.", parents, made, library)
+
+
+def twin_card(of: Parent, anchor: str, made: Mapping[str, str], library: str) -> str:
+    """The card of a matched twin.
+
+    Args:
+        of: the model that it computes the same as.
+        anchor: the model whose basis it is in.
+        made: how it was matched, in words.
+        library: ``transformers`` or ``timm``.
+    """
+    said = (
+        f"This model computes what {_code(of.name)} computes. Its weights stand in the basis of {_code(anchor)}, so "
+        f"that the two can be merged; fusionlab {__version__} matched them."
+    )
+    return _card(f"Twin of {of.name}", said, [of], made, library)
+
+
+def _card(title: str, said: str, parents: Sequence[Parent], made: Mapping[str, str], library: str) -> str:
+    rows = {"made from": ", ".join(_code(one.name) for one in parents), **made}
+    licences = [f"| {_code(one.name)} | {_cell(one.licence or 'none given in its card')} |" for one in parents]
+    return "\n".join(
+        [
+            "---",
+            f"library_name: {library}",
+            "tags:",
+            "- merge",
+            "- fusionlab",
+            "---",
+            "",
+            f"# {_cell(title)}",
+            "",
+            said,
+            "",
+            "| | |",
+            "|---|---|",
+            *(f"| {_cell(name)} | {_cell(value)} |" for name, value in rows.items()),
+            "",
+            "## Licences",
+            "",
+            "What this model was made from comes with these licences. None is chosen here: whoever publishes this "
+            "model has to choose one that all of them allow.",
+            "",
+            "| model | licence |",
+            "|---|---|",
+            *licences,
+            "",
+        ]
+    )
+
+
+def _licence_of(location: Path) -> str | None:
+    """The licence in the head of a folder's card; found by its line, so that nothing in it is interpreted."""
+    path = location / CARD
+    if not path.is_file():
+        return None
+    try:
+        with path.open("rb") as file:
+            text = file.read(_HEAD_BYTES).decode("utf-8", errors="replace").replace("\r\n", "\n")
+    except OSError:
+        return None
+    if not text.startswith("---\n") or (end := text.find("\n---", 4)) < 0:
+        return None
+    found = _LICENCE.search(text[:end])
+    if found is None:
+        return None
+    words = [part.strip(" \t-[]'\"") for part in re.split(r"[\n,]", found.group(1))]
+    return ", ".join(word for word in words if word)[:200] or None
+
+
+def _listing(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _code(name: str) -> str:
+    return f"`{_cell(name).replace('`', '')}`"
+
+
+def _cell(text: str) -> str:
+    """Text that fits a cell of a table: one line, no bars."""
+    return re.sub(r"\s+", " ", text).replace("|", "/").strip()

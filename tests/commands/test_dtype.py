@@ -1,0 +1,82 @@
+"""End models of different types: what is written, and that it is said."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from fusionlab import checkpoints
+from fusionlab.dtypes import types_of
+from tests.commands.conftest import Command
+from tests.commands.small import digit_scores, weights
+
+BOTH = "different types (half_a in bfloat16, b in float32)"
+
+
+def written(path: Path) -> set[torch.dtype]:
+    return {tensor.dtype for tensor in weights(path).values()}
+
+
+@pytest.mark.parametrize(("dtype", "expected"), [(None, torch.float32), ("float16", torch.float16)])
+def test_merge(ckpts: Path, tmp_path: Path, command: Command, dtype: str | None, expected: torch.dtype) -> None:
+    """The mean is the exact one, rounded once, to the type that is written."""
+    options = [] if dtype is None else ["--dtype", dtype]
+    outcome = command("merge", ckpts / "half_a", ckpts / "b", "--output", tmp_path / "out", *options)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert BOTH in outcome.out
+    assert f"written in {dtype or 'float32'}" in outcome.out
+    assert written(tmp_path / "out") == {expected}
+    first, second, merged = map(weights, (ckpts / "half_a", ckpts / "b", tmp_path / "out"))
+    for name, tensor in merged.items():
+        exact = (first[name].double() + second[name].double()) / 2
+        assert (tensor.double() - exact).abs().max() <= torch.finfo(expected).eps * exact.abs().max()
+
+
+def test_fuse_measures_what_it_writes(ckpts: Path, tmp_path: Path, command: Command) -> None:
+    """Scores of the merge are those of the rounded numbers; the report says the types."""
+    options = ["--match", "none", "--points", 0, "--data", "Digits", "--accelerator", "cpu", "--ensemble", "false"]
+    arguments = ["--ckpts", ckpts / "half_a", ckpts / "b", "--output", tmp_path / "out", "--dtype", "bfloat16"]
+    outcome = command("fuse", *arguments, *options)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert BOTH in outcome.out
+    assert BOTH in (tmp_path / "out" / "report.html").read_text()
+    assert written(tmp_path / "out" / "merged") == {torch.bfloat16}
+    rows = json.loads((tmp_path / "out" / "results.json").read_text())
+    (loss,) = [row["value"] for row in rows if row["method"] == "simple" and row["metric"] == "loss"]
+    model = checkpoints.load(tmp_path / "out" / "merged").float()
+    assert loss == pytest.approx(digit_scores(model)["loss"], rel=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [None, "float16"])
+def test_match(ckpts: Path, tmp_path: Path, command: Command, dtype: str | None) -> None:
+    """Each twin keeps its end model's type, or has the one that is asked for."""
+    options = [] if dtype is None else ["--dtype", dtype]
+    sources = (ckpts / "half_a", ckpts / "c")
+    outcome = command("match", *sources, "--anchor", ckpts / "b", "--output", tmp_path / "out", *options)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "different types (half_a in bfloat16, c in float32, b in float32)" in outcome.out
+    for name, own in (("half_a", torch.bfloat16), ("c", torch.float32)):
+        assert written(tmp_path / "out" / name) == {own if dtype is None else torch.float16}
+
+
+def test_nothing_is_said_where_all_agree(ckpts: Path, tmp_path: Path, command: Command) -> None:
+    """And the types stay."""
+    outcome = command("merge", ckpts / "half_a", ckpts / "half_b", "--output", tmp_path / "out")
+    assert "type" not in outcome.out
+    assert set(types_of(checkpoints.load(tmp_path / "out")).values()) == {torch.bfloat16}
+
+
+def test_too_little_space_is_told_before_any_work(
+    ckpts: Path, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of all three commands that write models, in MiB."""
+    monkeypatch.setattr("fusionlab.atomic.shutil.disk_usage", lambda path: type("Usage", (), {"total": 9, "free": 9}))
+    monkeypatch.setattr("fusionlab.fusion.FusionModule.__init__", lambda *arguments, **keywords: 1 / 0)
+    monkeypatch.setattr("fusionlab.commands.match.align_models", lambda *arguments: 1 / 0)
+    pair = (ckpts / "a", ckpts / "b")
+    for line in (("merge", *pair), ("fuse", "--ckpts", *pair), ("match", pair[0], "--anchor", pair[1])):
+        outcome = command(*line, "--output", tmp_path / "out")
+        assert outcome.code == 2
+        assert "MiB will be written, but the disk of" in outcome.err
+        assert "has 0 MiB left" in outcome.err

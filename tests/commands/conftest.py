@@ -11,6 +11,7 @@ import torch
 from fusionlab import checkpoints
 from fusionlab.cli import main
 from tests.commands.small import bert, timm_vit, vit
+from tests.pictures import small_pictures
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,8 @@ class Outcome:
     out: str
     err: str
 
+
+__all__ = ["Command", "Outcome", "ckpts", "command", "small_pictures"]
 
 Command = Callable[..., Outcome]
 

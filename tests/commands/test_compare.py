@@ -1,10 +1,7 @@
 """`fusionlab compare`: plan, run, resume after a kill, tables; wrong configs are one sentence; shipped ones parse."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -12,10 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
+from fusionlab.cli import main
 from fusionlab.commands import compare, parsing
 from fusionlab.configs import shipped_folder
 from fusionlab.grid.design import Grid
 from tests.commands.conftest import Command
+from tests.forked import Child
 
 GRIDS = sorted(path for path in shipped_folder().glob("*.yaml") if "end_models" in yaml.safe_load(path.read_text()))
 
@@ -68,17 +67,12 @@ def test_a_killed_run_goes_on(command: Command, ckpts: Path, tmp_path: Path) -> 
     (tmp_path / "whole").mkdir()
     assert command("compare", "--config", config(tmp_path / "whole", ckpts)).code == 0
     path = config(tmp_path, ckpts)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "fusionlab.cli", "compare", "--config", str(path)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
+    child = Child(lambda: main(["compare", "--config", str(path)]), seconds=120)
     cells, end = tmp_path / "out" / "cells", time.monotonic() + 120
     while len(list(cells.glob("*.json")) if cells.exists() else []) < 4 and time.monotonic() < end:
         time.sleep(0.02)
-    os.kill(process.pid, signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
+    child.send(signal.SIGKILL)
+    assert child.end().code == -signal.SIGKILL
     made = {file: file.stat().st_mtime_ns for file in cells.glob("*.json")}
     assert 4 <= len(made) < 12
     assert not (tmp_path / "out" / "results.json").exists()

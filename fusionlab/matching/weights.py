@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from fusionlab.matching.annealing import anneal
-from fusionlab.matching.assignment import BFLOAT16_MARGIN, assignment, certified_assignment
+from fusionlab.matching.assignment import assignment
+from fusionlab.matching.hidden_units import solve_units
 from fusionlab.matching.options import ANNEALED, AS_IS, MatchOptions
 from fusionlab.matching.problems import (
     Block,
@@ -20,12 +19,10 @@ from fusionlab.matching.problems import (
     blocks,
     correlate_inner,
     correlate_permutation,
-    correlate_unit_factors,
     waves,
 )
 from fusionlab.matching.solvers import Correlation, Rescale, solve
 from fusionlab.symmetry import Alignment, Blueprint
-from fusionlab.symmetry.groups import Scale
 
 # Correlations of heads are solved many layers at a time, up to this many float64 numbers.
 BATCH_ENTRIES = 2**25
@@ -148,7 +145,7 @@ def squared_length(state: State, names: Iterable[str] | None = None) -> float:
 
 def _solve(group: Sequence[Block], problem: Problem, rescale: Rescale) -> dict[str, Tensor]:
     """The elements of uncoupled blocks."""
-    elements = _solve_units([block for block in group if block.is_units], problem, rescale)
+    elements = solve_units([block for block in group if block.is_units], problem, rescale)
     # Heads are assigned by what rotations alone can do, unless rotation and scale are wanted together.
     first: Rescale = "joint" if rescale == "joint" else "off"
     for batch in _batches([block for block in group if not block.is_units], problem):
@@ -174,11 +171,14 @@ def _assemble(
 ) -> dict[str, Tensor]:
     """One block's elements from the solutions of its inner spaces, for each copy or for each pair of copies."""
     if block.permutation is None:
-        # Rounding may leave the best element a hair worse than none at all; then nothing moves.
         (space,), (element, value) = block.inner, found[0]
         identity = space.group.identity(space.copies).to(element)
-        better = (value > correlations[0].unchanged()).reshape(value.shape + (1,) * (element.ndim - value.ndim))
-        return {space.name: torch.where(better, element, identity)}
+        certain = value - correlations[0].unchanged() > _rounding(correlations[0], problem)
+        certain = certain.reshape(value.shape + (1,) * (element.ndim - value.ndim))
+        chosen = {space.name: element}
+        if bool(certain.all()) or _shortens(block, chosen, problem):
+            return chosen
+        return {space.name: torch.where(certain, element, identity)}
     direct, _ = correlate_permutation(problem, block)
     value = 2 * direct.double() + torch.stack([value for _, value in found]).sum(0)
     order = assignment(value)
@@ -191,7 +191,31 @@ def _assemble(
             chosen[space.name], values = solve(space.group, _pick(correlation, (rows, order)), rescale)
             total = total + values.sum()
     still = 2 * direct.double().trace() + torch.stack([c.unchanged().trace() for c in correlations]).sum()
-    return {block.permutation.name: order, **chosen} if total > still else {}
+    chosen = {block.permutation.name: order, **chosen}
+    rounding = torch.stack([_rounding(c, problem).trace() for c in correlations]).sum()
+    return chosen if total - still > rounding or _shortens(block, chosen, problem) else {}
+
+
+def _rounding(correlation: Correlation, problem: Problem) -> Tensor:
+    """How far rounding may put off the difference of two values, shape ``(...)``."""
+    example = next(iter(problem.source.values()))
+    lengths = (correlation.primal_norm + correlation.dual_norm).sum(-1)
+    return 1e4 * torch.finfo(example.dtype).eps * lengths
+
+
+def _shortens(block: Block, elements: Mapping[str, Tensor], problem: Problem) -> bool:
+    """Whether elements of one block bring what is known of the source closer to the anchor, measured on the parameters.
+
+    Near its optimum a gain is the difference of two large values and drowns in their rounding; distances do not.
+    """
+    before, after = (
+        sum(
+            float((a.view.double() - b.view.double()).square().sum())
+            for a, b in side.stretches(block.names, block.names)
+        )
+        for side in (problem, _moved(problem, Alignment(problem.blueprint, elements)))
+    )
+    return after < before
 
 
 @dataclass(frozen=True)
@@ -228,82 +252,6 @@ _FIELDS = ("primal", "dual", "primal_norm", "dual_norm")
 
 def _pick(correlation: Correlation, index: int | tuple[Tensor, Tensor]) -> Correlation:
     return Correlation(*(getattr(correlation, field)[index] for field in _FIELDS))
-
-
-def _solve_units(found: Sequence[Block], problem: Problem, rescale: Rescale) -> dict[str, Tensor]:
-    """Assignments of hidden units, and a factor for each where there is one.
-
-    Products run on all cores, solvers on one each, a few layers at a time.
-    """
-    orders: dict[str, Tensor] = {}
-    workers = max(1, torch.get_num_threads())
-    with ThreadPoolExecutor(workers) as pool:
-        pending: deque[tuple[str, Future[Tensor]]] = deque()
-        quick = True
-        for block in found:
-            assert block.permutation is not None
-            name = block.permutation.name
-            # The layers of two models are alike: where one cannot be read off, trying the others wastes a product.
-            if quick and (certain := _quick_assignment(block, problem)) is not None:
-                orders[name] = certain
-                continue
-            quick = False
-            if len(pending) == workers:
-                orders.update([_finish(pending.popleft())])
-            pending.append((name, pool.submit(_improving_assignment, _correlate_units(block, problem))))
-        orders.update(_finish(job) for job in pending)
-    elements = dict(orders)
-    for block in found:
-        assert block.permutation is not None
-        for space in block.inner:
-            correlation = correlate_inner(problem, block, space, orders[block.permutation.name])
-            elements[space.name], _ = solve(space.group, correlation, rescale)
-    return elements
-
-
-def _correlate_units(block: Block, problem: Problem) -> Tensor:
-    """How well every source unit suits every anchor unit, at its own scale and the better sign if that is free."""
-    correlation, _ = correlate_permutation(problem, block)
-    for space in block.inner:
-        assert isinstance(space.group, Scale)
-
-        within = correlate_unit_factors(problem, block, space)
-        correlation = correlation + (within.abs() if space.group.signed else within)
-    return correlation
-
-
-def _finish(job: tuple[str, Future[Tensor]]) -> tuple[str, Tensor]:
-    return job[0], job[1].result()
-
-
-def _improving_assignment(correlation: Tensor) -> Tensor:
-    """The best assignment, or the identity where rounding in the solver left it no better than that."""
-    if correlation.ndim > 2:
-        return torch.stack([_improving_assignment(part) for part in correlation])
-    order = assignment(correlation)
-    exact = correlation.double()
-    gained = exact[torch.arange(order.numel()), order.to(exact.device)].sum() > exact.trace()
-    return order if gained else torch.arange(order.numel())
-
-
-def _quick_assignment(block: Block, problem: Problem) -> Tensor | None:
-    """An assignment read off products in bfloat16, where the processor has them and their rounding cannot matter."""
-    assert block.permutation is not None
-    plain = not block.inner and not block.permutation.index
-    if not plain or not _fast_bfloat16(next(iter(problem.source.values()))):
-        return None
-    correlation, bound = correlate_permutation(problem, block, torch.bfloat16)
-    certain = certified_assignment(correlation.float(), BFLOAT16_MARGIN * bound.float())
-    return None if certain is None else certain.cpu()
-
-
-def _fast_bfloat16(example: Tensor) -> bool:
-    """Whether matrix products in bfloat16 are native here and save time over `example`'s own type."""
-    if example.dtype != torch.float32:
-        return False
-    if example.is_cuda:
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    return example.device.type == "cpu" and torch.cpu._is_avx512_bf16_supported()
 
 
 def workable(tensor: Tensor) -> Tensor:

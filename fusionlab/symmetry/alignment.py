@@ -67,7 +67,7 @@ class Alignment:
         Raises:
             SymmetryError: the two belong to different blueprints.
         """
-        if first.blueprint.fingerprint != self.blueprint.fingerprint:
+        if first.blueprint is not self.blueprint and first.blueprint.fingerprint != self.blueprint.fingerprint:
             raise SymmetryError("two alignments of different architectures cannot be composed")
         composed = dict(self.elements)
         for name, element in first.elements.items():

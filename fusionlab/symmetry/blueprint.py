@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -182,7 +183,15 @@ class Blueprint:
         return {
             parameter: axes
             for parameter, axes in self.parameters.items()
-            if any(space in chosen for axis in axes for space in spaces_of(axis))
+            if not chosen.isdisjoint(self._acting[parameter])
+        }
+
+    @cached_property
+    def _acting(self) -> Mapping[str, frozenset[str]]:
+        """By parameter, the spaces that act on it."""
+        return {
+            parameter: frozenset(space for axis in axes for space in spaces_of(axis))
+            for parameter, axes in self.parameters.items()
         }
 
     def untouched(self) -> tuple[str, ...]:

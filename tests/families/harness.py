@@ -14,12 +14,14 @@ from torch import Tensor, nn
 
 from fusionlab import checkpoints
 from fusionlab.forward import InFloat64, logits
+from fusionlab.matching.align import align_states, gauged
 from fusionlab.matching.options import MatchOptions
 from fusionlab.matching.weights import match_weights, squared_distance
 from fusionlab.symmetry import Alignment, Blueprint, blueprint
 from fusionlab.symmetry.folding import fold
 from fusionlab.symmetry.gauge import balance
 from fusionlab.symmetry.groups import Invertible, Orthogonal, Permutation, Rotary, Scale, random_orthogonal
+from tests.symmetry.scramble import scrambled
 
 EXACT = 1e-9
 FLOAT32 = 1e-5
@@ -184,7 +186,20 @@ def check_planted_alignment_is_recovered(case: Case, folded: bool) -> None:
     found = match_weights(planted, state, description, MatchOptions(spaces=("all",), rescale="off"))
     start, end = squared_distance(planted, state), squared_distance(found.apply(planted), state)
     assert start > 1
-    assert end < 1e-10 * start
+    assert end < EXACT**2 * start
+
+
+def check_hidden_model_is_found(case: Case, options: MatchOptions, seed: int = 0) -> None:
+    """Preset ``weights`` brings a model and its twin in a random basis of every space together again."""
+    model = random_model(case, seed)
+    description, state = blueprint(model), model.state_dict()
+    states = [state, scrambled(state, description, seed=seed + 6)]
+    _, gauges = gauged(states, description, options)
+    apart = [gauge.apply(x) for gauge, x in zip(gauges, states, strict=True)]
+    met = [found.apply(x) for found, x in zip(align_states(states, description, options), states, strict=True)]
+    before, after = (squared_distance(*pair) ** 0.5 for pair in (apart, met))
+    assert before > 1
+    assert after < EXACT * before, f"{after / before:.1e} of the distance is left"
 
 
 def check_coverage(case: Case) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import tests.families
+from fusionlab.matching.options import preset
 from tests.families import harness
 from tests.families.harness import Case
 
@@ -41,6 +42,11 @@ def test_gauges_change_no_output(case: Case) -> None:
 @as_is_and_folded
 def test_a_planted_alignment_is_recovered(case: Case, folded: bool) -> None:
     harness.check_planted_alignment_is_recovered(case, folded)
+
+
+@each
+def test_a_model_in_a_random_basis_is_found_again_by_its_weights(case: Case) -> None:
+    harness.check_hidden_model_is_found(case, preset("weights", temperatures=5))
 
 
 @each

@@ -111,7 +111,7 @@ def test_low_precision_models_are_matched_in_float32(dtype):
 @pytest.mark.parametrize("with_bfloat16", [True, False])
 def test_float32_finds_the_float64_assignment(with_bfloat16, monkeypatch):
     """Whether products are rounded to bfloat16 first or not, near and independent models are matched as well."""
-    monkeypatch.setattr("fusionlab.matching.weights._fast_bfloat16", lambda _: with_bfloat16)
+    monkeypatch.setattr("fusionlab.matching.hidden_units._fast_bfloat16", lambda _: with_bfloat16)
     source, anchor, description = pair()
     goal = anchor.state_dict()
     near = noisy(rigid(description, seed=3, names=("ffn",)).apply(goal), 0.1)

@@ -4,12 +4,23 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from transformers import (
+    DebertaConfig,
+    DebertaForSequenceClassification,
+    DebertaV2Config,
+    DebertaV2ForSequenceClassification,
+    ElectraConfig,
+    ElectraForSequenceClassification,
+    T5Config,
+    T5ForConditionalGeneration,
+)
 
 from fusionlab.matching.options import MatchOptions, preset
 from fusionlab.matching.weights import match_weights
 from fusionlab.symmetry import Alignment
 from fusionlab.symmetry.groups import Permutation
+from tests.families.harness import Case, check_hidden_model_is_found
 from tests.matching.pairs import UNCOUPLED, distance, noisy, norm, pair
 from tests.symmetry.models import CASES, HEADS, generator, moving_all, rigid
 
@@ -78,6 +89,42 @@ def _nudge(space, draw: torch.Generator) -> Tensor:
         return identity
     skew = 0.05 * torch.randn(identity.shape, generator=draw, dtype=torch.float64)
     return torch.linalg.matrix_exp(skew - skew.mT)
+
+
+TEXT = {"num_hidden_layers": 3, "num_attention_heads": 6, "intermediate_size": 40, "vocab_size": 50}
+UNSHARED = {**TEXT, "hidden_size": 36, "relative_attention": True, "pos_att_type": ["c2p", "p2c"]}
+
+
+def deberta(positions: int) -> nn.Module:
+    return DebertaForSequenceClassification(DebertaConfig(**UNSHARED, max_position_embeddings=positions))
+
+
+def deberta_v2(positions: int) -> nn.Module:
+    config = DebertaV2Config(**UNSHARED, max_position_embeddings=positions, share_att_key=False, conv_kernel_size=3)
+    return DebertaV2ForSequenceClassification(config)
+
+
+def t5(head: int) -> nn.Module:
+    config = T5Config(d_model=8, d_kv=head, num_heads=2, num_layers=2, d_ff=20, vocab_size=40)
+    return T5ForConditionalGeneration(config)
+
+
+def electra(words: int) -> nn.Module:
+    config = ElectraConfig(
+        **{**TEXT, "vocab_size": words}, hidden_size=24, embedding_size=16, max_position_embeddings=5, type_vocab_size=2
+    )
+    return ElectraForSequenceClassification(config)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("build", "size"),
+    [(deberta, 4), (deberta, 16), (deberta, 18), (deberta_v2, 16), (deberta_v2, 32), (t5, 9), (t5, 16), (electra, 6)],
+    ids=lambda value: getattr(value, "__name__", value),
+)
+def test_spaces_wider_than_what_is_written_to_them_are_recovered(build, size, seed):
+    """Fewer relative positions than features, heads wider than the stream, fewer words than an embedding is wide."""
+    check_hidden_model_is_found(Case("", lambda: build(size), ()), preset("weights"), seed)
 
 
 def test_noise_on_a_planted_alignment_of_all_spaces_is_undone():

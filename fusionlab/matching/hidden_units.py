@@ -1,0 +1,95 @@
+"""Hidden units in closed form: assignments, and a factor for each unit where the activation admits one."""
+
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import torch
+from torch import Tensor
+
+from fusionlab.matching.assignment import BFLOAT16_MARGIN, assignment, certified_assignment
+from fusionlab.matching.problems import (
+    Block,
+    Problem,
+    correlate_inner,
+    correlate_permutation,
+    correlate_unit_factors,
+)
+from fusionlab.matching.solvers import Rescale, solve
+from fusionlab.symmetry.groups import Scale
+
+
+def solve_units(found: Sequence[Block], problem: Problem, rescale: Rescale) -> dict[str, Tensor]:
+    """Assignments of hidden units, and a factor for each where there is one.
+
+    Products run on all cores, solvers on one each, a few layers at a time.
+    """
+    orders: dict[str, Tensor] = {}
+    workers = max(1, torch.get_num_threads())
+    with ThreadPoolExecutor(workers) as pool:
+        pending: deque[tuple[str, Future[Tensor]]] = deque()
+        quick = True
+        for block in found:
+            assert block.permutation is not None
+            name = block.permutation.name
+            # The layers of two models are alike: where one cannot be read off, trying the others wastes a product.
+            if quick and (certain := _quick_assignment(block, problem)) is not None:
+                orders[name] = certain
+                continue
+            quick = False
+            if len(pending) == workers:
+                orders.update([_finish(pending.popleft())])
+            pending.append((name, pool.submit(_improving_assignment, _correlate_units(block, problem))))
+        orders.update(_finish(job) for job in pending)
+    elements = dict(orders)
+    for block in found:
+        assert block.permutation is not None
+        for space in block.inner:
+            correlation = correlate_inner(problem, block, space, orders[block.permutation.name])
+            elements[space.name], _ = solve(space.group, correlation, rescale)
+    return elements
+
+
+def _correlate_units(block: Block, problem: Problem) -> Tensor:
+    """How well every source unit suits every anchor unit, at its own scale and the better sign if that is free."""
+    correlation, _ = correlate_permutation(problem, block)
+    for space in block.inner:
+        assert isinstance(space.group, Scale)
+
+        within = correlate_unit_factors(problem, block, space)
+        correlation = correlation + (within.abs() if space.group.signed else within)
+    return correlation
+
+
+def _finish(job: tuple[str, Future[Tensor]]) -> tuple[str, Tensor]:
+    return job[0], job[1].result()
+
+
+def _improving_assignment(correlation: Tensor) -> Tensor:
+    """The best assignment, or the identity where rounding in the solver left it no better than that."""
+    if correlation.ndim > 2:
+        return torch.stack([_improving_assignment(part) for part in correlation])
+    order = assignment(correlation)
+    exact = correlation.double()
+    gained = exact[torch.arange(order.numel()), order.to(exact.device)].sum() > exact.trace()
+    return order if gained else torch.arange(order.numel())
+
+
+def _quick_assignment(block: Block, problem: Problem) -> Tensor | None:
+    """An assignment read off products in bfloat16, where the processor has them and their rounding cannot matter."""
+    assert block.permutation is not None
+    plain = not block.inner and not block.permutation.index
+    if not plain or not _fast_bfloat16(next(iter(problem.source.values()))):
+        return None
+    correlation, bound = correlate_permutation(problem, block, torch.bfloat16)
+    certain = certified_assignment(correlation.float(), BFLOAT16_MARGIN * bound.float())
+    return None if certain is None else certain.cpu()
+
+
+def _fast_bfloat16(example: Tensor) -> bool:
+    """Whether matrix products in bfloat16 are native here and save time over `example`'s own type."""
+    if example.dtype != torch.float32:
+        return False
+    if example.is_cuda:
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return example.device.type == "cpu" and torch.cpu._is_avx512_bf16_supported()

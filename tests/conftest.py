@@ -5,6 +5,7 @@ import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
+import pytest
 import torch
 
 # The models are tiny: threads would only wait for each other. Tests run side by side instead.
@@ -19,3 +20,9 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _first_draw() -> None:
+    """Start torch's global generator afresh, so that no test's layers depend on which tests ran before it."""
+    torch.manual_seed(0)

@@ -214,8 +214,9 @@ def trained(digits: range, seed: int) -> nn.Module:
     model = ViTForImageClassification(ViTConfig(**shape, image_size=8, patch_size=4, num_channels=1, **kinds))
     images, labels = digit_images(digits)
     optimizer = torch.optim.AdamW(model.parameters(), 3e-3)
+    draw = torch.Generator().manual_seed(seed)
     for _ in range(60):
-        chosen = torch.randint(len(images), (64,))
+        chosen = torch.randint(len(images), (64,), generator=draw)
         loss = nn.functional.cross_entropy(logits(model, {"pixel_values": images[chosen]}), labels[chosen] - digits[0])
         optimizer.zero_grad()
         loss.backward()

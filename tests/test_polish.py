@@ -1,6 +1,8 @@
 """Polish and the distillation under it: targets against their formulas, the student towards its teachers."""
 
 import copy
+import math
+from typing import Any
 
 import pytest
 import torch
@@ -205,6 +207,34 @@ def test_a_half_precision_merge_is_trained_in_float32_and_returned_in_its_type()
     found = polish(merged, models, [images()], PolishOptions(steps=4, batch_size=8, learning_rate=1e-2))
     assert {parameter.dtype for parameter in found.parameters()} == {torch.bfloat16}
     assert not torch.equal(found.classifier.weight, merged.classifier.weight)
+
+
+@pytest.mark.parametrize(
+    ("given", "trained"),
+    [(torch.bfloat16, torch.float32), (torch.float32, torch.float32), (torch.float64, torch.float64)],
+)
+def test_the_student_is_trained_in_float32_or_better(given: torch.dtype, trained: torch.dtype) -> None:
+    models = [vit(0).to(given), vit(1).to(given)]
+    module = PolishModule(merge_of(models), models, [[images()]], PolishOptions(steps=1))
+    assert {parameter.dtype for parameter in module.student.parameters()} == {trained}
+
+
+def test_the_rate_rises_over_a_twentieth_and_falls_as_a_cosine() -> None:
+    """Step by step against the formula; the last step is all but zero."""
+    models = [vit(0), vit(1)]
+    module = PolishModule(merge_of(models), models, [[images()]], PolishOptions(steps=60, learning_rate=0.01))
+    found: Any = module.configure_optimizers()
+    optimizer, schedule = found["optimizer"], found["lr_scheduler"]["scheduler"]
+    rates = []
+    for _ in range(60):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        schedule.step()
+    expected = [
+        0.01 * step / 3 if step < 3 else 0.005 * (1 + math.cos(math.pi * (step - 3) / 57)) for step in range(60)
+    ]
+    assert rates == pytest.approx(expected, abs=1e-12)
+    assert found["lr_scheduler"]["interval"] == "step"
 
 
 def test_where_an_output_compares_examples_targets_follow_the_draw() -> None:

@@ -28,9 +28,9 @@ def test_mixtures_lie_between_two_examples():
 
 def test_tokens_are_not_mixed():
     """There is no token between two others."""
-    batch = {"input_ids": torch.ones(4, 6, dtype=torch.long), "noise": torch.rand(4, 6)}
+    batch = {"input_ids": torch.ones(4, 6, dtype=torch.long), "noise": torch.rand(4, 6, generator=generator(0))}
     assert mixtures(batch, 3, generator(0)) is None
-    assert mixtures({"labels": torch.rand(4, 2)}, 3, generator(0)) is None
+    assert mixtures({"labels": torch.rand(4, 2, generator=generator(0))}, 3, generator(0)) is None
 
 
 def test_few_inputs_are_filled_up_and_answered():

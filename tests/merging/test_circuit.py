@@ -1,6 +1,7 @@
 """Circuits of attention heads: the mean product, as near as a head of the same width can come to it."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -16,9 +17,11 @@ from fusionlab.statistics import Grams, LinearMap, basis_of
 from fusionlab.symmetry import Alignment, Blueprint, blueprint
 from fusionlab.symmetry.builder import BlueprintBuilder
 from fusionlab.symmetry.groups import Invertible, Permutation
+from tests.commands.small import vit
 from tests.families import cases_deberta, cases_gpt, cases_llama, cases_seq2seq
 from tests.families.harness import Case
 from tests.families.harness import random_model as family_model
+from tests.merging.measured import measure
 from tests.symmetry.models import generator, largest_difference, outputs, random_model, relative
 
 # Rotary positions on all of a head and on a part, one value for several queries and for all, norms of queries and keys,
@@ -228,6 +231,38 @@ def test_metric_keeps_a_twins_function(rows: int) -> None:
     merged = merge_states(states, "circuit", [1, 3], blueprint=description, statistics=statistics, metric="gram")
     assert all(bool(torch.isfinite(tensor).all()) for tensor in merged.values())
     assert relative(outputs(with_state(model, merged)), outputs(model)) < 1e-9
+
+
+def test_metric_of_maps_without_a_bias() -> None:
+    """Their Gram matrices are taken without the column of ones; a twin's function is kept, and inputs count."""
+    models = [vit(seed, qkv_bias=False).double().eval() for seed in range(2)]
+    description = blueprint(models[0])
+    states = [model.state_dict() for model in models]
+    given = [measure(model, "gram", seed=seed) for seed, model in enumerate(models)]
+    grams = [found["gram"] for found in given]
+    assert any(linear.bias is None for gram in grams for linear in gram.maps.values())
+    twin = rebased(states[0], description, 1)
+    moved = replace(grams[0], basis=basis_of(twin))
+    merged = merge_states(
+        [states[0], twin], "circuit", blueprint=description, statistics=[given[0], {"gram": moved}], metric="gram"
+    )
+    assert relative(outputs(with_state(models[0], merged)), outputs(models[0])) < 1e-9
+    options = {"blueprint": description, "statistics": given, "ridge": 1e-9}
+    tuned, plain = (merge_states(states, "circuit", metric=metric, **options) for metric in ("gram", "frobenius"))
+    at = "vit.layers.0.attention"
+    gram = sum(0.5 * found.mean(f"{at}.v_proj.weight")[:-1, :-1] for found in grams)
+    values, vectors = torch.linalg.eigh(gram)
+    root = vectors * values.clamp_min(0).sqrt() @ vectors.mT
+    heads = models[0].config.num_attention_heads
+    errors = []
+    for state in (tuned, plain):
+        v, o = (
+            [s[f"{at}.v_proj.weight"].unflatten(0, (heads, -1)) for s in (state, *states)],
+            [s[f"{at}.o_proj.weight"].unflatten(1, (heads, -1)).movedim(0, -1) for s in (state, *states)],
+        )
+        found, *own = [a.mT @ b for a, b in zip(v, o, strict=True)]
+        errors.append(float((root @ (found - sum(own) / 2)).norm()))
+    assert errors[0] < errors[1] * (1 - 1e-3)
 
 
 def test_heads_wider_than_the_model() -> None:

@@ -134,6 +134,24 @@ def test_the_correction_undoes_a_shrunken_layer() -> None:
     assert all(torch.allclose(found[name], tensor, atol=1e-4) for name, tensor in model.state_dict().items())
 
 
+@pytest.mark.parametrize(("size", "scaled"), [(1e-5, False), (1e-2, True)])
+def test_units_that_hardly_vary_are_shifted_only(size: float, scaled: bool) -> None:
+    """The spread of a unit that is constant as far as can be told says nothing: its row stays, only its mean is set."""
+    twin = vit(0).double()
+    merged = copy.deepcopy(twin)
+    layer = merged.vit.layers[0].mlp.fc1
+    with torch.no_grad():
+        layer.weight[0].mul_(size)
+        layer.bias[0].add_(2)
+    batches = [{name: value.double() for name, value in batch.items()} for batch in batches_of(twin)]
+    found = correct(merged, [twin], batches).vit.layers[0].mlp.fc1
+    expected = (twin if scaled else merged).vit.layers[0].mlp.fc1.weight[0]
+    torch.testing.assert_close(found.weight[0], expected, rtol=1e-6, atol=0)
+    wanted = written(twin, batches)["vit.layers.0.mlp.fc1"].mean(0)[0]
+    corrected = correct(merged, [twin], batches)
+    torch.testing.assert_close(written(corrected, batches)["vit.layers.0.mlp.fc1"].mean(0)[0], wanted)
+
+
 def test_in_another_basis_of_units_the_correction_is_the_same_model() -> None:
     """Permuting hidden units of merge and twins alike permutes the corrected model, no more."""
     twins = [vit(0), vit(1)]

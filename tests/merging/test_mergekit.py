@@ -60,10 +60,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     for seed, name in enumerate(NAMES):
         torch.manual_seed(seed)
-        model = LlamaForCausalLM(config)
+        model, draw = LlamaForCausalLM(config), torch.Generator().manual_seed(seed)
         with torch.no_grad():
             for parameter in model.parameters():
-                parameter.add_(0.1 * torch.randn(parameter.shape))
+                parameter.add_(0.1 * torch.randn(parameter.shape, generator=draw))
         model.save_pretrained(path / name)
     return path
 

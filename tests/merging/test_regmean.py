@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from fusionlab.errors import InputError
 from fusionlab.merging import merge_states
+from fusionlab.merging.regmean import _solve_symmetric
 from fusionlab.statistics import Grams, LinearMap, basis_of
 from tests.merging.measured import measure
 from tests.statistics.passes import passed
@@ -186,6 +187,14 @@ def test_directions_without_data_get_the_mean(ridge: float, rows: int) -> None:
         assert float(outside.norm()) < 1e-8 * float(change.norm())
     else:
         torch.testing.assert_close(merged["a.weight"], mean["a.weight"], rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("rest", [0.0, 1e-15, 1e-13])
+def test_nearly_singular_matrices_have_the_solution_of_least_norm(rest: float) -> None:
+    """Also where a Cholesky decomposition goes through, on a pivot that is nothing but rounding."""
+    gram = torch.tensor([[1.0, 1.0], [1.0, 1.0 + rest]], dtype=torch.float64)
+    found = _solve_symmetric(gram, torch.ones(2, 1, dtype=torch.float64))
+    torch.testing.assert_close(found, torch.full((2, 1), 0.5, dtype=torch.float64), rtol=0, atol=1e-3)
 
 
 def test_size_of_the_data() -> None:

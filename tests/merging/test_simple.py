@@ -78,6 +78,16 @@ def test_weights_that_are_none(weights: list[float], message: str) -> None:
         merge_weights(weights, 2)
 
 
+@pytest.mark.parametrize("odd", [1, 2, 3])
+def test_an_integer_buffer_that_differs_in_any_model_is_refused(odd: int) -> None:
+    """In the second or in the last of four."""
+    states = [{**state, "steps": torch.tensor([3])} for state in random_states(4)]
+    assert merge_states(states)["steps"].tolist() == [3]
+    states[odd]["steps"] = torch.tensor([4])
+    with pytest.raises(InputError, match="integer buffer 'steps' differs"):
+        merge_states(states)
+
+
 def test_models_that_do_not_fit() -> None:
     """Too few, other names, other shapes: the parameter is named."""
     first, second = random_states(2)

@@ -1,5 +1,6 @@
 """Model Stock: how far to go from the base model to the mean, by the angles between task vectors."""
 
+import itertools
 import math
 
 import pytest
@@ -42,6 +43,28 @@ def test_nearest_point_to_the_centre(weights: list[float]) -> None:
         float((base["w"] + t * (mean - base["w"]) - centre).norm()) for t in torch.linspace(0, 1, 1001).tolist()
     ]
     assert float((merged - centre).norm()) <= min(distances) + 1e-12
+
+
+@pytest.mark.parametrize("weights", [[1.0, 1.0, 1.0], [0.5, 0.3, 0.2]])
+def test_pairs_count_by_the_product_of_their_weights(weights: list[float]) -> None:
+    """Cosines that differ from pair to pair: their mean, written out over all pairs of two models."""
+    base, *states = random_states(4)
+    common = torch.randn(8, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    states = [{"w": base["w"] + 0.3 * state["w"] + 0.3 * index * common} for index, state in enumerate(states)]
+    shares = [weight / sum(weights) for weight in weights]
+    vectors = [state["w"] - base["w"] for state in states]
+    total = mass = 0.0
+    cosines = []
+    for i, j in itertools.combinations(range(3), 2):
+        cosines.append(float((vectors[i] * vectors[j]).sum() / vectors[i].norm() / vectors[j].norm()))
+        total += shares[i] * shares[j] * cosines[-1]
+        mass += shares[i] * shares[j]
+    assert max(cosines) - min(cosines) > 0.1
+    rho = total / mass
+    t = rho / (rho + (1 - rho) * sum(share**2 for share in shares))
+    expected = base["w"] + t * sum(share * vector for share, vector in zip(shares, vectors, strict=True))
+    merged = merge_states(states, "stock", weights, base={"w": base["w"]})["w"]
+    torch.testing.assert_close(merged, expected, rtol=0, atol=1e-12)
 
 
 def test_every_parameter_has_its_own_ratio() -> None:

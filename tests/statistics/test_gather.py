@@ -19,6 +19,7 @@ from fusionlab.statistics import Activations, Fisher, Grams, Statistics
 from fusionlab.statistics.files import load, save
 from fusionlab.statistics.gather import gather
 from tests.statistics.passes import Batch, batched, examples_for, grams_of, model_of, passed, trainer
+from tests.symmetry.models import generator
 
 KINDS = ("gram", "activations", "fisher")
 
@@ -160,7 +161,7 @@ def test_an_architecture_without_a_description() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return self.second(self.first(x).relu())
 
-    found = grams_of(Small(), [{"x": torch.randn(5, 4, dtype=torch.float64)}])
+    found = grams_of(Small(), [{"x": torch.randn(5, 4, generator=generator(0), dtype=torch.float64)}])
     assert found.architecture == "Small"
     assert found.rows == {"first.weight": 5, "second.weight": 5}
 
@@ -207,7 +208,7 @@ def test_inputs_that_stop_being_shared_are_refused() -> None:
             return self.a(x) + self.b(x if len(x) < 3 else x.clone())
 
     with pytest.raises(InputError, match=r"'b.weight' and 'a.weight' read one tensor in the first batch only"):
-        gather(Fickle(), [{"x": torch.randn(2, 3)}, {"x": torch.randn(3, 3)}], trainer=trainer)
+        gather(Fickle(), [{"x": torch.randn(n, 3, generator=generator(n))} for n in (2, 3)], trainer=trainer)
 
 
 # --- several processes ----------------------------------------------------------------------------------------------

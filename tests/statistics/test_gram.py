@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from fusionlab.statistics import Grams, gram
 from fusionlab.statistics.gram import add_product
 from tests.statistics.passes import batched, examples_for, grams_of, inputs_by_hand, model_of
+from tests.symmetry.models import generator
 
 TEXT = ("bert-sequence", "deberta-v3-sequence", "albert-token", "gpt2-token-relu", "llama-lm", "t5-lm", "bart-lm")
 IMAGES = ("vit-classifier", "timm-vit", "swin-classifier")
@@ -134,7 +135,7 @@ def test_decoder_tokens_with_ignored_labels_do_not_count() -> None:
 def test_product_in_blocks(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The lower triangle made block by block is that of the whole product, whatever blocks fit."""
     monkeypatch.setattr(gram, "BLOCK", 4)
-    rows = torch.randn(9, size, dtype=torch.float64)
+    rows = torch.randn(9, size, generator=generator(size), dtype=torch.float64)
     product = torch.zeros(size, size, dtype=torch.float64)
     add_product(product, rows)
     torch.testing.assert_close(product.tril(), (rows.T @ rows).tril())

@@ -96,6 +96,21 @@ def test_type_of_the_inputs_does_not_matter() -> None:
         assert torch.equal(scores(model, single, "model", seed)[0], scores(model, double, "model", seed)[0])
 
 
+def test_padding_on_the_left_of_a_causal_model() -> None:
+    """What padding says of the first token does not count: the same texts padded on the right are told the same of."""
+    model, right = gpt2(), texts("next")
+    del right["labels"]
+    lengths = right["attention_mask"].sum(1)
+    right["position_ids"] = torch.arange(right["input_ids"].shape[1]).expand_as(right["input_ids"]).clone()
+    places = (torch.arange(right["input_ids"].shape[1]) + lengths[:, None]) % right["input_ids"].shape[1]
+    left = {name: tensor.gather(1, places) for name, tensor in right.items()}
+    assert bool(left["attention_mask"][:, -1].all())
+    assert not bool(left["attention_mask"][:, 0].all())
+    for labels in ("empirical", "model"):
+        expected = gathered(model, [right], labels=labels)
+        assert_equal(gathered(model, [left], labels=labels), dict(expected.diagonal), tolerance=1e-9)
+
+
 def test_several_labels() -> None:
     """Yes-or-no questions: true answers against binary cross-entropy, all answers weighted by their probability."""
     model = BertForSequenceClassification(config_of(BertConfig, problem_type="multi_label_classification"))

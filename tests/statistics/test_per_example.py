@@ -27,6 +27,7 @@ from tests.statistics.fishers import (
     CLASSES,
     EXAMPLES,
     MODELS,
+    PADDING,
     SIZES,
     Batch,
     assert_equal,
@@ -37,7 +38,7 @@ from tests.statistics.fishers import (
     texts,
     translations,
 )
-from tests.symmetry.models import generator, laws, randomize
+from tests.symmetry.models import generator, laws, random_model, randomize
 
 BATCHED = [(name, labels) for name in MODELS for labels in ("model", "empirical")]
 
@@ -128,6 +129,22 @@ def test_shared_and_computed_parameters(name: str) -> None:
     names = {id(p): n for n, p in model.named_parameters()}
     every = model.named_parameters(remove_duplicate=False)
     assert_equal(found, {n: sums[names[id(p)]] / EXAMPLES for n, p in every})
+
+
+def test_the_row_of_the_padding_token_is_never_differentiated() -> None:
+    """An embedding with a padding token has no gradient there, also where the token is read like any other."""
+    model = random_model("bert-sequence")
+    words = model.bert.embeddings.word_embeddings
+    batch = texts()
+    batch["attention_mask"] = torch.ones_like(batch["attention_mask"])
+    batch["input_ids"] = batch["input_ids"].masked_fill(batch["input_ids"] == PADDING, words.padding_idx)
+    assert bool((batch["input_ids"] == words.padding_idx).any())
+    found = gathered(model, [batch], labels="empirical")
+    assert found.settings["gradients"] == "batched"
+    assert_equal(found, brute_force(model, batch, "empirical"))
+    rows = found.diagonal["bert.embeddings.word_embeddings.weight"].sum(1)
+    assert rows[words.padding_idx] == 0
+    assert bool((rows[batch["input_ids"][batch["input_ids"] != words.padding_idx]] > 0).all())
 
 
 # Where the shortcut does not hold

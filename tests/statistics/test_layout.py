@@ -1,0 +1,61 @@
+"""How rows belong to examples and tokens, and which of them count."""
+
+import pytest
+import torch
+
+from fusionlab.statistics.layout import Layout, find_layout
+
+MASK = torch.tensor([[1, 1, 0, 0], [1, 1, 1, 0], [1, 0, 0, 0]]).bool()
+
+
+@pytest.mark.parametrize(
+    ("layout", "leading", "where"),
+    [
+        (Layout(0, 1, "encoder"), (3, 4), "bt"),
+        (Layout(1, 0, "encoder"), (4, 3), "tb"),
+        (Layout(0, 2, "encoder"), (3, 2, 4), "bht"),
+        (Layout(2, 0, "encoder"), (4, 2, 3), "thb"),
+        (Layout(2, 1, "encoder"), (2, 4, 3), "htb"),
+    ],
+)
+def test_rows_that_count(layout: Layout, leading: tuple[int, ...], where: str) -> None:
+    """Row by row: it counts if the mask has its token of its example, wherever the two dimensions lie."""
+    valid = layout.valid({"encoder": MASK}, torch.Size(leading))
+    assert valid is not None
+    valid = valid.reshape(leading)
+    for place in torch.cartesian_prod(*(torch.arange(size) for size in leading)):
+        position = dict(zip(where, place.tolist(), strict=True))
+        assert bool(valid[tuple(place)]) == bool(MASK[position["b"], position["t"]])
+
+
+def test_rows_that_are_flattened_or_have_no_tokens() -> None:
+    """One dimension of both goes by the mask as it lies; what is no token counts always."""
+    valid = Layout(0, 0, "encoder").valid({"encoder": MASK}, torch.Size((12,)))
+    assert valid is not None
+    assert valid.tolist() == MASK.flatten().tolist()
+    assert Layout(0).valid({"encoder": MASK}, torch.Size((3, 5))) is None
+
+
+@pytest.mark.parametrize(
+    ("once", "twice", "shortened", "expected"),
+    [
+        ((1, 4), (2, 4), {"encoder": (1, 3)}, Layout(0, 1, "encoder")),
+        ((4, 1), (4, 2), {"encoder": (3, 1)}, Layout(1, 0, "encoder")),
+        ((4,), (8,), {"encoder": (3,)}, Layout(0, 0, "encoder")),
+        ((1, 5), (2, 5), {"encoder": (1, 5), "decoder": (1, 4)}, Layout(0, 1, "decoder")),
+        ((1, 9), (2, 9), {"encoder": (1, 9)}, Layout(0)),
+        ((7, 2), (7, 2), {}, None),
+    ],
+)
+def test_layout_is_found_by_what_follows(
+    once: tuple[int, ...], twice: tuple[int, ...], shortened: dict[str, tuple[int, ...]], expected: Layout | None
+) -> None:
+    """The dimension that doubles is the batch, the one that gets shorter the tokens; without either it is no data."""
+    others = {side: torch.Size(shape) for side, shape in shortened.items()}
+    assert find_layout(torch.Size(once), torch.Size(twice), others) == expected
+
+
+def test_rows_by_example() -> None:
+    """Several rows of one example follow each other, in whatever dimension the batch lies."""
+    assert Layout(0).examples(torch.Size((6, 2)), 3).tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2]
+    assert Layout(1).examples(torch.Size((2, 3)), 3).tolist() == [0, 1, 2, 0, 1, 2]

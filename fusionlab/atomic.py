@@ -11,7 +11,7 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -178,6 +178,24 @@ def atomic_file(target: str | Path, overwrite: bool = False) -> Iterator[Path]:
 
 
 @contextmanager
+def replaced_entries(folder: str | Path) -> Iterator[Path]:
+    """Write entries of a folder that has others too: each replaces its namesake in one step, once all are complete.
+
+    Args:
+        folder: that they are put into; made when it is missing.
+
+    Yields:
+        An empty temporary folder; what it holds at the end is put into `folder`. It is deleted when the block fails.
+
+    Raises:
+        OSError: the disk failed or is full; the error names `folder`.
+    """
+    folder = Path(folder)
+    with _atomic(folder / "entries", overwrite=True, folder=True, put=_put_entries) as temporary:
+        yield temporary
+
+
+@contextmanager
 def scratch_folder() -> Iterator[Path]:
     """Make a folder for what nobody is to keep, in the system's place for temporary files.
 
@@ -199,7 +217,12 @@ def scratch_folder() -> Iterator[Path]:
 
 
 @contextmanager
-def _atomic(target: str | Path, overwrite: bool, folder: bool) -> Iterator[Path]:
+def _atomic(
+    target: str | Path,
+    overwrite: bool,
+    folder: bool,
+    put: Callable[[_Output, Path, bool], None] | None = None,
+) -> Iterator[Path]:
     target = Path(target)
     _recover(target)
     _refuse(target, overwrite)
@@ -215,13 +238,13 @@ def _atomic(target: str | Path, overwrite: bool, folder: bool) -> Iterator[Path]
         _sync_tree(output.temporary)
         # Asked again: somebody else may have written the target while this output was being made.
         _refuse(target, overwrite)
-        _put(output, target, overwrite)
+        (put or _put)(output, target, overwrite)
         for made in output.parents:
             _sync(made.parent)
         output.parents = []
     except BaseException as error:
         # Before the temporary output goes, as the space that it frees is what the error is about.
-        located = _located(error, output.temporary, target)
+        located = _located(error, output.temporary, target if put is None else target.parent)
         output.abandon()
         if located is not error:
             raise located from error
@@ -277,6 +300,20 @@ def _put(output: _Output, target: Path, overwrite: bool) -> None:
             _put_in_two(output, target)
     _sync(target.absolute().parent)
     # What was replaced, under the name that the system left it.
+    _discard_quietly(output.temporary)
+
+
+def _put_entries(output: _Output, target: Path, overwrite: bool) -> None:
+    """Give each entry of a complete folder its name in the folder that holds `target`."""
+    for entry in sorted(output.temporary.iterdir()):
+        place = target.parent / entry.name
+        part = _Output(place, entry, leftovers.hidden(place, "old"))
+        _open.append(part)
+        try:
+            _put(part, place, overwrite)
+        finally:
+            part.abandon()
+            _open.remove(part)
     _discard_quietly(output.temporary)
 
 

@@ -4,10 +4,14 @@ import difflib
 from collections.abc import Sequence
 from pathlib import Path
 
-from fusionlab.errors import InputError
+import yaml
+
+from fusionlab.errors import InputError, first_line
 from fusionlab.paths import expanded
 
 _PACKAGE = Path(__file__).resolve().parent
+# A config of a hundred end models has some thousand values, six deep, in a hundred kilobytes.
+_LARGEST, _MOST_VALUES, _DEEPEST = 2**20, 100_000, 60
 _SUFFIXES = {".yaml", ".yml", ".json"}
 
 
@@ -58,8 +62,50 @@ def resolve_arguments(argv: Sequence[str]) -> tuple[list[str], str]:
             arguments[index + 1] = str(path)
         else:
             continue
+        refuse_unfit(path)
         name = path.stem
     return arguments, name
+
+
+def refuse_unfit(path: Path) -> None:
+    """Refuse a config that would be more than can be read, before any parser reads it.
+
+    YAML names a value once and repeats it anywhere, so that a file of a few lines can stand for billions of values.
+    What is no YAML at all is left to the parser, which says in which line.
+
+    Args:
+        path: the config.
+
+    Raises:
+        InputError: it is too large, is not UTF-8, nested too deeply, holds itself, or stands for too many values.
+    """
+    size = path.stat().st_size
+    if size > _LARGEST:
+        raise InputError(f"{path} has {size:,} bytes; expected a config of at most {_LARGEST:,}")
+    try:
+        root = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+        count = 0 if root is None else _count(root, {}, ())
+    except yaml.YAMLError:
+        return
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not UTF-8 ({first_line(error)}); expected a config in YAML") from error
+    except RecursionError as error:
+        raise InputError(f"{path} is nested too deeply; expected a config of ordinary depth") from error
+    if count > _MOST_VALUES:
+        raise InputError(
+            f"{path} stands for more than {_MOST_VALUES:,} values, as it repeats some by their names; expected fewer"
+        )
+
+
+def _count(node: yaml.Node, known: dict[int, int], above: tuple[int, ...]) -> int:
+    """How many values a node stands for, all repetitions counted."""
+    if id(node) in above or len(above) > _DEEPEST:
+        raise RecursionError
+    if id(node) not in known:
+        parts = [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else node.value
+        inner = parts if isinstance(node, yaml.MappingNode | yaml.SequenceNode) else ()
+        known[id(node)] = 1 + sum(_count(part, known, (*above, id(node))) for part in inner)
+    return known[id(node)]
 
 
 def _not_found(name: Path, folders: list[Path]) -> str:

@@ -275,6 +275,32 @@ def test_a_file_system_without_a_size_has_space(tmp_path: Path) -> None:
     require_space("/proc/x", 2**60)
 
 
+def test_entries_replace_their_namesakes_once_all_are_complete(tmp_path: Path, how: str) -> None:
+    """What has another name stays; an error in the middle leaves everything as it was."""
+    (tmp_path / "plots").mkdir()
+    for name in ("report", "plots/old", "kept"):
+        (tmp_path / name).write_text("old")
+
+    def write_entries(failing: bool) -> None:
+        with atomic_module.replaced_entries(tmp_path) as folder:
+            (folder / "report").write_text("new")
+            (folder / "plots").mkdir()
+            (folder / "plots" / "new").write_text("new")
+            assert (tmp_path / "report").read_text() == "old"
+            if failing:
+                raise OSError(errno.ENOSPC, "No space left on device", str(folder / "report"))
+
+    with pytest.raises(OSError, match="No space") as caught:
+        write_entries(failing=True)
+    assert caught.value.filename == str(tmp_path / "report")
+    assert (tmp_path / "plots" / "old").exists()
+    write_entries(failing=False)
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == [
+        "kept", "plots", "plots/new", "report",
+    ]  # fmt: skip
+    assert (tmp_path / "report").read_text() == "new"
+
+
 def limited(write: Callable[[Path], object], target: Path) -> Callable[[], int]:
     """What writes an output of 1 MB where 100 kB are allowed, and prints what becomes of it."""
 

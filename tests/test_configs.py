@@ -8,6 +8,7 @@ import pytest
 import yaml
 from lightning.pytorch import LightningDataModule, LightningModule
 
+from fusionlab.cli import main
 from fusionlab.commands import train
 from fusionlab.configs import resolve, shipped_folder
 from fusionlab.errors import InputError
@@ -120,3 +121,46 @@ def test_shipped_config_is_parsed_by_the_command(path: Path, capsys: pytest.Capt
     for part in ("model", "data"):
         assert understood[part]["class_path"] == written[part]["class_path"]
         assert written[part]["init_args"].items() <= understood[part]["init_args"].items()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a: &a [1,1,1,1,1,1,1,1,1]\n" + "".join(
+            f"{new}: &{new} [{','.join([f'*{old}'] * 9)}]\n" for old, new in zip("abcdefgh", "bcdefghi", strict=True)
+        ), "stands for more than 100,000 values"),
+        ("a: &a [*a]\n", "nested too deeply"),
+        ("[" * 3000, "nested too deeply"),
+        ("a: " + "[" * 100 + "]" * 100, "nested too deeply"),
+        ("a: '" + "x" * 2**20 + "'", "expected a config of at most 1,048,576"),
+        ("\udcff", "not UTF-8"),
+    ],
+    ids=["laughs", "holds itself", "open brackets", "deep", "large", "bytes"],
+)  # fmt: skip
+def test_a_config_that_is_more_than_can_be_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, words: str
+) -> None:
+    """Is refused in one sentence with its name, by every command that takes one."""
+    (tmp_path / "x.yaml").write_bytes(text.encode(errors="surrogateescape"))
+    for command in (["merge", "a", "b", "--output", "out"], ["fit"]):
+        assert main([*command, "--config", str(tmp_path / "x.yaml")]) == 2
+        told = capsys.readouterr().err
+        assert told.count("\n") == 1
+        assert f"{tmp_path}/x.yaml" in told
+        assert words in told
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["!!python/object/apply:os.mkdir [made]", "a: !!python/name:os.system", "{1: 2}", "[]", "- a", "null", "a", "~: 3"],
+)
+def test_a_config_that_is_no_mapping_of_options(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    """One sentence; a tag runs nothing."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.yaml").write_text(text)
+    for command in (["merge", "a", "b", "--output", "out"], ["fit"]):
+        assert main([*command, "--config", "x.yaml"]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["x.yaml"]

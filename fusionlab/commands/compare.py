@@ -9,6 +9,7 @@ from lightning.pytorch import LightningDataModule
 from rich.console import Console
 from rich.table import Table
 
+from fusionlab.atomic import try_to_write
 from fusionlab.commands import data_options, parsing
 from fusionlab.commands.end_models import EndModelOptions, fresh_task, train_end_model
 from fusionlab.errors import InputError
@@ -45,6 +46,7 @@ def run(argv: Sequence[str]) -> None:
     if arguments.dry_run:
         console.print(plan_table(runner))
         return
+    try_to_write(runner.folder / "cells")
     title = arguments.title or f"{len(grid.groups)} groups of {len(grid.end_models)} end models"
     run_grid(runner, title, shlex.join(["fusionlab", "compare", *argv]), console)
 

@@ -3,12 +3,15 @@
 import logging
 import re
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NoReturn
 
 from lightning.pytorch.cli import LightningArgumentParser
 from lightning.pytorch.utilities.warnings import PossibleUserWarning
 
 from fusionlab.errors import InputError
+from fusionlab.sentences import sentence
 
 
 class OneLineParser(LightningArgumentParser):
@@ -53,6 +56,26 @@ def input_error(error: ValueError) -> InputError | None:
         reasons = re.findall(r"^  - (?!Not a valid subclass|Expected a <class)(.+)$", str(error), re.MULTILINE)
         return InputError("; ".join(reasons)) if reasons else None
     return cause
+
+
+@contextmanager
+def readable() -> Iterator[None]:
+    """Say in one sentence that options cannot be read, whatever a parser raises on them.
+
+    Values of unexpected types and depths end in any exception inside it.
+
+    Raises:
+        InputError: in place of an exception that has no sentence of its own.
+    """
+    try:
+        yield
+    except Exception as error:
+        if (isinstance(error, ValueError) and input_error(error)) or sentence(error):
+            raise
+        told = _one_sentence(f"{type(error).__name__}: {error}")[:200]
+        raise InputError(
+            f"the options cannot be read ({told}); expected values of the types that --help tells"
+        ) from error
 
 
 def _one_sentence(message: str) -> str:

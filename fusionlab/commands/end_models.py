@@ -11,6 +11,7 @@ import yaml
 from lightning.pytorch import LightningDataModule, LightningModule
 
 from fusionlab import configs
+from fusionlab.atomic import atomic_file
 from fusionlab.commands import parsing, train
 from fusionlab.errors import InputError, first_line
 from fusionlab.grid.design import EndModel
@@ -89,9 +90,9 @@ def train_end_model(model: EndModel, seed: int, path: Path) -> None:
     logs = path.with_name(f"{path.name}.logs")
     trainer["default_root_dir"] = str(logs)
     trainer["logger"] = False
-    path.parent.mkdir(parents=True, exist_ok=True)
     config = path.with_name(f"{path.name}.yaml")
-    config.write_text(yaml.safe_dump(settings, sort_keys=False), encoding="utf-8")
+    with atomic_file(config, overwrite=True) as temporary_config:
+        temporary_config.write_text(yaml.safe_dump(settings, sort_keys=False), encoding="utf-8")
     train.run("fit", ["--config", str(config)])
     if not path.exists():
         raise InputError(f"{config} wrote no checkpoint; expected a model that can be exported")
@@ -102,6 +103,7 @@ def train_end_model(model: EndModel, seed: int, path: Path) -> None:
 def _settings(fit: str, options: dict[str, Any]) -> dict[str, Any]:
     """A config with some values changed."""
     path = configs.resolve(fit)
+    configs.refuse_unfit(path)
     try:
         settings = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:

@@ -9,7 +9,7 @@ from typing import Any
 from jsonargparse import ArgumentParser, Namespace
 
 from fusionlab import checkpoints, configs
-from fusionlab.commands.console import OneLineParser, input_error, silence
+from fusionlab.commands.console import OneLineParser, input_error, readable, silence
 from fusionlab.dtypes import DTYPES
 from fusionlab.errors import InputError
 from fusionlab.paths import expanded
@@ -38,7 +38,9 @@ def parse(parser: ArgumentParser, argv: Sequence[str]) -> Namespace:
     """
     silence()
     with _one_sentence():
-        return parser.instantiate_classes(parser.parse_args(configs.resolve_arguments(argv)[0]))
+        with readable():
+            parsed = parser.parse_args(configs.resolve_arguments(argv)[0])
+        return parser.instantiate_classes(parsed)
 
 
 def built(parser: ArgumentParser, values: dict[str, Any]) -> Namespace:
@@ -48,7 +50,9 @@ def built(parser: ArgumentParser, values: dict[str, Any]) -> Namespace:
         InputError: a wrong option or value.
     """
     with _one_sentence():
-        return parser.instantiate_classes(parser.parse_object(values))
+        with readable():
+            parsed = parser.parse_object(values)
+        return parser.instantiate_classes(parsed)
 
 
 @contextmanager

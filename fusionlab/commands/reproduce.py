@@ -9,6 +9,7 @@ from jsonargparse import Namespace
 from rich.console import Console
 
 from fusionlab import configs
+from fusionlab.atomic import try_to_write
 from fusionlab.commands import compare, data_options, parsing
 from fusionlab.commands.end_models import train_end_model
 from fusionlab.errors import InputError
@@ -76,6 +77,7 @@ def run(argv: Sequence[str]) -> None:
         if arguments.dry_run:
             console.print(compare.plan_table(runner))
             continue
+        try_to_write(runner.folder / "cells")
         try:
             compare.run_grid(runner, f"{arguments.experiment}: {experiment.shows}", command, console)
         except InputError as error:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from lightning.fabric.plugins import CheckpointIO
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.callbacks import RichProgressBar
@@ -13,12 +14,14 @@ from rich.console import Console
 from rich.table import Table
 
 from fusionlab import configs
+from fusionlab.atomic import atomic_file
 from fusionlab.checkpoints.lightning_file import read_archive
-from fusionlab.commands.console import OneLineParser, input_error, silence
+from fusionlab.commands.console import OneLineParser, input_error, readable, silence
 from fusionlab.data.overlap import overlap
 from fusionlab.errors import InputError, first_line
 from fusionlab.paths import expanded
 from fusionlab.tasks import ExportCheckpoint, FineTuning
+from fusionlab.tasks.durable import DurableCheckpointIO
 from fusionlab.tasks.export import best_weights
 from fusionlab.tasks.fine_tuning import SCORE
 
@@ -44,6 +47,11 @@ class TrainingCLI(LightningCLI):
             help="Seed of everything random; true for a random one.",
         )
 
+    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
+        """Parse; whatever the parser raises on options that it cannot read is one sentence."""
+        with readable():
+            super().parse_arguments(parser, args)
+
     def _parse_ckpt_path(self) -> None:
         """Read a checkpoint the safe way before Lightning does, so that a bad one is one sentence."""
         options = self.config[self.config.subcommand]
@@ -62,6 +70,10 @@ class TrainingCLI(LightningCLI):
         """Make the Trainer; a device or precision that it refuses is one sentence."""
         if root := self._get(self.config_init, "trainer.default_root_dir"):
             keywords["default_root_dir"] = str(expanded(root))
+        plugins = self._get(self.config_init, "trainer.plugins") or []
+        plugins = plugins if isinstance(plugins, list) else [plugins]
+        if not any(isinstance(plugin, CheckpointIO) for plugin in plugins):
+            keywords["plugins"] = [*plugins, DurableCheckpointIO()]
         try:
             return super().instantiate_trainer(**keywords)
         except InputError:
@@ -200,9 +212,8 @@ def _overlap(data: LightningDataModule) -> str:
 
 def _write(path: Path, rows: Iterable[Sequence[Any]]) -> int:
     """Write a table whose first row is the header; returns the number of the others."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     count = -1
-    with path.open("w", newline="", encoding="utf-8") as file:
+    with atomic_file(path, overwrite=True) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         for row in rows:
             writer.writerow(row)

@@ -1,6 +1,7 @@
 """Tables of any origin: the hub, folders and files; choosing, holding out and limiting their splits."""
 
 import dataclasses
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -221,12 +222,16 @@ def require_columns(source: Source, rows: Dataset, columns: Sequence[str]) -> No
 
 @contextmanager
 def quiet_datasets() -> Iterator[None]:
-    """No progress bars of the datasets library inside the block: the Trainer shows its own."""
+    """No progress bars of the datasets library inside the block, as the Trainer shows its own, and no log lines."""
     shown = datasets.are_progress_bars_disabled() is False
     datasets.disable_progress_bars()
+    # What it logs as an error it raises too, and that is told in one sentence.
+    level = datasets.logging.get_verbosity()
+    datasets.logging.set_verbosity(logging.CRITICAL)
     try:
         yield
     finally:
+        datasets.logging.set_verbosity(level)
         if shown:
             datasets.enable_progress_bars()
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
-from fusionlab.atomic import atomic_file
+from fusionlab.atomic import replaced_entries
 from fusionlab.data.overlap import overlap
 from fusionlab.evaluation.distances import Distance
 from fusionlab.evaluation.report import write_report
@@ -33,13 +33,11 @@ def write_results(finished: Sequence[Finished], grid: Grid, folder: Path, title:
     notes = [*shared_texts(grid), *failures(finished)]
     remarks = "".join(f"- {note}\n" for note in notes)
     markdown = (f"# {title}", tables.markdown(lines, metric), tables.markdown_details(finished, metric), remarks)
-    for name, text in (
+    texts = (
         ("summary.md", "\n".join(part for part in markdown if part)),
         ("summary.tex", tables.latex(lines, metric)),
         ("summary.csv", tables.comma_separated(lines)),
-    ):
-        with atomic_file(folder / name, overwrite=True) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+    )
     settings = {
         "command": command,
         "groups": "; ".join(" + ".join(group) for group in grid.groups),
@@ -55,8 +53,12 @@ def write_results(finished: Sequence[Finished], grid: Grid, folder: Path, title:
         notes = ["Scores and distances are means over the seeds; lines are of the first seed.", *notes]
     rows, distances = _over_seeds(finished), _distances(finished)
     results = Results(title, tuple(grid.end_models), rows, _curves(finished), distances, settings, notes)
-    write_report(results, folder)
-    write_tensorboard(results, folder / "tensorboard")
+    # Older results stay until all new ones are complete.
+    with replaced_entries(folder) as temporary:
+        for name, text in texts:
+            (temporary / name).write_text(text, encoding="utf-8")
+        write_report(results, temporary)
+        write_tensorboard(results, temporary / "tensorboard")
 
 
 def failures(finished: Sequence[Finished]) -> list[str]:

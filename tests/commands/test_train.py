@@ -13,6 +13,7 @@ from fusionlab.cli import main
 from fusionlab.commands import train
 from fusionlab.configs import shipped_folder
 from fusionlab.errors import InputError
+from fusionlab.tasks.durable import DurableCheckpointIO
 
 CONFIG: dict[str, Any] = {
     "trainer": {
@@ -130,3 +131,32 @@ def test_device_that_does_not_exist_is_one_sentence(capsys: pytest.CaptureFixtur
     told = capsys.readouterr().err.strip().splitlines()
     assert len(told) == 1
     assert "nope" in told[0]
+
+
+def test_checkpoints_of_a_fit_are_written_by_the_durable_plugin(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless the config names one of its own."""
+    written: list[str] = []
+    save = DurableCheckpointIO.save_checkpoint
+
+    def recorded(self: DurableCheckpointIO, content: dict[str, Any], path: str, storage_options: Any = None) -> None:
+        written.append(Path(path).suffix)
+        save(self, content, path, storage_options)
+
+    monkeypatch.setattr(DurableCheckpointIO, "save_checkpoint", recorded)
+    train.run("fit", ["--config", "small"])
+    assert written == [".ckpt"]
+    own = ["--trainer.plugins", "lightning.pytorch.plugins.TorchCheckpointIO"]
+    train.run("fit", ["--config", "small", *own, "--trainer.callbacks", "null"])
+    assert written == [".ckpt"]
+
+
+def test_an_output_that_cannot_be_written_is_told_before_training(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By trying, not by permissions."""
+    config = yaml.safe_load((folder / "small.yaml").read_text())
+    config["trainer"]["callbacks"][0]["init_args"]["output"] = "/proc/out"
+    (folder / "small.yaml").write_text(yaml.safe_dump(config))
+    monkeypatch.setattr("fusionlab.tasks.ImageClassification.training_step", lambda *arguments: 1 / 0)
+    assert main(["fit", "--config", "small"]) == 2
+    assert "/proc/out: nothing can be written into /proc" in capsys.readouterr().err

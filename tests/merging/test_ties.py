@@ -73,7 +73,7 @@ def test_agreeing_models_are_averaged_and_others_left_out() -> None:
     base = {"w": torch.zeros(3)}
     states = [{"w": torch.tensor(row)} for row in ([1.0, 1.0, 1.0], [3.0, 1.0, -1.0], [-1.0, -9.0, 0.0])]
     merged = merge_states(states, "ties", base=base, density=1.0)["w"]
-    assert merged.tolist() == pytest.approx([2.0, -9.0, 0.0], rel=1e-6, abs=0), "the last cancels exactly: no sign is elected"
+    assert merged.tolist() == pytest.approx([2.0, -9.0, 0.0], rel=1e-6, abs=0), "the last cancels exactly"
 
 
 @pytest.mark.parametrize("density", [0.0, -1.0, 1.5, float("nan")])

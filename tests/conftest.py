@@ -2,10 +2,18 @@
 
 import gc
 import os
+from pathlib import Path
+
+import pytest
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
-import pytest
+# Helpers assert too; without this their failures show no values. It must happen before they are imported.
+ROOT = Path(__file__).parent
+for path in ROOT.rglob("*.py"):
+    if not path.name.startswith(("test_", "conftest", "__init__")):
+        pytest.register_assert_rewrite(".".join((ROOT.name, *path.relative_to(ROOT).with_suffix("").parts)))
+
 import torch
 
 # The models are tiny: threads would only wait for each other. Tests run side by side instead.

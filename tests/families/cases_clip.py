@@ -78,6 +78,16 @@ POOLING_HEAD = (
     "head.layernorm.bias",
     "head.mlp.fc2.bias",
 )
+# A classifier averages over the patches and leaves the pooling head unread.
+UNREAD_HEAD = (
+    "probe",
+    "attention.in_proj_weight",
+    "attention.in_proj_bias",
+    "attention.out_proj.weight",
+    "mlp.fc1.weight",
+    "mlp.fc1.bias",
+    "mlp.fc2.weight",
+)
 SIGLIP_PATCHES = (
     "embeddings.patch_embedding.weight",
     "embeddings.patch_embedding.bias",
@@ -113,7 +123,15 @@ CASES = [
         lambda: CLIPVisionModelWithProjection(CLIPVisionConfig(**VISION, projection_dim=7)),
         (),
     ),
-    Case("clip-classifier", lambda: CLIPForImageClassification(clip_config()), ("classifier.bias",)),
+    Case(
+        "clip-classifier",
+        lambda: CLIPForImageClassification(clip_config()),
+        ("classifier.bias",),
+        unread=(
+            "vision_model.post_layernorm.weight",
+            "vision_model.post_layernorm.bias",
+        ),
+    ),
     Case(
         "siglip",
         lambda: SiglipModel(siglip_config()),
@@ -141,6 +159,7 @@ CASES = [
         "siglip-classifier",
         lambda: SiglipForImageClassification(siglip_config()),
         (*(f"vision_model.{name}" for name in POOLING_HEAD), "classifier.bias"),
+        unread=tuple(f"vision_model.head.{name}" for name in UNREAD_HEAD),
     ),
     Case(
         "siglip-classifier-no-head",

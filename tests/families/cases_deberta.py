@@ -115,7 +115,16 @@ CASES = [
         lambda: DebertaForMaskedLM(v1(legacy=False, **BOTH)),
         ("lm_predictions.lm_head.bias",),
     ),
-    Case("deberta-v2", lambda: DebertaV2Model(v2(**BOTH)), tuple(stream(POSITIONS)), notes=("output", "key bias")),
+    Case(
+        "deberta-v2",
+        lambda: DebertaV2Model(v2(**BOTH)),
+        tuple(stream(POSITIONS)),
+        notes=("output", "key bias"),
+        unread=(
+            "encoder.layer.0.attention.self.pos_key_proj.bias",
+            "encoder.layer.1.attention.self.pos_key_proj.bias",
+        ),
+    ),
     Case(
         "deberta-v3",
         lambda: DebertaV2Model(v2(**V3)),
@@ -151,6 +160,10 @@ CASES = [
         "deberta-v2-token-normed-positions",
         lambda: DebertaV2ForTokenClassification(v2(norm_rel_ebd="layer_norm", **BOTH)),
         ("classifier.bias",),
+        unread=(
+            "deberta.encoder.layer.0.attention.self.pos_key_proj.bias",
+            "deberta.encoder.layer.1.attention.self.pos_key_proj.bias",
+        ),
     ),
     Case(
         "deberta-v2-token-shared-c2p",
@@ -176,6 +189,7 @@ CASES = [
         "deberta-v2-token-unread-shared-positions",
         lambda: DebertaV2ForTokenClassification(v2(**{**SHARED, "pos_att_type": None})),
         ("classifier.bias",),
+        unread=("deberta.encoder.rel_embeddings.weight",),
     ),
     Case(
         "deberta-v3-question",

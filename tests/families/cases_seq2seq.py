@@ -162,6 +162,7 @@ CASES = [
         "bart-lm-relu-untied",
         lambda: BartForConditionalGeneration(BartConfig(**BART, activation_function="relu", tie_word_embeddings=False)),
         ("final_logits_bias",),
+        unread=("model.shared.weight",),
     ),
     Case("bart-sequence", lambda: BartForSequenceClassification(BartConfig(**BART)), CLASSIFICATION_HEAD),
     # transformers gives the decoder's cache as many layers as the encoder has.
@@ -189,20 +190,29 @@ CASES = [
         ),
         notes=("outputs",),
     ),
-    Case("whisper-lm", lambda: WhisperForConditionalGeneration(WhisperConfig(**WHISPER)), (), notes=("GELU", "untie")),
+    Case(
+        "whisper-lm",
+        lambda: WhisperForConditionalGeneration(WhisperConfig(**WHISPER)),
+        (),
+        notes=("GELU", "untie"),
+        unread=("model.encoder.embed_positions.weight",),
+    ),
     Case(
         "whisper-lm-untied",
         lambda: WhisperForConditionalGeneration(WhisperConfig(**WHISPER, tie_word_embeddings=False)),
         (),
+        unread=("model.encoder.embed_positions.weight",),
     ),
     Case(
         "whisper-audio",
         lambda: WhisperForAudioClassification(WhisperConfig(**WHISPER)),
         ("projector.bias", "classifier.weight", "classifier.bias"),
+        unread=("encoder.embed_positions.weight",),
     ),
     Case(
         "whisper-audio-weighted",
         lambda: WhisperForAudioClassification(WhisperConfig(**WHISPER, use_weighted_layer_sum=True)),
         ("layer_weights", "projector.bias", "classifier.weight", "classifier.bias"),
+        unread=("encoder.embed_positions.weight",),
     ),
 ]

@@ -154,7 +154,12 @@ CASES = [
         ),
         notes=("output",),
     ),
-    Case("dinov2-classifier", lambda: Dinov2ForImageClassification(dinov2_config()), ("classifier.bias",)),
+    Case(
+        "dinov2-classifier",
+        lambda: Dinov2ForImageClassification(dinov2_config()),
+        ("classifier.bias",),
+        unread=("dinov2.embeddings.mask_token",),
+    ),
     Case(
         "dinov2-classifier-swiglu",
         lambda: Dinov2ForImageClassification(dinov2_config(use_swiglu_ffn=True, use_mask_token=False)),
@@ -164,6 +169,7 @@ CASES = [
         "dinov2-classifier-no-qkv-bias",
         lambda: Dinov2ForImageClassification(dinov2_config(qkv_bias=False)),
         ("classifier.bias",),
+        unread=("dinov2.embeddings.mask_token",),
     ),
     Case(
         "dinov2-registers",
@@ -184,6 +190,7 @@ CASES = [
         "dinov2-registers-classifier",
         lambda: Dinov2WithRegistersForImageClassification(registers_config()),
         ("classifier.bias",),
+        unread=("dinov2_with_registers.embeddings.mask_token",),
     ),
     Case(
         "swin",

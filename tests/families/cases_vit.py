@@ -86,6 +86,7 @@ CASES = [
         "vit-pixels-without-a-mask",
         lambda: ViTForMaskedImageModeling(vit_config(encoder_stride=2)),
         ("decoder.0.bias",),
+        unread=("vit.embeddings.mask_token",),
     ),
     Case("vit-no-qkv-bias", lambda: ViTForImageClassification(vit_config(qkv_bias=False)), ("classifier.bias",)),
     Case("vit-relu", lambda: ViTForImageClassification(vit_config(hidden_act="relu")), ("classifier.bias",)),

@@ -8,8 +8,10 @@ import pytest
 
 import tests.families
 from fusionlab.matching.options import preset
+from fusionlab.symmetry import blueprint, known_architectures
 from tests.families import harness
 from tests.families.harness import Case
+from tests.families.needed_axes import check_every_axis_is_needed
 
 CASES: list[Case] = [
     case
@@ -19,6 +21,12 @@ CASES: list[Case] = [
 ]
 each = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 as_is_and_folded = pytest.mark.parametrize("folded", [False, True], ids=["as-is", "folded"])
+
+
+def test_every_architecture_has_a_case() -> None:
+    """And every case is of an architecture that is announced, under a name of its own."""
+    assert {blueprint(case.build()).architecture for case in CASES} == set(known_architectures())
+    assert len({case.name for case in CASES}) == len(CASES)
 
 
 @each
@@ -31,6 +39,11 @@ def test_a_random_alignment_changes_no_output(case: Case, folded: bool) -> None:
 @as_is_and_folded
 def test_every_space_alone_changes_no_output(case: Case, folded: bool) -> None:
     harness.check_each_space(case, folded)
+
+
+@each
+def test_every_axis_is_needed(case: Case) -> None:
+    check_every_axis_is_needed(case)
 
 
 @each

@@ -1,7 +1,6 @@
 """Every architecture's blueprint is exact on the real model class, complete, and has nothing to spare."""
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -11,7 +10,7 @@ from transformers import BertConfig, BertForNextSentencePrediction, BertModel, B
 
 from fusionlab.symmetry import Alignment, SymmetryError, blueprint, blueprint_from_config, known_architectures
 from fusionlab.symmetry.axes import Along, Axis, Concat, Fixed, Per
-from fusionlab.symmetry.groups import Invertible
+from tests.symmetry.wrong_axes import wrong_axes
 
 from .models import CASES, moving, moving_all, outputs, random_model, relative, text_config
 
@@ -55,7 +54,7 @@ def test_every_axis_is_needed(name):
             continue
         kept = right[parameter].clone()
         for dim, axis in enumerate(axes):
-            for wrong in _mutations(axis, description.spaces):
+            for wrong, _ in wrong_axes(axis, description.spaces):
                 if parameter.endswith("qkv.bias") and _spares_all_but_keys(axis, wrong):
                     continue
                 spoilt = (*axes[:dim], wrong, *axes[dim + 1 :])
@@ -140,23 +139,6 @@ def test_bare_encoders_keep_their_output_basis_and_say_so(name):
 
 def _touched(model: nn.Module, parameter: str) -> bool:
     return parameter not in blueprint(model).untouched()
-
-
-def _mutations(axis: Axis, spaces: dict) -> Iterator[Axis]:
-    """Every axis that differs from `axis` in one stretch: left out, dualised, or its blocks not permuted."""
-    match axis:
-        case Along():
-            yield Fixed(axis.size)
-            if isinstance(spaces[axis.space].group, Invertible):
-                yield axis.dual()
-        case Per():
-            yield Fixed(axis.size)
-            for inner in _mutations(axis.inner, spaces):
-                yield Per(axis.space, axis.count, inner)
-        case Concat():
-            for position, part in enumerate(axis.parts):
-                for wrong in _mutations(part, spaces):
-                    yield Concat(*axis.parts[:position], wrong, *axis.parts[position + 1 :])
 
 
 def _spares_all_but_keys(axis: Axis, wrong: Axis) -> bool:

@@ -161,8 +161,14 @@ def test_classes_in_another_order_are_refused(tmp_path: Path) -> None:
 
 def test_class_numbers_without_names_fit_any_names(tmp_path: Path) -> None:
     """Numbers alone, as in plain Parquet files, are taken as they are under the names of the model."""
+    seed_everything(0)
     names = [f"digit {index}" for index in range(12)]
-    trainer(tmp_path).validate(ImageClassification(VIT, 12, labels=names), datamodule=Digits(), verbose=False)
+    task, data = ImageClassification(VIT, 12, labels=names), Digits()
+    (scores,) = trainer(tmp_path).validate(task, datamodule=data, verbose=False)
+    with torch.no_grad():
+        right = [task(batch).argmax(-1) == batch["labels"] for batch in data.val_dataloader()]
+    assert scores["val/accuracy"] == pytest.approx(float(torch.cat(right).double().mean()), abs=1e-6)
+    assert list(task.model.config.id2label.values()) == names
 
 
 def test_class_weights_follow_the_training_images(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 
 from fusionlab.dtypes import merge_note
 from fusionlab.errors import InputError, first_line
+from fusionlab.evaluation.comparison import compare
 from fusionlab.evaluation.line import LineModule
 from fusionlab.evaluation.report import write_report
 from fusionlab.evaluation.results import UNMATCHED, Curve, Results
@@ -185,7 +186,12 @@ def run(
     notes += [note] if (note := merge_note(models, plan.dtype)) else []
     notes += rounding_notes(fused)
     notes += [base_note(module, name) for name in plan.matchings] if module.uses_base else []
-    return fused, Results(title, module.names, module.rows, curves, fused.distances, {}, notes)
+    comparisons, levels = compare(module.measured, seed=plan.seed)
+    kept = None if fused.kept is None else (fused.kept.method, fused.kept.matching)
+    results = Results(
+        title, module.names, module.rows, curves, fused.distances, {}, notes, comparisons, levels, kept=kept
+    )
+    return fused, results
 
 
 def rounding_notes(fused: Fused) -> list[str]:

@@ -14,6 +14,7 @@ from fusionlab.evaluation.preservation import Preservation
 from fusionlab.evaluation.results import Results
 from fusionlab.experiment import NOTED_ROUNDING, Data, Plan, rounding_notes, run
 from fusionlab.fused import Fused, Matched, TestSet
+from fusionlab.inputs import Inputs
 from fusionlab.matching.recipe import recipe
 from fusionlab.trainers import ROUNDING
 from tests.commands.small import digit_scores, vit
@@ -166,3 +167,29 @@ def test_without_data_the_notes_say_so() -> None:
     assert not plain.all_rows()
     merged = fusionlab.merge(list(models().values())).state_dict()
     assert all(torch.equal(merged[n], t) for n, t in fused.candidates[-1].model.state_dict().items())
+
+
+def test_matched_and_unmatched_are_compared_on_the_same_examples() -> None:
+    """By every metric on every set: the rows' difference, with an interval over that set's examples."""
+    plan = Plan({"paper": recipe("paper")}, {"simple": {}, "regmean": {}}, points=0, trainer=CPU)
+    inputs = Inputs.of([Named("x")], 2, 20)
+    two = {name: vit(seed) for seed, name in enumerate("ab")}
+    _, results = run(two, Data.of([Named("x")], [Digits()]), plan, "title", inputs)
+    value = {(row.method, row.matching, row.data_set, row.metric): row.value for row in results.rows}
+    assert [(c.method, c.matching, c.data_set, c.domain, c.metric) for c in results.comparisons] == [
+        (method, "paper", name, domain, metric)
+        for name, domain in (("x", "in"), ("digits", "out"))
+        for method in ("simple", "regmean")
+        for metric in ("loss", "accuracy")
+    ]
+    for found in results.comparisons:
+        key = (found.method, found.data_set, found.metric)
+        after, before = (value[key[0], matching, *key[1:]] for matching in ("paper", "none"))
+        assert (found.unmatched, found.matched) == (pytest.approx(before, rel=1e-5), pytest.approx(after, rel=1e-5))
+        assert found.examples == {"x": 34, "digits": 397}[found.data_set or ""]
+        assert found.lower is not None
+        assert found.upper is not None
+        assert found.lower <= found.difference + 1e-9
+        assert found.upper >= found.difference - 1e-9
+    assert results.kept == ("simple", "paper")
+    assert {level.chance for level in results.levels if (level.data_set, level.metric) == ("x", "accuracy")} == {1.0}

@@ -19,6 +19,7 @@ from fusionlab.commands import parsing
 from fusionlab.data import Digits
 from fusionlab.errors import InputError
 from fusionlab.evaluation.report import console_table
+from fusionlab.evaluation.verdict import verdict
 from fusionlab.experiment import Data, Plan, write
 from fusionlab.experiment import run as run_experiment
 from fusionlab.inputs import Inputs
@@ -84,6 +85,8 @@ def run(argv: Sequence[str]) -> None:
             "by gradient descent until what lies between the models works; it looks at training images, not at labels.",
             *results.notes,
         ],
+        # The one that is written.
+        kept=("simple", list(plan.matchings)[-1]),
     )
     with atomic_folder(output, arguments.overwrite) as temporary:
         for name, model in models.items():
@@ -93,6 +96,7 @@ def run(argv: Sequence[str]) -> None:
         write(results, temporary)
     console.print()
     console.print(console_table(results))
+    console.print(verdict(results).headline.replace("`", ""), highlight=False)
     exact = max(check.exact for matched in fused.matched.values() for check in matched.preservation)
     console.print(f"Every matched model computes what it computed before, to {exact:.0e} in float64.", style="dim")
     console.print(f"\nThe whole story: {output / 'report.html'}", highlight=False, soft_wrap=True)

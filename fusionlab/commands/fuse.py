@@ -18,6 +18,7 @@ from fusionlab.commands import data_options, matching_options, merging_options, 
 from fusionlab.dtypes import Types, common_types, find_dtype, stored_size
 from fusionlab.evaluation.report import console_table
 from fusionlab.evaluation.results import Results
+from fusionlab.evaluation.verdict import verdict
 from fusionlab.evaluation.wording import listing
 from fusionlab.experiment import Plan, write
 from fusionlab.experiment import run as run_experiment
@@ -149,6 +150,7 @@ def _write(
     console = Console()
     if results.rows or results.distances:
         console.print(console_table(results))
+        console.print(verdict(results).headline.replace("`", ""), highlight=False)
     for note in results.notes:
         console.print(note, style="dim")
     for label, matched in fused.matched.items():

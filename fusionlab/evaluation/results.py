@@ -258,22 +258,44 @@ class Results:
             parts.setdefault((d.anchor, d.source), {}).setdefault(d.matching, []).append(d)
         return [TotalDistance.of(found) for matchings in parts.values() for found in matchings.values()]
 
+    def comparison_rows(self) -> list[tuple[Row, dict[str, float | int | None]]]:
+        """For each comparison a row of its difference, named ``<metric>_change``, and what is beside it.
+
+        Beside it stand ``lower`` and ``upper``, the ends of the 95 % interval, ``examples`` and ``draws``. The data set
+        is None for a mean over those of a domain.
+        """
+        return [
+            (
+                Row(c.models, c.method, c.matching, c.data_set, c.domain, f"{c.metric}_change", c.difference),
+                {"lower": c.lower, "upper": c.upper, "examples": c.examples, "draws": c.draws},
+            )
+            for c in self.comparisons
+        ]
+
     def to_json(self) -> str:
-        """All rows as a JSON list of objects; numbers that are not finite become null, which JSON has no word for."""
+        """All rows as a JSON list of objects; numbers that are not finite become null, which JSON has no word for.
+
+        Rows of comparisons come last and have fields of their own, see `comparison_rows`.
+        """
+        found = [*((row, {}) for row in self.all_rows()), *self.comparison_rows()]
         rows = [
-            asdict(row) | {"value": _finite_or_none(row.value), "seconds": _finite_or_none(row.seconds)}
-            for row in self.all_rows()
+            asdict(row) | {"value": _finite_or_none(row.value), "seconds": _finite_or_none(row.seconds)} | beside
+            for row, beside in found
         ]
         return json.dumps(rows, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
     def to_csv(self) -> str:
-        """All rows as CSV with a header; model names are joined by ``" + "``, an absent value is an empty cell."""
+        """All rows as CSV with a header; model names are joined by ``" + "``, an absent value is an empty cell.
+
+        The last columns are those of comparisons, see `comparison_rows`.
+        """
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        names = [column.name for column in fields(Row)]
-        writer.writerow(names)
-        for row in self.all_rows():
-            cells = (getattr(row, name) for name in names)
+        names, beside = [column.name for column in fields(Row)], ("lower", "upper", "examples", "draws")
+        writer.writerow([*names, *beside])
+        found = [*((row, {}) for row in self.all_rows()), *self.comparison_rows()]
+        for row, more in found:
+            cells = [getattr(row, name) for name in names] + [more.get(name) for name in beside]
             writer.writerow(" + ".join(cell) if isinstance(cell, tuple) else cell for cell in cells)
         return text.getvalue()
 

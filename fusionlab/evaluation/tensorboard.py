@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from torch.utils.tensorboard import SummaryWriter
 
+from fusionlab.evaluation.comparison_table import HEADS, comparison_lines, group_lines
 from fusionlab.evaluation.distances import by_gauge, by_pair
 from fusionlab.evaluation.plots import plots
 from fusionlab.evaluation.results import UNMATCHED, Curve, Results
@@ -39,7 +40,7 @@ def write_tensorboard(results: Results, folder: Path) -> None:
 
     Where there are several pairs of models, several methods or several sets of merged models, the tags end in
     ``/<anchor> to <model>``, ``/<method>`` or ``/<models>``, so that no two series share a tag in one run.
-    The figures and the verdict are in the run ``summary``.
+    The figures, the verdict, the scores and what matching changes are in the run ``summary``.
 
     Args:
         results: what was measured.
@@ -173,4 +174,10 @@ def _write_summary(writer: SummaryWriter, results: Results) -> None:
             ]
             for entry in table.entries
         ]  # fmt: skip
-        writer.add_text("results", "\n".join("| " + " | ".join(line) + " |" for line in lines), 0)
+        writer.add_text("results", _markdown(lines), 0)
+    if changes := [*group_lines(results), *comparison_lines(results)]:
+        writer.add_text("what matching changes", _markdown([HEADS, ["---"] * len(HEADS), *changes]), 0)
+
+
+def _markdown(lines: Sequence[Sequence[str]]) -> str:
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)

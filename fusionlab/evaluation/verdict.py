@@ -1,25 +1,24 @@
-"""Whether matching helped, in plain words computed from the numbers."""
+"""Whether matching helped, in plain words computed from the numbers and their intervals."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean
 
+from fusionlab.evaluation.claims import COSTS, DIVERGED, HELPS, OPEN, SAME, Claim, Effect
 from fusionlab.evaluation.distances import by_pair
-from fusionlab.evaluation.results import END_MODEL, UNMATCHED, Column, Domain, Entry, Results, main_columns
-from fusionlab.evaluation.wording import (
-    domain_label,
-    format_change,
-    format_value,
-    is_fraction,
-    listing,
-    lower_is_better,
-    matching_label,
-    metric_label,
-    place_label,
-)
+from fusionlab.evaluation.places import Place, Scored, places
+from fusionlab.evaluation.results import UNMATCHED, Results
+from fusionlab.evaluation.wording import format_change, format_value, listing, metric_label
 
-HELPS, SAME, HURTS = "helps", "makes no difference", "does not help"
+# So many comparisons are told by their number; of so many some are off their interval by chance.
+MANY = 5
+EFFECTS: dict[Effect, str] = {
+    HELPS: "helps {}",
+    COSTS: "costs {}",
+    SAME: "makes no difference that the examples show {}",
+    OPEN: "cannot be judged {} without an interval",
+    DIVERGED: "cannot be judged {}, as a merge diverges",
+}
 
 
 @dataclass(frozen=True)
@@ -33,63 +32,27 @@ class Verdict:
         return " ".join((self.headline, *self.paragraphs))
 
 
-@dataclass(frozen=True)
-class _Group:
-    """Main scores on one data set, or their mean over the data sets of one domain."""
-
-    where: str
-    metric: str
-    ends: tuple[float, ...]
-    merges: tuple[tuple[Entry, float], ...]
-
-    @property
-    def unmatched(self) -> list[tuple[Entry, float]]:
-        return [(entry, value) for entry, value in self.merges if entry.matching == UNMATCHED]
-
-    @property
-    def matched(self) -> list[tuple[Entry, float]]:
-        return [(entry, value) for entry, value in self.merges if entry.matching != UNMATCHED]
-
-    def best(self, merges: Sequence[tuple[Entry, float]]) -> tuple[Entry, float]:
-        return (min if lower_is_better(self.metric) else max)(merges, key=lambda merge: merge[1])
-
-    def gain(self, value: float, reference: float) -> float:
-        """How much better a value is than a reference, as precisely as both are shown."""
-        digits = 3 if is_fraction(self.metric) else 2
-        return round(value, digits) * self.sign - round(reference, digits) * self.sign
-
-    @property
-    def sign(self) -> int:
-        return -1 if lower_is_better(self.metric) else 1
-
-    @property
-    def effect(self) -> str | None:
-        """What the best matched merge is against the best unmatched one; None where one of them is missing."""
-        if not self.unmatched or not self.matched:
-            return None
-        gain = self.gain(self.best(self.matched)[1], self.best(self.unmatched)[1])
-        return HELPS if gain > 1e-9 else HURTS if gain < -1e-9 else SAME
-
-    def show(self, value: float) -> str:
-        return format_value(self.metric, value, unit=True)
-
-    def difference(self, gain: float) -> str:
-        if is_fraction(self.metric):
-            points = f"{100 * abs(gain):.1f}"
-            return f"{points} point" if points == "1.0" else f"{points} points"
-        return f"{abs(gain):.2f}"
-
-
 def verdict(results: Results) -> Verdict:
-    """Say in a few sentences what the results mean, also where matching did not help or nothing was evaluated."""
-    groups = [group for group in _groups(results) if group.merges]
-    paragraphs = [" ".join(_sentences(group)) for group in groups]
-    if any(len(group.merges) > 2 for group in groups):
+    """Say in a few sentences what the results mean, also where matching did not help or nothing was evaluated.
+
+    "Helps", "costs" and "makes no difference" are said of one method matched and unmatched, and of the 95 % interval of
+    their difference over test examples (of a grid: over groups that share no end model): it lies above 0, below 0, or
+    holds 0.
+    """
+    found = [place for place in places(results) if place.merges or place.claims]
+    # What the headline says of one comparison is not said again.
+    is_told = sum(len(place.claims) for place in found) == 1
+    paragraphs = [" ".join(_sentences(place, is_told)) for place in found]
+    if any(len(place.merges) > 2 for place in found):
         paragraphs[-1] += " The best merge was picked by these same numbers, so expect slightly less on new data."
-    weights = _barriers(results) + _distances(results, scored=bool(groups))
+    if sum(claim.effect in (HELPS, COSTS, SAME) for place in found for claim in place.claims.values()) >= MANY:
+        paragraphs[-1] += (
+            " Of comparisons in which matching changes nothing, one in twenty still seems to help or cost."
+        )
+    weights = _barriers(results) + _distances(results, scored=bool(found))
     paragraphs += [" ".join(weights)] if weights else []
-    if groups:
-        return Verdict(_headline(groups), tuple(paragraphs))
+    if found:
+        return Verdict(_headline(found, results), tuple(paragraphs))
     if results.curves:
         return Verdict("No merge was scored by itself; the line between the models was.", tuple(paragraphs))
     if results.distances:
@@ -99,132 +62,192 @@ def verdict(results: Results) -> Verdict:
     return Verdict("Nothing was measured.", ())
 
 
-def _groups(results: Results) -> list[_Group]:
-    table = results.table()
-    places: dict[tuple[Domain, str], list[Column]] = {}
-    for column in main_columns(table):
-        places.setdefault((column.domain, column.metric), []).append(column)
-    groups = []
-    for (domain, metric), columns in places.items():
-        # Up to two data sets are told one by one; more are told as their mean.
-        parts = [[column] for column in columns] if len(columns) < 3 else [columns]
-        for part in parts:
-            indices = [table.columns.index(column) for column in part]
-            scored = [
-                (entry, fmean(values))
-                for entry in table.entries
-                if len(values := [v for i in indices if (v := entry.values[i]) is not None and math.isfinite(v)])
-                == len(indices)
-            ]
-            where = f"on {place_label(part[0].data_set, domain)}"
-            if len(part) > 1:
-                where = f"on average over the {len(part)} data sets {domain_label(domain)}".strip()
-            ends = tuple(value for entry, value in scored if entry.method == END_MODEL)
-            groups.append(_Group(where, metric, ends, tuple(merge for merge in scored if merge[0].is_merge)))
-    return groups
-
-
-def _headline(groups: Sequence[_Group]) -> str:
-    compared = [group for group in groups if group.effect is not None]
+def _headline(found: Sequence[Place], results: Results) -> str:
+    """What matching does to the merge that is kept, and whether other methods see it otherwise."""
+    compared = [place for place in found if place.claims]
     if not compared:
         return "Matched and unmatched merges cannot be compared: only one kind was evaluated."
-    effects = {group.effect for group in compared}
-    if len(effects) > 1:
-        return (
-            "Matching "
-            + "; it ".join(
-                f"{effect} " + listing([group.where for group in compared if group.effect == effect])
-                for effect in (HELPS, SAME, HURTS)
-                if effect in effects
+    keys = [key for place in compared for key in place.claims]
+    method, matching = results.kept if results.kept in keys else keys[0]
+    told = [(place, claim) for place in compared if (claim := place.claims.get((method, matching))) is not None]
+    name = f"Matching by `{matching}`" if len({how for _, how in keys}) > 1 else "Matching"
+    if len(told) == 1:
+        headline = _claim(name, method, *told[0])
+    else:
+        of = f" of `{method}`" if len({one for one, _ in keys}) > 1 else ""
+        headline = f"{name}{of} {_by_effect(told)}."
+    return headline + _disagreement(compared, method, matching)
+
+
+def _claim(name: str, method: str, place: Place, claim: Claim) -> str:
+    """One place: what happened, from what to what, and how sure it is."""
+    before, after = (place.show(value) for value in (claim.comparison.unmatched, claim.comparison.matched))
+    merge, metric, where = _merge(method), metric_label(place.metric), place.where
+    if claim.effect == DIVERGED:
+        sides = dict(claim.diverged)
+        what = " and ".join(f"its {thing}" for thing in dict.fromkeys(sides.values())) or "a score is not a number"
+        if len(sides) == 1 and "matched" in sides:
+            return f"{name} breaks {merge}: it diverges {where}, {what}; unmatched it has {before} {metric}."
+        if len(sides) == 1:
+            return (
+                f"{name} has nothing to be compared with: unmatched, {merge} diverges {where}, {what}; matched it has "
+                f"{after} {metric}."
             )
-            + "."
+        return f"{name} cannot be judged: {merge} diverges with and without it {where}, {what}."
+    change = f"{merge} goes from {before} to {after} {metric} {where}"
+    if claim.effect == OPEN:
+        return f"Whether {name[0].lower()}{name[1:]} helps is open: {change} ({claim.interval})."
+    weak = _weakness(place, method, claim.comparison.matching)
+    if claim.effect == SAME:
+        return (
+            f"{name} makes no difference that {claim.units} show: {merge} has {before} {metric} without and {after} "
+            f"with it {where}; {claim.allowed()}{weak}."
         )
-    first = compared[0]
-    before, after = first.best(first.unmatched)[1], first.best(first.matched)[1]
-    change = f"{first.show(before)} to {first.show(after)} {metric_label(first.metric)} {first.where}"
-    ends = max(first.ends, key=lambda end: end * first.sign, default=None)
-    level = "" if ends is None else f"; the best end model has {first.show(ends)}"
-    if first.effect == HELPS:
-        return f"Matching helps: the best merge goes from {change}{level}."
-    if first.effect == SAME:
-        return f"Matching makes no difference: {first.show(after)} {metric_label(first.metric)} with and without it."
-    return f"Matching does not help: the best merge goes from {change}{level}."
+    end = place.best(place.ends)
+    level = "" if end is None else f"; the best end model has {place.show(end.value)}"
+    return f"{name} {claim.effect}: {change}, {claim.difference} ({claim.interval}){weak}{level}."
 
 
-def _sentences(group: _Group) -> list[str]:
-    metric = metric_label(group.metric)
-    sentences, clauses = [], []
-    if group.unmatched:
-        entry, value = group.best(group.unmatched)
-        name = "plain averaging" if entry.method == "simple" else f"unmatched `{entry.method}`"
-        clauses.append(f"{name} {'keeps' if group.sign > 0 else 'has'} {group.show(value)} {metric}")
-    if 0 < len(group.matched) <= 2:
-        clauses += [
-            f"matched by `{entry.matching}` the {_merge_name(group, entry)} reaches {group.show(value)}"
-            for entry, value in group.matched
-        ]
-    elif group.matched:
-        low, high = sorted(value for _, value in group.matched)[:: len(group.matched) - 1]
-        clauses.append(f"the {len(group.matched)} matched merges reach {group.show(low)} to {group.show(high)}")
-    if group.ends:
-        clauses.append(_ends(group))
-    sentences.append(f"{group.where[0].upper()}{group.where[1:]} {'; '.join(clauses)}.")
-    entry, value = group.best(group.merges)
-    best = f"Best merge: {_entry_name(entry)}, {group.show(value)}"
-    if group.ends:
-        end = max(group.ends, key=lambda end: end * group.sign)
-        gain = group.gain(value, end)
-        side = "better" if gain > 0 else "worse"
-        level = f"{group.difference(gain)} {side} than" if abs(gain) > 1e-9 else "level with"
-        best += f", {level} the best end model" if len(group.ends) > 1 else f", {level} the end model"
-    sentences.append(best + ".")
-    sentences += _how_many_help(group)
+def _weakness(place: Place, method: str, matching: str) -> str:
+    """That the unmatched merge, the matched one, or both predict nothing."""
+    plain, matched = (place.find(method, key) for key in (UNMATCHED, matching))
+    before, after = ("" if merge is None else merge.weakness for merge in (plain, matched))
+    if before and before == after:
+        return f"; with and without it the merge {after}"
+    return (f"; unmatched it {before}" if before else "") + (f"; matched it {after}" if after else "")
+
+
+def _by_effect(told: Sequence[tuple[Place, Claim]]) -> str:
+    where = {effect: [place.where for place, claim in told if claim.effect == effect] for effect in EFFECTS}
+    return "; it ".join(text.format(listing(where[effect])) for effect, text in EFFECTS.items() if where[effect])
+
+
+def _disagreement(compared: Sequence[Place], method: str, matching: str) -> str:
+    """A sentence where other methods, matched alike, have another effect."""
+    others: dict[Effect, dict[str, None]] = {}
+    for place in compared:
+        own = place.claims.get((method, matching))
+        for (other, how), claim in place.claims.items():
+            if own is not None and how == matching and claim.effect != own.effect:
+                others.setdefault(claim.effect, {})[_merge(other)] = None
+    if not others:
+        return ""
+    parts = [text.format(f"with {listing(list(others[e]))}") for e, text in EFFECTS.items() if e in others]
+    where = "" if len(compared) == 1 else " somewhere"
+    return f" The methods disagree{where}: it {'; it '.join(parts)}."
+
+
+def _sentences(place: Place, is_told: bool) -> list[str]:
+    unmatched = [f"{_merge(merge.entry.method)} {_has(place, merge)}" for merge in place.unmatched]
+    clauses = [f"{listing(unmatched)} unmatched"] if 0 < len(unmatched) <= 3 else []
+    clauses += [_ends(place)] if place.ends else []
+    if not place.claims:
+        matched = [merge for merge in place.merges if merge.entry.matching != UNMATCHED]
+        clauses += [f"{_name(merge)} {_has(place, merge)}" for merge in matched[:3]]
+    sentences = [f"{place.where[0].upper()}{place.where[1:]} {'; '.join(clauses)}."] if clauses else []
+    return [*sentences, *([] if is_told else _effects(place)), *_best(place), *_failures(place)]
+
+
+def _effects(place: Place) -> list[str]:
+    """Every comparison in its own sentence, or, where they are many, how many there are of each kind."""
+    if len(place.claims) > MANY:
+        counts = {effect: sum(claim.effect == effect for claim in place.claims.values()) for effect in EFFECTS}
+        known = [text.format(f"in {counts[effect]}") for effect, text in EFFECTS.items() if counts[effect]]
+        return [f"Of {len(place.claims)} pairs of a method and a matching, matching {'; it '.join(known)}."]
+    several = len({method for method, _ in place.claims}) > 1 or not place.merges
+    sentences = []
+    for (method, matching), claim in place.claims.items():
+        name = f"{_merge(method)} matched by `{matching}`" if several else f"matched by `{matching}` the merge"
+        name = f"{name[0].upper()}{name[1:]}" + ("" if place.merges else f" {place.where}")
+        after = claim.comparison.matched
+        if claim.effect == DIVERGED:
+            sides = dict(claim.diverged)
+            told = " and ".join(f"the {side} one diverges ({what})" for side, what in sides.items())
+            sentences.append(f"{name} cannot be judged: {told or 'a score is not a number'}.")
+        elif claim.effect == OPEN:
+            sentences.append(f"{name} has {place.show(after)}, {claim.difference} ({claim.interval}).")
+        else:
+            reaches = "reaches" if claim.effect == HELPS else "has"
+            sentences.append(
+                f"{name} {reaches} {place.show(after)}: matching {claim.effect}, {claim.difference} ({claim.interval})."
+            )
     return sentences
 
 
-def _how_many_help(group: _Group) -> list[str]:
-    if group.effect is None:
+def _best(place: Place) -> list[str]:
+    best, end = place.best(place.merges), place.best(place.ends)
+    if best is None:
         return []
-    reference = group.best(group.unmatched)[1]
-    gains = [group.gain(value, reference) for _, value in group.matched]
-    above = sum(gain > 1e-9 for gain in gains)
-    if group.effect == HURTS:
-        loss = group.difference(group.gain(group.best(group.matched)[1], reference))
-        return [f"The best matched merge is {loss} worse than the best unmatched one."]
-    if group.effect == HELPS and len(gains) > 1 and above < len(gains):
-        few = f"Only {above} of the {len(gains)} matched merges {'is' if above == 1 else 'are'} better"
-        return [f"{few} than the best unmatched one."]
-    return []
+    level = ""
+    if end is not None:
+        level = f", {place.against(best.value, end.value)} the {'best ' if len(place.ends) > 1 else ''}end model"
+    return [f"Best merge: {_name(best)}, {place.show(best.value)}{level}."]
 
 
-def _ends(group: _Group) -> str:
-    values = [group.show(value) for value in group.ends]
-    if len(values) == 1:
-        return f"the end model has {values[0]}"
-    if len(values) == 2:
-        return f"the end models have {values[0].removesuffix(' %')} and {values[1]}"
-    return f"the {len(values)} end models have {group.show(min(group.ends))} to {group.show(max(group.ends))}"
+def _failures(place: Place) -> list[str]:
+    """Who diverges and who predicts nothing, by name."""
+    names: dict[str, list[str]] = {}
+    for one in (*place.ends, *place.merges):
+        if failure := f"diverges ({one.diverged})" if one.diverged else one.weakness:
+            names.setdefault(failure, []).append(_name(one))
+    sentences = []
+    for failure, found in names.items():
+        verb, _, rest = failure.partition(" ")
+        verb = {"is": "are"}.get(verb, verb.removesuffix("s")) if len(found) > 1 else verb
+        told = listing(found)
+        sentences.append(f"{told[0].upper()}{told[1:]} {verb} {rest}.")
+    if place.left_out:
+        sentences.append(f"Left out {place.where}, as they diverge: {'; '.join(place.left_out)}.")
+    return sentences
+
+
+def _has(place: Place, scored: Scored) -> str:
+    return "diverges" if scored.diverged else f"has {place.show(scored.value)} {metric_label(place.metric)}"
+
+
+def _merge(method: str) -> str:
+    return "plain averaging" if method == "simple" else f"`{method}`"
+
+
+def _name(scored: Scored) -> str:
+    entry = scored.entry
+    if not entry.is_merge:
+        return f"the end model `{entry.name}`"
+    return f"{_merge(entry.method)} {'unmatched' if entry.matching == UNMATCHED else f'matched by `{entry.matching}`'}"
+
+
+def _ends(place: Place) -> str:
+    known = [one.value for one in place.ends if math.isfinite(one.value)]
+    shown = [place.show(one.value) for one in place.ends]
+    if len(shown) == 1:
+        return f"the end model has {shown[0]}"
+    if len(shown) == 2:
+        return f"the end models have {shown[0].removesuffix(' %')} and {shown[1]}"
+    lowest, highest = (place.show(end(known, default=math.nan)) for end in (min, max))
+    return f"the {len(shown)} end models have {lowest} to {highest}"
 
 
 def _barriers(results: Results) -> list[str]:
     sentences = []
     for anchor, source, data_set in dict.fromkeys((c.anchor, c.source, c.data_set) for c in results.curves):
-        found = [
-            c for c in results.curves
-            if (c.anchor, c.source, c.data_set) == (anchor, source, data_set) and math.isfinite(c.barrier)
-        ]  # fmt: skip
-        matched = [c for c in found if c.matching != UNMATCHED]
-        unmatched = next((c for c in found if c.matching == UNMATCHED), None)
-        if unmatched is None or not matched:
+        found = {
+            c.matching: c.barrier
+            for c in results.curves
+            if (c.anchor, c.source, c.data_set) == (anchor, source, data_set)
+        }
+        matchings = [matching for matching in found if matching != UNMATCHED]
+        if UNMATCHED not in found or not matchings:
             continue
-        best = min(matched, key=lambda curve: curve.barrier)
-        before, after = format_value("barrier", unmatched.barrier), format_value("barrier", best.barrier)
-        verb = "stays at" if before == after else "falls" if best.barrier < unmatched.barrier else "rises"
+        kept = results.kept[1] if results.kept is not None else matchings[0]
+        matching = kept if kept in found and kept != UNMATCHED else matchings[0]
+        line = f"between `{anchor}` and `{source}` on {data_set}"
+        before, after = (format_value("barrier", found[name]) for name in (UNMATCHED, matching))
+        if not (math.isfinite(found[UNMATCHED]) and math.isfinite(found[matching])):
+            sentences.append(f"The loss barrier {line} is {before} unmatched and {after} with `{matching}`.")
+            continue
+        verb = "stays at" if before == after else "falls" if found[matching] < found[UNMATCHED] else "rises"
         change = before if before == after else f"from {before} to {after}"
-        sentences.append(
-            f"The loss barrier between `{anchor}` and `{source}` on {data_set} {verb} {change} "
-            f"with {'the best matching, ' if len(matched) > 1 else ''}`{best.matching}`."
-        )
+        sentences.append(f"The loss barrier {line} {verb} {change} with `{matching}`.")
     # More than three pairs are read in the table of barriers, not in prose.
     return sentences if len(sentences) <= 3 else []
 
@@ -248,15 +271,3 @@ def _distances(results: Results, scored: bool) -> list[str]:
 
 def _length(value: float) -> str:
     return format_value("distance", value)
-
-
-def _merge_name(group: _Group, entry: Entry) -> str:
-    return "merge" if len({other.method for other, _ in group.merges}) == 1 else f"`{entry.method}` merge"
-
-
-def _entry_name(entry: Entry) -> str:
-    return (
-        f"`{entry.method}`, {matching_label(entry.matching)}"
-        if entry.matching == UNMATCHED
-        else (f"`{entry.method}` matched by `{entry.matching}`")
-    )

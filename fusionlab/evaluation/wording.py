@@ -50,6 +50,44 @@ def format_value(metric: str, value: float | None, unit: bool = False) -> str:
     return f"{value:.3f}" if abs(value) < 100 else f"{value:.1f}" if abs(value) < 1e6 else f"{value:.3g}"
 
 
+def shown_decimals(metric: str, *values: float) -> int:
+    """To how many decimals of the number itself all of some values are shown; a percentage has two more than it shows.
+
+    Args:
+        metric: decides how the numbers are shown.
+        values: those to be compared; the one that is shown with fewest decimals counts.
+    """
+    if is_fraction(metric):
+        return 3
+    largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
+    return 3 if largest < 100 else 1 if largest < 1e6 else 0
+
+
+def format_difference(metric: str, difference: float, decimals: int, unit: bool = False, sign: bool = True) -> str:
+    """A difference of two values of a metric for a reader; of fractions it is in percentage points.
+
+    Args:
+        metric: decides how the number is shown.
+        difference: the number.
+        decimals: of the number itself, see `shown_decimals`.
+        unit: whether to write "points" after the difference of two percentages.
+        sign: whether a positive difference has a plus sign; a negative one always has its minus sign.
+    """
+    if not math.isfinite(difference):
+        return format_value(metric, difference)
+    places = decimals - 2 if is_fraction(metric) else decimals
+    shown = shown_difference(metric, difference, decimals)
+    text = f"{shown:{'+' if sign and shown else ''}.{places}f}"
+    points = " point" if abs(shown) == 1 else " points"
+    return text.replace("-", "\N{MINUS SIGN}") + (points if unit and is_fraction(metric) else "")
+
+
+def shown_difference(metric: str, difference: float, decimals: int) -> float:
+    """The very number that `format_difference` shows; never -0."""
+    scale, places = (100, decimals - 2) if is_fraction(metric) else (1, decimals)
+    return float(f"{scale * difference:.{places}f}") + 0.0
+
+
 def format_change(before: float, after: float) -> str:
     """A change in percent of what was before, with its sign; small changes keep two decimals."""
     if not (math.isfinite(before) and math.isfinite(after)) or before == 0:

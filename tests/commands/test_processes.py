@@ -35,7 +35,7 @@ def test_two_processes_write_once_and_count_once(ckpts: Path, tmp_path: Path) ->
     Lightning's own sampler would give each process 199 images, one of them twice.
     """
     arguments = ["fuse", "--ckpts", str(ckpts / "a"), str(ckpts / "b"), "--data", "Digits", "--output"]
-    arguments += [str(tmp_path / "out"), "--match", "none", "--points", "0", "--accelerator", "cpu"]
+    arguments += [str(tmp_path / "out"), "--points", "0", "--accelerator", "cpu"]
     context, port = multiprocessing.get_context("fork"), free_port()
     processes = [context.Process(target=run_as_one_of, args=(rank, 2, port, arguments)) for rank in range(2)]
     for process in processes:
@@ -44,8 +44,12 @@ def test_two_processes_write_once_and_count_once(ckpts: Path, tmp_path: Path) ->
         process.join(120)
         assert process.exitcode == 0
     rows = json.loads((tmp_path / "out" / "results.json").read_text())
-    found = {(row["method"], *row["models"], row["metric"]): row["value"] for row in rows}
-    assert len(found) == len(rows) == 8, "two end models, their ensemble and a merge"
+    changes = [row for row in rows if row["metric"].endswith("_change")]
+    assert [(row["metric"], row["examples"]) for row in changes] == [("loss_change", 397), ("accuracy_change", 397)]
+    assert all(row["lower"] <= row["value"] <= row["upper"] for row in changes)
+    scores = [row for row in rows if row["data_set"] is not None and row not in changes and row["matching"] != "none"]
+    found = {(row["method"], *row["models"], row["metric"]): row["value"] for row in scores}
+    assert len(found) == len(scores) == 8, "two end models, their ensemble and the matched merge"
     models = {
         ("end model", "a"): checkpoints.load(ckpts / "a"),
         ("end model", "b"): checkpoints.load(ckpts / "b"),

@@ -10,10 +10,12 @@ import pytest
 from rich.console import Console
 
 from fusionlab.evaluation.distances import Distance
+from fusionlab.evaluation.page import page
 from fusionlab.evaluation.report import console_table, write_report
 from fusionlab.evaluation.results import UNMATCHED, Curve, Results, Row
 from fusionlab.evaluation.verdict import verdict
 from fusionlab.evaluation.wording import format_value
+from tests.evaluation.examples import judged
 
 ENDS = (0.957, 0.950)
 
@@ -120,53 +122,37 @@ def test_only_the_best_merge_of_a_column_is_marked(tmp_path) -> None:
     assert re.findall(r'<td class="number best"[^>]*>([^<]*)<', source) == ["30.0"]
 
 
-def test_the_verdict_tells_the_paper_s_case_in_numbers() -> None:
-    words = str(verdict(complete()))
-    assert "plain averaging keeps 12.3 % accuracy" in words
-    assert "matched by `paper` the merge reaches 18.1 %" in words
-    assert "the end models have 95.7 and 95.0 %" in words
-    assert "77.6 points worse than the best end model" in words
-    assert "rises from 2.720 to 2.920" in words
+def test_the_page_tells_what_matching_changes() -> None:
+    """Change and interval of every comparison, and how many examples it is of; by every metric in a fold."""
+    results, text = judged({("simple", UNMATCHED): 0.3, ("simple", "paper"): 0.5}), Page()
+    text.feed(page(results, verdict(results), []))
+    accuracy, loss = sorted(results.comparisons, key=lambda found: found.metric)
+    assert accuracy.lower is not None
+    assert accuracy.upper is not None
+    assert loss.lower is not None
+    assert "+20.0" in text.text
+    assert f"+{100 * accuracy.lower:.1f} to +{100 * accuracy.upper:.1f}" in text.text
+    assert "400 examples" in text.text
+    assert f"\N{MINUS SIGN}{-loss.lower:.3f} to" in text.text
+    assert "By every metric" in text.text
+    without = judged({("simple", "paper"): 0.5})
+    assert "What matching changes" not in page(without, verdict(without), [])
 
 
-@pytest.mark.parametrize(
-    ("score", "opening"),
-    [(0.181, "Matching helps"), (0.1232, "Matching makes no difference"), (0.100, "Matching does not help")],
-)
-def test_the_verdict_is_honest_about_the_effect(score: float, opening: str) -> None:
-    assert verdict(make({UNMATCHED: 0.123, "paper": score})).headline.startswith(opening)
+INCOMPLETE = [Results("t", ()), make({}), make({"paper": 0.3}), make({UNMATCHED: 0.3})]
 
 
-def test_a_small_loss_counts_as_help() -> None:
-    rows = [Row(("a", "b"), "simple", m, "d", "in", "loss", v) for m, v in ((UNMATCHED, 2.0), ("paper", 1.0))]
-    assert verdict(Results("t", ("a", "b"), rows)).headline.startswith("Matching helps")
-
-
-def test_in_and_out_of_domain_are_told_apart() -> None:
-    results = make({UNMATCHED: 0.5, "paper": 0.6}, {"digits": "in"})
-    results.rows.extend(make({UNMATCHED: 0.5, "paper": 0.4}, {"svhn": "out"}).rows)
-    headline = verdict(results).headline
-    assert "helps on digits" in headline
-    assert "does not help on svhn" in headline
-
-
-def test_many_data_sets_are_told_as_their_mean() -> None:
-    words = str(verdict(make({UNMATCHED: 0.25, "paper": 0.5}, {"a": "out", "b": "out", "c": "out"})))
-    assert "average over the 3 data sets out of domain" in words
-    assert "25.0 %" in words
-
-
-def test_without_data_only_distances_are_judged() -> None:
-    results = Results("t", ("a", "b"), distances=[Distance("b", "a", "paper", "ffn", 0, 4.0, 3.996)])
-    words = str(verdict(results))
-    assert "no merge was evaluated" in words
-    assert "−0.10 %" in words  # noqa: RUF001
-
-
-@pytest.mark.parametrize("results", [Results("t", ()), make({}), make({"paper": 0.3}), make({UNMATCHED: 0.3})])
+@pytest.mark.parametrize("results", INCOMPLETE, ids=["nothing", "end models", "matched", "unmatched"])
 def test_incomplete_results_still_make_a_page_and_a_table(tmp_path, results: Results) -> None:
-    parse(write_report(results, tmp_path))
-    Console(file=io.StringIO()).print(console_table(results))
+    """Which say what there is, in as many lines, and what is missing."""
+    text = parse(write_report(results, tmp_path)).text
+    assert verdict(results).headline in text
+    stream = io.StringIO()
+    Console(file=stream, width=80).print(console_table(results))
+    for row in results.rows:
+        assert format_value(row.metric, row.value) in text
+        assert format_value(row.metric, row.value) in stream.getvalue()
+    assert stream.getvalue().count("\n│") == len({(*row.models, row.matching) for row in results.rows})
 
 
 def test_the_console_table_fits_80_characters_and_breaks_no_number() -> None:

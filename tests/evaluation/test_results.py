@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from fusionlab.evaluation.comparison import Comparison
 from fusionlab.evaluation.distances import Distance, TotalDistance
 from fusionlab.evaluation.results import UNMATCHED, Curve, Results, Row, main_columns
 
@@ -159,3 +160,45 @@ def test_the_main_column_is_what_scores_call_their_main_metric(metrics: tuple[st
     rows = [Row(("a",), "end model", "-", name, "in", metric, 0.5) for name in ("x", "y") for metric in metrics]
     columns = main_columns(Results("title", ("a",), rows).table())
     assert [(column.data_set, column.metric) for column in columns] == [("x", main), ("y", main)]
+
+
+def compared() -> Results:
+    """With a comparison on one set, one of a mean and one without interval."""
+    results = full_results()
+    key = (("a", "b"), "simple", "paper")
+    results.comparisons.extend(
+        [
+            Comparison(*key, "digits", "in", "accuracy", 0.1, 1 / 3, 0.2, 0.25, 360),
+            Comparison(*key, None, "out", "loss", 3.0, 2.0, -1.5, -0.5, 1000, data_sets=3),
+            Comparison(*key, "svhn", "out", "loss", math.nan, 2.0, None, None, 5),
+        ]
+    )
+    return results
+
+
+def test_comparisons_are_rows_of_their_own_at_the_end() -> None:
+    """Rows that were there before are as they were; those of comparisons have four fields more."""
+    results = compared()
+    read, before = json.loads(results.to_json(), parse_constant=pytest.fail), json.loads(full_results().to_json())
+    assert read[: len(before)] == before
+    first, mean, broken = read[len(before) :]
+    assert first == {
+        "models": ["a", "b"], "method": "simple", "matching": "paper", "data_set": "digits", "domain": "in",
+        "metric": "accuracy_change", "value": 1 / 3 - 0.1, "seconds": None,
+        "lower": 0.2, "upper": 0.25, "examples": 360, "draws": 1000,
+    }  # fmt: skip
+    assert (mean["data_set"], mean["domain"], mean["metric"], mean["value"]) == (None, "out", "loss_change", -1.0)
+    assert (broken["value"], broken["lower"], broken["upper"], broken["examples"]) == (None, None, None, 5)
+
+
+def test_comparisons_are_lines_of_the_csv() -> None:
+    """In columns behind the others, which are empty for scores."""
+    lines = list(csv.DictReader(compared().to_csv().splitlines()))
+    before = list(csv.DictReader(full_results().to_csv().splitlines()))
+    assert lines[: len(before)] == before
+    assert {line["lower"] for line in before} == {""}
+    first, _, broken = lines[len(before) :]
+    assert [float(first[name]) for name in ("value", "lower", "upper", "examples", "draws")] == pytest.approx(
+        [1 / 3 - 0.1, 0.2, 0.25, 360, 1000]
+    )
+    assert (broken["lower"], broken["metric"]) == ("", "loss_change")

@@ -8,6 +8,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from fusionlab.evaluation.distances import Distance
 from fusionlab.evaluation.results import UNMATCHED, Curve, Results, Row
 from fusionlab.evaluation.tensorboard import write_tensorboard
+from tests.evaluation.examples import judged
 
 POSITIONS = tuple(step / 10 for step in range(11))
 MATCHINGS = (UNMATCHED, "paper", "paper, attention only")
@@ -135,3 +136,17 @@ def test_matchings_whose_names_look_alike_on_disk_keep_their_own_run(tmp_path) -
         if "merge/accuracy/d" in run.Tags()["scalars"]
     )
     assert found == pytest.approx([0.1, 0.2, 0.3])
+
+
+def test_what_matching_changes_is_a_table(tmp_path) -> None:
+    """One line for each comparison, with its interval."""
+    results = judged({("simple", UNMATCHED): 0.3, ("simple", "paper"): 0.5})
+    write_tensorboard(results, tmp_path)
+    (event,) = read(tmp_path)["summary"].Tensors("what matching changes/text_summary")
+    lines = event.tensor_proto.string_val[0].decode().splitlines()
+    assert len(lines) == 3
+    assert lines[0].startswith("| models | data set | metric | method | matching | unmatched | matched | change | 95 %")
+    accuracy = next(found for found in results.comparisons if found.metric == "accuracy")
+    assert accuracy.lower is not None
+    assert f"| 30.0 | 50.0 | +20.0 | +{100 * accuracy.lower:.1f} to +" in lines[2]
+    assert lines[2].endswith("| 400 examples |")

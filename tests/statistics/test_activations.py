@@ -1,11 +1,18 @@
 """The sample of activations depends on the data and the seed alone."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
+from torch import Tensor, nn
 
 from fusionlab.errors import InputError
 from fusionlab.statistics import Activations
+from fusionlab.statistics.activations import _Drawn, _Sample
+from fusionlab.statistics.layout import Layout
 from tests.statistics.passes import activations_of, batched, examples_for, inputs_by_hand, model_of
+from tests.symmetry.models import generator
 
 
 def assert_equal(found: Activations, expected: Activations) -> None:
@@ -87,6 +94,56 @@ def test_sample_is_uniform() -> None:
         tokens = int((places == place).sum())
         deviation = (tokens * 1 / 3 * 2 / 3) ** 0.5
         assert abs(int((places[kept] == place).sum()) - tokens / 3) < 5 * deviation
+
+
+@pytest.mark.parametrize("limit", [1, 4, 9, 100])
+def test_sample_keeps_the_rows_of_least_priority(limit: int) -> None:
+    """Whatever it is given in which parts, and also where it is looked at in between."""
+    draw = generator(limit)
+    sample, rows, priorities = _Sample(limit, 2, torch.float64), [], []
+    for scale, count in enumerate((3, 0, 7, 1, 12, 5), start=1):
+        rows.append(torch.randn(2 * count, 2, generator=draw, dtype=torch.float64))
+        index = torch.randperm(2 * count, generator=draw)[:count]
+        priorities.append(scale * torch.rand(count, generator=draw, dtype=torch.float64))
+        sample.add(rows[-1], index, priorities[-1])
+        rows[-1] = rows[-1][index]
+        order = torch.cat(priorities).argsort()[:limit]
+        kept = sample.kept()
+        assert torch.equal(kept[0], torch.cat(rows)[order])
+        assert torch.equal(kept[1], torch.cat(priorities)[order])
+
+
+def test_every_call_of_a_map_draws_for_itself() -> None:
+    """Layers that share weights: a token that is kept of one layer is not for that reason kept of the next."""
+
+    def priorities(call: int, drawn: _Drawn) -> list[float]:
+        seen: Any = SimpleNamespace(layout=Layout(0, 1, "encoder"), leading=torch.Size((2, 5)), call=call, valid=None)
+        return drawn.priorities(seen)[1].tolist()
+
+    one, other = _Drawn([1, 2], 0), _Drawn([1, 2], 0)
+    first, second = priorities(0, one), priorities(1, one)
+    assert len({*first, *second}) == 20
+    assert (priorities(1, other), priorities(0, other)) == (second, first)
+    assert not {*first} & {*priorities(0, _Drawn([1, 2], 1))}
+
+
+def test_a_tied_map_is_chosen_by_any_of_its_names() -> None:
+    """What is kept goes by all of them."""
+    shared = nn.ModuleDict({name: nn.Linear(3, 3, bias=False).double() for name in "ab"})
+    shared["b"].weight = shared["a"].weight
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.maps = shared
+
+        def forward(self, pixel_values: Tensor) -> Tensor:
+            return self.maps["b"](self.maps["a"](pixel_values).tanh())
+
+    data = [{"pixel_values": torch.randn(6, 3, generator=generator(0), dtype=torch.float64)}]
+    found = activations_of(Model(), data, weights=["maps.b.weight"])
+    assert set(found.inputs) == set(found.outputs) == set(found.maps) == {"maps.a.weight", "maps.b.weight"}
+    assert found.inputs["maps.a.weight"].shape == (3, 12)
 
 
 def test_chosen_weights() -> None:

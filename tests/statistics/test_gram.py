@@ -141,6 +141,47 @@ def test_product_in_blocks(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.testing.assert_close(product.tril(), (rows.T @ rows).tril())
 
 
+def test_every_batch_has_its_own_padding() -> None:
+    """Batches of one shape whose examples end at other places: each goes by its own mask."""
+    model = model_of("bert-sequence")
+    examples = [example for example in examples_for(model, 12) if example["input_ids"].shape[1] < 8][:6]
+    lengths = {example["input_ids"].shape[1] for example in examples}
+    assert len(lengths) > 1
+    (whole,) = batched(examples, 6)
+    parts = [{name: value[start : start + 2] for name, value in whole.items()} for start in (0, 2, 4)]
+    assert_equal(grams_of(model, parts), grams_of(model, [whole]))
+
+
+def test_an_input_that_is_changed_in_place_is_another_input() -> None:
+    """Two maps that read one tensor share a matrix only if it is the same when they read it; two convolutions never."""
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b, self.c = (nn.Linear(3, 2).double() for _ in range(3))
+
+        def forward(self, pixel_values: Tensor) -> Tensor:
+            x = pixel_values.clone()
+            first = self.a(x) + self.b(x)
+            return first + self.c(x.mul_(2))
+
+    class Convolutions(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Conv2d(1, 2, 2, 2).double(), nn.Conv2d(1, 2, 2, 1).double()
+
+        def forward(self, pixel_values: Tensor) -> Tensor:
+            return self.a(pixel_values).flatten(1).sum(1) + self.b(pixel_values).flatten(1).sum(1)
+
+    rows = torch.randn(5, 3, generator=generator(0), dtype=torch.float64)
+    found = grams_of(Model(), [{"pixel_values": rows}])
+    assert [found.maps[f"{name}.weight"].inputs for name in "abc"] == ["a.weight", "a.weight", "c.weight"]
+    torch.testing.assert_close(found.matrices["c.weight"], with_ones(2 * rows))
+    pixels = torch.randn(5, 1, 4, 4, generator=generator(0), dtype=torch.float64)
+    found = grams_of(Convolutions(), [{"pixel_values": pixels}])
+    assert found.rows == {"a.weight": 5 * 4, "b.weight": 5 * 9}
+
+
 def test_half_precision_is_gathered_in_float32() -> None:
     """A bfloat16 model's matrices are as exact as those of its float32 copy, and it stays as it was."""
     model = model_of("bert-sequence").bfloat16().train()

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fusionlab.statistics.layout import Layout, find_layout
+from fusionlab.statistics.layout import Layout, find_layout, fingerprints
 
 MASK = torch.tensor([[1, 1, 0, 0], [1, 1, 1, 0], [1, 0, 0, 0]]).bool()
 
@@ -53,6 +53,23 @@ def test_layout_is_found_by_what_follows(
     """The dimension that doubles is the batch, the one that gets shorter the tokens; without either it is no data."""
     others = {side: torch.Size(shape) for side, shape in shortened.items()}
     assert find_layout(torch.Size(once), torch.Size(twice), others) == expected
+
+
+def test_fingerprints_tell_inputs_apart_by_name_and_shape() -> None:
+    """The same bytes under other names or cut otherwise are another example; padding and labels do not count."""
+    zeros = {count: torch.zeros(1, count, dtype=torch.long) for count in (2, 4)}
+    given = [
+        {"a": zeros[2], "b": zeros[4]},
+        {"a": zeros[4], "b": zeros[2]},
+        {"a": zeros[2], "c": zeros[4]},
+        {"a": zeros[2], "b": zeros[4].reshape(1, 2, 2)},
+    ]
+    assert len({fingerprints(batch)[0] for batch in given}) == 4
+    ids, mask = torch.tensor([[5, 6, 7]]), torch.tensor([[1, 1, 0]])
+    batch = {"input_ids": ids, "attention_mask": mask}
+    padded = {"input_ids": torch.tensor([[5, 6, 9, 9]]), "attention_mask": torch.tensor([[1, 1, 0, 0]])}
+    assert fingerprints(batch) == fingerprints({**padded, "labels": torch.ones(1)})
+    assert fingerprints(batch) != fingerprints({**batch, "attention_mask": torch.ones_like(mask)})
 
 
 def test_rows_by_example() -> None:

@@ -13,8 +13,16 @@ from fusionlab.symmetry import Alignment, Blueprint, SymmetryError, blueprint
 from tests.statistics.passes import activations_of, batched, examples_for, grams_of, model_of
 
 PLAIN = ("vit", "bert-sequence", "gpt2-token-relu", "deberta-v3-sequence", "timm-vit-rms", "llama-lm", "whisper-lm")
-# Norms whose bias moves on, stays for want of a reader's bias, stays for the zeros beside it; norms without a bias.
-FOLDED = ("vit-classifier", "timm-vit-no-biases", "swin-classifier-padded", "llama-lm", "gpt2-lm-untied")
+# Norms whose bias moves on, stays for want of a reader's bias, stays for the zeros beside it; norms without a bias; a
+# classifier that reads two normed vectors side by side.
+FOLDED = (
+    "vit-classifier",
+    "timm-vit-no-biases",
+    "swin-classifier-padded",
+    "llama-lm",
+    "gpt2-lm-untied",
+    "dinov2-classifier",
+)
 
 
 def twins(name: str, folded: bool) -> tuple[nn.Module, nn.Module, Alignment]:

@@ -129,9 +129,9 @@ def run_grid(runner: GridRunner, title: str, command: str, console: Console) -> 
         for sentence in failures(finished):
             console.print(sentence, style="red", highlight=False, soft_wrap=True)
         raise InputError(f"every cell failed, the first with: {failed[0].error}")
-    write_results(finished, runner.grid, runner.folder, title, command)
+    write_results(finished, runner.grid, runner.folder, title, command, runner.examples)
     console.print()
-    console.print(tables.console(summarize(finished), headline_metric(finished), title))
+    console.print(tables.console(summarize(finished, runner.grid.identity), headline_metric(finished), title))
     for sentence in failures(finished):
         console.print(sentence, style="red", highlight=False, soft_wrap=True)
     if failed:

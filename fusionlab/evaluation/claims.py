@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from fusionlab.evaluation.bootstrap import FEWEST
 from fusionlab.evaluation.comparison import Comparison, GroupComparison
 from fusionlab.evaluation.wording import (
     format_difference,
@@ -108,13 +109,15 @@ class Claim:
         if isinstance(found, GroupComparison):
             ends = (format_difference(found.metric, end, self._decimals) for end in (found.smallest, found.largest))
             lower, upper = ends
-            kind = _count(found.clusters, "group that shares", "groups that share")
-            described = f"{_count(found.pairs, 'difference')} from {lower} to {upper}{self._unit}"
-            return f"{described}; only {kind} no end model with others, too few for an interval"
+            apart = _count(found.clusters, "cluster")
+            return (
+                f"{_count(found.pairs, 'difference')} from {lower} to {upper}{self._unit}, which only describe these "
+                f"groups: they fall into {apart} without a common end model, and an interval needs {FEWEST}"
+            )
         if not found.examples:
             return "no interval was measured"
         return f"{_count(found.examples, 'example')}, for which there is no interval"
 
 
-def _count(count: int, word: str, plural: str = "") -> str:
-    return f"{count:,} {word if count == 1 else plural or word + 's'}"
+def _count(count: int, word: str) -> str:
+    return f"{count:,} {word if count == 1 else word + 's'}"

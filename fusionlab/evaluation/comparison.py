@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal
@@ -30,6 +30,7 @@ class Measured:
         data_set: name of the test set.
         domain: ``in`` or ``out``.
         answers: what each example adds.
+        seed: of the end models; what differs in it alone is told as its mean.
     """
 
     models: tuple[str, ...]
@@ -38,6 +39,7 @@ class Measured:
     data_set: str
     domain: Domain
     answers: Answers
+    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -164,10 +166,14 @@ class _Score:
     is_constant: bool
 
 
+# By model and metric, then by seed.
+_Scores = dict[tuple[Key, str], dict[int, _Score]]
+
+
 def compare(measured: Iterable[Measured], draws: int = DRAWS, seed: int = 0) -> tuple[list[Comparison], list[Level]]:
     """Pair every matched merge with the unmatched one by the same method, on the same resamples of the examples.
 
-    Of what was tested several times (several seeds of the end models) it is the mean, each on the same resamples.
+    Of several seeds of the end models it is the mean over those that both sides have, each on the same resamples.
 
     Args:
         measured: all models on all test sets.
@@ -177,6 +183,9 @@ def compare(measured: Iterable[Measured], draws: int = DRAWS, seed: int = 0) -> 
     Returns:
         Comparisons of every matched merge by every metric on every test set, and on the mean over those of a domain
         where they are more than `TOLD_ALONE`; and the level of every model there.
+
+    Raises:
+        ValueError: models that were tested on different numbers of examples of one test set.
     """
     places: dict[tuple[Domain, str], list[Measured]] = {}
     for one in measured:
@@ -191,14 +200,14 @@ def compare(measured: Iterable[Measured], draws: int = DRAWS, seed: int = 0) -> 
         for metric in dict.fromkeys(metric for part in parts for _, metric in part):
             sets = [part for part in parts if any(metric == known for _, known in part)]
             if len(sets) > TOLD_ALONE:
-                _tell(_means(sets, metric), None, domain, len(sets), draws, comparisons, levels)
+                _tell(_over_sets(sets, metric), None, domain, len(sets), draws, comparisons, levels)
     return comparisons, levels
 
 
-def _scores(measured: Sequence[Measured], draws: int, seed: int) -> dict[tuple[Key, str], _Score]:
-    """By model and metric, all on the same resamples of one test set."""
+def _scores(measured: Sequence[Measured], draws: int, seed: int) -> _Scores:
+    """Every metric of every model, all on the same resamples of one test set."""
     found = resampled([one.answers for one in measured], draws, seed, measured[0].data_set)
-    parts: dict[tuple[Key, str], list[_Score]] = {}
+    scores: _Scores = {}
     for one, drawn in zip(measured, found, strict=True):
         key = (one.models, one.method, one.matching)
         for metric, contributions in one.answers.contributions.items():
@@ -206,49 +215,49 @@ def _scores(measured: Sequence[Measured], draws: int, seed: int) -> dict[tuple[K
             whole = float(contributions.scores(np.ones((1, count)))[0]) if count else math.nan
             chance = one.answers.chance.get(metric)
             score = _Score(whole, drawn[metric], count, chance, one.answers.is_constant)
-            parts.setdefault((key, metric), []).append(score)
-    return {key: _mean(scores) for key, scores in parts.items()}
+            scores.setdefault((key, metric), {})[one.seed] = score
+    return scores
 
 
-def _means(sets: Sequence[Mapping[tuple[Key, str], _Score]], metric: str) -> dict[tuple[Key, str], _Score]:
+def _over_sets(sets: Sequence[_Scores], metric: str) -> _Scores:
     """The mean over test sets of the models that were tested on all of them; the sets are drawn independently."""
     keys = [key for key in sets[0] if key[1] == metric and all(key in part for part in sets)]
     return {
-        key: _Score(
-            fmean(part[key].value for part in sets),
-            np.mean([part[key].draws for part in sets], axis=0),
-            sum(part[key].examples for part in sets),
-            None if any(part[key].chance is None for part in sets) else fmean(part[key].chance or 0 for part in sets),
-            all(part[key].is_constant for part in sets),
-        )
+        key: {
+            seed: _mean([part[key][seed] for part in sets], sum(part[key][seed].examples for part in sets))
+            for seed in sets[0][key]
+            if all(seed in part[key] for part in sets)
+        }
         for key in keys
     }
 
 
-def _mean(scores: Sequence[_Score]) -> _Score:
-    """The mean of one model made from several seeds."""
-    first = scores[0]
-    if len(scores) == 1:
-        return first
+def _mean(scores: Sequence[_Score], examples: int) -> _Score:
+    levels = [score.chance for score in scores if score.chance is not None]
     return _Score(
-        fmean(score.value for score in scores), np.mean([score.draws for score in scores], axis=0), first.examples,
-        first.chance, all(score.is_constant for score in scores),
+        fmean(score.value for score in scores), np.mean([score.draws for score in scores], axis=0), examples,
+        fmean(levels) if len(levels) == len(scores) else None, all(score.is_constant for score in scores),
     )  # fmt: skip
 
 
 def _tell(
-    found: Mapping[tuple[Key, str], _Score], data_set: str | None, domain: Domain, data_sets: int, draws: int,
+    found: _Scores, data_set: str | None, domain: Domain, data_sets: int, draws: int,
     comparisons: list[Comparison], levels: list[Level],
 ) -> None:  # fmt: skip
-    for ((models, method, matching), metric), score in found.items():
-        lower, upper = interval(score.draws, score.examples) or (None, None)
+    for ((models, method, matching), metric), by_seed in found.items():
+        if not by_seed:
+            continue
         place = (models, method, matching, data_set, domain, metric)
+        examples = next(iter(by_seed.values())).examples
+        score = _mean(list(by_seed.values()), examples)
+        lower, upper = interval(score.draws, examples) or (None, None)
         levels.append(Level(*place, lower, upper, score.chance, score.is_constant))
-        plain = found.get(((models, method, UNMATCHED), metric))
-        if plain is not None and matching not in (UNMATCHED, NO_MATCHING):
-            ends = interval(score.draws - plain.draws, score.examples)
-            ends = ends if math.isfinite(score.value - plain.value) else None
-            lower, upper = ends or (None, None)
-            comparisons.append(
-                Comparison(*place, plain.value, score.value, lower, upper, score.examples, draws, data_sets)
-            )
+        plain = found.get(((models, method, UNMATCHED), metric), {})
+        seeds = [seed for seed in by_seed if seed in plain]
+        if not seeds or matching in (UNMATCHED, NO_MATCHING):
+            continue
+        after, before = (_mean([side[seed] for seed in seeds], examples) for side in (by_seed, plain))
+        # A loss that is not a number on some examples is one on resamples without them.
+        ends = interval(after.draws - before.draws, examples) if math.isfinite(after.value - before.value) else None
+        lower, upper = ends or (None, None)
+        comparisons.append(Comparison(*place, before.value, after.value, lower, upper, examples, draws, data_sets))

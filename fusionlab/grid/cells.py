@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from fusionlab.atomic import atomic_file
 from fusionlab.errors import InputError
+from fusionlab.evaluation.comparison import Measured
 from fusionlab.evaluation.distances import Distance
 from fusionlab.evaluation.results import Curve, Row
 from fusionlab.evaluation.wording import file_name
 from fusionlab.grid.design import Cell, digest
+from fusionlab.grid.examples import read_examples, write_examples
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,7 @@ class Finished:
         seconds: wall time, evaluation included.
         error: one sentence where it failed; it is tried again by the next start.
         missing: test sets that it was not measured on as they could not be had, with the reason.
+        measured: what each test example added, on the way to the disk; finished cells are read without it.
     """
 
     cell: Cell
@@ -37,10 +40,11 @@ class Finished:
     seconds: float = 0.0
     error: str | None = None
     missing: Mapping[str, str] = field(default_factory=dict)
+    measured: tuple[Measured, ...] = field(default=(), compare=False, repr=False)
 
 
 class CellStore:
-    """A folder with one JSON file for each finished cell.
+    """A folder with one JSON file for each finished cell, and a file of its test examples beside it.
 
     Args:
         folder: made when the first cell is written.
@@ -52,7 +56,12 @@ class CellStore:
     def write(self, finished: Finished, fingerprint: str) -> None:
         """Keep a cell; a process that is killed leaves whole files only."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        text = json.dumps({"fingerprint": fingerprint, **asdict(finished)}, indent=1) + "\n"
+        if finished.measured:
+            write_examples(self._path(finished.cell, ".npz"), finished.measured, fingerprint)
+        values = asdict(replace(finished, measured=()))
+        del values["measured"]
+        text = json.dumps({"fingerprint": fingerprint, **values}, indent=1) + "\n"
+        # Last, as it is what says that the cell is finished.
         with atomic_file(self._path(finished.cell), overwrite=True) as temporary:
             temporary.write_text(text, encoding="utf-8")
 
@@ -76,10 +85,18 @@ class CellStore:
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(f"{path} is no cell of a grid; expected a file that compare wrote, or none") from error
 
-    def _path(self, cell: Cell) -> Path:
+    def examples(self, cell: Cell, fingerprint: str) -> list[Measured]:
+        """What each test example of a finished cell added; nothing of one that was made before that was kept.
+
+        Raises:
+            InputError: a file of something else.
+        """
+        return read_examples(self._path(cell, ".npz"), fingerprint)
+
+    def _path(self, cell: Cell, suffix: str = ".json") -> Path:
         words = file_name(f"seed {cell.seed}", "+".join(cell.models), cell.method, cell.matching)
         # Names that differ only in signs that no file name holds, or that are too long for one, are told apart.
-        return self.folder / f"{words[:150]}_{digest(asdict(cell), 6)}.json"
+        return self.folder / f"{words[:150]}_{digest(asdict(cell), 6)}{suffix}"
 
 
 def _curve(values: dict[str, Any]) -> Curve:

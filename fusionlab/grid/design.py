@@ -192,6 +192,15 @@ class Grid:
                 settings["in gauge"] = ["base", "distances"]
         return digest(settings)
 
+    def identity(self, name: str, seed: int) -> str:
+        """What tells one end model from another: a checkpoint that serves several seeds, or names, is one model.
+
+        Args:
+            name: of the end model.
+            seed: of the cell it is in.
+        """
+        return str(self.end_models[name].place(name, seed, Path("trained")))
+
     def draws_lines(self, cell: Cell) -> bool:
         """Whether a cell draws the line between its models: once for each matching, as no method plays a part in it."""
         first = cell.seed == self.seeds[0] and cell.method == next(iter(self.methods))

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
 from fusionlab.atomic import replaced_entries
 from fusionlab.data.overlap import overlap
+from fusionlab.evaluation.comparison import Comparison, Level, Measured, compare
 from fusionlab.evaluation.distances import Distance
 from fusionlab.evaluation.report import write_report
 from fusionlab.evaluation.results import Curve, Results, Row
 from fusionlab.evaluation.tensorboard import write_tensorboard
+from fusionlab.evaluation.wording import listing
 from fusionlab.grid import tables
 from fusionlab.grid.cells import Finished
-from fusionlab.grid.design import Grid
-from fusionlab.grid.summary import headline_metric, summarize
+from fusionlab.grid.design import Cell, Grid
+from fusionlab.grid.summary import divergences, headline_metric, summarize
+
+# Gives what each test example added in some cells.
+Examples = Callable[[Iterable[Cell]], list[Measured]]
 
 
-def write_results(finished: Sequence[Finished], grid: Grid, folder: Path, title: str, command: str) -> None:
+def write_results(
+    finished: Sequence[Finished], grid: Grid, folder: Path, title: str, command: str, examples: Examples
+) -> None:
     """Write the summary as Markdown, LaTeX and CSV, all results as JSON and CSV, report, plots and TensorBoard logs.
 
     Args:
@@ -28,9 +35,11 @@ def write_results(finished: Sequence[Finished], grid: Grid, folder: Path, title:
         folder: the grid's; older tables in it are replaced.
         title: of the report.
         command: that made them.
+        examples: gives what each test example added in some cells.
     """
-    lines, metric = summarize(finished), headline_metric(finished)
-    notes = [*shared_texts(grid), *failures(finished)]
+    lines, metric = summarize(finished, grid.identity), headline_metric(finished)
+    comparisons, levels, unpaired = compare_groups(finished, examples)
+    notes = [*shared_texts(grid), *failures(finished), *unpaired]
     remarks = "".join(f"- {note}\n" for note in notes)
     markdown = (f"# {title}", tables.markdown(lines, metric), tables.markdown_details(finished, metric), remarks)
     texts = (
@@ -52,7 +61,10 @@ def write_results(finished: Sequence[Finished], grid: Grid, folder: Path, title:
     if len(grid.seeds) > 1:
         notes = ["Scores and distances are means over the seeds; lines are of the first seed.", *notes]
     rows, distances = _over_seeds(finished), _distances(finished)
-    results = Results(title, tuple(grid.end_models), rows, _curves(finished), distances, settings, notes)
+    several = len({done.cell.models for done in finished if done.cell.is_merge}) > 1
+    overall = [gain for line in lines for gain in line.gains.values() if gain is not None] if several else []
+    names, curves = tuple(grid.end_models), _curves(finished)
+    results = Results(title, names, rows, curves, distances, settings, notes, comparisons, levels, overall)
     # Older results stay until all new ones are complete.
     with replaced_entries(folder) as temporary:
         for name, text in texts:
@@ -61,16 +73,52 @@ def write_results(finished: Sequence[Finished], grid: Grid, folder: Path, title:
         write_tensorboard(results, temporary / "tensorboard")
 
 
+def compare_groups(finished: Sequence[Finished], examples: Examples) -> tuple[list[Comparison], list[Level], list[str]]:
+    """What matching changes in each group by itself, on the same test examples; means over its seeds.
+
+    Args:
+        finished: all cells.
+        examples: gives what each test example added in some cells.
+
+    Returns:
+        Comparisons, levels, and a sentence for each group of which the examples cannot be paired.
+    """
+    groups: dict[tuple[str, ...], list[Cell]] = {}
+    for done in finished:
+        if done.error is None:
+            groups.setdefault(done.cell.models, []).append(done.cell)
+    comparisons: list[Comparison] = []
+    levels: list[Level] = []
+    notes: list[str] = []
+    for models, cells in groups.items():
+        try:
+            # One group at a time: the examples of all of them may be more than memory holds.
+            found = compare(examples(cells))
+        except ValueError as error:
+            notes.append(
+                f"{' + '.join(models)}: {error}; its test data changed between two starts. Remove its files from "
+                f"cells/ and start again."
+            )
+            continue
+        comparisons += found[0]
+        levels += found[1]
+    return comparisons, levels, notes
+
+
 def failures(finished: Sequence[Finished]) -> list[str]:
-    """A sentence for each test set that could not be had, and for each reason that cells failed for."""
+    """A sentence for each test set that could not be had, each reason that cells failed for, and each that diverged."""
     cells: dict[str, list[str]] = {}
     for done in finished:
         if done.error is not None:
             cells.setdefault(done.error, []).append(done.cell.name)
     absent = {name: reason for done in finished for name, reason in done.missing.items()}
-    return [f"Not measured on {name}: {reason}" for name, reason in absent.items()] + [
-        f"Failed: {names[0]}{f' and {len(names) - 1} more cells' if len(names) > 1 else ''}: {error}"
-        for error, names in cells.items()
+    return [
+        *(f"Not measured on {name}: {reason}" for name, reason in absent.items()),
+        *(
+            f"Failed: {names[0]}{f' and {len(names) - 1} more cells' if len(names) > 1 else ''}: {error}"
+            for error, names in cells.items()
+        ),
+        *(f"Diverged: {done.cell.name}: {listing(found)}." for done in finished if (found := divergences(done))),
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +15,8 @@ from torch import nn
 
 from fusionlab import checkpoints
 from fusionlab.errors import InputError, first_line
-from fusionlab.evaluation.results import END_MODEL, ENSEMBLE, MULTITASK, Curve, Row
+from fusionlab.evaluation.comparison import Measured
+from fusionlab.evaluation.results import END_MODEL, ENSEMBLE, MULTITASK, Curve
 from fusionlab.experiment import Data, draw_lines, refuse_misfit
 from fusionlab.fused import Candidate
 from fusionlab.fusion import FusionModule
@@ -87,7 +88,12 @@ class GridRunner:
         missing = {} if finished.error is not None else self.data.missing(cell)
         finished = replace(finished, seconds=time.perf_counter() - start, missing=missing)
         self.store.write(finished, self.grid.fingerprint(cell))
-        return finished
+        # On the disk now; the examples of all cells at once may be more than memory holds.
+        return replace(finished, measured=())
+
+    def examples(self, cells: Iterable[Cell]) -> list[Measured]:
+        """What each test example added in some finished cells; nothing of cells that were made before it was kept."""
+        return [one for cell in cells for one in self.store.examples(cell, self.grid.fingerprint(cell))]
 
     def _measure(self, cell: Cell) -> Finished:
         # First, as it costs least: data that are missing fail a cell before any model is trained for it.
@@ -100,25 +106,27 @@ class GridRunner:
             seconds = time.perf_counter() - start if is_new else None
             # A fusion of one model with itself measures it as everything else is.
             module = FusionModule({"one": model, "other": model}, {})
-            rows = self._test(module, Candidate(cell.models, cell.method, cell.matching, model, seconds), data)
-            return Finished(cell, tuple(rows))
+            candidate = Candidate(cell.models, cell.method, cell.matching, model, seconds)
+            return self._test(cell, module, candidate, data)
         module = self._module(cell.models, cell.seed)
         if cell.method == ENSEMBLE:
-            return Finished(cell, tuple(self._test(module, module.ensemble_of_all(), data)))
+            return self._test(cell, module, module.ensemble_of_all(), data)
         self._statistics.gather(module, cell.method)
-        rows = self._test(module, module.merge(cell.method, cell.matching), data)
-        distances = [found for found in module.fused.distances if found.matching == cell.matching]
+        finished = self._test(cell, module, module.merge(cell.method, cell.matching), data)
+        distances = tuple(found for found in module.fused.distances if found.matching == cell.matching)
         curves: list[Curve] = []
         if self.grid.draws_lines(cell):
             curves = draw_lines(module, cell.matching, data.inside(), self.grid.points, self.trainer)
-        return Finished(cell, tuple(rows), tuple(curves), tuple(distances))
+        return replace(finished, curves=tuple(curves), distances=distances)
 
-    def _test(self, module: FusionModule, candidate: Candidate, data: Data) -> list[Row]:
+    def _test(self, cell: Cell, module: FusionModule, candidate: Candidate, data: Data) -> Finished:
+        """A cell with the scores of one candidate."""
         refuse_misfit(list(module.end_models), data)
         module.test_sets = data.sets
         module.test_only([candidate])
         self._trainer("testing").test(module, list(data.loaders), verbose=False)
-        return module.rows
+        measured = tuple(replace(one, seed=cell.seed) for one in module.measured)
+        return Finished(cell, tuple(module.rows), measured=measured)
 
     def _trainer(self, label: str, **options: Any) -> Trainer:
         return make_trainer(self.trainer, label, leave=False, **options)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
-import numpy as np
-from scipy.stats import bootstrap
-
+from fusionlab.evaluation.bootstrap import clusters_of, over_clusters
+from fusionlab.evaluation.comparison import GroupComparison
 from fusionlab.evaluation.results import END_MODEL, NO_MATCHING, UNMATCHED, Domain, Results, Row, main_columns
-from fusionlab.evaluation.wording import is_fraction, lower_is_better
+from fusionlab.evaluation.wording import format_value, is_fraction, lower_is_better, metric_label
 from fusionlab.grid.cells import Finished
 
 SCORE = "score"
+DOMAINS: tuple[Domain, ...] = ("in", "out")
 OWN, SINGLE, BEST = "end model, its own test set", "end model, test sets of its group", "best end model of the group"
 
 
@@ -40,19 +40,9 @@ class Mean:
         return Mean(fmean(values), stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None, len(values))
 
 
-@dataclass(frozen=True)
-class Gain:
-    """What matching adds: matched minus unmatched, paired by group and seed.
-
-    Attributes:
-        value: mean difference, in the metric's own direction (above 0 is a higher number).
-        low: lower end of the 95 % bootstrap interval; None where there is a single pair.
-        high: its upper end.
-    """
-
-    value: float
-    low: float | None
-    high: float | None
+# What tells an end model from others, by name and seed.
+Identity = Callable[[str, int], str]
+Place = tuple[tuple[str, ...], int]
 
 
 @dataclass(frozen=True)
@@ -63,14 +53,14 @@ class Line:
         method: merge method, or what it is compared with.
         matching: its name, or ``-`` where there is no merge.
         scores: by domain.
-        gains: by domain; None where nothing is matched.
+        gains: what matching adds, by domain; None where nothing is matched.
         seconds: to match and merge; to train, for an end model that was trained on the way.
     """
 
     method: str
     matching: str
     scores: dict[Domain, Mean | None]
-    gains: dict[Domain, Gain | None]
+    gains: dict[Domain, GroupComparison | None]
     seconds: Mean | None = None
 
     @property
@@ -78,15 +68,23 @@ class Line:
         return self.matching != NO_MATCHING
 
 
-def summarize(finished: Iterable[Finished]) -> list[Line]:
+def named(name: str, seed: int) -> str:
+    """An end model of its own for each name and seed."""
+    return f"{name}, seed {seed}"
+
+
+def summarize(finished: Iterable[Finished], identity: Identity = named) -> list[Line]:
     """Means over groups and seeds of the main metric of every data set.
 
-    A cell's score in a domain is the mean over its data sets there. Failed cells are left out, and so are cells with a
-    number that is not finite: the mean of what is left would be of the easier data sets.
+    A cell's score in a domain is the mean over its data sets there. Failed cells are left out, and so are cells that
+    diverged on one of them: the mean of what is left would be of the easier data sets.
 
     Args:
         finished: cells of one grid.
+        identity: what tells an end model from others; groups that share one are no independent evidence.
     """
+    finished = list(finished)
+    metric = headline_metric(finished)
     cells = [done for done in finished if done.error is None]
     scores = {
         (done.cell.models, done.cell.seed, done.cell.method, done.cell.matching): main_rows(done) for done in cells
@@ -100,17 +98,15 @@ def summarize(finished: Iterable[Finished]) -> list[Line]:
         found = {place: scores[(*place, method, matching)] for place in groups if (*place, method, matching) in scores}
         plain = {place: scores.get((*place, method, UNMATCHED)) for place in found}
         means: dict[Domain, Mean | None] = {}
-        gains: dict[Domain, Gain | None] = {}
-        for domain in ("in", "out"):
+        gains: dict[Domain, GroupComparison | None] = {}
+        for domain in DOMAINS:
             values = {place: mean_score(rows, domain) for place, rows in found.items()}
             means[domain] = Mean.of([value for value in values.values() if value is not None])
-            pairs = [
-                (value, before)
-                for place, value in values.items()
-                if value is not None and (before := mean_score(plain[place] or [], domain)) is not None
-            ]
             is_matched = matching not in (NO_MATCHING, UNMATCHED)
-            gains[domain] = _gain([after - before for after, before in pairs]) if is_matched and pairs else None
+            before = {place: mean_score(plain[place] or [], domain) for place in found if plain[place] is not None}
+            pairs = {place: (before[place], value) for place, value in values.items() if place in before}
+            key = (method, matching, domain, metric)
+            gains[domain] = _gain(key, pairs, [(plain, before), (found, values)], identity) if is_matched else None
         lines.append(Line(method, matching, means, gains, times.get((method, matching))))
     return lines
 
@@ -166,7 +162,7 @@ def _end_model_lines(
         if len(known) == len(group):
             single.append(fmean(known))
             best.append((min if lower else max)(known))
-    nothing: dict[Domain, Gain | None] = {"in": None, "out": None}
+    nothing: dict[Domain, GroupComparison | None] = {"in": None, "out": None}
     lines = [Line(OWN, NO_MATCHING, {"in": Mean.of(own), "out": Mean.of(out)}, nothing, training)]
     if single:
         lines.append(Line(SINGLE, NO_MATCHING, {"in": Mean.of(single), "out": None}, nothing))
@@ -190,9 +186,28 @@ def _outside(scores: dict[tuple[tuple[str, ...], int, str, str], list[Row]]) -> 
 
 
 def main_rows(done: Finished) -> list[Row]:
-    """The rows of each data set's main metric."""
+    """The rows of each data set's main metric; not a number where the loss there is none.
+
+    An accuracy is a number even where all logits are not, and says nothing then.
+    """
     wanted = {(c.domain, c.data_set, c.metric) for c in main_columns(Results("", (), list(done.rows)).table())}
-    return [row for row in done.rows if (row.domain, row.data_set, row.metric) in wanted]
+    broken = {
+        (row.domain, row.data_set) for row in done.rows if lower_is_better(row.metric) and not math.isfinite(row.value)
+    }
+    return [
+        replace(row, value=math.nan) if (row.domain, row.data_set) in broken else row
+        for row in done.rows
+        if (row.domain, row.data_set, row.metric) in wanted
+    ]
+
+
+def divergences(done: Finished) -> list[str]:
+    """What of a cell is not a number, such as ``loss on digits is not a number``; nothing where all is."""
+    return [
+        f"{metric_label(row.metric)} on {row.data_set} is {format_value(row.metric, row.value)}"
+        for row in done.rows
+        if not math.isfinite(row.value)
+    ]
 
 
 def mean_score(rows: Sequence[Row], domain: Domain) -> float | None:
@@ -210,12 +225,35 @@ def _mean(values: Sequence[float]) -> float | None:
     return fmean(values) if values and all(map(math.isfinite, values)) else None
 
 
-def _gain(differences: Sequence[float]) -> Gain:
-    if len(differences) < 2:
-        return Gain(differences[0], None, None)
-    if len(set(differences)) == 1:
-        return Gain(differences[0], differences[0], differences[0])
-    interval = bootstrap(
-        (np.asarray(differences),), np.mean, method="percentile", rng=np.random.default_rng(0)
-    ).confidence_interval
-    return Gain(fmean(differences), float(interval.low), float(interval.high))
+def _gain(
+    key: tuple[str, str, Domain, str],
+    pairs: Mapping[Place, tuple[float | None, float | None]],
+    sides: Sequence[tuple[Mapping[Place, Sequence[Row] | None], Mapping[Place, float | None]]],
+    identity: Identity,
+) -> GroupComparison | None:
+    """What matching adds; None where no group was measured both unmatched and matched.
+
+    Args:
+        key: method, matching, domain and metric.
+        pairs: unmatched and matched score by group and seed; None for one that is no number.
+        sides: for the unmatched and for the matched merges their rows and their scores.
+        identity: what tells an end model from others.
+    """
+    _, _, domain, _ = key
+    known = {place: (a, b) for place, (a, b) in pairs.items() if a is not None and b is not None}
+    diverged = [
+        f"{' + '.join(models)}, seed {seed}, {side}"
+        for side, (rows, scores) in zip(("unmatched", "matched"), sides, strict=True)
+        for (models, seed), score in scores.items()
+        # One that was measured nowhere in this domain did not diverge there.
+        if score is None and any(row.domain == domain for row in rows[models, seed] or [])
+    ]
+    if not known:
+        nan = math.nan
+        return GroupComparison(*key, nan, nan, None, None, nan, nan, 0, 0, tuple(diverged)) if diverged else None
+    differences = [after - before for before, after in known.values()]
+    clusters = clusters_of([[identity(name, seed) for name in models] for models, seed in known])
+    lower, upper = over_clusters(differences, clusters) or (None, None)
+    before, after = (fmean(pair[side] for pair in known.values()) for side in (0, 1))
+    ends = (lower, upper, min(differences), max(differences))
+    return GroupComparison(*key, before, after, *ends, len(differences), len(set(clusters)), tuple(diverged))

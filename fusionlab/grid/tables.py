@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
+from fusionlab.evaluation.comparison import GroupComparison
 from fusionlab.evaluation.results import NO_MATCHING, Domain
 from fusionlab.evaluation.wording import domain_label, is_fraction, matching_label, metric_heading, place_label
 from fusionlab.grid.cells import Finished
 from fusionlab.grid.details import GroupScores, by_data_set, by_group, geometry
-from fusionlab.grid.summary import Gain, Line, Mean, best_lines, whole_count
+from fusionlab.grid.summary import DOMAINS, Line, Mean, best_lines, whole_count
 
-DOMAINS: tuple[Domain, ...] = ("in", "out")
 CAPTION = (
     "Means over groups and seeds, with standard errors. The change is matched minus unmatched, paired by group and "
-    "seed, with a 95 % bootstrap interval. Time is that of matching and merging, or of training an end model; "
-    "statistics of the unmatched end models are gathered once for all groups and not in it."
+    "seed: with a 95 % bootstrap interval in square brackets where at least six groups share no end model with each "
+    "other, else with the smallest and the largest change in round ones, which only describe these groups. "
+    "Time is that of matching and merging, or of training an end model; statistics "
+    "of the unmatched end models are gathered once for all groups and not in it."
 )
 
 
@@ -73,14 +77,19 @@ def comma_separated(lines: Sequence[Line]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     head = ["method", "matching", "domain", "mean", "standard_error", "count"]
-    writer.writerow([*head, "gain", "gain_low", "gain_high", "seconds"])
+    described = ["gain_smallest", "gain_largest", "gain_pairs", "gain_clusters"]
+    writer.writerow([*head, "gain", "gain_low", "gain_high", "seconds", *described])
     for line in lines:
         for domain in DOMAINS:
             mean, gain = line.scores[domain], line.gains[domain]
             if mean is not None:
-                change = ("", "", "") if gain is None else (gain.value, gain.low, gain.high)
+                change: tuple[Any, ...] = ("",) * 7
+                if gain is not None:
+                    ends = (gain.smallest, gain.largest, gain.pairs, gain.clusters)
+                    change = (gain.difference, gain.lower, gain.upper, *ends)
                 time = "" if line.seconds is None else line.seconds.value
-                writer.writerow([line.method, line.matching, domain, mean.value, mean.error, mean.count, *change, time])
+                scores = [line.method, line.matching, domain, mean.value, mean.error, mean.count]
+                writer.writerow([*scores, *change[:3], time, *change[3:]])
     return text.getvalue()
 
 
@@ -149,13 +158,18 @@ def _number(mean: Mean, scale: float, digits: int) -> str:
     return f"{scale * mean.value:.{digits}f}{error}"
 
 
-def _gain(gain: Gain | None, metric: str) -> str:
+def _gain(gain: GroupComparison | None, metric: str) -> str:
     if gain is None:
         return ""
+    if not math.isfinite(gain.difference):
+        return "diverged"
     scale, digits = _scale(metric)
-    if gain.low is None or gain.high is None:
-        return f"{scale * gain.value:+.{digits}f}"
-    return f"{scale * gain.value:+.{digits}f} [{scale * gain.low:+.{digits}f}, {scale * gain.high:+.{digits}f}]"
+    value = f"{scale * gain.difference:+.{digits}f}"
+    if gain.lower is not None and gain.upper is not None:
+        return f"{value} [{scale * gain.lower:+.{digits}f}, {scale * gain.upper:+.{digits}f}]"
+    if gain.pairs < 2:
+        return value
+    return f"{value} ({scale * gain.smallest:+.{digits}f} to {scale * gain.largest:+.{digits}f})"
 
 
 def _scale(metric: str) -> tuple[int, int]:

@@ -125,11 +125,26 @@ def test_few_examples_have_no_interval() -> None:
 
 
 def test_several_seeds_are_their_mean() -> None:
-    """Each seed on the same resamples, so that the mean of two equal ones is as sure as one."""
+    """Each on the same resamples, so that the mean of two equal ones is as sure as one."""
     once = [measured("simple", "none", some(0.3)), measured("simple", "paper", some(0.5, seed=1))]
-    (one, _), (two, _) = compare(once), compare(once * 2)
+    again = [replace(part, seed=1) for part in once]
+    (one, _), (two, _) = compare(once), compare(once + again)
     assert two == one
-    other = [measured("simple", "none", some(0.3)), measured("simple", "paper", some(0.9, seed=1))]
+    other = [
+        replace(measured("simple", m, some(share, seed=2)), seed=1) for m, share in (("none", 0.3), ("paper", 0.9))
+    ]
     found = find(compare(once + other)[0], metric="accuracy")
     differences = [find(compare(part)[0], metric="accuracy").difference for part in (once, other)]
     assert found.difference == pytest.approx(np.mean(differences))
+    assert len(set(differences)) == 2
+
+
+def test_only_seeds_of_both_sides_are_paired() -> None:
+    """A matched merge of a seed whose unmatched one failed says nothing about matching; it counts in its own level."""
+    once = [measured("simple", "none", some(0.3)), measured("simple", "paper", some(0.5, seed=1))]
+    lonely = replace(measured("simple", "paper", some(0.9, seed=2)), seed=1)
+    comparisons, levels = compare([*once, lonely])
+    assert comparisons == compare(once)[0]
+    matched = next(one for one in levels if (one.matching, one.metric) == ("paper", "accuracy"))
+    assert matched.lower is not None
+    assert 0.6 < matched.lower < 0.7

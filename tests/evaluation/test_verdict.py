@@ -301,7 +301,8 @@ def test_a_small_grid_is_described() -> None:
     found = verdict(Results("t", NAMES, overall=[over_groups(None, 2)]))
     assert found.headline == (
         "Whether matching helps is open: plain averaging goes from 30.0 % to 50.0 % accuracy in domain (12 differences "
-        "from +10.0 to +30.0 points; only 2 groups that share no end model with others, too few for an interval)."
+        "from +10.0 to +30.0 points, which only describe these groups: they fall into 2 clusters without a common end "
+        "model, and an interval needs 6)."
     )
     assert "95 %" not in str(found)
 

@@ -1,17 +1,23 @@
 """The folder of results: every table and file, means over seeds, what failed or was left out, shared texts."""
 
 import json
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 from fusionlab.data import Digits
+from fusionlab.evaluation.comparison import Measured
+from fusionlab.evaluation.contributions import Answers, Contributions, Record
 from fusionlab.evaluation.distances import Distance
 from fusionlab.evaluation.results import Curve, Row
 from fusionlab.grid.cells import Finished
 from fusionlab.grid.design import Cell, EndModel, Grid
 from fusionlab.grid.details import by_data_set, by_group, geometry
-from fusionlab.grid.folder import failures, shared_texts, write_results
+from fusionlab.grid.folder import compare_groups, failures, shared_texts, write_results
 from fusionlab.grid.summary import Mean
 from tests.grid.toys import Words, grid
 
@@ -50,7 +56,7 @@ def given() -> Grid:
 
 def test_everything_is_written_and_agrees(tmp_path: Path, finished: list[Finished], given: Grid) -> None:
     """Tables for people and for programs; results hold means over seeds, the page names what failed."""
-    write_results(finished, given, tmp_path, "A grid", "fusionlab compare --config grid.yaml")
+    write_results(finished, given, tmp_path, "A grid", "fusionlab compare --config grid.yaml", nothing)
     names = {path.name for path in tmp_path.iterdir()}
     wanted = {"summary.md", "summary.tex", "summary.csv", "results.json", "results.csv", "report.html", "plots"}
     assert wanted | {"tensorboard"} <= names
@@ -64,7 +70,7 @@ def test_everything_is_written_and_agrees(tmp_path: Path, finished: list[Finishe
     for part in (
         "# A grid",
         "**50.00 ± 5.77**",
-        "+20.00 [+20.00, +20.00]",
+        "+20.00 (+20.00 to +20.00)",
         "| a + b |",
         "Failed: ",
         "Not measured on Y",
@@ -73,8 +79,60 @@ def test_everything_is_written_and_agrees(tmp_path: Path, finished: list[Finishe
     page = (tmp_path / "report.html").read_text()
     assert "no such file" in page
     assert "fusionlab compare --config grid.yaml" in page
-    write_results(finished, given, tmp_path, "A grid", "again")
+    write_results(finished, given, tmp_path, "A grid", "again", nothing)
     assert (tmp_path / "summary.md").read_text() == text
+
+
+def nothing(cells: Iterable[Cell]) -> list[Measured]:
+    """Cells that were made before examples were kept."""
+    return []
+
+
+def examples(cells: Iterable[Cell]) -> list[Measured]:
+    """Matched merges answer 60 of 100 examples rightly, unmatched ones 50, whatever the seed."""
+    found = []
+    for cell in cells:
+        right = torch.arange(100).lt(60 if cell.matching == "paper" else 50).float()
+        record = Record()
+        record.add("accuracy", "mean", right, torch.ones(100))
+        answers = record.answers(lambda actual: {"accuracy": 0.1})
+        for name, domain in ((cell.models[-1].upper(), "in"), ("X", "out")):
+            found.append(Measured(cell.models, cell.method, cell.matching, name, domain, answers, cell.seed))  # type: ignore[arg-type]
+    return found
+
+
+def test_groups_are_compared_on_their_test_examples(finished: list[Finished]) -> None:
+    """Each by itself, over its seeds, on every set; none where the test data are not the same any more."""
+    comparisons, levels, notes = compare_groups(finished, examples)
+    assert [(c.models, c.data_set) for c in comparisons] == [(AB, "B"), (AB, "X"), (AC, "C"), (AC, "X")]
+    assert [c.difference for c in comparisons] == pytest.approx([0.1] * 4)
+    assert all(c.lower is not None and 0 < c.lower < 0.1 for c in comparisons)
+    assert {level.models for level in levels} == {AB, AC, ("a",)}
+    assert not notes
+
+    def changed(cells: Iterable[Cell]) -> list[Measured]:
+        found = examples(cells)
+        short = Contributions("mean", np.ones((7, 2)))
+        return [*found[:-1], replace(found[-1], answers=Answers({"accuracy": short}, {}))]
+
+    comparisons, _, notes = compare_groups(finished, changed)
+    assert not comparisons
+    assert notes[0].startswith("a + b: answers to [7, 100] examples cannot be paired")
+    assert "Remove its files from cells/" in notes[0]
+
+
+def test_the_page_of_one_group_speaks_of_examples_and_of_several_of_groups(
+    tmp_path: Path, finished: list[Finished], given: Grid
+) -> None:
+    """Two pairs that share a model are described; one pair has an interval over its test examples."""
+    write_results(finished, given, tmp_path / "several", "A grid", "again", examples)
+    page = (tmp_path / "several" / "report.html").read_text()
+    assert "Matching cannot be judged in domain and out of domain without an interval." in page
+    assert "they fall into 1 cluster without a common end model, and an interval needs 6" in page
+    assert "Every group by itself" in page
+    one = [done for done in finished if done.cell.models in (AB, ("a",))]
+    write_results(one, replace(given, groups=(AB,)), tmp_path / "one", "A grid", "again", examples)
+    assert "Matching helps on B (in" in (tmp_path / "one" / "report.html").read_text()
 
 
 def test_failures_are_told_once_for_each_reason(finished: list[Finished]) -> None:

@@ -1,15 +1,28 @@
 """The summary: means, standard errors and paired intervals against numbers worked out by hand or by numpy."""
 
+import itertools
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from fusionlab.evaluation.bootstrap import resamples
 from fusionlab.evaluation.results import Row
 from fusionlab.grid import tables
 from fusionlab.grid.cells import Finished
 from fusionlab.grid.design import Cell
-from fusionlab.grid.summary import BEST, OWN, SINGLE, Line, Mean, best_lines, headline_metric, summarize
+from fusionlab.grid.summary import (
+    BEST,
+    OWN,
+    SINGLE,
+    Line,
+    Mean,
+    best_lines,
+    divergences,
+    headline_metric,
+    summarize,
+)
 
 
 def cell(
@@ -49,11 +62,15 @@ def test_merges(finished: list[Finished]) -> None:
     assert in_domain is not None
     assert gain is not None
     assert (in_domain.value, in_domain.error) == (pytest.approx(0.7), pytest.approx(0, abs=1e-12))
-    # A quarter of the resamples of two is each of them twice, so that the interval ends there.
-    assert (gain.value, gain.low, gain.high) == (pytest.approx(0.2), pytest.approx(0.1), pytest.approx(0.3))
+    assert (gain.difference, gain.unmatched, gain.matched) == (
+        pytest.approx(0.2), pytest.approx(0.5), pytest.approx(0.7),
+    )  # fmt: skip
+    # Both pairs hold the end model a: one number, which has a range and no interval.
+    assert (gain.lower, gain.upper, gain.clusters, gain.pairs) == (None, None, 1, 2)
+    assert (gain.smallest, gain.largest) == (pytest.approx(0.1), pytest.approx(0.3))
     outside = line.gains["out"]
     assert outside is not None
-    assert outside.value == pytest.approx(-0.1)
+    assert outside.difference == pytest.approx(-0.1)
     unmatched = find(summarize(finished), "simple", "none")
     assert unmatched.gains["in"] is None
     plain = unmatched.scores["in"]
@@ -87,17 +104,32 @@ def test_an_end_model_that_was_not_measured_everywhere_is_no_level(finished: lis
     assert find(lines, BEST).scores["in"] == Mean(pytest.approx(0.6), None, 1)
 
 
+@pytest.mark.parametrize("metric", ["accuracy", "loss"])
 @pytest.mark.parametrize("odd", [math.nan, math.inf])
-def test_a_merge_that_diverges_is_not_shown_by_its_other_sets(finished: list[Finished], odd: float) -> None:
-    """Its cell is missing in the mean, which says so and is never the best, and it has no change by matching."""
-    rows = tuple(replace(row, value=odd) if row.data_set == "A" else row for row in finished[6].rows)
+def test_a_merge_that_diverges_is_not_shown_by_its_other_sets(
+    finished: list[Finished], odd: float, metric: str
+) -> None:
+    """Its cell is missing in the mean, which says so and is never the best, and it has no change by matching.
+
+    Also where its accuracy is a number, that of the first class, and only the loss is none.
+    """
+    rows = tuple(
+        replace(row, value=odd) if (row.data_set, row.metric) == ("A", metric) else row for row in finished[6].rows
+    )
+    assert divergences(replace(finished[6], rows=rows)) == [
+        f"{metric} on A is {'not a number' if math.isnan(odd) else 'infinite'}"
+    ]
     lines = summarize([*finished[:6], replace(finished[6], rows=rows)])
     line = find(lines, "simple", "paper")
     # Of the second pair only set C is left, with 0.7.
     assert line.scores["in"] == Mean(pytest.approx(0.7), None, 1)
     gain = line.gains["in"]
     assert gain is not None
-    assert (gain.value, gain.low) == (pytest.approx(0.1), None)
+    assert (gain.difference, gain.lower, gain.pairs) == (pytest.approx(0.1), None, 1)
+    assert gain.diverged == ("a + c, seed 0, matched",)
+    outside = line.gains["out"]
+    assert outside is not None
+    assert (outside.pairs, outside.diverged) == (2, ()), "out of domain nothing diverged"
     assert "70.00 (1 of 2)" in tables.markdown(lines, "accuracy")
     assert [lines[index].matching for index in best_lines(lines, "in", "accuracy")] == []
 
@@ -108,8 +140,8 @@ def test_failed_cells_and_missing_partners(finished: list[Finished]) -> None:
     line = find(summarize([*finished[:5], failed, finished[6]]), "simple", "paper")
     gain = line.gains["in"]
     assert gain is not None
-    assert gain.value == pytest.approx(0.1)
-    assert gain.low is None
+    assert gain.difference == pytest.approx(0.1)
+    assert (gain.lower, gain.diverged) == (None, ()), "a cell that failed did not diverge"
 
 
 def test_a_mean_of_fewer_cells_is_marked_and_never_the_best(finished: list[Finished]) -> None:
@@ -120,16 +152,74 @@ def test_a_mean_of_fewer_cells_is_marked_and_never_the_best(finished: list[Finis
     assert "| fisher | unmatched | 100.00 (1 of 2) |" in tables.markdown(lines, "accuracy")
 
 
-def test_one_value_everywhere_has_a_point_as_interval(finished: list[Finished]) -> None:
-    """No warning, no missing number."""
-    same = [
-        cell(group, "simple", m, 0, {("A", "in"): 0.5 + 0.25 * (m == "paper")})
-        for group in (AB, AC)
-        for m in ("none", "paper")
+def pairs_of(groups: list[tuple[str, ...]], gains: list[float], seeds: tuple[int, ...] = (0,)) -> list[Finished]:
+    """Unmatched and matched merges of these groups; each seed has its groups' gains."""
+    return [
+        cell(group, "simple", matching, seed, {("A", "in"): 0.5 + gain * (matching == "paper")})
+        for seed in seeds
+        for group, gain in zip(groups, gains, strict=True)
+        for matching in ("none", "paper")
     ]
-    gain = find(summarize(same), "simple", "paper").gains["in"]
+
+
+def test_one_value_everywhere_has_a_point_as_interval() -> None:
+    """No warning, no missing number."""
+    apart = [(f"{name}1", f"{name}2") for name in "abcdef"]
+    gain = find(summarize(pairs_of(apart, [0.25] * 6)), "simple", "paper").gains["in"]
     assert gain is not None
-    assert (gain.value, gain.low, gain.high) == (0.25, 0.25, 0.25)
+    assert (gain.difference, gain.lower, gain.upper) == (0.25, 0.25, 0.25)
+
+
+def test_an_interval_needs_six_groups_that_share_no_end_model() -> None:
+    """Six pairs of twelve models have one; fifteen pairs of six models are one cluster; two pairs are two numbers."""
+    gains = np.random.default_rng(0).uniform(0, 0.4, 15).tolist()
+    apart = [(f"{name}1", f"{name}2") for name in "abcdefgh"]
+    found = find(summarize(pairs_of(apart, gains[:8])), "simple", "paper").gains["in"]
+    assert found is not None
+    assert found.clusters == found.pairs == 8
+    draws = np.concatenate(list(resamples(8))) @ np.array(gains[:8]) / 8
+    assert (found.lower, found.upper) == pytest.approx(tuple(np.percentile(draws, [2.5, 97.5])))
+    assert (
+        f"[{100 * found.lower:+.2f}, {100 * found.upper:+.2f}]"
+        in tables.markdown(  # type: ignore[operator]
+            summarize(pairs_of(apart, gains[:8])), "accuracy"
+        )
+    )
+    for groups in (list(itertools.combinations("abcdef", 2)), apart[:2], apart[:5]):
+        lines = summarize(pairs_of(groups, gains[: len(groups)]))
+        found = find(lines, "simple", "paper").gains["in"]
+        assert found is not None
+        assert (found.lower, found.upper) == (None, None)
+        low, high = (f"{100 * end:+.2f}" for end in (min(gains[: len(groups)]), max(gains[: len(groups)])))
+        assert f"({low} to {high})" in tables.markdown(lines, "accuracy")
+        assert "[" not in tables.markdown(lines, "accuracy").splitlines()[-3]
+
+
+def test_seeds_of_given_checkpoints_may_be_one_model() -> None:
+    """Six seeds of one pair are six models each; where the checkpoint is the same for all they are one."""
+    six = pairs_of([AB], [0.1], seeds=tuple(range(6)))
+    found = find(summarize(six), "simple", "paper").gains["in"]
+    assert found is not None
+    assert (found.clusters, found.lower) == (6, pytest.approx(0.1))
+    found = find(summarize(six, lambda name, seed: name), "simple", "paper").gains["in"]
+    assert found is not None
+    assert (found.clusters, found.lower) == (1, None)
+
+
+def test_a_matching_that_always_diverges_is_told() -> None:
+    """With no number at all."""
+    diverged = [
+        replace(done, rows=tuple(replace(row, value=math.nan) for row in done.rows))
+        if done.cell.matching == "paper"
+        else done
+        for done in pairs_of([AB, AC], [0.1, 0.1])
+    ]
+    lines = summarize(diverged)
+    gain = find(lines, "simple", "paper").gains["in"]
+    assert gain is not None
+    assert math.isnan(gain.difference)
+    assert gain.diverged == ("a + b, seed 0, matched", "a + c, seed 0, matched")
+    assert "| diverged |" in tables.markdown(lines, "accuracy")
 
 
 def test_tables_say_the_same(finished: list[Finished]) -> None:

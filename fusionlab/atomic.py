@@ -241,7 +241,6 @@ def _atomic(
         (put or _put)(output, target, overwrite)
         for made in output.parents:
             _sync(made.parent)
-        output.parents = []
     except BaseException as error:
         # Before the temporary output goes, as the space that it frees is what the error is about.
         located = _located(error, output.temporary, target if put is None else target.parent)

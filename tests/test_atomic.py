@@ -127,12 +127,16 @@ def test_a_failing_rename_puts_the_old_output_back(tmp_path: Path, monkeypatch: 
     assert len(list(tmp_path.iterdir())) == 1
 
 
+@pytest.mark.parametrize("name", ["out", "x" * 255])
 @pytest.mark.parametrize("again", [refuse_existing, lambda path, overwrite: write(path, "newest")])
 def test_a_kill_between_two_renames_is_mended_by_the_next_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: Callable[..., None]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: Callable[..., None], name: str
 ) -> None:
-    """The old output has its name back as soon as somebody is about to write there, and nothing is left over."""
-    write(tmp_path / "out", "old")
+    """The old output has its name back as soon as somebody is about to write there, and nothing is left over.
+
+    A run that writes another output into that folder leaves it alone: it is all that there is of it.
+    """
+    write(tmp_path / name, "old")
     rename = Path.rename
 
     def killed() -> int:
@@ -144,11 +148,14 @@ def test_a_kill_between_two_renames_is_mended_by_the_next_run(
             return rename(self, target)
 
         Path.rename = renamed  # type: ignore[method-assign, assignment]
-        write(tmp_path / "out", "new")
+        write(tmp_path / name, "new")
         return 0
 
     assert Child(killed).end().code == -signal.SIGKILL
-    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / name).exists()
+    refuse_existing(tmp_path / "another", overwrite=True)
+    assert not (tmp_path / name).exists()
+    assert len(list(tmp_path.glob(".*.fusionlab-old-*"))) == 1
     seen: list[str] = []
     put = atomic_module._refuse
 
@@ -157,9 +164,9 @@ def test_a_kill_between_two_renames_is_mended_by_the_next_run(
         put(target, overwrite)
 
     monkeypatch.setattr(atomic_module, "_refuse", looked)
-    again(tmp_path / "out", overwrite=True)
+    again(tmp_path / name, overwrite=True)
     assert seen[0] == "old"
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the open files of a process are listed in /proc")
@@ -255,6 +262,9 @@ def test_another_users_output_in_a_shared_folder_is_not_replaced(
     tmp_path.chmod(0o1777)
     refuse_existing(tmp_path / "out", overwrite=True)
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    tmp_path.chmod(0o777)
+    refuse_existing(tmp_path / "out", overwrite=True)
+    tmp_path.chmod(0o1777)
     with pytest.raises(InputError, match="another user"):
         refuse_existing(tmp_path / "out", overwrite=True)
     tmp_path.chmod(0o755)

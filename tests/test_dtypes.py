@@ -178,3 +178,19 @@ def test_a_checkpoint_is_written_in_the_types_it_was_read_in(tmp_path) -> None: 
     assert set(types_of(read(tmp_path / "c").model).values()) == {F16}
     save(wide, tmp_path / "d", dtype="float64")
     assert main_dtype(read(tmp_path / "d").model.state_dict()) == F64
+
+
+def test_buffers_are_converted_like_parameters() -> None:
+    """Those that hold floating-point numbers."""
+    model = layer(F32)
+    model.register_buffer("scale", torch.tensor([1.0, 1 / 3]))
+    found = in_types(model, BF16)
+    assert found.scale.dtype == BF16
+    assert torch.equal(found.scale, torch.tensor([1.0, 1 / 3]).to(BF16))
+
+
+def test_a_models_type_is_that_of_most_of_its_numbers() -> None:
+    """Not of most of its parameters, nor of the first."""
+    state = {"a": torch.zeros(2, dtype=F32), "b": torch.zeros(2, dtype=F32), "c": torch.zeros(5, dtype=BF16)}
+    assert main_dtype(state) == BF16
+    assert main_dtype({"steps": torch.zeros(9, dtype=torch.int64)}) == F32

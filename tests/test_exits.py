@@ -85,12 +85,21 @@ def test_the_traceback_is_shown_where_no_log_can_be_written(
     assert "the traceback is above" in err.splitlines()[-1]
 
 
-def test_a_reader_that_goes_away_is_no_error() -> None:
-    """``fusionlab --help | head -1``: code 141, as of a program that a closed pipe ends, and not a word."""
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_goes_away_is_no_error(unbuffered: str) -> None:
+    """``fusionlab --help | head -1``: code 141, as of a program that a closed pipe ends, and not a word.
+
+    Whether the lines are written as they come or all at the end.
+    """
     read, write = os.pipe()
     os.close(read)
     found = subprocess.run(
-        [sys.executable, "-m", "fusionlab", "--help"], check=False, stdout=write, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "fusionlab", "--help"],
+        check=False,
+        stdout=write,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
     )
     os.close(write)
     assert (found.returncode, found.stderr) == (exits.BROKEN_PIPE, "")
@@ -116,8 +125,19 @@ def test_a_reader_that_goes_away_during_work(monkeypatch: pytest.MonkeyPatch, pr
     assert (ended.code, ended.err) == (141, "")
 
 
-def test_a_broken_pipe_elsewhere_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """A connection that ends is not the reader of the output."""
-    monkeypatch.setattr(cli.importlib, "import_module", failing(BrokenPipeError(32, "Broken pipe")))
-    assert cli.main(["merge"]) == 2
-    assert "other end of a connection has ended" in capsys.readouterr().err
+def test_a_broken_pipe_elsewhere_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection that ends is not the reader of the output, be that a file or a pipe that is read."""
+    read, write = os.pipe()
+
+    def run(output: int | None) -> int:
+        if output is not None:
+            os.dup2(output, 1)
+        monkeypatch.setattr(cli.importlib, "import_module", failing(BrokenPipeError(32, "Broken pipe")))
+        return cli.main(["merge"])
+
+    for output in (None, write):
+        ended = Child(lambda output=output: run(output)).end()  # type: ignore[misc]
+        assert ended.code == 2
+        assert "other end of a connection has ended" in ended.err
+    os.close(read)
+    os.close(write)

@@ -65,6 +65,16 @@ def test_what_lives_or_is_not_ours_stays(tmp_path: Path) -> None:
     assert living.name not in hidden_names(tmp_path)
 
 
+def test_what_another_host_left_stays(tmp_path: Path) -> None:
+    """Nobody here knows whether its process lives."""
+    killed_while_writing(tmp_path / "out").end()
+    (name,) = hidden_names(tmp_path)
+    other = name.replace(leftovers.host(), "another_12345678")
+    (tmp_path / other).mkdir()
+    refuse_existing(tmp_path / "out")
+    assert hidden_names(tmp_path) == [other]
+
+
 def test_a_process_that_has_a_dead_ones_number_is_told_from_it(tmp_path: Path) -> None:
     """By when it began: what the dead one left is removed."""
     with atomic_folder(tmp_path / "out") as living:

@@ -100,7 +100,7 @@ class _Units:
     def _direct(self) -> Tensor:
         """Gains of the permuted units from what has no basis of its own inside them, shape ``(*copies, n, n)``."""
         products, _ = correlate_permutation(self.problem, self.block)
-        if self.objective == "inner" or not bool(products.any()):
+        if self.objective == "inner":
             return products
         source, anchor = (
             correlate_permutation(same, self.block)[0].diagonal(dim1=-2, dim2=-1) for same in self._same()

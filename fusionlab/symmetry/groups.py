@@ -312,7 +312,7 @@ def embed_beside_ones(rotation: Tensor) -> Tensor:
     """
     size = rotation.shape[-1] + 1
     basis = complement_of_ones(size).to(rotation)
-    return basis @ rotation @ basis.mT + torch.full_like(rotation[..., :1, :1], 1 / size)
+    return basis @ rotation @ basis.mT + 1 / size
 
 
 def complement_of_ones(size: int) -> Tensor:

@@ -160,6 +160,20 @@ def test_every_tensor_counts_alike():
         torch.testing.assert_close(scaled.elements[name], plain.elements[name], rtol=0, atol=1e-9)
 
 
+def test_a_tensor_that_is_loud_in_one_model_counts_no_more():
+    """What a tensor is divided by holds the norms of both: one model's alone scaled changes nothing either."""
+    source, anchor, description = pair("bert-sequence", False)
+    batch = inputs(description)
+    first, second = sample(source, batch), sample(anchor, batch)
+    plain = match_activations(first, second, description, ALL)
+    loud = "bert.encoder.layer.0.intermediate.dense.weight"
+    for factor in (1e-6, 1e6):
+        louder = replace(first, inputs={**first.inputs, loud: factor * first.inputs[loud]})
+        scaled = match_activations(louder, second, description, ALL)
+        for name in plain.elements:
+            torch.testing.assert_close(scaled.elements[name], plain.elements[name], rtol=0, atol=1e-9)
+
+
 def test_only_chosen_spaces_are_matched():
     """Roles and layers are those of the options; the rest keeps its basis."""
     source, anchor, description = pair("vit-classifier", True)

@@ -1,10 +1,12 @@
 """Learned refinement: who teaches what, where between the models, and on which inputs."""
 
+import itertools
 from collections.abc import Sequence
 
 import numpy
 import pytest
 import torch
+from torch import Tensor
 
 from fusionlab.distillation import output_of
 from fusionlab.errors import InputError
@@ -114,6 +116,40 @@ def test_each_model_teaches_alone_on_its_own_inputs():
     assert float(module._loss(point, again)) == pytest.approx(float(module._loss(point, lessons)), rel=1e-6)
     found = refined(models, (ours, theirs), steps=2)
     check_preservation(models[1], found[1].apply(models[1]), found[1])
+
+
+def test_processes_draw_inputs_of_their_own(monkeypatch):
+    """The draws follow from the seed and the rank: the same for both twice, others for another of either."""
+    model = random_model("vit-classifier")
+    pool = gather([model], inputs(model, 2, batch=16), None, 32, with_targets=False)
+
+    def drawn(seed: int, rank: int | None) -> list[Tensor]:
+        monkeypatch.setattr("torch.distributed.is_initialized", lambda: rank is not None)
+        monkeypatch.setattr("torch.distributed.get_rank", lambda: rank)
+        return [lessons[0].batch["pixel_values"] for lessons in Lessons([pool], 3, 8, seed)]
+
+    def same(first: list[Tensor], second: list[Tensor]) -> bool:
+        return all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+    every = [drawn(seed, rank) for seed in (0, 1) for rank in (0, 1, 2)]
+    assert not any(same(a, b) for a, b in itertools.combinations(every, 2))
+    assert same(drawn(0, 1), every[1])
+    assert same(drawn(1, None), every[3])
+
+
+def test_held_out_inputs_are_judged_half_way():
+    """The validation loss is that of the twins' mean, all models counting alike."""
+    models = [random_model("vit-classifier", seed=seed) for seed in range(3)]
+    (batch,) = inputs(models[0], 1, batch=8)
+    module = RefinementModule(models, [Alignment.identity(folded(models[0]))] * 3, RefineOptions())
+    logged = {}
+    module.log = lambda name, value, **_: logged.update({name: float(value)})
+    module.validation_step(batch, 0)
+    with torch.no_grad():
+        twins = module.twins()
+        mean = {name: sum(twin[name] for twin in twins) / 3 for name in twins[0]}
+        assert logged == {"val_loss": pytest.approx(float(module._loss(mean, batch)), rel=1e-6)}
+        assert logged["val_loss"] != pytest.approx(float(module._loss(twins[0], batch)), rel=1e-3)
 
 
 def test_texts_of_several_lengths_are_drawn_with_their_masks():

@@ -9,7 +9,7 @@ from fusionlab.matching import universe
 from fusionlab.matching.align import align_states
 from fusionlab.matching.options import preset
 from fusionlab.matching.universe import match_universe, spread_of
-from fusionlab.matching.weights import rescaled, squared_distance
+from fusionlab.matching.weights import match_weights, rescaled, squared_distance
 from fusionlab.symmetry import blueprint
 from tests.families.harness import random_model
 from tests.families.test_families import CASES
@@ -76,6 +76,22 @@ def test_more_rounds_never_spread_the_models(rescale, monkeypatch):
         )
     assert all(later <= earlier * (1 + 1e-12) for earlier, later in itertools.pairwise(reached))
     assert reached[-1] < reached[0]
+
+
+def test_a_round_leaves_the_last_model_at_its_best(monkeypatch):
+    """Each is matched to the mean of the others, itself left out: no rotation of the last one spreads them less."""
+    monkeypatch.setattr(universe, "ROUNDS", 1)
+    states, description = several("bert-sequence", 4)
+    options = preset("weights", spaces=("attention.vo",), gauge=(), relative=0)
+    found = match_universe(states, description, options)
+    twins = [alignment.apply(state) for alignment, state in zip(found, states, strict=True)]
+    touched = description.touching(space.name for space in options.select(description))
+    lengths = [sum(float(twin[name].square().sum()) for name in touched) for twin in twins]
+    last = lengths.index(min(lengths))
+    others = universe.mean_state([twin for index, twin in enumerate(twins) if index != last])
+    step = match_weights(twins[last], others, description, options)
+    moved = [step.apply(twin) if index == last else twin for index, twin in enumerate(twins)]
+    assert spread_of(moved) == pytest.approx(spread_of(twins), rel=1e-12)
 
 
 def test_anchor_keeps_its_basis():

@@ -284,6 +284,25 @@ def nested_state(seed: int = 0) -> dict[str, Tensor]:
     return {name: torch.randn(shape, generator=draw, dtype=torch.float64) for name, shape in shapes.items()}
 
 
+def crossed_blueprint() -> Blueprint:
+    """Blocks in rows and columns, permuted independently: an element for each place, one for each column."""
+    b = BlueprintBuilder("crossed")
+    rows = b.space("rows", Permutation(2), role="rows")
+    columns = b.space("columns", Permutation(3), role="columns")
+    each = b.space("each", Invertible(2), role="each", index=("rows", "columns"))
+    column = b.space("column", Invertible(2), role="column", index=("columns",))
+    for name, inner in (("each", each), ("column", column)):
+        b.parameter(f"{name}.primal", b.per(rows, b.per(columns, inner)), None)
+        b.parameter(f"{name}.dual", b.per(rows, b.per(columns, inner)).dual(), None)
+    return b.build()
+
+
+def crossed_state(seed: int = 0) -> dict[str, Tensor]:
+    """Random parameters for `crossed_blueprint`."""
+    draw = generator(seed)
+    return {name: torch.randn(12, 4, generator=draw, dtype=torch.float64) for name in crossed_blueprint().parameters}
+
+
 def largest_difference(found: dict[str, Tensor], expected: dict[str, Tensor]) -> float:
     assert found.keys() == expected.keys()
     return max(float((found[name] - expected[name]).abs().max()) for name in expected)

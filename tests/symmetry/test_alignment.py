@@ -13,6 +13,8 @@ from fusionlab.symmetry import Alignment, Blueprint, SymmetryError, blueprint
 
 from .models import (
     CASES,
+    crossed_blueprint,
+    crossed_state,
     generator,
     largest_difference,
     laws,
@@ -24,6 +26,7 @@ from .models import (
 )
 
 NESTED = nested_blueprint()
+CROSSED = crossed_blueprint()
 BERT = blueprint(random_model("bert-sequence"))
 VIT = blueprint(random_model("timm-plain"))
 FIRST_LAYER = ("residual", "layers.0.heads", "layers.0.qk", "layers.0.vo", "layers.0.ffn")
@@ -38,14 +41,17 @@ def alignments(draw: st.DrawFn, description: Blueprint, names: tuple[str, ...]) 
 
 
 nested = alignments(NESTED, tuple(NESTED.spaces))
+crossed = alignments(CROSSED, tuple(CROSSED.spaces))
 bert = alignments(BERT, FIRST_LAYER)
 either = st.one_of(
     st.tuples(nested, nested, nested),
+    st.tuples(crossed, crossed, crossed),
     st.tuples(bert, bert, bert),
     st.tuples(*[alignments(VIT, FIRST_LAYER)] * 3),
 )
 STATES = {
     NESTED.fingerprint: nested_state(),
+    CROSSED.fingerprint: crossed_state(),
     BERT.fingerprint: random_model("bert-sequence").state_dict(),
     VIT.fingerprint: random_model("timm-plain").state_dict(),
 }

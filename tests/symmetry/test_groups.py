@@ -8,12 +8,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fusionlab.symmetry.groups import Group, Invertible, Orthogonal, Permutation, random_orthogonal
+from fusionlab.symmetry.groups import (
+    Group,
+    Invertible,
+    Orthogonal,
+    OrthogonalFixingOnes,
+    Permutation,
+    Rotary,
+    Scale,
+    complement_of_ones,
+    embed_beside_ones,
+    random_orthogonal,
+)
 
 from .models import generator, laws
 
-groups = st.builds(
-    lambda kind, size: kind(size), st.sampled_from([Permutation, Invertible, Orthogonal]), st.integers(1, 7)
+groups = st.one_of(
+    st.builds(
+        lambda kind, size: kind(size),
+        st.sampled_from([Permutation, Invertible, Orthogonal, OrthogonalFixingOnes]),
+        st.integers(1, 7),
+    ),
+    st.builds(Scale, st.integers(1, 7), st.booleans()),
+    st.builds(Rotary, st.sampled_from([2, 4, 6]), st.booleans()),
 )
 copies = st.sampled_from([(), (2,), (2, 3)])
 seeds = st.integers(0, 2**31)
@@ -23,6 +40,17 @@ def matrix(group: Group, element: Tensor) -> Tensor:
     """The dense matrix of an element, written down independently of the group's own arithmetic."""
     if isinstance(group, Permutation):
         return torch.nn.functional.one_hot(element, group.size).double()
+    if isinstance(group, Scale):
+        return torch.diag_embed(element)
+    if isinstance(group, Rotary):
+        dense = torch.zeros(*element.shape[:-2], group.size, group.size, dtype=torch.float64)
+        for plane in range(group.size // 2):
+            first = 2 * plane if group.interleaved else plane
+            second = first + 1 if group.interleaved else plane + group.size // 2
+            real, imaginary = element[..., plane, 0], element[..., plane, 1]
+            dense[..., first, first] = dense[..., second, second] = real
+            dense[..., second, first], dense[..., first, second] = imaginary, -imaginary
+        return dense
     return element
 
 
@@ -102,6 +130,21 @@ def test_check_accepts_random_elements_and_identity_and_refuses_other_copies(gro
         (Orthogonal(2), 2 * torch.eye(2), "orthogonal"),
         (Orthogonal(2), torch.tensor([[1.0, 0.1], [0.0, 1.0]]), "orthogonal"),
         (Orthogonal(2), torch.ones(2, 2), "invertible"),
+        (OrthogonalFixingOnes(2), torch.ones(2, 2), "invertible"),
+        (OrthogonalFixingOnes(2), 2 * torch.eye(2), "orthogonal"),
+        (OrthogonalFixingOnes(2), -torch.eye(2), "keep the all-ones vector"),
+        (OrthogonalFixingOnes(3), torch.diag(torch.tensor([1.0, 1.0, -1.0])), "keep the all-ones vector"),
+        (Scale(2), torch.ones(3), "shape"),
+        (Scale(2), torch.ones(2, dtype=torch.int64), "real"),
+        (Scale(2), torch.tensor([1.0, 0.0]), "positive"),
+        (Scale(2), torch.tensor([1.0, -1.0]), "positive"),
+        (Scale(2), torch.tensor([1.0, torch.inf]), "finite"),
+        (Scale(2, signed=True), torch.tensor([1.0, 0.0]), "non-zero"),
+        (Scale(2, signed=True), torch.tensor([1.0, torch.nan]), "finite"),
+        (Rotary(4), torch.ones(4, 2), "shape"),
+        (Rotary(4), torch.ones(2, 2, dtype=torch.int64), "real"),
+        (Rotary(4), torch.tensor([[1.0, 0.0], [0.0, 0.0]]), "non-zero"),
+        (Rotary(4), torch.tensor([[1.0, torch.nan], [1.0, 0.0]]), "finite"),
     ],
 )
 def test_check_refuses_what_is_no_element(group, element, sentence):
@@ -109,7 +152,13 @@ def test_check_refuses_what_is_no_element(group, element, sentence):
 
 
 def test_dimension_and_number_of_choices():
-    """Hand-computed: GL(4) has 16 degrees of freedom, O(4) six and two components, S(5) 120 elements."""
+    """Hand-computed: GL(4) has 16 degrees of freedom, O(4) six and two components, S(5) 120 elements; O1(4) is O(3)."""
+    ones, scale, signs, rotary = OrthogonalFixingOnes(4), Scale(3), Scale(3, signed=True), Rotary(6)
+    assert [g.dimension for g in (ones, scale, signs, rotary)] == [3, 3, 3, 6]
+    assert [g.log10_order for g in (scale, rotary, OrthogonalFixingOnes(1))] == [0.0, 0.0, 0.0]
+    assert ones.log10_order == pytest.approx(math.log10(2))
+    assert signs.log10_order == pytest.approx(math.log10(8))
+    assert [str(g) for g in (ones, scale, signs, rotary)] == ["O1(4)", "R+(3)", "R*(3)", "C*(6)"]
     assert [g.dimension for g in (Permutation(5), Invertible(4), Orthogonal(4))] == [0, 16, 6]
     assert Permutation(5).log10_order == pytest.approx(math.log10(120))
     assert Orthogonal(4).log10_order == pytest.approx(math.log10(2))
@@ -129,5 +178,35 @@ def test_random_orthogonal_matrices_cover_both_components_evenly():
 
 
 def test_float32_vectors_stay_float32():
-    for group in (Permutation(3), Invertible(3), Orthogonal(3)):
-        assert group.act(group.random((), generator(0)), torch.ones(3, 2)).dtype == torch.float32
+    for group in (Permutation(4), Invertible(4), Orthogonal(4), Scale(4), Rotary(4)):
+        assert group.act(group.random((), generator(0)), torch.ones(4, 2)).dtype == torch.float32
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_the_complement_of_the_ones_is_a_basis_of_it(size):
+    """Orthonormal columns of mean zero; a rotation of them keeps the all-ones vector."""
+    basis = complement_of_ones(size)
+    torch.testing.assert_close(basis.mT @ basis, torch.eye(size - 1, dtype=torch.float64))
+    torch.testing.assert_close(basis.sum(0), torch.zeros(size - 1, dtype=torch.float64), rtol=0, atol=1e-14)
+    rotation = random_orthogonal(size - 1, (3,), generator(0))
+    embedded = embed_beside_ones(rotation)
+    torch.testing.assert_close(embedded @ torch.ones(size, 1, dtype=torch.float64), torch.ones(3, size, 1).double())
+    torch.testing.assert_close(basis.mT @ embedded @ basis, rotation)
+
+
+def test_random_factors_are_well_conditioned_and_signs_are_even():
+    """Between exp(-1/2) and exp(1/2); half of the signed ones are negative, every angle is as likely."""
+    scale = Scale(1000).random((2,), generator(0))
+    assert scale.shape == (2, 1000)
+    assert 0.6 < float(scale.min()) < 0.62
+    assert 1.62 < float(scale.max()) < 1.65
+    signed = Scale(4000, signed=True).random((), generator(0))
+    assert float((signed < 0).double().mean()) == pytest.approx(0.5, abs=0.04)
+    planes = Rotary(4000).random((), generator(0))
+    assert 0.6 < float(planes.norm(dim=-1).min()) < 0.62
+    assert 1.62 < float(planes.norm(dim=-1).max()) < 1.65
+    quadrants = [(planes[:, 0].sign() == x) & (planes[:, 1].sign() == y) for x in (-1, 1) for y in (-1, 1)]
+    assert all(float(q.double().mean()) == pytest.approx(0.25, abs=0.04) for q in quadrants)
+    singular = torch.linalg.svdvals(Invertible(3).random((500,), generator(0)))
+    assert 0.6 < float(singular.min()) < 0.63
+    assert 1.6 < float(singular.max()) < 1.65

@@ -61,12 +61,13 @@ def test_one_source(
 
 
 def test_the_alignment_beside_the_twin_makes_it(ckpts: Path, tmp_path: Path, command: Command) -> None:
-    """Loaded from its file and applied to the source, the alignment gives the twin's weights to the bit."""
+    """Loaded from its file and applied to the source, the alignment gives the twin's weights to float32's rounding."""
     command("match", ckpts / "a", "--anchor", ckpts / "b", "--output", tmp_path / "twin")
     source = checkpoints.load(ckpts / "a")
     alignment = Alignment.load(tmp_path / "twin" / "fusionlab.alignment.safetensors", blueprint(source))
     made, written = alignment.apply(source).state_dict(), checkpoints.load(tmp_path / "twin").state_dict()
-    assert all(torch.equal(made[name], written[name]) for name in made)
+    for name, tensor in made.items():
+        torch.testing.assert_close(tensor, written[name], rtol=0, atol=1e-6 * float(written[name].abs().max()))
     names = {path.name for path in (tmp_path / "twin").iterdir()}
     assert names == {
         "config.json", "model.safetensors", "preprocessor_config.json", "fusionlab.alignment.safetensors", "README.md",

@@ -23,6 +23,7 @@ from .models import (
     nested_state,
     outputs,
     random_model,
+    relative,
 )
 
 NESTED = nested_blueprint()
@@ -193,7 +194,7 @@ def test_saved_alignment_loads_as_it_was(tmp_path: Path):
     assert loaded.elements.keys() == alignment.elements.keys()
     assert all(torch.equal(loaded.elements[name], element) for name, element in alignment.elements.items())
     model = random_model("bert-sequence")
-    assert torch.equal(outputs(loaded.apply(model)), outputs(alignment.apply(model)))
+    assert relative(outputs(loaded.apply(model)), outputs(alignment.apply(model))) < 1e-12
 
 
 def test_alignment_of_another_blueprint_is_refused(tmp_path: Path):

@@ -43,11 +43,14 @@ def test_one_epoch_lowers_the_loss_and_the_export_is_the_model(tmp_path: Path, d
     assert fit.callback_metrics["val/loss"] < 2.4
     batch = next(iter(data.test_dataloader()))
     with torch.no_grad():
-        expected = task.eval()(batch)
+        expected, trained = task.eval()(batch), task.model.state_dict()
         for source in (tmp_path / "out", fit.checkpoint_callback.best_model_path):  # type: ignore[union-attr]
             exported = checkpoints.load(source)
+            written = exported.state_dict()
+            assert written.keys() == trained.keys()
+            assert all(torch.equal(written[name], tensor) for name, tensor in trained.items())
             found = task.__class__.forward(_with(task, exported), batch)
-            assert torch.equal(found, expected)
+            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
     if description is VIT:
         ViTForImageClassification.from_pretrained(tmp_path / "out")
 

@@ -69,14 +69,15 @@ def logits(model: nn.Module, batch: Batch) -> Tensor:
 class InFloat64(TorchFunctionMode):
     """While active, float64 stays float64 where a model's code asks for float32, as many norms and softmaxes do.
 
-    Without it a check in float64 of such a model can be no finer than float32.
+    Without it a check in float64 of such a model can be no finer than float32. Integers that are made float become
+    float64 as well, since rotary codes multiply positions with frequencies, and a product takes one type only.
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if func is Tensor.float and args[0].dtype in (torch.float64, torch.int64):
+            return args[0].double()
         if args and isinstance(args[0], Tensor) and args[0].dtype == torch.float64:
-            if func is Tensor.float:
-                return args[0]
             args = tuple(torch.float64 if value is torch.float32 else value for value in args)
             kwargs = {name: torch.float64 if value is torch.float32 else value for name, value in kwargs.items()}
         return func(*args, **kwargs)

@@ -20,6 +20,7 @@ from transformers import (
 )
 from transformers.models.deberta.modeling_deberta import DisentangledSelfAttention
 
+from fusionlab.symmetry.architectures import is_before
 from tests.families.harness import Case
 
 declare = DisentangledSelfAttention.__init__
@@ -56,6 +57,8 @@ def v2(**changes: object) -> DebertaV2Config:
 
 
 POOLED = ("pooler.dense.bias", "classifier.weight", "classifier.bias")
+# Before transformers 5.20 its own from_pretrained failed on what its save_pretrained had written of this head.
+NEW_HEADS_LOAD = not is_before("transformers", "5.20")
 LEGACY = ("cls.predictions.decoder.bias", "cls.predictions.bias")
 
 
@@ -114,6 +117,7 @@ CASES = [
         "deberta-masked-new",
         lambda: DebertaForMaskedLM(v1(legacy=False, **BOTH)),
         ("lm_predictions.lm_head.bias",),
+        stored=NEW_HEADS_LOAD,
     ),
     Case(
         "deberta-v2",
@@ -213,5 +217,6 @@ CASES = [
         "deberta-v2-masked-new",
         lambda: DebertaV2ForMaskedLM(v2(legacy=False, **V3)),
         ("lm_predictions.lm_head.bias",),
+        stored=NEW_HEADS_LOAD,
     ),
 ]

@@ -17,6 +17,7 @@ from transformers import (
     SwinModel,
 )
 
+from fusionlab.symmetry.architectures import is_before
 from tests.families.harness import Case
 
 SIZES = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3}
@@ -70,13 +71,17 @@ BARE_BEIT_LAYERS = layers(
 )
 
 
+# DINOv2 had other names before.
+OLDER = is_before("transformers", "5.18")
+
+
 def bare_dinov2_layers(last: str) -> tuple[str, ...]:
     return layers(
         "encoder.layer",
         2,
         "norm1.weight",
         "norm1.bias",
-        "attention.o_proj.bias",
+        "attention.output.dense.bias" if OLDER else "attention.o_proj.bias",
         "layer_scale1.lambda1",
         "norm2.weight",
         "norm2.bias",
@@ -180,7 +185,7 @@ CASES = [
             "embeddings.register_tokens",
             "embeddings.mask_token",
             *PATCHES,
-            *bare_dinov2_layers("down_proj"),
+            *bare_dinov2_layers("weights_out" if OLDER else "down_proj"),
             "layernorm.weight",
             "layernorm.bias",
         ),

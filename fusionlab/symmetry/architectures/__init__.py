@@ -21,7 +21,7 @@ from fusionlab.symmetry.builder import BlueprintBuilder
 Describe = Callable[[BlueprintBuilder, Any, str], None]
 _registry: dict[str, Describe] = {}
 # Model classes rename their parameters now and then: from which version on, and before which, they are as described.
-SUPPORTED_VERSIONS = {"transformers": ("5.17", "6"), "timm": ("1.0.20", "2")}
+SUPPORTED_VERSIONS = {"transformers": ("5.17", "6"), "timm": ("1.0.31", "2")}
 
 
 def architecture(*names: str) -> Callable[[Describe], Describe]:
@@ -83,6 +83,11 @@ def _refuse_other_versions(package: str) -> None:
                 f"{package} {installed} is installed, whose parameter names may differ; "
                 f"expected {package} from {first} up to, not including, {beyond}"
             )
+
+
+def is_before(package: str, release: str) -> bool:
+    """The installed version of a package is an earlier one, of those that are supported."""
+    return Version(version(package)) < Version(release)
 
 
 def blueprint(model: nn.Module, folded: bool = False) -> Blueprint:

@@ -8,7 +8,7 @@ residual stream; in the second only those other projections read them, so that t
 
 from typing import Any
 
-from fusionlab.symmetry.architectures import architecture, class_head
+from fusionlab.symmetry.architectures import architecture, class_head, is_before
 from fusionlab.symmetry.architectures.bert import attention_spaces, post_norm_stream, prediction_units
 from fusionlab.symmetry.axes import Axis, Concat
 from fusionlab.symmetry.blueprint import SymmetryError
@@ -134,6 +134,9 @@ def _masked_head(b: BlueprintBuilder, config: Any, residual: Axis | None, words:
     normed = b.norm(f"{transform}.LayerNorm", hidden)
     if config.legacy:
         b.linear(f"{at}.decoder", reads=normed, writes=None)
+    elif is_before("transformers", "5.20"):
+        # The input embedding, under a name of the head's own.
+        b.embedding(at, writes=words)
     b.parameter(f"{at}.bias", None)
 
 

@@ -5,8 +5,9 @@ Oquab et al., "DINOv2" (2024); Darcet et al., "Vision transformers need register
 
 from typing import Any
 
-from fusionlab.symmetry.architectures import architecture, class_head
+from fusionlab.symmetry.architectures import architecture, class_head, is_before
 from fusionlab.symmetry.architectures.vit import (
+    PROJECTIONS,
     attention,
     feed_forward,
     head_width,
@@ -16,11 +17,13 @@ from fusionlab.symmetry.architectures.vit import (
     refuse_no_labels,
     takes_image,
 )
-from fusionlab.symmetry.axes import Axis
+from fusionlab.symmetry.axes import Axis, Concat
 from fusionlab.symmetry.builder import BlueprintBuilder, Normed
 from fusionlab.symmetry.groups import Permutation, Scale
 
 HEADS = {"Model": "none", "ForImageClassification": "classifier"}
+# Of query, key, value and output before transformers 5.18.
+OLDER_PROJECTIONS = ("attention.query", "attention.key", "attention.value", "output.dense")
 FAMILIES = {"dinov2": "Dinov2", "dinov2_with_registers": "Dinov2WithRegisters"}
 
 
@@ -41,23 +44,25 @@ def dinov2(b: BlueprintBuilder, config: Any, class_name: str) -> None:
         b.parameter(f"{prefix}embeddings.mask_token", None, residual)
     patch_projection(b, f"{prefix}embeddings.patch_embeddings.projection", residual)
 
+    older = is_before("transformers", "5.18")
+    names = OLDER_PROJECTIONS if older else PROJECTIONS
     for layer in range(config.num_hidden_layers):
         at = f"{prefix}encoder.layer.{layer}"
         heads = layer_heads(b, layer, config.num_attention_heads)
         b.attention_maps(f"attentions.{layer}", heads)
         normed = b.norm(f"{at}.norm1", residual)
         bias = config.qkv_bias
-        attention(b, f"{at}.attention", layer, heads, head_width(config), normed, residual, bias, key_bias=bias)
-        b.layer_scale(f"{at}.layer_scale1.lambda1", residual, f"{at}.attention.o_proj")
+        attention(b, f"{at}.attention", layer, heads, head_width(config), normed, residual, bias, bias, names)
+        b.layer_scale(f"{at}.layer_scale1.lambda1", residual, f"{at}.attention.{names[-1]}")
         normed = b.norm(f"{at}.norm2", residual)
         units = int(config.hidden_size * config.mlp_ratio)
         if config.use_swiglu_ffn:
             # Two thirds of the plain layer's units, rounded up to a multiple of 8.
-            _gated(b, f"{at}.mlp", layer, (int(units * 2 / 3) + 7) // 8 * 8, normed, residual)
+            last = _gated(b, f"{at}.mlp", layer, (int(units * 2 / 3) + 7) // 8 * 8, normed, residual, older)
         else:
+            last = f"{at}.mlp.fc2"
             feed_forward(b, f"{at}.mlp", layer, units, config.hidden_act, normed, residual)
-        last = "mlp.down_proj" if config.use_swiglu_ffn else "mlp.fc2"
-        b.layer_scale(f"{at}.layer_scale2.lambda1", residual, f"{at}.{last}")
+        b.layer_scale(f"{at}.layer_scale2.lambda1", residual, last)
 
     normed = b.norm(f"{prefix}layernorm", residual)
     if head == "classifier":
@@ -65,12 +70,20 @@ def dinov2(b: BlueprintBuilder, config: Any, class_name: str) -> None:
         b.linear("classifier", reads=b.copies(normed, 2), writes=None)
 
 
-def _gated(b: BlueprintBuilder, at: str, layer: int, size: int, reads: Normed, writes: Axis | None) -> None:
-    """A feed-forward layer whose units are multiplied by gates; one factor for each unit between up and down."""
+def _gated(b: BlueprintBuilder, at: str, layer: int, size: int, reads: Normed, writes: Axis | None, older: bool) -> str:
+    """A feed-forward layer whose units are multiplied by gates; one factor for each unit between up and down.
+
+    Returns the name of its last map. Older releases have gates and units in one map.
+    """
     ffn = b.space(f"layers.{layer}.ffn", Permutation(size), role="ffn", layer=layer)
     scale = b.space(
         f"layers.{layer}.ffn.scale", Scale(1, signed=True), role="ffn.scale", layer=layer, index=(ffn.space,)
     )
-    b.linear(f"{at}.gate_proj", reads=reads, writes=ffn)
-    b.linear(f"{at}.up_proj", reads=reads, writes=b.per(ffn, scale))
-    b.linear(f"{at}.down_proj", reads=b.per(ffn, scale), writes=writes)
+    last = f"{at}.weights_out" if older else f"{at}.down_proj"
+    if older:
+        b.linear(f"{at}.weights_in", reads=reads, writes=Concat(ffn, b.per(ffn, scale)))
+    else:
+        b.linear(f"{at}.gate_proj", reads=reads, writes=ffn)
+        b.linear(f"{at}.up_proj", reads=reads, writes=b.per(ffn, scale))
+    b.linear(last, reads=b.per(ffn, scale), writes=writes)
+    return last

@@ -21,7 +21,7 @@ def siglip(b: BlueprintBuilder, config: Any, class_name: str) -> None:
     """Describe a SigLIP model or one of its towers."""
     head = class_head(class_name, "Siglip", HEADS)
     if head == "both":
-        if not config.vision_config.vision_use_head:
+        if not _pools(config.vision_config):
             raise SymmetryError(f"{class_name} without a vision head embeds no image; expected vision_use_head true")
         b.leaves_out("basis of the common embedding space: image_embeds and text_embeds are this model's outputs")
         b.parameter("logit_scale", None)
@@ -57,7 +57,7 @@ def _vision_tower(b: BlueprintBuilder, config: Any, head: str) -> Normed:
         b.leaves_out("vision.residual: the stream is this model's output, so its basis is not free")
     else:
         # The probe is read as it is, its mean included.
-        centred = not config.vision_use_head
+        centred = not _pools(config)
         residual = b.stream("vision.residual", config.hidden_size, norm="layer", centred=centred)
         b.gives(f"{outputs}hidden_states", None, None, residual)
         b.gives(f"{outputs}last_hidden_state", None, None, residual)
@@ -66,9 +66,14 @@ def _vision_tower(b: BlueprintBuilder, config: Any, head: str) -> Normed:
     b.embedding(f"{prefix}embeddings.position_embedding", writes=residual)
     tower_layers(b, config, f"{prefix}encoder.layers", "vision.layers", f"{outputs}attentions", residual)
     normed = b.norm(f"{prefix}post_layernorm", residual)
-    if config.vision_use_head:
+    if _pools(config):
         _pooling_head(b, config, f"{prefix}head", normed)
     return normed
+
+
+def _pools(config: Any) -> bool:
+    """The vision tower has a pooling head; configs before transformers 5.23 say so only where it has none."""
+    return getattr(config, "vision_use_head", True)
 
 
 def _pooling_head(b: BlueprintBuilder, config: Any, at: str, normed: Normed) -> None:

@@ -182,7 +182,7 @@ def _refuse_variants(m: Any, class_name: str) -> None:
         _refuse_other("block", block, ("Block",))
         _refuse_other("attention", block.attn, ("Attention",))
         _refuse_other("feed-forward layer", block.mlp, FEED_FORWARDS)
-        if getattr(block.attn, "gate", None) is not None:  # older timm knows no gate
+        if block.attn.gate is not None:
             raise SymmetryError("timm's gated attention is not described; expected attention without a gate")
     if m.attn_pool is not None:
         _refuse_other("pooling", m.attn_pool, ("AttentionPoolLatent",))

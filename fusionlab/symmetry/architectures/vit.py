@@ -12,6 +12,8 @@ from fusionlab.symmetry.blueprint import SymmetryError
 from fusionlab.symmetry.builder import BlueprintBuilder, Normed
 from fusionlab.symmetry.groups import Invertible, Permutation
 
+# Of query, key, value and output.
+PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj")
 HEADS = {"Model": "none", "ForImageClassification": "classifier", "ForMaskedImageModeling": "pixels"}
 FAMILIES = {"vit": ("ViT", HEADS), "deit": ("DeiT", HEADS | {"ForImageClassificationWithTeacher": "teacher"})}
 
@@ -132,13 +134,15 @@ def attention(
     writes: Axis | None,
     bias: bool,
     key_bias: bool,
+    names: tuple[str, str, str, str] = PROJECTIONS,
 ) -> None:
-    """Self-attention with the parameter names that transformers' vision transformers share."""
+    """Self-attention, by default with the parameter names that transformers' vision transformers share."""
+    query, key, value, output = names
     qk, vo = inside_heads(b, layer, heads, width)
-    b.linear(f"{at}.q_proj", reads=reads, writes=b.per(heads, qk), bias=bias)
-    b.linear(f"{at}.k_proj", reads=reads, writes=b.per(heads, qk.dual()), bias=key_bias)
-    b.linear(f"{at}.v_proj", reads=reads, writes=b.per(heads, vo), bias=bias)
-    b.linear(f"{at}.o_proj", reads=b.per(heads, vo), writes=writes)
+    b.linear(f"{at}.{query}", reads=reads, writes=b.per(heads, qk), bias=bias)
+    b.linear(f"{at}.{key}", reads=reads, writes=b.per(heads, qk.dual()), bias=key_bias)
+    b.linear(f"{at}.{value}", reads=reads, writes=b.per(heads, vo), bias=bias)
+    b.linear(f"{at}.{output}", reads=b.per(heads, vo), writes=writes)
 
 
 def feed_forward(

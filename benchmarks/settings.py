@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 import fusionlab
-from fusionlab.evaluation.scores import make_scores
+from fusionlab.evaluation.task_scores import make_scores
 from fusionlab.matching.recipe import recipe
 from fusionlab.polish import PolishOptions, polish
 

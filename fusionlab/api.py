@@ -10,7 +10,7 @@ from fusionlab.dtypes import find_dtype, in_types, widened
 from fusionlab.errors import InputError
 from fusionlab.evaluation.line import move_along_line
 from fusionlab.evaluation.results import UNMATCHED, Curve
-from fusionlab.evaluation.scores import make_scores, score_of
+from fusionlab.evaluation.task_scores import make_scores, score_of
 from fusionlab.fusion import STATISTICS
 from fusionlab.inputs import Batches, Inputs
 from fusionlab.matching.activations import match_activations

@@ -11,7 +11,8 @@ from torch import nn
 from fusionlab.evaluation.distances import Distance
 from fusionlab.evaluation.preservation import Preservation
 from fusionlab.evaluation.results import Domain
-from fusionlab.evaluation.scores import Scores, Task, make_scores
+from fusionlab.evaluation.scores import Scores, Task
+from fusionlab.evaluation.task_scores import make_scores
 from fusionlab.symmetry import Alignment
 
 

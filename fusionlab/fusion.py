@@ -18,8 +18,8 @@ from fusionlab.evaluation.distance import distance_by_space, parameter_distance
 from fusionlab.evaluation.distances import Distance
 from fusionlab.evaluation.ensemble import Ensemble
 from fusionlab.evaluation.preservation import check_preservation
-from fusionlab.evaluation.results import END_MODEL, ENSEMBLE, NO_MATCHING, UNMATCHED
-from fusionlab.evaluation.scores import score_of
+from fusionlab.evaluation.rows import END_MODEL, ENSEMBLE, NO_MATCHING, UNMATCHED
+from fusionlab.evaluation.task_scores import score_of
 from fusionlab.fused import Candidate, Fused, Matched, TestSet
 from fusionlab.inputs import Inputs
 from fusionlab.matching.align import choose_anchor, gauged

@@ -6,17 +6,15 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Literal
 
 import numpy as np
 
 from fusionlab.evaluation.bootstrap import DRAWS, Draws, interval, resampled
 from fusionlab.evaluation.contributions import Answers
+from fusionlab.evaluation.rows import NO_MATCHING, UNMATCHED, Domain
 
-Domain = Literal["in", "out"] | None
 # More data sets than this are told as their mean.
 TOLD_ALONE = 2
-NO_MATCHING, UNMATCHED = "-", "none"
 
 
 @dataclass(frozen=True)

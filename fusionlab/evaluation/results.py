@@ -7,119 +7,24 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Literal, TypeVar
-
-import numpy as np
+from typing import TypeVar
 
 from fusionlab.evaluation.comparison import Comparison, GroupComparison, Level
+from fusionlab.evaluation.curves import Curve
 from fusionlab.evaluation.distances import Distance, TotalDistance, by_pair
+from fusionlab.evaluation.rows import (
+    END_MODEL,
+    NO_MATCHING,
+    NO_METHOD,
+    REFERENCES,
+    UNMATCHED,
+    Domain,
+    Row,
+)
 from fusionlab.evaluation.wording import is_fraction, lower_is_better
 
 T = TypeVar("T")
-Domain = Literal["in", "out"] | None
-
-END_MODEL = "end model"
-ENSEMBLE = "ensemble"
-MULTITASK = "multi-task"
-# What is measured beside merges, to compare them with.
-REFERENCES = (END_MODEL, ENSEMBLE, MULTITASK)
-NO_METHOD = "-"
-NO_MATCHING = "-"
-UNMATCHED = "none"
 DISTANCE, DISTANCE_IN_GAUGE = "distance_to_anchor", "distance_to_anchor_in_gauge"
-
-
-@dataclass(frozen=True)
-class Row:
-    """One number: one metric of one end model or of one merge.
-
-    Args:
-        models: names of the models that went in; the one name for an end model alone.
-        method: merging method such as ``"simple"``; ``"end model"`` for an end model alone, ``"ensemble"`` for the
-            mean of their outputs, ``"multi-task"`` for a model trained on everything.
-        matching: ``"none"`` for an unmatched merge, else the matching's name such as ``"paper"``;
-            ``"-"`` for anything that is no merge.
-        data_set: the evaluated data set, or None where no data is involved.
-        domain: ``"in"`` if the end models were trained on this data set (or a part of it), ``"out"`` if not.
-        metric: ``"accuracy"``, ``"loss"``, ...; accuracy and its like are fractions from 0 to 1.
-        value: the number itself.
-        seconds: time to match and merge, without the evaluation; None where that has no meaning.
-    """
-
-    models: tuple[str, ...]
-    method: str
-    matching: str
-    data_set: str | None
-    domain: Domain
-    metric: str
-    value: float
-    seconds: float | None = None
-
-
-@dataclass(frozen=True)
-class Curve:
-    """Loss and main metric on the straight line from the anchor to a source, in weight space.
-
-    Args:
-        source: name of the model at position 1.
-        anchor: name of the model at position 0.
-        matching: how the source was matched to the anchor; ``"none"`` if it was not.
-        data_set: the evaluated data set.
-        domain: ``"in"`` or ``"out"``, as in `Row`.
-        positions: strictly increasing, from 0 (the anchor) to 1 (the source).
-        loss: mean loss at each position.
-        score: the metric at each position.
-        metric: which one: the data set's main metric, such as ``"accuracy"``.
-
-    Raises:
-        ValueError: if the lengths differ or the positions do not run from 0 to 1.
-    """
-
-    source: str
-    anchor: str
-    matching: str
-    data_set: str
-    domain: Domain
-    positions: tuple[float, ...]
-    loss: tuple[float, ...]
-    score: tuple[float, ...]
-    metric: str = "accuracy"
-
-    def __post_init__(self) -> None:
-        if not len(self.positions) == len(self.loss) == len(self.score):
-            raise ValueError("a curve needs one loss and one score for each position")
-        rises = all(left < right for left, right in zip(self.positions, self.positions[1:], strict=False))
-        if len(self.positions) < 2 or self.positions[0] != 0 or self.positions[-1] != 1 or not rises:
-            raise ValueError(f"the positions of a curve must rise from 0 to 1, not {self.positions}")
-
-    @property
-    def barrier(self) -> float:
-        """How far the loss rises above the straight line between the losses of the two ends.
-
-        The maximum over the positions t of ``loss(t) - ((1 - t) loss(0) + t loss(1))`` (Frankle et al., "Linear
-        mode connectivity and the lottery ticket hypothesis", 2020; in this form Entezari et al., "The role of
-        permutation invariance in linear mode connectivity of neural networks", 2022). Both ends take part in the
-        maximum, so it is never below 0: a curve that lies under its chord has no barrier. NaN if a loss is NaN.
-        """
-        start, end = self.loss[0], self.loss[-1]
-        if not math.isfinite(start) or not math.isfinite(end):
-            return math.nan
-        heights = [
-            loss - ((1 - position) * start + position * end)
-            for position, loss in zip(self.positions[1:-1], self.loss[1:-1], strict=True)
-        ]
-        # max() would pass over a NaN, depending on where it stands.
-        return math.nan if any(map(math.isnan, heights)) else max([0.0, *heights])
-
-    @property
-    def midpoint_loss(self) -> float:
-        """Loss half way, interpolated linearly if 0.5 is not among the positions."""
-        return float(np.interp(0.5, self.positions, self.loss))
-
-    @property
-    def midpoint_score(self) -> float:
-        """The metric half way, interpolated linearly if 0.5 is not among the positions."""
-        return float(np.interp(0.5, self.positions, self.score))
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Loss and metrics of a model over batches, by what it is used for."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, get_args
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -11,15 +11,13 @@ from torch.nn import functional
 from torchmetrics import Metric, SumMetric
 from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 from torchmetrics.regression import PearsonCorrCoef, SpearmanCorrCoef
-from transformers.models.auto import modeling_auto
 
 from fusionlab.errors import InputError
 from fusionlab.evaluation.contributions import Answers, Record, by_example, class_counts, label_counts
 from fusionlab.evaluation.losses import known_rows, multilabel_entries, shifted
 from fusionlab.evaluation.matthews import Matthews
 from fusionlab.evaluation.multilabel_f1 import MultilabelF1
-from fusionlab.evaluation.span_f1 import Mode, SpanF1, is_iob2
-from fusionlab.evaluation.wording import lower_is_better
+from fusionlab.evaluation.span_f1 import Mode, SpanF1
 from fusionlab.forward import IGNORED, LABELS, logits
 
 Task = Literal["classification", "multilabel", "regression", "tokens", "masked_lm", "causal_lm"]
@@ -30,7 +28,8 @@ ClassMetric = Literal["accuracy", "macro_f1", "matthews"]
 class Scores(nn.Module):
     """Running mean loss and accuracy over batches, reduced over processes by torchmetrics.
 
-    Labels of -100 are unknown and left out, as transformers has it. Other tasks are subclasses; `make_scores` chooses.
+    Labels of -100 are unknown and left out, as transformers has it. Other tasks are subclasses;
+    `fusionlab.evaluation.task_scores.make_scores` chooses.
     """
 
     def __init__(self, metrics: Mapping[str, Metric] | None = None) -> None:
@@ -277,93 +276,3 @@ class LanguageModelScores(Scores):
         """``loss`` (mean over tokens, in nats) and ``perplexity``."""
         mean = self.loss.compute() / self.count.compute()
         return {"loss": float(mean), "perplexity": float(mean.exp())}
-
-
-def make_scores(
-    model: nn.Module,
-    task: Task | None = None,
-    class_names: Sequence[str] | None = None,
-    *,
-    metric: ClassMetric | None = None,
-    decision: Decision = "probability",
-    mode: Mode = "strict",
-) -> Scores:
-    """The scores that fit a model and its task.
-
-    Args:
-        model: what is to be scored; says the task and the classes where they are not given.
-        task: what the model is used for, such as a data module's ``task``.
-        class_names: names of the classes, in order, such as a data module's ``class_names``; needed for ``tokens``.
-        metric: for ``classification``: ``accuracy`` if None, ``macro_f1`` or ``matthews``.
-        decision: for ``multilabel``: when a label is predicted, see `MultilabelScores`.
-        mode: for ``tokens``: what a stray ``I-`` tag is, see `SpanF1`.
-
-    Returns:
-        Scores; tokens whose classes are no IOB2 tags are scored by accuracy.
-
-    Raises:
-        InputError: an unknown task or metric.
-    """
-    task = task or task_of(model)
-    if task not in get_args(Task):
-        raise InputError(f"the task is {task!r}, but one of {', '.join(get_args(Task))} was expected")
-    if metric is not None and metric not in get_args(ClassMetric):
-        raise InputError(f"the metric is {metric!r}, but one of {', '.join(get_args(ClassMetric))} was expected")
-    if task == "multilabel":
-        return MultilabelScores(_classes(model, class_names), decision)
-    if task == "regression":
-        return RegressionScores()
-    if task in ("masked_lm", "causal_lm"):
-        return LanguageModelScores(shift=task == "causal_lm")
-    if task == "tokens" and all(map(is_iob2, names := _names(model, class_names))):
-        return TokenScores(names, mode)
-    chosen: dict[str, Metric] | None = None
-    if task == "classification" and metric == "macro_f1":
-        chosen = {metric: MulticlassF1Score(_classes(model, class_names), average="macro")}
-    elif task == "classification" and metric == "matthews":
-        chosen = {metric: Matthews(_classes(model, class_names))}
-    return Scores(chosen)
-
-
-@torch.no_grad()
-def score_of(model: nn.Module, sets: Sequence[Iterable[Mapping[str, Tensor]]]) -> float:
-    """A model's main metric over labelled batches; higher is better, so that a loss changes its sign.
-
-    Args:
-        model: is scored on its own device.
-        sets: of batches with ``labels``; all count together.
-    """
-    scores = make_scores(model).to(next(model.parameters()).device)
-    for batches in sets:
-        for batch in batches:
-            scores.update(model, batch)
-    found = scores.compute()[scores.main]
-    return -found if lower_is_better(scores.main) else found
-
-
-def task_of(model: nn.Module) -> Task:
-    """What a model is used for, judged by its class and configuration."""
-    name = type(model).__name__
-    if name in modeling_auto.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES.values():
-        return "tokens"
-    if name in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES.values():
-        return "masked_lm"
-    if name in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():
-        return "causal_lm"
-    problem = getattr(getattr(model, "config", None), "problem_type", None)
-    if problem == "multi_label_classification":
-        return "multilabel"
-    return "regression" if problem == "regression" else "classification"
-
-
-def _names(model: nn.Module, class_names: Sequence[str] | None) -> list[str]:
-    if class_names is not None:
-        return list(class_names)
-    stored = getattr(getattr(model, "config", None), "id2label", None)
-    if not stored:
-        raise InputError(f"a {type(model).__name__} does not name its classes; expected class_names")
-    return [str(stored[index]) for index in sorted(stored)]
-
-
-def _classes(model: nn.Module, class_names: Sequence[str] | None) -> int:
-    return len(_names(model, class_names))

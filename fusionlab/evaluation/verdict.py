@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from fusionlab.evaluation.claims import COSTS, DIVERGED, HELPS, OPEN, SAME, Claim, Effect
 from fusionlab.evaluation.distances import by_pair
 from fusionlab.evaluation.places import Place, Scored, places
-from fusionlab.evaluation.results import UNMATCHED, Results
+from fusionlab.evaluation.results import UNMATCHED, Results, main_columns
 from fusionlab.evaluation.wording import format_change, format_value, listing, metric_label
 
 # So many comparisons are told by their number; of so many some are off their interval by chance.
 MANY = 5
+ONE_KIND = "Matched and unmatched merges cannot be compared: only one kind was evaluated."
 EFFECTS: dict[Effect, str] = {
     HELPS: "helps {}",
     COSTS: "costs {}",
@@ -40,9 +41,12 @@ def verdict(results: Results) -> Verdict:
     holds 0.
     """
     found = [place for place in places(results) if place.merges or place.claims]
-    # What the headline says of one comparison is not said again.
-    is_told = sum(len(place.claims) for place in found) == 1
-    paragraphs = [" ".join(_sentences(place, is_told)) for place in found]
+    compared = [place for place in found if place.claims]
+    key = _kept(results, compared) if compared else None
+    # What the headline says of one place is not said again.
+    told = key if sum(key in place.claims for place in compared) == 1 else None
+    paragraphs = [" ".join(_sentences(place, told)) for place in found]
+    paragraphs += _by_group(results, key)
     if any(len(place.merges) > 2 for place in found):
         paragraphs[-1] += " The best merge was picked by these same numbers, so expect slightly less on new data."
     if sum(claim.effect in (HELPS, COSTS, SAME) for place in found for claim in place.claims.values()) >= MANY:
@@ -52,7 +56,8 @@ def verdict(results: Results) -> Verdict:
     weights = _barriers(results) + _distances(results, scored=bool(found))
     paragraphs += [" ".join(weights)] if weights else []
     if found:
-        return Verdict(_headline(found, results), tuple(paragraphs))
+        headline = ONE_KIND if key is None else _headline(compared, *key)
+        return Verdict(headline, tuple(filter(None, map(str.strip, paragraphs))))
     if results.curves:
         return Verdict("No merge was scored by itself; the line between the models was.", tuple(paragraphs))
     if results.distances:
@@ -62,13 +67,15 @@ def verdict(results: Results) -> Verdict:
     return Verdict("Nothing was measured.", ())
 
 
-def _headline(found: Sequence[Place], results: Results) -> str:
-    """What matching does to the merge that is kept, and whether other methods see it otherwise."""
-    compared = [place for place in found if place.claims]
-    if not compared:
-        return "Matched and unmatched merges cannot be compared: only one kind was evaluated."
+def _kept(results: Results, compared: Sequence[Place]) -> tuple[str, str]:
+    """Method and matching of the merge that is kept, where it was compared; else the first that was."""
     keys = [key for place in compared for key in place.claims]
-    method, matching = results.kept if results.kept in keys else keys[0]
+    return results.kept if results.kept in keys else keys[0]
+
+
+def _headline(compared: Sequence[Place], method: str, matching: str) -> str:
+    """What matching does to one merge, and whether other methods see it otherwise."""
+    keys = [key for place in compared for key in place.claims]
     told = [(place, claim) for place in compared if (claim := place.claims.get((method, matching))) is not None]
     name = f"Matching by `{matching}`" if len({how for _, how in keys}) > 1 else "Matching"
     if len(told) == 1:
@@ -137,7 +144,7 @@ def _disagreement(compared: Sequence[Place], method: str, matching: str) -> str:
     return f" The methods disagree{where}: it {'; it '.join(parts)}."
 
 
-def _sentences(place: Place, is_told: bool) -> list[str]:
+def _sentences(place: Place, told: tuple[str, str] | None) -> list[str]:
     unmatched = [f"{_merge(merge.entry.method)} {_has(place, merge)}" for merge in place.unmatched]
     clauses = [f"{listing(unmatched)} unmatched"] if 0 < len(unmatched) <= 3 else []
     clauses += [_ends(place)] if place.ends else []
@@ -145,11 +152,11 @@ def _sentences(place: Place, is_told: bool) -> list[str]:
         matched = [merge for merge in place.merges if merge.entry.matching != UNMATCHED]
         clauses += [f"{_name(merge)} {_has(place, merge)}" for merge in matched[:3]]
     sentences = [f"{place.where[0].upper()}{place.where[1:]} {'; '.join(clauses)}."] if clauses else []
-    return [*sentences, *([] if is_told else _effects(place)), *_best(place), *_failures(place)]
+    return [*sentences, *_effects(place, told), *_best(place), *_failures(place)]
 
 
-def _effects(place: Place) -> list[str]:
-    """Every comparison in its own sentence, or, where they are many, how many there are of each kind."""
+def _effects(place: Place, told: tuple[str, str] | None) -> list[str]:
+    """Every comparison but the one told before in its own sentence; where they are many, how many are of each kind."""
     if len(place.claims) > MANY:
         counts = {effect: sum(claim.effect == effect for claim in place.claims.values()) for effect in EFFECTS}
         known = [text.format(f"in {counts[effect]}") for effect, text in EFFECTS.items() if counts[effect]]
@@ -157,13 +164,14 @@ def _effects(place: Place) -> list[str]:
     several = len({method for method, _ in place.claims}) > 1 or not place.merges
     sentences = []
     for (method, matching), claim in place.claims.items():
+        if (method, matching) == told:
+            continue
         name = f"{_merge(method)} matched by `{matching}`" if several else f"matched by `{matching}` the merge"
         name = f"{name[0].upper()}{name[1:]}" + ("" if place.merges else f" {place.where}")
         after = claim.comparison.matched
         if claim.effect == DIVERGED:
-            sides = dict(claim.diverged)
-            told = " and ".join(f"the {side} one diverges ({what})" for side, what in sides.items())
-            sentences.append(f"{name} cannot be judged: {told or 'a score is not a number'}.")
+            reasons = " and ".join(f"the {side} one diverges ({what})" for side, what in claim.diverged)
+            sentences.append(f"{name} cannot be judged: {reasons or 'a score is not a number'}.")
         elif claim.effect == OPEN:
             sentences.append(f"{name} has {place.show(after)}, {claim.difference} ({claim.interval}).")
         else:
@@ -172,6 +180,25 @@ def _effects(place: Place) -> list[str]:
                 f"{name} {reaches} {place.show(after)}: matching {claim.effect}, {claim.difference} ({claim.interval})."
             )
     return sentences
+
+
+def _by_group(results: Results, key: tuple[str, str] | None) -> list[str]:
+    """In how many groups of a grid, on how many data sets, one merge is better on the test examples."""
+    main = {(column.domain, column.data_set, column.metric) for column in main_columns(results.table())}
+    claims = [
+        Claim(one)
+        for one in results.comparisons
+        if (one.method, one.matching) == key and (one.domain, one.data_set, one.metric) in main
+    ]
+    if not results.overall or key is None or not claims:
+        return []
+    method, matching = key
+    counts = {effect: sum(claim.effect == effect for claim in claims) for effect in EFFECTS}
+    known = [text.format(f"in {counts[effect]}") for effect, text in EFFECTS.items() if counts[effect]]
+    return [
+        f"Of {len(claims)} comparisons of one group on one data set, {_merge(method)} matched by `{matching}` "
+        f"{'; it '.join(known)}."
+    ]
 
 
 def _best(place: Place) -> list[str]:
@@ -194,8 +221,8 @@ def _failures(place: Place) -> list[str]:
     for failure, found in names.items():
         verb, _, rest = failure.partition(" ")
         verb = {"is": "are"}.get(verb, verb.removesuffix("s")) if len(found) > 1 else verb
-        told = listing(found)
-        sentences.append(f"{told[0].upper()}{told[1:]} {verb} {rest}.")
+        subject = listing(found)
+        sentences.append(f"{subject[0].upper()}{subject[1:]} {verb} {rest}.")
     if place.left_out:
         sentences.append(f"Left out {place.where}, as they diverge: {'; '.join(place.left_out)}.")
     return sentences

@@ -10,7 +10,7 @@ from typing import Any
 from lightning.pytorch import LightningDataModule
 
 from fusionlab.errors import InputError, first_line
-from fusionlab.evaluation.results import END_MODEL, MULTITASK
+from fusionlab.evaluation.rows import END_MODEL, MULTITASK
 from fusionlab.experiment import Data
 from fusionlab.grid.design import Cell, Grid
 from fusionlab.inputs import in_order

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fusionlab.evaluation.distances import TotalDistance
-from fusionlab.evaluation.results import END_MODEL, MULTITASK, UNMATCHED, Domain
+from fusionlab.evaluation.rows import END_MODEL, MULTITASK, UNMATCHED, Domain
 from fusionlab.grid.cells import Finished
 from fusionlab.grid.summary import Mean, main_rows, mean_score
 

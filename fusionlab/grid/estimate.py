@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from fusionlab.errors import InputError
-from fusionlab.evaluation.results import END_MODEL, ENSEMBLE, MULTITASK, REFERENCES
+from fusionlab.evaluation.rows import END_MODEL, ENSEMBLE, MULTITASK, REFERENCES
 from fusionlab.forward import logits
 from fusionlab.grid.cells import Finished
 from fusionlab.grid.design import Cell, EndModel

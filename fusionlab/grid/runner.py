@@ -16,7 +16,8 @@ from torch import nn
 from fusionlab import checkpoints
 from fusionlab.errors import InputError, first_line
 from fusionlab.evaluation.comparison import Measured
-from fusionlab.evaluation.results import END_MODEL, ENSEMBLE, MULTITASK, Curve
+from fusionlab.evaluation.curves import Curve
+from fusionlab.evaluation.rows import END_MODEL, ENSEMBLE, MULTITASK
 from fusionlab.experiment import Data, draw_lines, refuse_misfit
 from fusionlab.fused import Candidate
 from fusionlab.fusion import FusionModule

@@ -6,7 +6,8 @@ from typing import Any, Literal
 from torch import Tensor
 
 from fusionlab.errors import InputError
-from fusionlab.evaluation.scores import Scores, make_scores
+from fusionlab.evaluation.scores import Scores
+from fusionlab.evaluation.task_scores import make_scores
 from fusionlab.tasks.class_weights import Balance, WeightedClasses
 from fusionlab.tasks.fine_tuning import Batch, refuse_out_of_range
 from fusionlab.tasks.image_models import fresh_model, pretrained_model

@@ -9,7 +9,8 @@ from torch.nn.functional import cross_entropy
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
 from fusionlab.evaluation.losses import class_loss, shifted
-from fusionlab.evaluation.scores import Scores, make_scores
+from fusionlab.evaluation.scores import Scores
+from fusionlab.evaluation.task_scores import make_scores
 from fusionlab.forward import IGNORED, LABELS
 from fusionlab.tasks.fine_tuning import Batch, FineTuning
 from fusionlab.tasks.models import transformers_model

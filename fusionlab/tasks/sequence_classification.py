@@ -10,7 +10,8 @@ from transformers import AutoModelForSequenceClassification
 
 from fusionlab.errors import InputError
 from fusionlab.evaluation.losses import multilabel_loss
-from fusionlab.evaluation.scores import ClassMetric, Decision, Scores, make_scores
+from fusionlab.evaluation.scores import ClassMetric, Decision, Scores
+from fusionlab.evaluation.task_scores import make_scores
 from fusionlab.tasks.class_weights import Balance, WeightedClasses
 from fusionlab.tasks.fine_tuning import Batch, refuse_out_of_range
 from fusionlab.tasks.models import label_fields, transformers_model

@@ -6,8 +6,9 @@ from typing import Any
 from torch import Tensor
 from transformers import AutoModelForTokenClassification
 
-from fusionlab.evaluation.scores import Scores, make_scores
+from fusionlab.evaluation.scores import Scores
 from fusionlab.evaluation.span_f1 import Mode
+from fusionlab.evaluation.task_scores import make_scores
 from fusionlab.forward import IGNORED, LABELS
 from fusionlab.tasks.class_weights import Balance, WeightedClasses
 from fusionlab.tasks.fine_tuning import Batch, refuse_out_of_range

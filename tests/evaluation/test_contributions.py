@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from fusionlab.evaluation.contributions import Answers
 from fusionlab.evaluation.formulas import ranks
-from fusionlab.evaluation.scores import Scores, make_scores
+from fusionlab.evaluation.scores import Scores
+from fusionlab.evaluation.task_scores import make_scores
 from fusionlab.forward import IGNORED
 
 TAGS = ["O", "B-PER", "I-PER", "B-ORG"]
@@ -123,6 +124,25 @@ def test_a_resample_has_the_metrics_of_its_examples(name: str) -> None:
             wanted.append(measured(make, output[chosen], labels[chosen], keep=False).compute()[metric])
         assert len({round(value, 6) for value in wanted}) > 3, "resamples must differ here"
         assert contributions.scores(weights) == pytest.approx(wanted, rel=2e-5, abs=1e-5)
+
+
+def test_a_class_that_is_nowhere_is_not_in_the_mean() -> None:
+    """Neither predicted nor true in a resample, as torchmetrics has it."""
+    output, labels = torch.eye(4)[:3].repeat(3, 1), torch.tensor([0, 1, 1, 0, 1, 2, 0, 0, 2])
+    scores = make_scores(Echo(), "classification", TAGS, metric="macro_f1").keep_examples()
+    scores.update(Echo(), {"x": output, "labels": labels})
+    found = scores.answers().contributions["macro_f1"].scores(np.ones((1, 9)))
+    assert found == pytest.approx([scores.compute()["macro_f1"]], rel=1e-6)
+    assert found == pytest.approx([f1_score(labels, output.argmax(-1), average="macro")], rel=1e-6)
+
+
+def test_sentences_without_entities_score_0() -> None:
+    """In a resample without any, predicted or true, as in a test set of such sentences."""
+    labels = torch.tensor([[0, 0], [1, 2]])
+    scores = make_scores(Echo(), "tokens", TAGS).keep_examples()
+    scores.update(Echo(), {"x": nn.functional.one_hot(labels, 4).float(), "labels": labels})
+    found = scores.answers().contributions["f1"].scores(np.array([[2.0, 0.0], [0.0, 2.0]]))
+    assert found.tolist() == [0, 1]
 
 
 def test_correlations_are_those_of_scipy() -> None:

@@ -19,7 +19,8 @@ from transformers import (
 )
 
 from fusionlab.errors import InputError
-from fusionlab.evaluation.scores import Scores, Task, make_scores, task_of
+from fusionlab.evaluation.scores import Scores, Task
+from fusionlab.evaluation.task_scores import make_scores, task_of
 from fusionlab.forward import IGNORED
 
 TAGS = ["O", "B-PER", "I-PER"]

@@ -121,6 +121,7 @@ def test_the_headline_is_of_the_matching_that_is_kept() -> None:
     found = verdict(judged({PLAIN: 0.3, PAPER: 0.3, WEIGHTS: 0.8}, kept=WEIGHTS))
     assert found.headline.startswith("Matching by `weights` helps: plain averaging goes from 30.0 % to 80.0 %")
     assert "Matched by `paper` the merge has 30.0 %: matching makes no difference" in found.paragraphs[0]
+    assert "Matched by `weights` the merge" not in found.paragraphs[0], "the headline has said it"
     assert "expect slightly less on new data" in found.paragraphs[0]
     first = verdict(judged({PLAIN: 0.3, PAPER: 0.3, WEIGHTS: 0.8}))
     assert first.headline.startswith("Matching by `paper` makes no difference")

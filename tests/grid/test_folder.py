@@ -130,6 +130,10 @@ def test_the_page_of_one_group_speaks_of_examples_and_of_several_of_groups(
     assert "Matching cannot be judged in domain and out of domain without an interval." in page
     assert "they fall into 1 cluster without a common end model, and an interval needs 6" in page
     assert "Every group by itself" in page
+    assert (
+        "Of 4 comparisons of one group on one data set, plain averaging matched by <code>paper</code> helps in 4."
+        in page
+    )
     one = [done for done in finished if done.cell.models in (AB, ("a",))]
     write_results(one, replace(given, groups=(AB,)), tmp_path / "one", "A grid", "again", examples)
     assert "Matching helps on B (in" in (tmp_path / "one" / "report.html").read_text()

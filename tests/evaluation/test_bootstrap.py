@@ -92,6 +92,7 @@ def test_groups_that_share_a_model_are_one_cluster() -> None:
     """Also through others."""
     assert clusters_of([("a", "b"), ("c", "d"), ("b", "e"), ("f", "g")]) == [0, 1, 0, 2]
     assert clusters_of([("a", "b"), ("c", "d"), ("b", "c")]) == [0, 0, 0]
+    assert clusters_of([("a", "b"), ("c", "d"), ("c", "b")]) == [0, 0, 0]
     assert clusters_of([("a", "b"), ("a", "b")]) == [0, 0]
 
 

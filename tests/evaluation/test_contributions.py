@@ -176,6 +176,9 @@ def test_a_model_that_always_says_the_same_has_no_correlation(share: float, same
     assert found.contributions["matthews"].scores(np.ones((2, COUNT))).tolist() == [0, 0]
     assert found.is_constant
     assert not answers("Matthews").is_constant
+    alike = make_scores(Echo(), "classification", ["no", "yes"]).keep_examples()
+    alike.update(Echo(), {"x": output, "labels": torch.full_like(labels, same)})
+    assert not alike.answers().is_constant, "where all labels are alike so are right answers"
 
 
 def test_equal_outputs_have_no_pearson_correlation() -> None:

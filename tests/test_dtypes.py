@@ -23,6 +23,9 @@ from fusionlab.dtypes import (
 )
 from fusionlab.errors import InputError
 from fusionlab.fusion import FusionModule
+from fusionlab.inputs import Inputs
+from fusionlab.matching.recipe import recipe
+from fusionlab.polish import PolishOptions
 from fusionlab.statistics import basis_of
 from fusionlab.statistics.gather import gather
 from tests.commands.small import bert, timm_vit
@@ -194,3 +197,39 @@ def test_a_models_type_is_that_of_most_of_its_numbers() -> None:
     state = {"a": torch.zeros(2, dtype=F32), "b": torch.zeros(2, dtype=F32), "c": torch.zeros(5, dtype=BF16)}
     assert main_dtype(state) == BF16
     assert main_dtype({"steps": torch.zeros(9, dtype=torch.int64)}) == F32
+
+
+def test_what_is_corrected_and_polished_is_rounded_too() -> None:
+    """Every merge that is tested has the numbers that would be written."""
+    models = {name: bert(seed) for seed, name in enumerate("ab")}
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randint(0, 31, (8, 6), generator=generator)
+    batches = [{"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}]
+    module = FusionModule(
+        models, {}, inputs=Inputs.from_batches(batches, 2), correct=True, polish=PolishOptions(steps=1), dtype=BF16
+    )
+    module.fuse()
+    merges = [candidate for candidate in module.fused.candidates if len(candidate.models) == 2]
+    assert [merge.method for merge in merges] == ["simple", "simple, corrected", "simple, corrected, polished"]
+    for merge in merges:
+        for tensor in merge.model.state_dict().values():
+            if tensor.is_floating_point():
+                assert tensor.dtype == F32
+                assert torch.equal(tensor, tensor.to(BF16).float())
+    states = [merge.model.state_dict()["classifier.weight"] for merge in merges]
+    assert not torch.equal(states[1], states[2]), "polishing must do something"
+
+
+def test_a_narrower_base_model_is_moved_without_rounding() -> None:
+    """Its numbers are those of its type; in the twins' basis they are not rounded to it once more."""
+    models = {name: bert(seed) for seed, name in enumerate("ab")}
+    base = bert(2).to(BF16)
+    module = FusionModule(models, {"weights": recipe("weights")}, {"task_arithmetic": {}}, base=base)
+    found = module.base_in("weights")
+    assert found is not None
+    alignment = module.match("weights").alignments[module.anchor]
+    exact = alignment.apply(copy.deepcopy(base).double().state_dict())
+    for name, tensor in found.items():
+        if tensor.is_floating_point():
+            assert (tensor.double() - exact[name]).abs().max() <= 1e-5 * exact[name].abs().max().clamp(min=1)
+    assert any(not torch.equal(t, t.to(BF16).float()) for t in found.values() if t.is_floating_point())

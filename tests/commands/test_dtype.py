@@ -1,6 +1,7 @@
 """End models of different types: what is written, and that it is said."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,8 @@ def test_match(ckpts: Path, tmp_path: Path, command: Command, dtype: str | None)
     outcome = command("match", *sources, "--anchor", ckpts / "b", "--output", tmp_path / "out", *options)
     assert (outcome.code, outcome.err) == (0, "")
     assert "different types (half_a in bfloat16, c in float32, b in float32)" in outcome.out
+    (rounding,) = re.findall(r"│ c +│ [^│]+│ [^│]+│ [^│]+│ +(\S+) │", outcome.out)
+    assert (float(rounding) > 1e-5) == (dtype is not None), "what is told is the twin as it is written"
     for name, own in (("half_a", torch.bfloat16), ("c", torch.float32)):
         assert written(tmp_path / "out" / name) == {own if dtype is None else torch.float16}
 

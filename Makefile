@@ -9,7 +9,7 @@ LOWEST := .venv-lowest
 PEERS := .venv-peers
 LOWEST_PYTHON ?= $(or $(shell command -v python3.11),$(PYTHON))
 
-.PHONY: install demo test test-matrix test-lowest test-peers mutants lint bench clean
+.PHONY: install demo test test-matrix test-lowest test-peers mutants fuzz lint bench clean
 
 install: $(STAMP)
 
@@ -54,6 +54,14 @@ JOBS ?= 1
 mutants: $(STAMP)
 	@$(BIN)/python -c 'import cosmic_ray, coverage' 2>/dev/null || $(BIN)/python -m pip install --quiet --editable '.[mutants]'
 	$(BIN)/python -m tests.mutation --sample $(SAMPLE) --seed $(SEED) --jobs $(JOBS) --only '$(ONLY)'
+
+# Damaged inputs with any seed, and kills: make fuzz SEED=7 N=3000 KILLS=100; make fuzz FIRST=17 N=1 KILLS=0 repeats one.
+N ?= 3000
+FIRST ?= 0
+KILLS ?= 100
+fuzz: $(STAMP)
+	$(BIN)/python -m tests.robustness.fuzz --seed $(SEED) --cases $(N) --first $(FIRST)
+	KILLS=$(KILLS) $(BIN)/python -m pytest -n 0 tests/robustness/test_kills.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -1,6 +1,7 @@
 """Finding a configuration file by its bare name."""
 
 import difflib
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +13,11 @@ from fusionlab.paths import expanded
 _PACKAGE = Path(__file__).resolve().parent
 # A config of a hundred end models has some thousand values, six deep, in a hundred kilobytes.
 _LARGEST, _MOST_VALUES, _DEEPEST = 2**20, 100_000, 60
+# What values are read as; any other tag would make something else of them, or run code where a loader allows it.
+_PLAIN = {
+    f"tag:yaml.org,2002:{kind}"
+    for kind in ("str", "int", "float", "bool", "null", "map", "seq", "timestamp", "merge", "value")
+}
 _SUFFIXES = {".yaml", ".yml", ".json"}
 
 
@@ -77,7 +83,8 @@ def refuse_unfit(path: Path) -> None:
         path: the config.
 
     Raises:
-        InputError: it is too large, is not UTF-8, nested too deeply, holds itself, or stands for too many values.
+        InputError: it is too large, is not UTF-8, nested too deeply, holds itself, or stands for too many values; it
+            has a tag other than those of plain values, a key twice in one place, or names another config.
     """
     size = path.stat().st_size
     if size > _LARGEST:
@@ -85,12 +92,16 @@ def refuse_unfit(path: Path) -> None:
     try:
         root = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
         count = 0 if root is None else _count(root, {}, ())
+        if root is not None:
+            _refuse_odd(path, root, set())
     except yaml.YAMLError:
         return
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8 ({first_line(error)}); expected a config in YAML") from error
     except RecursionError as error:
         raise InputError(f"{path} is nested too deeply; expected a config of ordinary depth") from error
+    if isinstance(root, yaml.MappingNode) and any(key.value == "config" for key, _ in root.value):
+        raise InputError(f"{path} names another config (config); expected its values")
     if count > _MOST_VALUES:
         raise InputError(
             f"{path} stands for more than {_MOST_VALUES:,} values, as it repeats some by their names; expected fewer"
@@ -106,6 +117,28 @@ def _count(node: yaml.Node, known: dict[int, int], above: tuple[int, ...]) -> in
         inner = parts if isinstance(node, yaml.MappingNode | yaml.SequenceNode) else ()
         known[id(node)] = 1 + sum(_count(part, known, (*above, id(node))) for part in inner)
     return known[id(node)]
+
+
+def _refuse_odd(path: Path, node: yaml.Node, seen: set[int]) -> None:
+    """Refuse tags, keys that stand twice in one place (the last would win) and integers that no machine holds."""
+    if id(node) in seen:
+        return
+    seen.add(id(node))
+    if node.tag not in _PLAIN:
+        tag = node.tag.replace("tag:yaml.org,2002:", "!!")[:100]
+        raise InputError(f"{path}: the tag {tag} is never followed; expected plain values")
+    if isinstance(node, yaml.ScalarNode) and node.tag.endswith(":int") and len(node.value) > 1000:
+        raise InputError(f"{path} holds an integer of {len(node.value):,} digits; expected a number")
+    if isinstance(node, yaml.MappingNode):
+        keys = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
+        if twice := [key for key, times in keys.items() if times > 1 and key != "<<"]:
+            raise InputError(f"{path} says {twice[0][:100]!r} twice in one place; expected it once")
+        for pair in node.value:
+            for part in pair:
+                _refuse_odd(path, part, seen)
+    elif isinstance(node, yaml.SequenceNode):
+        for part in node.value:
+            _refuse_odd(path, part, seen)
 
 
 def _not_found(name: Path, folders: list[Path]) -> str:

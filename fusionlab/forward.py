@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from fusionlab.errors import InputError
+
 # Inputs by name, their first dimension the examples.
 Batch = Mapping[str, Tensor]
 LABELS = "labels"
@@ -35,6 +37,9 @@ def forward(model: nn.Module, batch: Batch) -> Any:
 
     Returns:
         Whatever the model returns.
+
+    Raises:
+        InputError: tokens that the model has no embeddings for.
     """
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), None)
     inputs = {
@@ -42,9 +47,24 @@ def forward(model: nn.Module, batch: Batch) -> Any:
         for name, value in batch.items()
         if name != LABELS
     }
-    if hasattr(model, "main_input_name"):
-        return model(**inputs)
-    return model(*inputs.values())
+    try:
+        return model(**inputs) if hasattr(model, "main_input_name") else model(*inputs.values())
+    except IndexError as error:
+        # Looked at now only: on a GPU each look would wait for it, and inside a vmap there is nothing to look at.
+        _refuse_unknown_tokens(model, inputs, error)
+        raise
+
+
+def _refuse_unknown_tokens(model: nn.Module, inputs: Batch, error: IndexError) -> None:
+    embeddings = getattr(model, "get_input_embeddings", lambda: None)()
+    tokens = inputs.get("input_ids")
+    if isinstance(embeddings, nn.Embedding) and tokens is not None and len(tokens):
+        largest = int(tokens.max())
+        if largest >= embeddings.num_embeddings or int(tokens.min()) < 0:
+            raise InputError(
+                f"the data has the token {largest}, but the model has embeddings for {embeddings.num_embeddings}; "
+                f"expected the tokenizer that the model was trained with"
+            ) from error
 
 
 def main_output(output: Any) -> Tensor:

@@ -78,6 +78,8 @@ _MEMORY = re.compile(
 )
 # How the writers of other languages tell the system's error number.
 _OS_CODE = re.compile(r"\bcode: (\d+), kind: |\bos error (\d+)\b")
+# Of a sentence, in characters: a value that was given is repeated in it, and may be of any length.
+_LONGEST = 800
 _TORCH_WRITER = re.compile(r"PytorchStreamWriter|inline_container\.cc.*unexpected pos", re.DOTALL)
 
 
@@ -92,8 +94,15 @@ def sentence(error: BaseException) -> str | None:
     """
     for cause in _chain(error):
         if (told := _told(cause)) is not None:
-            return re.sub(r"\s+", " ", told).strip().rstrip(".")
+            return _one_line(told)
     return None
+
+
+def _one_line(text: str) -> str:
+    """A text on one line that any terminal may be sent: signs that control it are spelled, what is endless is cut."""
+    line = re.sub(r"\s+", " ", text).strip().rstrip(".")
+    line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in line)
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]} ... {line[-_LONGEST // 2 :]}"
 
 
 def system_error(error: BaseException, path: str | os.PathLike[str]) -> OSError | None:

@@ -4,13 +4,12 @@ import json
 import pickle
 import re
 import shutil
-from collections import Counter
-from collections.abc import Iterable
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -34,7 +33,6 @@ SIDE_FILE_BYTES = 64 * 2**20
 _WEIGHT_SUFFIXES = {
     ".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".gguf", ".npz", ".ot", ".tflite",
 }  # fmt: skip
-_SAFETENSORS_DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -47,10 +45,10 @@ def read_json(path: Path) -> dict[str, Any]:
         Its content.
 
     Raises:
-        InputError: the file is not JSON, or not a mapping.
+        InputError: the file is not JSON, not a mapping, or says two things of one key.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_without_contradictions)
     except RecursionError as error:
         raise InputError(f"{path} is nested too deeply to be read; expected JSON of ordinary depth") from error
     except (ValueError, OSError) as error:
@@ -58,6 +56,16 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise InputError(f"{path} holds a {type(content).__name__}, but a mapping was expected")
     return content
+
+
+def _without_contradictions(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A mapping; a key twice is let pass where it says the same twice."""
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found and found[name] != value:
+            raise ValueError(f"the key {name!r} stands there twice, with different values")
+        found[name] = value
+    return found
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -106,32 +114,6 @@ def weight_files(folder: Path) -> list[Path]:
     raise InputError(f"{folder} has no weights: {SAFETENSORS} (or its shards) or {PICKLE} was expected")
 
 
-def stored_dtype(files: Iterable[Path]) -> torch.dtype | None:
-    """The floating dtype that most of the weights are stored in, from the headers alone.
-
-    Args:
-        files: safetensors files.
-
-    Returns:
-        The dtype, or None when no parameter is a floating-point tensor of at least 16 bits.
-
-    Raises:
-        InputError: a file is truncated or corrupt.
-    """
-    elements: Counter[torch.dtype] = Counter()
-    for file in files:
-        try:
-            with safe_open(file, framework="pt") as tensors:
-                for name in tensors.keys():  # noqa: SIM118 - not a mapping
-                    piece = tensors.get_slice(name)
-                    dtype = _SAFETENSORS_DTYPES.get(piece.get_dtype())
-                    if dtype is not None:
-                        elements[dtype] += torch.Size(piece.get_shape()).numel()
-        except (SafetensorError, OSError) as error:
-            raise damaged(file, error) from error
-    return elements.most_common(1)[0][0] if elements else None
-
-
 def read_safetensors(path: Path) -> dict[str, Tensor]:
     """The tensors of one safetensors file.
 
@@ -146,7 +128,7 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
     """
     try:
         return load_file(path)
-    except (SafetensorError, OSError) as error:
+    except (SafetensorError, OSError, RuntimeError, OverflowError) as error:
         raise damaged(path, error) from error
 
 
@@ -162,6 +144,7 @@ def read_pickle(path: Path) -> dict[str, Any]:
     Raises:
         InputError: it holds anything but plain data and tensors, is damaged, or is not a mapping.
     """
+    refuse_damaged_archive(path)
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
@@ -169,11 +152,43 @@ def read_pickle(path: Path) -> dict[str, Any]:
             f"{path} is refused: it holds something other than tensors and plain data, or is damaged, and reading "
             f"it further could run code"
         ) from error
-    except (RuntimeError, EOFError, OSError, ValueError, KeyError, AttributeError) as error:
+    except Exception as error:
+        # Half-read pickles fail in any way: a missing key, a wrong type, a stack that is empty, too deep a nesting.
         raise damaged(path, error) from error
     if not isinstance(content, dict):
         raise InputError(f"{path} holds a {type(content).__name__}, but a mapping of parameters was expected")
     return content
+
+
+def refuse_damaged_archive(path: Path) -> None:
+    """Hold the members of a file that torch saved against their checksums, which torch itself leaves unread.
+
+    Files of the format before torch 1.6 are no archives and have no checksums; nor have those that were saved with
+    them turned off (zeros stand in their place).
+
+    Args:
+        path: the file.
+
+    Raises:
+        InputError: a member was changed, stands there twice, or is packed smaller than it is, as torch packs none.
+    """
+    if not zipfile.is_zipfile(path):
+        return
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+            if len({member.filename for member in members}) != len(members):
+                raise zipfile.BadZipFile("a member stands in it twice")
+            if any(member.compress_size != member.file_size for member in members):
+                raise zipfile.BadZipFile("a member is compressed, as torch saves none")
+            for member in members:
+                if not member.CRC:
+                    continue
+                with archive.open(member) as opened:
+                    while opened.read(2**22):
+                        pass
+    except Exception as error:  # zipfile raises a dozen kinds on damage
+        raise damaged(path, error) from error
 
 
 def damaged(path: Path, error: BaseException) -> InputError:

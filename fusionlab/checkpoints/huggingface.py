@@ -4,6 +4,7 @@ Everything goes through ``from_pretrained`` and ``save_pretrained``: the names i
 module (transformers renames weights as it loads them), so raw files are only looked at for damage and dtype.
 """
 
+import copy
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,12 +22,12 @@ from fusionlab.checkpoints.files import (
     SAFETENSORS_INDEX,
     read_config,
     read_json,
-    read_pickle,
-    stored_dtype,
     weight_files,
 )
 from fusionlab.checkpoints.parameters import refuse_differences
 from fusionlab.checkpoints.quiet import quiet
+from fusionlab.checkpoints.sizes import Stored, no_larger, refuse_absurd
+from fusionlab.checkpoints.weights import read_headers, read_pickled_state, refuse_integers
 from fusionlab.dtypes import main_dtype
 from fusionlab.errors import InputError, first_line
 
@@ -71,6 +72,7 @@ def rebuild(class_name: str, config: dict[str, Any], state: Mapping[str, Tensor]
     if class_name:
         parsed.architectures = [class_name]
     cls = model_class(parsed, source)
+    _refuse_oversized(cls, parsed, source, Stored.of(state.values()), _integers(state))
     model, info = _from_pretrained(cls, None, parsed, source, state_dict=dict(state), dtype=main_dtype(state))
     refuse_differences(source, type(model).__name__, *_info(info))
     return model.eval()
@@ -113,6 +115,7 @@ def parse_config(content: Mapping[str, Any], source: Path) -> PretrainedConfig:
         )
     if values.get("quantization_config"):
         raise InputError(f"{source}: the checkpoint is quantised, but weights in full or half precision were expected")
+    refuse_absurd(values, source)
     try:
         with quiet():
             return type(AutoConfig.for_model(model_type)).from_dict(values)
@@ -204,15 +207,46 @@ def _load(
     """Load a folder in `dtype`, or in the one it is stored in, without transformers ever unpickling on its own."""
     files = weight_files(folder)
     if files[0].suffix == ".safetensors":
-        stored = stored_dtype(files)  # also finds damage first, with a sentence that names the file
-        return _from_pretrained(cls, folder, config, folder, dtype=dtype or stored or "auto", use_safetensors=True)
-    state: dict[str, Tensor] = {}
-    for file in files:
-        state.update(read_pickle(file))
+        headers = read_headers(files)  # also finds damage first, with a sentence that names the file
+        _refuse_oversized(cls, config, folder, headers.stored, headers.integers)
+        kept = dtype or headers.dtype or "auto"
+        return _from_pretrained(cls, folder, config, folder, dtype=kept, use_safetensors=True)
+    state = read_pickled_state(files)
+    _refuse_oversized(cls, config, folder, Stored.of(state.values()), _integers(state))
     model, info = _from_pretrained(cls, None, config, folder, dtype=dtype or main_dtype(state), state_dict=state)
     if (folder / GENERATION_CONFIG_NAME).is_file():
         model.generation_config = GenerationConfig.from_dict(read_json(folder / GENERATION_CONFIG_NAME))
     return model, info
+
+
+def _refuse_oversized(
+    cls: type[PreTrainedModel], config: PretrainedConfig, source: Path, stored: Stored, integers: Mapping[str, int]
+) -> None:
+    """Refuse a config that asks for more than the weights hold, and integers in place of parameters."""
+    refuse_integers(source, integers, _without_memory(cls, config, source, stored))
+
+
+def _integers(state: Mapping[str, Tensor]) -> dict[str, int]:
+    """Tensors of a state dict that hold no floating-point numbers, with their number of dimensions."""
+    return {name: tensor.ndim for name, tensor in state.items() if not tensor.is_floating_point()}
+
+
+def _without_memory(
+    cls: type[PreTrainedModel], config: PretrainedConfig, source: Path, stored: Stored
+) -> dict[str, Tensor]:
+    """The state dict of a class, as shapes and dtypes alone.
+
+    Raises:
+        InputError: a configuration that the class refuses, or that asks for far more than is stored.
+    """
+    try:
+        with quiet(), no_larger(stored, source):
+            return cls(copy.deepcopy(config)).state_dict()
+    except InputError:
+        raise
+    except Exception as error:
+        # As in _from_pretrained: any class, any configuration, any exception.
+        raise InputError(f"{source}: {cls.__name__} cannot be built from its config ({first_line(error)})") from error
 
 
 def _from_pretrained(
@@ -242,30 +276,25 @@ def _info(info: Mapping[str, Any]) -> tuple[set[str], set[str], list[tuple[str, 
     return set(info["missing_keys"]), set(info["unexpected_keys"]), mismatched
 
 
-def parameter_names(class_name: str, config: dict[str, Any], source: Path) -> set[str]:
+def parameter_names(class_name: str, config: dict[str, Any], source: Path, stored: Stored) -> set[str]:
     """The names in the state dict of the class that a description names, without making its weights.
 
     Args:
         class_name: name of the model class; empty for the one that the config names.
         config: the transformers configuration as a plain mapping.
         source: where it comes from, for messages.
+        stored: how much there is to fill them.
 
     Returns:
         Parameter and buffer names.
 
     Raises:
-        InputError: an unknown class, or a configuration that it refuses.
+        InputError: an unknown class, or a configuration that it refuses, or that asks for far more than is stored.
     """
     parsed = parse_config(config, source)
     if class_name:
         parsed.architectures = [class_name]
-    cls = model_class(parsed, source)
-    try:
-        with quiet(), torch.device("meta"):
-            return set(cls(parsed).state_dict())
-    except Exception as error:
-        # As in _from_pretrained: any class, any configuration, any exception.
-        raise InputError(f"{source}: {cls.__name__} cannot be built from its config ({first_line(error)})") from error
+    return set(_without_memory(model_class(parsed, source), parsed, source, stored))
 
 
 def plain_config(model: PreTrainedModel) -> dict[str, Any]:

@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from fusionlab.checkpoints import huggingface, timm_folder
 from fusionlab.checkpoints.files import CONFIG, read_json, read_pickle
+from fusionlab.checkpoints.sizes import Stored
+from fusionlab.checkpoints.weights import refuse_no_state
 from fusionlab.errors import InputError
 
 ENTRY = "fusionlab"
@@ -53,10 +55,11 @@ def read_file(path: Path) -> nn.Module:
     archive = read_archive(path)
     library, class_name, config = _description(archive, path)
     state = archive[STATE]
+    stored = Stored.of(state.values())
     if library == "timm":
-        names = set(timm_folder.build(config, path).state_dict())
+        names = set(timm_folder.build(config, path, stored).state_dict())
     else:
-        names = huggingface.parameter_names(class_name, config, path)
+        names = huggingface.parameter_names(class_name, config, path, stored)
     prefix = find_prefix(state, names, path)
     inner = {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
     if library == "timm":
@@ -78,8 +81,9 @@ def read_archive(path: Path) -> dict[str, Any]:
     """
     archive = read_pickle(path)
     state = archive.get(STATE)
-    if not isinstance(state, Mapping) or not state or not all(isinstance(value, Tensor) for value in state.values()):
+    if not isinstance(state, Mapping):
         raise InputError(f"{path} has no {STATE!r} of tensors, so it is not a Lightning checkpoint")
+    refuse_no_state(path, state)
     return archive
 
 

@@ -14,12 +14,13 @@ from fusionlab.atomic import scratch_folder
 from fusionlab.checkpoints.files import (
     CONFIG,
     read_config,
-    read_pickle,
     read_safetensors,
     weight_files,
 )
 from fusionlab.checkpoints.parameters import differences, refuse_differences
 from fusionlab.checkpoints.quiet import quiet
+from fusionlab.checkpoints.sizes import Stored, no_larger, refuse_absurd
+from fusionlab.checkpoints.weights import read_headers, read_pickled_state, refuse_integers
 from fusionlab.dtypes import main_dtype
 from fusionlab.errors import InputError, first_line
 
@@ -44,10 +45,13 @@ def read_folder(folder: Path) -> nn.Module:
         InputError: anything missing, unknown, damaged, or weights that are not exactly the model's.
     """
     config = read_config(folder)
-    state: dict[str, Tensor] = {}
     files = weight_files(folder)
+    if files[0].suffix != ".safetensors":
+        return rebuild(config, read_pickled_state(files), files[0])
+    read_headers(files)  # finds damage first, and a parameter that is in two files
+    state: dict[str, Tensor] = {}
     for file in files:
-        state.update(read_safetensors(file) if file.suffix == ".safetensors" else read_pickle(file))
+        state |= read_safetensors(file)
     return rebuild(config, state, files[0])
 
 
@@ -67,30 +71,42 @@ def rebuild(config: dict[str, Any], state: dict[str, Tensor], source: Path) -> n
     Raises:
         InputError: unknown architecture, or parameters that are not exactly the model's.
     """
-    model = build(config, source)
+    model = build(config, source, Stored.of(state.values()))
     refuse_differences(source, config[ARCHITECTURE], *differences(model, state))
+    integers = {name: tensor.ndim for name, tensor in state.items() if not tensor.is_floating_point()}
+    refuse_integers(source, integers, model.state_dict())
     model.to(main_dtype(state)).load_state_dict(state)
     return model.eval()
 
 
-def build(config: dict[str, Any], source: Path) -> nn.Module:
+def build(config: dict[str, Any], source: Path, stored: Stored) -> nn.Module:
     """Build the model that timm's description names, with fresh weights.
 
     Args:
         config: the content of timm's ``config.json``.
         source: the file it comes from, for messages.
+        stored: how much there is to replace them with; a model that is far larger is refused before memory is taken.
 
     Returns:
         The model.
 
     Raises:
-        InputError: unknown architecture, or arguments that it refuses.
+        InputError: unknown architecture, arguments that it refuses, or that ask for far more than is stored.
     """
     architecture = config.get(ARCHITECTURE)
     if not isinstance(architecture, str) or not timm.is_model(architecture):
         raise InputError(f"{source}: architecture {architecture!r} is not one that timm {timm.__version__} knows")
+    refuse_absurd(config, source)
     with scratch_folder() as description, quiet():
         (description / CONFIG).write_text(json.dumps(config), encoding="utf-8")
+        try:
+            with no_larger(stored, source):
+                timm.create_model(f"local-dir:{description}", pretrained=False)
+        except InputError:
+            raise
+        except Exception:
+            # Older versions of timm cannot build all of their models without memory; what is wrong is told below.
+            pass
         try:
             # Building draws random weights that are replaced; the caller's random numbers stay where they were.
             with torch.random.fork_rng(devices=[]):

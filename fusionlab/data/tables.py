@@ -2,12 +2,14 @@
 
 import dataclasses
 import logging
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import datasets
+import datasets.config
 import numpy as np
 from datasets import Dataset, Features, concatenate_datasets, load_dataset
 
@@ -172,15 +174,32 @@ def load(source: Source, split: str | None) -> Any:
                     known = ", ".join(FILE_BUILDERS)
                     raise InputError(f"{path} is a {path.suffix} file; one of {known} was expected")
                 return load_dataset(builder, data_files=str(path), split=split)
-            if not path.exists() and len(path.parts) > 2:
-                raise InputError(f"{source.path}: there is no such file or folder")
+            if not path.is_dir():
+                refuse_no_id(source.path)
             return load_dataset(str(path) if path.is_dir() else source.path, source.config_name, split=split)
     except InputError:
         raise
     except Exception as error:
         # Builders, the hub client and Arrow each raise their own; the sentence says which data set and why.
         where = f" split {split!r}" if split else ""
-        raise InputError(f"{source.path}:{where} cannot be read as a data set ({first_line(error)})") from error
+        reason = first_line(error.__cause__ or error)
+        raise InputError(f"{source.path}:{where} cannot be read as a data set ({reason})") from error
+
+
+def refuse_no_id(path: str) -> None:
+    """Refuse what can be no id of a data set of the hub, so that nobody is asked for it over the network.
+
+    Args:
+        path: neither a file nor a folder.
+
+    Raises:
+        InputError: it is a device, a pipe or a link that leads nowhere, or is called as only files are.
+    """
+    place = Path(path).expanduser()
+    if os.path.lexists(place):
+        raise InputError(f"{path} is no plain file or folder; expected one, or the id of a data set of the hub")
+    if len(place.parts) > 2 or place.is_absolute() or place.suffix in FILE_BUILDERS or path.startswith((".", "~")):
+        raise InputError(f"{path}: there is no such file or folder")
 
 
 def generated(
@@ -222,16 +241,22 @@ def require_columns(source: Source, rows: Dataset, columns: Sequence[str]) -> No
 
 @contextmanager
 def quiet_datasets() -> Iterator[None]:
-    """No progress bars of the datasets library inside the block, as the Trainer shows its own, and no log lines."""
+    """Nothing but the data inside the block: no progress bars, as the Trainer shows its own, and no log lines.
+
+    What a reader logs as an error it also raises, and that is told once, as one sentence. The library counts loads at
+    a server of its own, even of a local file; that is off as well.
+    """
     shown = datasets.are_progress_bars_disabled() is False
+    verbosity = datasets.logging.get_verbosity()
+    counting = datasets.config.HF_UPDATE_DOWNLOAD_COUNTS
     datasets.disable_progress_bars()
-    # What it logs as an error it raises too, and that is told in one sentence.
-    level = datasets.logging.get_verbosity()
     datasets.logging.set_verbosity(logging.CRITICAL)
+    datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = False
     try:
         yield
     finally:
-        datasets.logging.set_verbosity(level)
+        datasets.config.HF_UPDATE_DOWNLOAD_COUNTS = counting
+        datasets.logging.set_verbosity(verbosity)
         if shown:
             datasets.enable_progress_bars()
 

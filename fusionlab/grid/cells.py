@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from fusionlab.atomic import atomic_file
 from fusionlab.errors import InputError
@@ -81,8 +82,11 @@ class CellStore:
             rows = tuple(Row(**row | {"models": tuple(row["models"])}) for row in found["rows"])
             curves = tuple(_curve(curve) for curve in found["curves"])
             distances = tuple(Distance(**distance) for distance in found["distances"])
-            return Finished(cell, rows, curves, distances, found["seconds"], None, dict(found["missing"]))
-        except (ValueError, KeyError, TypeError) as error:
+            finished = Finished(cell, rows, curves, distances, found["seconds"], None, dict(found["missing"]))
+            if not all(_fits(part) for part in (finished, *rows, *curves, *distances)):
+                raise TypeError("a value of another type")
+            return finished
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise InputError(f"{path} is no cell of a grid; expected a file that compare wrote, or none") from error
 
     def examples(self, cell: Cell, fingerprint: str) -> list[Measured]:
@@ -102,3 +106,23 @@ class CellStore:
 def _curve(values: dict[str, Any]) -> Curve:
     fields: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
     return Curve(**fields)
+
+
+def _fits(made: Any) -> bool:
+    """Whether the fields of a dataclass that was made from JSON are of their types."""
+    return all(_is_a(getattr(made, name), kind) for name, kind in get_type_hints(type(made)).items())
+
+
+def _is_a(value: Any, kind: Any) -> bool:
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        return any(_is_a(value, part) for part in parts)
+    if origin is Literal:
+        return value in parts
+    if origin is tuple:
+        return isinstance(value, tuple) and all(_is_a(part, parts[0]) for part in value)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return isinstance(value, Mapping) and all(_is_a(part, parts[1]) for part in value.values())
+    if kind is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, kind)

@@ -15,6 +15,7 @@ from torch import Tensor
 from fusionlab.atomic import atomic_file
 from fusionlab.errors import InputError
 from fusionlab.paths import expanded
+from fusionlab.statistics.checks import refuse_impossible
 from fusionlab.statistics.statistics import Activations, Fisher, Grams, LinearMap, State, Statistics
 
 FORMAT = "fusionlab statistics 1"
@@ -70,6 +71,10 @@ def load(path: str | Path, state: State | None = None) -> dict[str, Statistics]:
     Raises:
         InputError: a file that is unreadable, of another kind or version, or of another model.
     """
+    if not expanded(path).is_file():
+        raise InputError(
+            f"{path} is not a readable file of statistics (no such file); expected one of `fusionlab gather`"
+        )
     try:
         with safe_open(expanded(path), framework="pt") as file:
             metadata = file.metadata() or {}
@@ -81,11 +86,17 @@ def load(path: str | Path, state: State | None = None) -> dict[str, Statistics]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
         described = json.loads(metadata["statistics"])
         found = {kind: _rebuilt(kind, told, tensors) for kind, told in described.items()}
+        _refuse_strays(tensors, described)
+        for statistics in found.values():
+            refuse_impossible(statistics)
+    except InputError as error:
+        # An error of the file itself names it already.
+        raise error if str(error).startswith(str(path)) else InputError(f"{path}: {error}") from error
     except (OSError, SafetensorError) as error:
         raise InputError(
             f"{path} is not a readable file of statistics ({error}); expected one that `fusionlab gather` wrote"
         ) from error
-    except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, RuntimeError, OverflowError, RecursionError) as error:
         raise InputError(
             f"{path} is a damaged file of statistics; expected one that `fusionlab gather` wrote"
         ) from error
@@ -96,6 +107,16 @@ def load(path: str | Path, state: State | None = None) -> dict[str, Statistics]:
             except InputError as error:
                 raise InputError(f"{path}: {error}") from error
     return found
+
+
+def _refuse_strays(tensors: Mapping[str, Tensor], described: Mapping[str, Any]) -> None:
+    """Refuse tensors that belong to no statistics, and a file without any."""
+    if not described:
+        raise InputError("it describes no statistics; expected some that `fusionlab gather` wrote")
+    starts = tuple(f"{kind}/{part}/" for kind in described for part in TENSORS[kind])
+    for name in tensors:
+        if not name.startswith(starts):
+            raise InputError(f"it holds {name[:100]!r}, which belongs to no statistics; expected none")
 
 
 def tensors_of(statistics: Statistics) -> list[Tensor]:

@@ -14,10 +14,11 @@ from transformers import get_scheduler
 
 from fusionlab import checkpoints
 from fusionlab.checkpoints.hub import locate
-from fusionlab.errors import InputError
+from fusionlab.errors import InputError, first_line
 from fusionlab.evaluation.scores import Scores, Task
 from fusionlab.evaluation.wording import lower_is_better
 from fusionlab.forward import LABELS, logits
+from fusionlab.sentences import sentence
 from fusionlab.tasks.models import unnamed
 
 Batch = dict[str, Tensor]
@@ -77,6 +78,7 @@ class FineTuning(LightningModule, ABC):
         self.schedule = schedule
         self.class_names: list[str] | None = None
         self._source: str | None = None
+        self._fits = False  # whether a batch has passed through the model
 
     @abstractmethod
     def scores(self) -> Scores:
@@ -132,8 +134,20 @@ class FineTuning(LightningModule, ABC):
         return embeddings.num_embeddings if isinstance(embeddings, nn.Embedding) else None
 
     def forward(self, batch: Batch) -> Tensor:
-        """Logits of a batch, of shape ``(batch, ..., classes)``."""
-        return logits(self.model, batch)
+        """Logits of a batch, of shape ``(batch, ..., classes)``.
+
+        Raises:
+            InputError: the first batch does not fit the model.
+        """
+        try:
+            found = logits(self.model, batch)
+        except Exception as error:
+            # Every model refuses foreign inputs in its own way; what the machine cannot do is told as it is.
+            if self._fits or sentence(error) is not None:
+                raise
+            raise InputError(f"the data does not fit the model: {first_line(error)}") from error
+        self._fits = True
+        return found
 
     def training_step(self, batch: Batch, batch_index: int) -> Tensor:
         """The loss of a batch."""

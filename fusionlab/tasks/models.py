@@ -1,5 +1,6 @@
 """Models of transformers to train, under the head of a task: from a checkpoint, or fresh from a description."""
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from fusionlab import checkpoints
 from fusionlab.checkpoints.hub import locate
 from fusionlab.checkpoints.huggingface import load_config
 from fusionlab.checkpoints.quiet import quiet
+from fusionlab.checkpoints.sizes import refuse_absurd, within_memory
 from fusionlab.errors import InputError, first_line
 
 LIBRARY = "library"
@@ -66,8 +68,12 @@ def fresh_model(
     try:
         with quiet():
             _refuse_unknown_fields(name, values)
+            refuse_absurd(values, "model")
             head = _with_padding(AutoConfig.for_model(name, **values), fields)
-            return auto_class.from_config(AutoConfig.for_model(name, **{**values, **head}))
+            config = AutoConfig.for_model(name, **{**values, **head})
+            with within_memory("model"):
+                auto_class.from_config(copy.deepcopy(config))
+            return auto_class.from_config(config)
     except InputError:
         raise
     except Exception as error:
@@ -109,6 +115,7 @@ def pretrained_model(source: str, auto_class: Any, fields: Mapping[str, Any] | N
 
 def label_fields(num_classes: int, labels: Sequence[str] | None) -> dict[str, Any]:
     """The fields of a transformers configuration that say which classes there are."""
+    refuse_absurd({"num_classes": num_classes}, "model")
     names = [str(index) for index in range(num_classes)] if labels is None else list(labels)
     return {"id2label": dict(enumerate(names)), "label2id": {name: index for index, name in enumerate(names)}}
 

@@ -30,6 +30,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    """Let what is frozen be collected when the process ends: extension modules complain of what is not."""
+    gc.unfreeze()
+
+
 @pytest.fixture(autouse=True)
 def _first_draw() -> None:
     """Start torch's global generator afresh, so that no test's layers depend on which tests ran before it."""

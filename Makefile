@@ -55,13 +55,15 @@ mutants: $(STAMP)
 	@$(BIN)/python -c 'import cosmic_ray, coverage' 2>/dev/null || $(BIN)/python -m pip install --quiet --editable '.[mutants]'
 	$(BIN)/python -m tests.mutation --sample $(SAMPLE) --seed $(SEED) --jobs $(JOBS) --only '$(ONLY)'
 
-# Damaged inputs with any seed, and kills: make fuzz SEED=7 N=3000 KILLS=100; make fuzz FIRST=17 N=1 KILLS=0 repeats one.
+# Damaged inputs with any seed, kills, and sizes of a full disk: make fuzz SEED=7 N=3000 KILLS=100 DISKS=20; one case is
+# repeated by make fuzz FIRST=17 N=1 KILLS=0 DISKS=0.
 N ?= 3000
 FIRST ?= 0
 KILLS ?= 100
+DISKS ?= 20
 fuzz: $(STAMP)
 	$(BIN)/python -m tests.robustness.fuzz --seed $(SEED) --cases $(N) --first $(FIRST)
-	KILLS=$(KILLS) $(BIN)/python -m pytest -n 0 tests/robustness/test_kills.py
+	KILLS=$(KILLS) DISKS=$(DISKS) $(BIN)/python -m pytest -n 0 tests/robustness/test_kills.py tests/robustness/test_full_disk.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

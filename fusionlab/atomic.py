@@ -19,11 +19,9 @@ from pathlib import Path
 from fusionlab import leftovers, signals
 from fusionlab.errors import InputError
 from fusionlab.renames import exchange, rename_to_free
-from fusionlab.sentences import system_error
+from fusionlab.sentences import WRITING, system_error
 
 MIB = 2**20
-# What a write fails with for want of a good disk; where no file is named it is the output.
-_WRITING = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
 # A file system that cannot sync a folder, or needs no syncing.
 _NO_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EBADF, errno.EACCES, errno.EPERM, errno.EROFS}
 
@@ -333,7 +331,7 @@ def _located(error: BaseException, temporary: Path, target: Path) -> BaseExcepti
         name = error.filename
         if isinstance(name, str) and Path(name).is_relative_to(temporary):
             error.filename = str(target / Path(name).relative_to(temporary))
-        elif name is None and error.errno in _WRITING:
+        elif name is None and error.errno in WRITING:
             error.filename = str(target)
         return error
     found = system_error(error, target) if isinstance(error, Exception) else None

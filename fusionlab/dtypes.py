@@ -148,6 +148,21 @@ def merge_note(models: Mapping[str, nn.Module], dtype: torch.dtype | None = None
     return f"The merge is written in {name_of(dtype)}, as asked for; the end models are stored {stored}."
 
 
+def measured_note(models: Mapping[str, nn.Module]) -> str:
+    """A sentence on the type that a merge is measured in where none is written; empty where the end models agree.
+
+    Args:
+        models: end models by name, as they are stored.
+    """
+    if not (words := differing(models)):
+        return ""
+    wide = name_of(widest(main_dtype(model.state_dict()) for model in models.values()))
+    return (
+        f"End models are stored in different types ({words}). Their merges are made and measured in {wide}, the "
+        f"narrowest that holds all their numbers."
+    )
+
+
 def name_of(dtype: torch.dtype) -> str:
     """A type's name, without the library's."""
     return str(dtype).removeprefix("torch.")

@@ -12,6 +12,7 @@ from lightning.pytorch import LightningDataModule, Trainer
 from torch import nn
 from torch.utils.data import DataLoader
 
+from fusionlab.atomic import MIB
 from fusionlab.dtypes import merge_note
 from fusionlab.errors import InputError, first_line
 from fusionlab.evaluation.comparison import compare
@@ -32,6 +33,8 @@ from fusionlab.trainers import make_tester, make_trainer
 
 # Larger changes of logits by rounding twins to their dtype, relative to the largest logit, are told to the reader.
 NOTED_ROUNDING = 0.05
+# What tables, plots and TensorBoard logs take at most, roughly.
+REPORT_BYTES = 16 * MIB
 
 
 @dataclass(frozen=True)

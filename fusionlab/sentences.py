@@ -6,7 +6,8 @@ import errno
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from fusionlab.errors import InputError, first_line
 
@@ -53,6 +54,8 @@ _SYSTEM = {
     "EADDRINUSE": "the network address is in use by another process; choose another port (MASTER_PORT)",
 }
 _BY_NUMBER = {getattr(errno, name): words for name, words in _SYSTEM.items() if hasattr(errno, name)}
+# What a write fails with for want of a good disk; where no file is named it is the output.
+WRITING = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
 # By the package that defines an exception: libraries that read what users give them. Their own words follow.
 _LIBRARIES = {
     "safetensors": "a safetensors file is damaged, or could not be read or written",
@@ -80,7 +83,7 @@ _MEMORY = re.compile(
 _OS_CODE = re.compile(r"\bcode: (\d+), kind: |\bos error (\d+)\b")
 # Of a sentence, in characters: a value that was given is repeated in it, and may be of any length.
 _LONGEST = 800
-_TORCH_WRITER = re.compile(r"PytorchStreamWriter|inline_container\.cc.*unexpected pos", re.DOTALL)
+_TORCH_WRITER = re.compile(r"PytorchStreamWriter|iostream error|inline_container\.cc.*unexpected pos", re.DOTALL)
 
 
 def sentence(error: BaseException) -> str | None:
@@ -125,6 +128,21 @@ def system_error(error: BaseException, path: str | os.PathLike[str]) -> OSError 
     else:
         return None
     return None if number is None else OSError(number, os.strerror(number), name)
+
+
+@contextmanager
+def naming(path: Callable[[], str | os.PathLike[str]]) -> Iterator[None]:
+    """Name the output in a failure of the disk that names no file, as those of a file that is open already do.
+
+    Args:
+        path: gives the file or folder that the block writes to; asked when it has failed.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno in WRITING:
+            error.filename = os.fspath(path())
+        raise
 
 
 def _why_not_written(path: str) -> int:

@@ -10,12 +10,12 @@ from lightning.pytorch.utilities import rank_zero_only
 from rich.console import Console
 from rich.table import Table
 
-from fusionlab.atomic import atomic_folder, refuse_existing
+from fusionlab.atomic import atomic_folder, refuse_existing, require_space
 from fusionlab.commands import data_options, matching_options, parsing
 from fusionlab.errors import InputError
 from fusionlab.evaluation.results import UNMATCHED, Curve, Results
 from fusionlab.evaluation.wording import format_value, metric_label
-from fusionlab.experiment import Plan, write
+from fusionlab.experiment import REPORT_BYTES, Plan, write
 from fusionlab.experiment import run as run_experiment
 from fusionlab.paths import expanded
 
@@ -45,6 +45,7 @@ def run(argv: Sequence[str]) -> None:
     output = None if arguments.output is None else expanded(arguments.output)
     if output is not None:
         refuse_existing(output, arguments.overwrite)
+        require_space(output, REPORT_BYTES)
     trainer = data_options.trainer_options(arguments)
 
     found = parsing.read_all([arguments.anchor, arguments.source])

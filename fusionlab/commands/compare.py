@@ -9,10 +9,11 @@ from lightning.pytorch import LightningDataModule
 from rich.console import Console
 from rich.table import Table
 
-from fusionlab.atomic import try_to_write
+from fusionlab.atomic import require_space, try_to_write
 from fusionlab.commands import data_options, parsing
 from fusionlab.commands.end_models import EndModelOptions, fresh_task, train_end_model
 from fusionlab.errors import InputError
+from fusionlab.experiment import REPORT_BYTES
 from fusionlab.grid import tables
 from fusionlab.grid.cells import Finished
 from fusionlab.grid.design import Grid, Protocol, make_groups
@@ -24,6 +25,10 @@ from fusionlab.head_fusion import Heads
 from fusionlab.matching.recipe import Recipe, recipe
 from fusionlab.merging import find_method
 from fusionlab.paths import expanded
+
+# About what a cell and its test examples take. End models that are trained on the way and statistics take more, and
+# are checked for when they are written.
+CELL_BYTES = 64 * 1024
 
 DESCRIPTION = """Compare merges of many end models: groups, methods, matchings and seeds, in and out of domain.
 
@@ -116,9 +121,11 @@ def run_grid(runner: GridRunner, title: str, command: str, console: Console) -> 
     """Make the missing cells of a grid, then write and print its tables.
 
     Raises:
-        InputError: every cell failed.
+        InputError: every cell failed, or the disk has too little space for what they write.
     """
     total = len(runner.grid.cells())
+    missing = sum(done is None for _, done in runner.state())
+    require_space(runner.folder / "cells", missing * CELL_BYTES + REPORT_BYTES)
     finished: list[Finished] = []
     for done in runner.run():
         finished.append(done)
@@ -132,6 +139,8 @@ def run_grid(runner: GridRunner, title: str, command: str, console: Console) -> 
     write_results(finished, runner.grid, runner.folder, title, command, runner.examples)
     console.print()
     console.print(tables.console(summarize(finished, runner.grid.identity), headline_metric(finished), title))
+    for note in dict.fromkeys(done.note for done in finished if done.note):
+        console.print(note, style="dim", highlight=False, soft_wrap=True)
     for sentence in failures(finished):
         console.print(sentence, style="red", highlight=False, soft_wrap=True)
     if failed:

@@ -14,13 +14,13 @@ from rich.console import Console
 from torch import nn
 
 from fusionlab import checkpoints, configs
-from fusionlab.atomic import atomic_folder, refuse_existing
+from fusionlab.atomic import atomic_folder, refuse_existing, require_space
 from fusionlab.commands import parsing
 from fusionlab.data import Digits
 from fusionlab.errors import InputError
 from fusionlab.evaluation.report import console_table
 from fusionlab.evaluation.verdict import verdict
-from fusionlab.experiment import Data, Plan, write
+from fusionlab.experiment import REPORT_BYTES, Data, Plan, write
 from fusionlab.experiment import run as run_experiment
 from fusionlab.inputs import Inputs
 from fusionlab.matching.recipe import Recipe, recipe
@@ -52,6 +52,7 @@ def run(argv: Sequence[str]) -> None:
         raise InputError(f"epochs is {arguments.epochs}; expected at least 1")
     output = expanded(arguments.output)
     refuse_existing(output, arguments.overwrite)
+    require_space(output, REPORT_BYTES)
     console, start = Console(), time.perf_counter()
 
     settings = yaml.safe_load(configs.resolve(CONFIG).read_text(encoding="utf-8"))

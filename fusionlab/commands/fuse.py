@@ -12,7 +12,7 @@ from rich.console import Console
 from torch import nn
 
 from fusionlab import checkpoints
-from fusionlab.atomic import MIB, atomic_folder, refuse_existing, require_space
+from fusionlab.atomic import atomic_folder, refuse_existing, require_space
 from fusionlab.checkpoints.card import merge_card
 from fusionlab.commands import data_options, matching_options, merging_options, parsing
 from fusionlab.dtypes import Types, common_types, find_dtype, stored_size
@@ -20,15 +20,12 @@ from fusionlab.evaluation.report import console_table
 from fusionlab.evaluation.results import Results
 from fusionlab.evaluation.verdict import verdict
 from fusionlab.evaluation.wording import listing
-from fusionlab.experiment import Plan, write
+from fusionlab.experiment import REPORT_BYTES, Plan, write
 from fusionlab.experiment import run as run_experiment
 from fusionlab.fused import Fused
 from fusionlab.head_fusion import Heads, TaskModels
 from fusionlab.paths import expanded
 from fusionlab.polish import PolishOptions
-
-# What tables, plots and TensorBoard logs take at most, roughly.
-REPORT_BYTES = 16 * MIB
 
 DESCRIPTION = """Match end models, merge them and show whether it helped.
 

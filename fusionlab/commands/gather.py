@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fusionlab import checkpoints
-from fusionlab.atomic import refuse_existing
+from fusionlab.atomic import refuse_existing, require_space
 from fusionlab.commands import data_options, parsing
 from fusionlab.errors import InputError
 from fusionlab.inputs import Inputs
@@ -63,7 +63,14 @@ def run(argv: Sequence[str]) -> None:
     inputs = Inputs.of([arguments.data], 1, arguments.samples, arguments.seed)
     if inputs is None:
         raise InputError(f"{type(arguments.data).__name__} has no training data; expected a training split")
-    found = gather(model, inputs.shared, kinds, trainer=trainer, **_settings(kinds, arguments))
+    found = gather(
+        model,
+        inputs.shared,
+        kinds,
+        trainer=trainer,
+        ready=lambda size: require_space(output, size),
+        **_settings(kinds, arguments),
+    )
     _write(found, output, arguments)
 
 

@@ -8,22 +8,25 @@ from typing import Any
 from lightning.fabric.plugins import CheckpointIO
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import LightningDataModule, LightningModule, Trainer
-from lightning.pytorch.callbacks import RichProgressBar
+from lightning.pytorch.callbacks import ModelCheckpoint, RichProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 from rich.console import Console
 from rich.table import Table
 
 from fusionlab import configs
-from fusionlab.atomic import atomic_file
+from fusionlab.atomic import atomic_file, require_space
 from fusionlab.checkpoints.lightning_file import read_archive
 from fusionlab.commands.console import OneLineParser, input_error, readable, silence
 from fusionlab.data.overlap import overlap
+from fusionlab.dtypes import stored_size
 from fusionlab.errors import InputError, first_line
 from fusionlab.paths import expanded
+from fusionlab.sentences import naming
 from fusionlab.tasks import ExportCheckpoint, FineTuning
 from fusionlab.tasks.durable import DurableCheckpointIO
 from fusionlab.tasks.export import best_weights
 from fusionlab.tasks.fine_tuning import SCORE
+from fusionlab.threads import failures_raised
 
 SUBCOMMANDS = ("fit", "validate", "test", "predict")
 _DESCRIPTIONS = {
@@ -66,6 +69,11 @@ class TrainingCLI(LightningCLI):
             options["weights_only"] = True
         super()._parse_ckpt_path()
 
+    def _run_subcommand(self, subcommand: str) -> None:
+        """Run it; a disk that fills under the logs is told of their folder."""
+        with naming(lambda: self.trainer.log_dir or self.trainer.default_root_dir), failures_raised():
+            super()._run_subcommand(subcommand)
+
     def instantiate_trainer(self, **keywords: Any) -> Trainer:
         """Make the Trainer; a device or precision that it refuses is one sentence."""
         if root := self._get(self.config_init, "trainer.default_root_dir"):
@@ -80,6 +88,18 @@ class TrainingCLI(LightningCLI):
             raise
         except (ValueError, MisconfigurationException) as error:
             raise InputError(f"trainer: {first_line(error)}") from error
+
+    def before_fit(self) -> None:
+        """Refuse a disk that has no space for one of Lightning's checkpoints: weights, and Adam's two averages of each.
+
+        Raises:
+            InputError: names the space needed and the space there is.
+        """
+        kept = [one for one in self.trainer.checkpoint_callbacks if isinstance(one, ModelCheckpoint)]
+        if kept:
+            size = stored_size(self.model)
+            folder = Path(kept[0].dirpath or self.trainer.log_dir or self.trainer.default_root_dir)
+            require_space(folder / "checkpoints", size if kept[0].save_weights_only else 3 * size)
 
     def after_fit(self) -> None:
         """Validate and test the best (or last) weights, and say where everything went."""

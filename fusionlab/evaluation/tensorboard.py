@@ -1,7 +1,7 @@
 """The results of a run for TensorBoard: one run for each matching, the same tags in all of them."""
 
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +21,7 @@ from fusionlab.evaluation.wording import (
     metric_heading,
     models_label,
 )
+from fusionlab.threads import failures_raised
 
 SUMMARY_RUN = "summary"
 
@@ -45,21 +46,31 @@ def write_tensorboard(results: Results, folder: Path) -> None:
     Args:
         results: what was measured.
         folder: parent folder of the runs.
+
+    Raises:
+        OSError: the disk failed or is full.
     """
     folder = Path(folder)
     for matching, name in _run_names(results).items():
-        with closing(SummaryWriter(str(folder / name))) as writer:
+        with _writer(folder / name) as writer:
             _write_lines(writer, results, [c for c in results.curves if c.matching == matching])
             _write_distances(writer, results, matching)
             _write_merges(writer, results, matching)
     for matchings in _gauges(results):
-        with closing(SummaryWriter(str(folder / file_name(gauge_label(matchings))))) as writer:
+        with _writer(folder / file_name(gauge_label(matchings))) as writer:
             _write_distances(writer, results, matchings[0], in_gauge=True)
     for model in results.models:
-        with closing(SummaryWriter(str(folder / file_name(f"end model {model}")))) as writer:
+        with _writer(folder / file_name(f"end model {model}")) as writer:
             _write_level(writer, results, model)
-    with closing(SummaryWriter(str(folder / SUMMARY_RUN))) as writer:
+    with _writer(folder / SUMMARY_RUN) as writer:
         _write_summary(writer, results)
+
+
+@contextmanager
+def _writer(folder: Path) -> Iterator[SummaryWriter]:
+    """A writer of one run; what its thread could not write is raised here."""
+    with failures_raised(), closing(SummaryWriter(str(folder))) as writer:
+        yield writer
 
 
 def _run_names(results: Results) -> dict[str, str]:

@@ -31,6 +31,7 @@ class Finished:
         seconds: wall time, evaluation included.
         error: one sentence where it failed; it is tried again by the next start.
         missing: test sets that it was not measured on as they could not be had, with the reason.
+        note: a sentence about the models that were merged; empty where there is nothing to say.
         measured: what each test example added, on the way to the disk; finished cells are read without it.
     """
 
@@ -41,6 +42,7 @@ class Finished:
     seconds: float = 0.0
     error: str | None = None
     missing: Mapping[str, str] = field(default_factory=dict)
+    note: str = ""
     measured: tuple[Measured, ...] = field(default=(), compare=False, repr=False)
 
 
@@ -82,7 +84,8 @@ class CellStore:
             rows = tuple(Row(**row | {"models": tuple(row["models"])}) for row in found["rows"])
             curves = tuple(_curve(curve) for curve in found["curves"])
             distances = tuple(Distance(**distance) for distance in found["distances"])
-            finished = Finished(cell, rows, curves, distances, found["seconds"], None, dict(found["missing"]))
+            missing, note = dict(found["missing"]), found.get("note", "")
+            finished = Finished(cell, rows, curves, distances, found["seconds"], None, missing, note)
             if not all(_fits(part) for part in (finished, *rows, *curves, *distances)):
                 raise TypeError("a value of another type")
             return finished

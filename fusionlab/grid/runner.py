@@ -14,6 +14,7 @@ from lightning.pytorch import Trainer, seed_everything
 from torch import nn
 
 from fusionlab import checkpoints
+from fusionlab.dtypes import measured_note
 from fusionlab.errors import InputError, first_line
 from fusionlab.evaluation.comparison import Measured
 from fusionlab.evaluation.curves import Curve
@@ -58,6 +59,7 @@ class GridRunner:
         self._statistics = StatisticsFiles(self.folder / "statistics", grid)
         self._broken: dict[tuple[str, int], Exception] = {}
         self._group: tuple[tuple[tuple[str, ...], int], FusionModule] | None = None
+        self._note = ""
 
     def state(self) -> list[tuple[Cell, Finished | None]]:
         """Every cell, with what it gave if it is finished; one that lacks a test set is not, once the set is there."""
@@ -84,7 +86,7 @@ class GridRunner:
             finished = self._measure(cell)
         except Exception as error:
             # One bad cell must not lose the hours that the others take; its sentence is in the table of failures.
-            told = sentence(error) or f"{type(error).__name__}: {first_line(error)}"
+            told = sentence(error) or f"internal error: {type(error).__name__}: {first_line(error)}"
             finished = Finished(cell, (), error=told)
         missing = {} if finished.error is not None else self.data.missing(cell)
         finished = replace(finished, seconds=time.perf_counter() - start, missing=missing)
@@ -118,7 +120,7 @@ class GridRunner:
         curves: list[Curve] = []
         if self.grid.draws_lines(cell):
             curves = draw_lines(module, cell.matching, data.inside(), self.grid.points, self.trainer)
-        return replace(finished, curves=tuple(curves), distances=distances)
+        return replace(finished, curves=tuple(curves), distances=distances, note=self._note)
 
     def _test(self, cell: Cell, module: FusionModule, candidate: Candidate, data: Data) -> Finished:
         """A cell with the scores of one candidate."""
@@ -139,6 +141,7 @@ class GridRunner:
             # Module and Trainer point to each other, and nothing else would free the models of the last group soon.
             gc.collect()
             models = {name: self.load(name, seed) for name in group}
+            self._note = measured_note(models)
             kind = FUSIONS[self.grid.heads]
             kind = with_published_faults(kind) if self.grid.protocol == "published" else kind
             module = kind(

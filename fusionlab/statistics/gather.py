@@ -39,15 +39,23 @@ class GatherModule(LightningModule):
         model: as `fusionlab.forward.forward` takes it.
         accumulators: one for each kind.
         first: any batch of the data, to find out by what the linear maps read.
+        ready: is told before the first batch how many bytes of statistics there will be, as far as it is known then.
     """
 
-    def __init__(self, model: nn.Module, accumulators: Sequence[Accumulator], first: Batch) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        accumulators: Sequence[Accumulator],
+        first: Batch,
+        ready: Callable[[int], object] | None = None,
+    ) -> None:
         super().__init__()
         self.model = model
         self.statistics: dict[str, Statistics] = {}
         self._accumulators = tuple(accumulators)
         self._own = [accumulator for accumulator in accumulators if isinstance(accumulator, OwnPass)]
         self._first = first
+        self._ready = ready
         self._observer: Observer | None = None
         self._examples = torch.zeros((), dtype=torch.int64)
         # Measured on the model as it was given: a policy of double precision has its own copy of every number.
@@ -76,6 +84,8 @@ class GatherModule(LightningModule):
                 self._observer = Observer(maps, watchers)
             for own in self._own:
                 own.start(self.model)
+            if self._ready is not None and self.trainer.is_global_zero:
+                self._ready(self._collected())
 
     def predict_step(self, batch: Batch, batch_index: int) -> int:
         """Let every accumulator add a batch; returns how many examples it has."""
@@ -132,6 +142,10 @@ class GatherModule(LightningModule):
         """Bytes held above the model: the peak on a GPU, elsewhere what the accumulators hold at the end."""
         if self.device.type == "cuda":
             return torch.cuda.max_memory_allocated(self.device) - self._allocated
+        return self._collected()
+
+    def _collected(self) -> int:
+        """Bytes of what the accumulators hold now; sums have their size from the start, samples grow to theirs."""
         tensors = [t for a in self._accumulators for t in (*a.sums().values(), *a.samples().values())]
         return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
@@ -142,6 +156,7 @@ def gather(
     kinds: Sequence[str] = ("gram",),
     *,
     trainer: Callable[[], Trainer] | None = None,
+    ready: Callable[[int], object] | None = None,
     **settings: Any,
 ) -> dict[str, Statistics]:
     """Gather statistics of a model in one pass over data.
@@ -152,6 +167,7 @@ def gather(
             iterable. Several processes share the examples of a DataLoader, and the batches of anything else.
         kinds: some of ``gram``, ``fisher`` and ``activations``.
         trainer: makes the Trainer, whose devices and precision are used; one on the model's device if None.
+        ready: is told before the first batch how many bytes of sums there will be; what it raises ends the pass.
         settings: of the kinds: ``samples``, ``seed`` and ``weights`` (activations), ``labels`` and ``seed`` (fisher).
 
     Returns:
@@ -168,7 +184,7 @@ def gather(
     if not isinstance(loader.dataset, IterableDataset) and len(loader.dataset) < chosen.world_size:  # type: ignore[arg-type]
         raise InputError(f"the data is too little for {chosen.world_size} processes; expected some for each")
     with _unchanged(model):
-        module = GatherModule(model, accumulators, first)
+        module = GatherModule(model, accumulators, first, ready)
         if next(model.parameters()).dtype in (torch.float16, torch.bfloat16):
             # Half precision would blur what is summed; the numbers come back as they were.
             model.float()

@@ -6,10 +6,12 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
+from torch import nn
 
 from fusionlab import checkpoints
-from fusionlab.atomic import refuse_existing, scratch_folder
+from fusionlab.atomic import refuse_existing, require_space, scratch_folder
 from fusionlab.checkpoints.lightning_file import STATE, read_archive
+from fusionlab.dtypes import stored_size
 from fusionlab.errors import InputError
 from fusionlab.paths import expanded
 
@@ -37,13 +39,16 @@ class ExportCheckpoint(Callback):
         """Refuse an output that exists before training starts, not after hours of it.
 
         Raises:
-            InputError: the folder exists and may not be replaced, or the task has no model to export.
+            InputError: the folder exists and may not be replaced, its disk has no space for the model, or the task has
+                no model to export.
         """
         if stage != "fit":
             return
-        if not hasattr(pl_module, "model"):
+        model = getattr(pl_module, "model", None)
+        if not isinstance(model, nn.Module):
             raise InputError(f"{type(pl_module).__name__} has no attribute `model`, which ExportCheckpoint would write")
         refuse_existing(self.output, self.overwrite)
+        require_space(self.output, stored_size(model))
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Write the folder, on the first process only."""

@@ -62,6 +62,20 @@ def test_plan_run_and_second_start(command: Command, ckpts: Path, tmp_path: Path
     assert "all │ │ 12 │ 0 │ 0 s" in done.out
 
 
+def test_end_models_of_different_types(command: Command, ckpts: Path, tmp_path: Path) -> None:
+    """That is said, also by a second start, which reads its cells and loads no model."""
+    data = {"class_path": "Digits"}
+    ends = {name: {"ckpt": str(ckpts / name), "data": data} for name in ("half_a", "b")}
+    path = config(tmp_path, ckpts, end_models=ends, matchings=[], test_samples=10, ensemble=False)
+    words = "End models are stored in different types (half_a in bfloat16, b in float32)."
+    for _ in range(2):
+        outcome = command("compare", "--config", path)
+        assert (outcome.code, outcome.err) == (0, "")
+        assert words in outcome.out
+        for name in ("summary.md", "report.html"):
+            assert words in (tmp_path / "out" / name).read_text()
+
+
 def test_a_killed_run_goes_on(command: Command, ckpts: Path, tmp_path: Path) -> None:
     """Killed without warning in the middle, the next start ends with the same table as a run in one go."""
     (tmp_path / "whole").mkdir()

@@ -73,12 +73,20 @@ def test_nothing_is_said_where_all_agree(ckpts: Path, tmp_path: Path, command: C
 def test_too_little_space_is_told_before_any_work(
     ckpts: Path, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of all three commands that write models, in MiB."""
+    """Of the commands that merge, match and gather, in MiB."""
     monkeypatch.setattr("fusionlab.atomic.shutil.disk_usage", lambda path: type("Usage", (), {"total": 9, "free": 9}))
     monkeypatch.setattr("fusionlab.fusion.FusionModule.__init__", lambda *arguments, **keywords: 1 / 0)
     monkeypatch.setattr("fusionlab.commands.match.align_models", lambda *arguments: 1 / 0)
     pair = (ckpts / "a", ckpts / "b")
-    for line in (("merge", *pair), ("fuse", "--ckpts", *pair), ("match", pair[0], "--anchor", pair[1])):
+    monkeypatch.setattr("fusionlab.statistics.gather.GatherModule.predict_step", lambda *arguments: 1 / 0)
+    digits = ("--data", "Digits")
+    for line in (
+        ("merge", *pair),
+        ("fuse", "--ckpts", *pair),
+        ("match", pair[0], "--anchor", pair[1]),
+        ("gather", pair[0], *digits),
+        ("barrier", *pair, *digits),
+    ):
         outcome = command(*line, "--output", tmp_path / "out")
         assert outcome.code == 2
         assert "MiB will be written, but the disk of" in outcome.err

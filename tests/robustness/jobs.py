@@ -20,7 +20,7 @@ class Job:
     """A command that writes something.
 
     Attributes:
-        argv: without its output.
+        argv: without its output; or with ``{output}`` where it stands.
         inputs: what it reads, of the undamaged inputs.
         old: arguments that make another output, to be replaced.
         goes_on: whether it goes on in a folder that is there, instead of replacing it.
@@ -38,7 +38,9 @@ class Job:
 
     def line(self, output: str, overwrite: bool = False) -> list[str]:
         """The whole command."""
-        return [*self.argv, "--output", output, *(["--overwrite"] if overwrite and not self.goes_on else [])]
+        line = [part.replace("{output}", output) for part in self.argv]
+        line += [] if line != self.argv else ["--output", output]
+        return [*line, *(["--overwrite"] if overwrite and not self.goes_on else [])]
 
     def lay_out(self, sound: Path, folder: Path) -> Path:
         """Copy what it reads into a new working folder, which is returned."""
@@ -66,6 +68,23 @@ JOBS = {
         ["compare", "--config", "configs/compare.yaml"], ("configs/compare.yaml", "a", "b"), ("--samples", "40"), True
     ),
     "gather": Job(["gather", "a", "--data", "Digits", "--samples", "40"], ("a",)),
+    "fit": Job(
+        [
+            "fit",
+            "--config",
+            "configs/fit.yaml",
+            "--trainer.default_root_dir",
+            "{output}/logs",
+            "--trainer.logger",
+            "true",
+            "--trainer.enable_checkpointing",
+            "true",
+            "--trainer.callbacks.init_args.output",
+            "{output}/exported",
+        ],
+        ("configs/fit.yaml",),
+        goes_on=True,
+    ),
     "barrier": Job(["barrier", "a", "b", "--data", "Digits", "--points", "2", "--match", "none"], ("a", "b")),
 }
 

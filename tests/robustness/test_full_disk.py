@@ -1,0 +1,109 @@
+"""A disk that fills while a command writes: exit code 2, one sentence that names the output, and nothing is left."""
+
+import os
+import shutil
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.robustness.cases import OUTPUT
+from tests.robustness.client import Outcome, Server
+from tests.robustness.jobs import JOBS, Job, tree
+
+SIZES = int(os.environ.get("DISKS", "4"))
+VOLUME = "volume"
+FULL = ("no space is left on its disk", "the disk of", "(No space left on device)")
+TOO_LARGE = ("the system allows no file of this size", "(File too large)")
+
+
+@dataclass(frozen=True)
+class Need:
+    """What an undisturbed run of a command writes, in bytes."""
+
+    whole: int
+    largest: int
+
+
+def line(job: Job, output: Path) -> list[str]:
+    """The whole command, from beside its working folder."""
+    return job.line(str(output))
+
+
+def measured(server: Server, sound: Path, folder: Path, job: Job) -> Need:
+    """Run a command where there is space."""
+    work = job.lay_out(sound, folder)
+    outcome = job.run(server, work, job.line(OUTPUT))
+    assert outcome.code == 0, outcome.err
+    output = work / OUTPUT
+    sizes = [file.stat().st_size for file in ([output] if output.is_file() else output.rglob("*")) if file.is_file()]
+    return Need(sum(sizes), max(sizes))
+
+
+def fractions() -> list[float]:
+    """From a disk that holds nothing to one that lacks a page."""
+    return [(index + 0.5) / SIZES for index in range(SIZES)]
+
+
+def judge(outcome: Outcome, name: str, output: str, words: tuple[str, ...]) -> None:
+    """One sentence of the right kind, which names the output."""
+    told = [text for text in outcome.err.splitlines() if text.startswith("fusionlab")]
+    assert outcome.code == 2, outcome.err
+    assert "Traceback" not in outcome.err
+    assert "Exception" not in outcome.err
+    assert len(told) == 1, outcome.err
+    assert told[0].startswith(f"fusionlab {name}: error: {output}"), told[0]
+    assert any(text in told[0] for text in words), told[0]
+    assert not outcome.outside
+
+
+@pytest.fixture(scope="session")
+def mounts(server: Server, tmp_path_factory: pytest.TempPathFactory) -> bool:
+    """Whether a small file system may be mounted here."""
+    folder = tmp_path_factory.mktemp("mounts")
+    (folder / VOLUME).mkdir()
+    volume = [str(folder / VOLUME), 65536]
+    return server.call("tests.robustness.server:nothing", folder, [folder], volume=volume).code == 0
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_full_disk(server: Server, sound: Path, tmp_path: Path, mounts: bool, name: str) -> None:
+    """Sizes of a file system of its own, whose free space is told (half of them) or filled by somebody else."""
+    if not mounts:
+        pytest.skip("no file system may be mounted here")
+    job = JOBS[name]
+    need = measured(server, sound, tmp_path / "measured", job)
+    work = job.lay_out(sound, tmp_path)
+    inputs = tree(work)
+    volume = tmp_path / VOLUME
+    volume.mkdir()
+    for index, fraction in enumerate(fractions()):
+        size = max(4096, int(fraction * need.whole) // 4096 * 4096)
+        outcome = server.run(
+            line(job, volume / OUTPUT), work, [volume], volume=[str(volume), size], hide_free_space=bool(index % 2)
+        )
+        judge(outcome, name, str(volume / OUTPUT), FULL)
+        if not job.goes_on:
+            assert not outcome.left, outcome.left
+        assert not [path for path in outcome.left if "/." in path.removeprefix(str(volume))], "a temporary output"
+    assert tree(work) == inputs
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_file_size_limit(server: Server, sound: Path, tmp_path: Path, name: str) -> None:
+    """Limits on the size of a file, below that of the largest one that is written."""
+    assert hasattr(signal, "SIGXFSZ")
+    job = JOBS[name]
+    need = measured(server, sound, tmp_path / "measured", job)
+    work = job.lay_out(sound, tmp_path)
+    inputs = tree(work)
+    for fraction in fractions():
+        outcome = job.run(server, work, job.line(OUTPUT), file_size=max(1, int(fraction * need.largest)))
+        judge(outcome, name, OUTPUT, TOO_LARGE)
+        found = tree(work)
+        assert {file: digest for file, digest in found.items() if not file.startswith(OUTPUT)} == inputs
+        if not job.goes_on:
+            assert found == inputs
+        assert not list(work.rglob(".*"))
+        shutil.rmtree(work / OUTPUT, ignore_errors=True)

@@ -20,6 +20,8 @@ from tests.mutation.mutants import FOLDERS
 from tests.mutation.warm import Copy, imported, side_by_side
 
 ENOUGH = 3600.0
+# Tests that run commands in other processes, where nothing is measured.
+ELSEWHERE = ("tests/robustness/", "tests/mutation/")
 PYTEST = ["-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts=", "-q", "-x", "--tb=line"]
 
 
@@ -87,7 +89,7 @@ def measure(root: Path, copies: list[Copy], cache: Path, among: Iterable[str], s
     """
     cache.mkdir(exist_ok=True)
     names = sorted(path.relative_to(root).as_posix() for path in (root / "tests").rglob("test_*.py"))
-    files = [name for name in names if name.startswith(tuple(among) or "")]
+    files = [name for name in names if name.startswith(tuple(among) or "") and not name.startswith(ELSEWHERE)]
     stale = [file for file in files if not _is_fresh(root, _kept(cache, file))]
     say(f"{len(stale)} of {len(files)} test files are to be measured")
 

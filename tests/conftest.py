@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,12 @@ for path in ROOT.rglob("*.py"):
         pytest.register_assert_rewrite(".".join((ROOT.name, *path.relative_to(ROOT).with_suffix("").parts)))
 
 import torch
+
+# Started in the background or by nohup, a process ignores these, and so would the commands that tests interrupt.
+for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
+    signal.signal(number, handler)
+if hasattr(signal, "SIGHUP"):
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # The models are tiny: threads would only wait for each other. Tests run side by side instead.
 torch.set_num_threads(int(os.environ.get("TEST_THREADS", "1")))

@@ -7,12 +7,12 @@ from typing import Any
 
 from datasets import Dataset
 from datasets.fingerprint import Hasher
-from transformers import PreTrainedTokenizerBase
+from transformers import BatchEncoding, PreTrainedTokenizerBase
 
 from fusionlab import __version__
 from fusionlab.data.tables import quiet_datasets
 from fusionlab.data.tokenizers import identity
-from fusionlab.errors import InputError
+from fusionlab.errors import InputError, first_line
 from fusionlab.forward import IGNORED, LABELS
 
 Columns = dict[str, list[Any]]
@@ -36,6 +36,25 @@ class Encoder(ABC):
         Returns:
             Columns of tokens and labels; there may be more or fewer rows than before.
         """
+
+    def tokens(self, *texts: Any, **options: Any) -> BatchEncoding:
+        """The tokenizer's tokens of some texts.
+
+        Args:
+            texts: as the tokenizer takes them.
+            options: of its call.
+
+        Raises:
+            InputError: the tokenizer is damaged in a way that shows only when it is used.
+        """
+        try:
+            return self.tokenizer(*texts, **options)
+        except Exception as error:
+            # The tokenizers library has no exceptions of its own.
+            if type(error) is not Exception:
+                raise
+            name = self.tokenizer.name_or_path or type(self.tokenizer).__name__
+            raise InputError(f"the tokenizer {name} cannot be used ({first_line(error)}); expected another") from error
 
     def fingerprint(self, rows: Dataset) -> str:
         """What names the result in the cache: the rows, the tokenizer and every field."""
@@ -90,7 +109,7 @@ class TextEncoder(Encoder):
         """Tokens, truncated to the maximal length, and labels."""
         pairs = None if self.pair_column is None else [text or "" for text in rows[self.pair_column]]
         texts = [text or "" for text in rows[self.text_column]]
-        tokens = self.tokenizer(texts, pairs, truncation=True, max_length=self.max_length)
+        tokens = self.tokens(texts, pairs, truncation=True, max_length=self.max_length)
         known = rows[self.known_column] if self.known_column else [self.known] * len(texts)
         labels = [self._label(value, part) for value, part in zip(rows[self.label_column], known, strict=True)]
         return {name: tokens[name] for name in self.tokenizer.model_input_names if name in tokens} | {LABELS: labels}

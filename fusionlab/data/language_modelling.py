@@ -31,7 +31,7 @@ class BlockEncoder(Encoder):
         texts = [text + (self.separator or "") for text in rows[self.text_column] if text]
         end = self.tokenizer.eos_token_id if self.tokenizer.eos_token_id is not None else self.tokenizer.sep_token_id
         between = [end] if self.separator is None and end is not None else []
-        tokens = self.tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
+        tokens = self.tokens(texts, add_special_tokens=False)["input_ids"] if texts else []
         stream = list(itertools.chain.from_iterable([*text, *between] for text in tokens))
         before, after = affixes(self.tokenizer) if self.special else ([], [])
         size = self.max_length - len(before) - len(after)

@@ -72,7 +72,8 @@ def named_splits(
     Args:
         source: where they are.
         names: names of the splits in the data, by what they are used for; None for none.
-        columns: columns that must be there.
+        columns: columns that must be there; others are left out as early as possible, as tables may have thousands. All
+            are kept if none is named.
         optional: whether a split that is not there is left out instead of refused.
 
     Returns:
@@ -82,8 +83,7 @@ def named_splits(
         InputError: nothing to read, a missing column or split, or an empty split.
     """
     if source.split_column:
-        whole = concatenate_datasets(list(load(source, None).values()))
-        require_columns(source, whole, columns)
+        whole = concatenate_datasets([_only(source, part, columns) for part in load(source, None).values()])
         rows = split_by_column(whole, source, names, optional)
     elif optional:
         parts = load(source, None)
@@ -91,11 +91,19 @@ def named_splits(
     else:
         # One load for each split, so that slices such as ``train[:80%]`` mean what they mean to the library.
         rows = {use: load(source, name) for use, name in names.items() if name is not None}
+    rows = {use: _only(source, split, columns) for use, split in rows.items()}
     for use, split in rows.items():
-        require_columns(source, split, columns)
         if not len(split):
             raise InputError(f"{source.path}: split {names[use]!r} is empty")
     return rows
+
+
+def _only(source: Source, rows: Dataset, columns: Sequence[str]) -> Dataset:
+    """The columns that are needed, once they are known to be there; with that of the splits, where it is there."""
+    require_columns(source, rows, columns)
+    if not columns:
+        return rows
+    return rows.select_columns([name for name in rows.column_names if name in {*columns, source.split_column}])
 
 
 def divided(rows: Mapping[str, Dataset], splits: Splits, path: str) -> dict[str, Dataset]:

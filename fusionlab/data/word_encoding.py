@@ -43,7 +43,7 @@ class WordEncoder(Encoder):
 
     def _tokens(self, windows: Sequence[tuple[list[str], list[str]]]) -> Columns:
         # Only a single word that is longer than a whole window is cut, behind its first sub-word.
-        tokens = self.tokenizer(
+        tokens = self.tokens(
             [words for words, _ in windows], is_split_into_words=True, truncation=True, max_length=self.max_length
         )
         labels = []
@@ -67,7 +67,7 @@ class WordEncoder(Encoder):
         return list(words), lengths
 
     def _lengths(self, words: Sequence[str]) -> list[int]:
-        tokens = self.tokenizer(list(words), is_split_into_words=True, add_special_tokens=False)
+        tokens = self.tokens(list(words), is_split_into_words=True, add_special_tokens=False)
         lengths = [0] * len(words)
         for word in tokens.word_ids():
             if word is not None:

@@ -6,6 +6,10 @@ from typing import Any
 import datasets
 import pytest
 import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordPiece
+from tokenizers.pre_tokenizers import Whitespace
+from transformers import PreTrainedTokenizerFast
 
 from fusionlab.data import GLUE, TextClassification, overlap
 from fusionlab.data.encoding import TextEncoder
@@ -168,6 +172,29 @@ def test_tokenizer_that_is_not_there(tmp_path: Path) -> None:
     for wrong in (str(tmp_path), str(tmp_path / "nowhere")):
         with pytest.raises(InputError, match=str(tmp_path)):
             TextClassification(path, wrong, test_split=None).setup("fit")
+
+
+def test_a_tokenizer_that_fails_when_it_is_used(tmp_path: Path) -> None:
+    """A vocabulary without the token for unknown words is noticed at the first unknown word only."""
+    core = Tokenizer(WordPiece({"a": 0, "[PAD]": 1}, unk_token="[UNK]"))
+    core.pre_tokenizer = Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=core, pad_token="[PAD]").save_pretrained(tmp_path / "damaged")
+    with pytest.raises(InputError, match=r"damaged cannot be used \(.*UNK.*\); expected another"):
+        TextClassification(table(tmp_path), str(tmp_path / "damaged"), test_split=None).setup("fit")
+
+
+@pytest.mark.parametrize("split_column", [None, "split"])
+def test_columns_that_nobody_needs_are_left_out(tmp_path: Path, tokenizer: str, split_column: str | None) -> None:
+    """A table may have thousands; a missing one is told with those that there are."""
+    row = {"text": "a", "label": 0, "split": "train", **{f"x{index}": index for index in range(30)}}
+    path = jsonl(tmp_path / "wide.jsonl", [row, row])
+    options: dict[str, Any] = {"test_split": None, "split_column": split_column}
+    data = TextClassification(path, tokenizer, **options)
+    assert set(data.rows["train"].column_names) == {"text", "label"} | ({split_column} - {None})
+    with pytest.raises(InputError, match="no column 'words'; it has text, label, split, x0, x1"):
+        TextClassification(path, tokenizer, test_split=None, split_column=split_column, text_column="words").setup(
+            "fit"
+        )
 
 
 @pytest.mark.parametrize(

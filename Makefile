@@ -47,13 +47,14 @@ $(PEERS)/.installed: $(STAMP)
 	$(BIN)/uv pip install --quiet --python $(PEERS)/bin/python --only-binary :all: 'mergekit>=0.1.5,<0.2'
 	@touch $@
 
-# Changes lines of the source, one at a time, and asks whether a test notices; make mutants SAMPLE=60 ONLY=merging JOBS=2.
+# Changes lines of the source, one at a time, and asks whether a test notices; make mutants SAMPLE=60 ONLY=merging
+# JOBS=2; AGAIN=1 tries the survivors of the last run.
 SAMPLE ?= 200
 SEED ?= 0
 JOBS ?= 1
 mutants: $(STAMP)
 	@$(BIN)/python -c 'import cosmic_ray, coverage' 2>/dev/null || $(BIN)/python -m pip install --quiet --editable '.[mutants]'
-	$(BIN)/python -m tests.mutation --sample $(SAMPLE) --seed $(SEED) --jobs $(JOBS) --only '$(ONLY)'
+	$(BIN)/python -m tests.mutation --sample $(SAMPLE) --seed $(SEED) --jobs $(JOBS) --only '$(ONLY)' $(if $(AGAIN),--again)
 
 # Damaged inputs with any seed, kills, and sizes of a full disk: make fuzz SEED=7 N=3000 KILLS=100 DISKS=20; one case is
 # repeated by make fuzz FIRST=17 N=1 KILLS=0 DISKS=0.

@@ -23,7 +23,7 @@ def main() -> int:
     from tests.mutation.equivalents import read_equivalents
     from tests.mutation.mutants import sample
     from tests.mutation.reaching import measure
-    from tests.mutation.report import tell
+    from tests.mutation.report import survivors, tell
 
     say("Importing what the tests need, but fusionlab ...")
     warm.warm(warm.HEAVY)
@@ -33,6 +33,9 @@ def main() -> int:
         reach = measure(ROOT, copies, options.output / "reach", options.tests, say)
         warm.warm(reach.modules)
         mutants = sample(ROOT, options.sample, options.seed, options.only)
+        if options.again:
+            survived = survivors(options.output)
+            mutants = [mutant for mutant in mutants if (mutant.file, mutant.function, *mutant.change) in survived]
         say(f"{len(reach.tests)} tests pass on the unchanged source; {len(mutants)} mutants")
         shares = enumerate(copies)
         warm.side_by_side(
@@ -77,6 +80,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--sample", type=int, default=200, help="how many mutants (%(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="another seed, another sample (%(default)s)")
     parser.add_argument("--only", default="", help="only files below fusionlab/ whose path begins so, such as merging")
+    parser.add_argument("--again", action="store_true", help="only those of the sample that survived the last run")
     parser.add_argument("--jobs", type=int, default=1, help="how many are tried at once (%(default)s)")
     parser.add_argument("--output", type=Path, default=ROOT / ".mutants", help="folder of results and measurements")
     parser.add_argument("--tests", nargs="*", default=(), help="only test files whose path begins with one of these")

@@ -37,6 +37,14 @@ def tell(trials: Trials, equivalents: list[Equivalent], failed: list[str], optio
     return int(score < ENOUGH or bool(wrong))
 
 
+def survivors(output: Path) -> set[tuple[str, str, str, str]]:
+    """File, function and change of each mutant that survived the last run that wrote into a folder."""
+    if not (output / "mutants.json").exists():
+        raise SystemExit(f"{output / 'mutants.json'} is not there; expected a run without --again first")
+    rows = json.loads((output / "mutants.json").read_text())
+    return {(r["file"], r["function"], r["was"], r["now"]) for r in rows if r["outcome"] == "survived"}
+
+
 def _table(trials: Trials) -> tuple[str, float]:
     folders = sorted({mutant.file.split("/")[1] for mutant, _ in trials})
     counts = Counter((mutant.file.split("/")[1], result["outcome"]) for mutant, result in trials)

@@ -62,21 +62,32 @@ def try_mutant(mutant: Mutant, reach: Reach, copy: Copy, budget: float) -> Resul
 
 
 def tests_for(mutant: Mutant, reach: Reach) -> list[Test]:
-    """The tests that run its lines; for what runs on import, those that run the function's or else the file's."""
-    reached = reach.of(mutant.file, mutant.start[0], mutant.end[0])
-    if not reached and mutant.function:
-        reached = reach.of(mutant.file, *_extent(mutant))
+    """The tests that run its lines.
+
+    A line that runs on import belongs to whichever test imported it first; for those it is the tests that run the body
+    of the function it is in or decorates, or else any line of the file.
+    """
+    extent = body(mutant)
+    reached: list[Test] = []
+    if extent is not None and extent[0] <= mutant.start[0]:
+        reached = reach.of(mutant.file, mutant.start[0], mutant.end[0])
+    if not reached and extent is not None:
+        reached = reach.of(mutant.file, *extent)
     return reached or reach.of(mutant.file, 1, len(mutant.source.splitlines()))
 
 
-def _extent(mutant: Mutant) -> tuple[int, int]:
-    """First and last line of the function or class around a mutant."""
+def body(mutant: Mutant) -> tuple[int, int] | None:
+    """First and last line of the body of the innermost function that a mutant is in or decorates; None without one."""
     from cosmic_ray.ast import get_ast
 
-    node = get_ast(mutant.source).get_leaf_for_position(mutant.start)
-    while node.type not in ("funcdef", "classdef"):
+    node = get_ast(mutant.source).get_leaf_for_position(mutant.start, include_prefixes=True)
+    while node is not None and node.type not in ("funcdef", "decorated"):
         node = node.parent
-    return node.start_pos[0], node.end_pos[0]
+    if node is not None and node.type == "decorated":
+        node = node.children[-1]
+    if node is None or node.type != "funcdef":
+        return None
+    return node.children[-1].get_first_leaf().start_pos[0] + 1, node.end_pos[0]
 
 
 def _within(budget: float, mutant: Mutant, reached: list[Test]) -> list[list[Test]]:

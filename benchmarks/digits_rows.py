@@ -19,7 +19,7 @@ import fusionlab
 import fusionlab.tasks
 from fusionlab import configs
 from fusionlab.data import Digits
-from fusionlab.head_fusion import UnionHeadsFusionModule
+from fusionlab.fusion import Fuser, FusionPlan
 from fusionlab.inputs import Inputs
 from fusionlab.matching.recipe import recipe
 from fusionlab.polish import PolishOptions
@@ -141,8 +141,8 @@ def tasks(args: argparse.Namespace) -> Iterator[Line]:
         for options in (None, PolishOptions()):
             matchings: dict[str, Any] = {} if chosen is None else {variant: chosen}
             start = time.perf_counter()
-            module = UnionHeadsFusionModule(models, matchings, anchor=1, inputs=inputs, polish=options)
-            kept = module.fuse().kept
+            plan = FusionPlan(matchings, anchor=1, polish=options, heads="union")
+            kept = Fuser(models, plan, inputs).fuse().kept
             assert kept is not None
             label = variant if options is None else f"{variant}, polished"
             yield pair.line(label, [pair.measure(kept.model)], seconds=time.perf_counter() - start)

@@ -11,7 +11,7 @@ from fusionlab.errors import InputError
 from fusionlab.evaluation.line import move_along_line
 from fusionlab.evaluation.results import UNMATCHED, Curve
 from fusionlab.evaluation.task_scores import make_scores, score_of
-from fusionlab.fusion import STATISTICS
+from fusionlab.fusion.fuser import STATISTICS
 from fusionlab.inputs import Batches, Inputs
 from fusionlab.matching.activations import match_activations
 from fusionlab.matching.align import choose_anchor

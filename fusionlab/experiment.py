@@ -22,12 +22,8 @@ from fusionlab.evaluation.results import UNMATCHED, Curve, Results
 from fusionlab.evaluation.tensorboard import write_tensorboard
 from fusionlab.evaluation.wording import format_value, listing
 from fusionlab.forward import LABELS, logits
-from fusionlab.fused import Fused, TestSet
-from fusionlab.fusion import FusionModule
-from fusionlab.head_fusion import FUSIONS, Heads
+from fusionlab.fusion import CandidateTest, Fused, Fuser, FusionPlan, TestSet
 from fusionlab.inputs import Inputs
-from fusionlab.matching.recipe import Recipe
-from fusionlab.polish import PolishOptions
 from fusionlab.statistics import Statistics
 from fusionlab.trainers import make_tester, make_trainer
 
@@ -38,37 +34,16 @@ REPORT_BYTES = 16 * MIB
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What a run does, apart from its models and data.
+class Plan(FusionPlan):
+    """A fusion, and how it is measured.
 
     Attributes:
-        matchings: recipes by the name to show them under, in order; the first makes the merge that is kept.
-        methods: merge methods with their hyperparameters, in order; the first makes the merge that is kept.
-        weights: one for each model, or None.
-        anchor: index or ``nearest``.
-        ensemble: whether the ensemble of the end models is measured too.
-        correct: whether activations are corrected in the merge that is kept, and in the unmatched one beside it.
-        polish: how those two are polished; None for not at all.
-        heads: ``merged`` like everything else; ``union``, joined by label name; or ``own``, each task's on the merged
-            body.
         points: positions on each line between two models; 0 draws none.
-        trainer: what the Trainer is made with: accelerator, devices, precision, strategy.
-        seed: of anything random.
-        dtype: that merges will be written in; the widest of the end models' own if None.
+        trainer: arguments of every Trainer: accelerator, devices, precision, strategy.
     """
 
-    matchings: Mapping[str, Recipe]
-    methods: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"simple": {}})
-    weights: Sequence[float] | None = None
-    anchor: int | str | None = None
-    ensemble: bool = False
-    correct: bool = False
-    polish: PolishOptions | None = None
-    heads: Heads = "merged"
     points: int = 11
     trainer: Mapping[str, Any] = field(default_factory=dict)
-    seed: int = 0
-    dtype: torch.dtype | None = None
 
     def __post_init__(self) -> None:
         if self.points == 1 or self.points < 0:
@@ -156,43 +131,28 @@ def run(
     def trainer(label: str, **options: Any) -> Trainer:
         return make_trainer(plan.trainer, label, **options)
 
-    module = FUSIONS[plan.heads](
-        models,
-        plan.matchings,
-        plan.methods,
-        plan.weights,
-        plan.anchor,
-        data.sets,
-        inputs,
-        statistics,
-        base,
-        plan.ensemble,
-        plan.correct,
-        plan.polish,
-        trainer,
-        plan.seed,
-        plan.dtype,
-    )
-    refuse_misfit(list(module.end_models), data)
-    fused = module.fuse()
+    fuser = Fuser(models, plan, inputs, statistics, base, trainer)
+    refuse_misfit(fuser.end_models, data)
+    fused = fuser.fuse()
+    tested = CandidateTest(fused.candidates, data.sets, fuser.heads)
     curves: list[Curve] = []
     if data.loaders:
-        make_tester(plan.trainer, "end models and merges").test(module, list(data.loaders), verbose=False)
+        make_tester(plan.trainer, "end models and merges").test(tested, list(data.loaders), verbose=False)
         if plan.points:
             for matching in (UNMATCHED, *plan.matchings):
-                curves += draw_lines(module, matching, data, plan.points, plan.trainer)
-            curves.sort(key=lambda curve: module.names.index(curve.source))
+                curves += draw_lines(fuser, matching, data, plan.points, plan.trainer)
+            curves.sort(key=lambda curve: fuser.names.index(curve.source))
     measured = "only distances between the models were measured" if plan.matchings else "nothing was measured"
     notes = [] if data.loaders else [f"No data was given, so {measured}."]
     if inputs is not None and inputs.described:
         notes.append(f"Matching and merging saw {inputs.described}; nothing here is measured on them.")
     notes += [note] if (note := merge_note(models, plan.dtype)) else []
     notes += rounding_notes(fused)
-    notes += [base_note(module, name) for name in plan.matchings] if module.uses_base else []
-    comparisons, levels = compare(module.measured, seed=plan.seed)
+    notes += [base_note(fuser, name) for name in plan.matchings] if fuser.uses_base else []
+    comparisons, levels = compare(tested.measured, seed=plan.seed)
     kept = None if fused.kept is None else (fused.kept.method, fused.kept.matching)
     results = Results(
-        title, module.names, module.rows, curves, fused.distances, {}, notes, comparisons, levels, kept=kept
+        title, fuser.names, tested.rows, curves, fused.distances, {}, notes, comparisons, levels, kept=kept
     )
     return fused, results
 
@@ -208,9 +168,9 @@ def rounding_notes(fused: Fused) -> list[str]:
     ]
 
 
-def base_note(module: FusionModule, matching: str) -> str:
+def base_note(fuser: Fuser, matching: str) -> str:
     """A sentence on how long task vectors are in the basis of a matching, which elementwise methods depend on."""
-    lengths = module.task_lengths(matching)
+    lengths = fuser.task_lengths(matching)
     given, moved = (listing([format_value("distance", pair[place]) for pair in lengths]) for place in (0, 1))
     return (
         f"{matching}: the base model was brought into the basis of the matched models, where their distances to it are "
@@ -224,26 +184,26 @@ def write(results: Results, folder: Path) -> None:
     write_tensorboard(results, folder / "tensorboard")
 
 
-def draw_lines(module: FusionModule, matching: str, data: Data, points: int, trainer: Mapping[str, Any]) -> list[Curve]:
+def draw_lines(fuser: Fuser, matching: str, data: Data, points: int, trainer: Mapping[str, Any]) -> list[Curve]:
     """A line from the anchor to every other model, in one matching, on every test set.
 
     Args:
-        module: whose models and matchings these are.
-        matching: one of its matchings, or ``none``.
+        fuser: whose models and matchings these are.
+        matching: one of its plan's matchings, or ``none``.
         data: what to measure on.
         points: positions on each line, at least 2.
         trainer: what the Trainer is made with.
     """
     found = []
     positions = tuple(index / (points - 1) for index in range(points))
-    models = module.end_models if matching == UNMATCHED else module.match(matching).twins
-    anchor = module.names[module.anchor]
-    for index, source in enumerate(module.names):
-        if index == module.anchor:
+    models = fuser.end_models if matching == UNMATCHED else fuser.match(matching).twins
+    anchor = fuser.names[fuser.anchor]
+    for index, source in enumerate(fuser.names):
+        if index == fuser.anchor:
             continue
         for test_set, loader in zip(data.sets, data.loaders, strict=True):
-            scores = partial(test_set.scores, module.end_models[module.anchor])
-            line = LineModule(models[module.anchor], models[index], positions, scores)
+            scores = partial(test_set.scores, fuser.end_models[fuser.anchor])
+            line = LineModule(models[fuser.anchor], models[index], positions, scores)
             label = f"line, {'unmatched' if matching == UNMATCHED else matching}"
             make_tester(trainer, label).test(line, [loader] * points, verbose=False)
             loss, score = (tuple(found[metric] for found in line.scores) for metric in ("loss", line.main))

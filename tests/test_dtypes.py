@@ -22,7 +22,7 @@ from fusionlab.dtypes import (
     widest,
 )
 from fusionlab.errors import InputError
-from fusionlab.fusion import FusionModule
+from fusionlab.fusion import Fuser, FusionPlan
 from fusionlab.inputs import Inputs
 from fusionlab.matching.recipe import recipe
 from fusionlab.polish import PolishOptions
@@ -162,8 +162,8 @@ def test_statistics_of_a_narrower_model_still_count() -> None:
     given = [gather(model, batches, ["gram"]) for model in models]
     assert given[0]["gram"].basis == basis_of(models[0].state_dict())
     merged = fusionlab.merge(models, "regmean", data=given)
-    module = FusionModule(dict(zip("ab", models, strict=True)), {}, {"regmean": {}}, statistics=given)
-    other = module.merge("regmean", "none").model
+    fuser = Fuser(dict(zip("ab", models, strict=True)), FusionPlan(methods={"regmean": {}}), statistics=given)
+    other = fuser.merge("regmean", "none").model
     for name, tensor in merged.state_dict().items():
         assert torch.equal(tensor, other.state_dict()[name])
     with pytest.raises(InputError, match="needed"):
@@ -205,11 +205,9 @@ def test_what_is_corrected_and_polished_is_rounded_too() -> None:
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randint(0, 31, (8, 6), generator=generator)
     batches = [{"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}]
-    module = FusionModule(
-        models, {}, inputs=Inputs.from_batches(batches, 2), correct=True, polish=PolishOptions(steps=1), dtype=BF16
-    )
-    module.fuse()
-    merges = [candidate for candidate in module.fused.candidates if len(candidate.models) == 2]
+    plan = FusionPlan(correct=True, polish=PolishOptions(steps=1), dtype=BF16)
+    fused = Fuser(models, plan, Inputs.from_batches(batches, 2)).fuse()
+    merges = [candidate for candidate in fused.candidates if len(candidate.models) == 2]
     assert [merge.method for merge in merges] == ["simple", "simple, corrected", "simple, corrected, polished"]
     for merge in merges:
         for tensor in merge.model.state_dict().values():
@@ -224,10 +222,10 @@ def test_a_narrower_base_model_is_moved_without_rounding() -> None:
     """Its numbers are those of its type; in the twins' basis they are not rounded to it once more."""
     models = {name: bert(seed) for seed, name in enumerate("ab")}
     base = bert(2).to(BF16)
-    module = FusionModule(models, {"weights": recipe("weights")}, {"task_arithmetic": {}}, base=base)
-    found = module.base_in("weights")
+    fuser = Fuser(models, FusionPlan({"weights": recipe("weights")}, {"task_arithmetic": {}}), base=base)
+    found = fuser.base_in("weights")
     assert found is not None
-    alignment = module.match("weights").alignments[module.anchor]
+    alignment = fuser.match("weights").alignments[fuser.anchor]
     exact = alignment.apply(copy.deepcopy(base).double().state_dict())
     for name, tensor in found.items():
         if tensor.is_floating_point():

@@ -13,7 +13,7 @@ from fusionlab.errors import InputError
 from fusionlab.evaluation.preservation import Preservation
 from fusionlab.evaluation.results import Results
 from fusionlab.experiment import NOTED_ROUNDING, Data, Plan, rounding_notes, run
-from fusionlab.fused import Fused, Matched, TestSet
+from fusionlab.fusion import Fused, Matched, TestSet
 from fusionlab.inputs import Inputs
 from fusionlab.matching.recipe import recipe
 from fusionlab.trainers import ROUNDING
@@ -125,14 +125,14 @@ def test_precisions_that_round_the_models_are_refused_before_any_work(
     monkeypatch: pytest.MonkeyPatch, precision: str
 ) -> None:
     """Lightning would round end models and merges in place, and the rounded merge would be written."""
-    monkeypatch.setattr("fusionlab.fusion.FusionModule.fuse", lambda self: pytest.fail("work was done"))
+    monkeypatch.setattr("fusionlab.fusion.Fuser.fuse", lambda self: pytest.fail("work was done"))
     with pytest.raises(InputError, match=f"precision is '{precision}', which rounds the models; expected 32-true"):
         run(models(), Data.of([Named("x")]), Plan({}, trainer=CPU | {"precision": precision}), "title")
 
 
 def test_data_of_another_kind_is_refused_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """One sample is tried first: nothing has been matched when the sentence comes."""
-    monkeypatch.setattr("fusionlab.fusion.FusionModule.fuse", lambda self: pytest.fail("work was done"))
+    monkeypatch.setattr("fusionlab.fusion.Fuser.fuse", lambda self: pytest.fail("work was done"))
     large = {name: vit(seed, image_size=16) for seed, name in enumerate("ab")}
     with pytest.raises(InputError, match=r"the data 'x' does not fit the models: .*16\*16"):
         run(large, Data.of([Named("x")]), Plan({}, trainer=CPU), "title")

@@ -14,6 +14,7 @@ from fusionlab.commands import data_options, parsing
 from fusionlab.commands.end_models import EndModelOptions, fresh_task, train_end_model
 from fusionlab.errors import InputError
 from fusionlab.experiment import REPORT_BYTES
+from fusionlab.fusion import Heads
 from fusionlab.grid import tables
 from fusionlab.grid.cells import Finished
 from fusionlab.grid.design import Grid, Protocol, make_groups
@@ -21,7 +22,6 @@ from fusionlab.grid.estimate import estimate
 from fusionlab.grid.folder import failures, write_results
 from fusionlab.grid.runner import GridRunner
 from fusionlab.grid.summary import headline_metric, summarize
-from fusionlab.head_fusion import Heads
 from fusionlab.matching.recipe import Recipe, recipe
 from fusionlab.merging import find_method
 from fusionlab.paths import expanded

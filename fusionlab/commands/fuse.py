@@ -22,8 +22,7 @@ from fusionlab.evaluation.verdict import verdict
 from fusionlab.evaluation.wording import listing
 from fusionlab.experiment import REPORT_BYTES, Plan, write
 from fusionlab.experiment import run as run_experiment
-from fusionlab.fused import Fused
-from fusionlab.head_fusion import Heads, TaskModels
+from fusionlab.fusion import Fused, Heads, TaskModels
 from fusionlab.paths import expanded
 from fusionlab.polish import PolishOptions
 

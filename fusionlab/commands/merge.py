@@ -17,8 +17,7 @@ from fusionlab.dtypes import Types, common_types, find_dtype, merge_note, stored
 from fusionlab.errors import InputError
 from fusionlab.evaluation.distance import parameter_distance
 from fusionlab.evaluation.results import UNMATCHED
-from fusionlab.fused import Candidate
-from fusionlab.fusion import FusionModule
+from fusionlab.fusion import Candidate, Fuser, FusionPlan
 from fusionlab.paths import expanded
 from fusionlab.trainers import make_trainer
 
@@ -54,24 +53,21 @@ def run(argv: Sequence[str]) -> None:
         raise InputError(f"method names {', '.join(methods)}; expected one (fuse compares several)")
     types = common_types(models.values()) if dtype is None else dtype
     require_space(output, stored_size(next(iter(models.values())), types) + MIB)
-    module = FusionModule(
+    plan = FusionPlan(methods=methods, weights=arguments.weights, seed=arguments.seed, dtype=dtype)
+    fuser = Fuser(
         models,
-        {},
-        methods,
-        arguments.weights,
-        inputs=data_options.inputs(arguments, list(models.values()), arguments.ckpts),
-        statistics=merging_options.given_statistics(arguments),
-        base=merging_options.base_model(arguments),
-        trainer=lambda label, **options: make_trainer(settings, label, **options),
-        seed=arguments.seed,
-        dtype=dtype,
+        plan,
+        data_options.inputs(arguments, list(models.values()), arguments.ckpts),
+        merging_options.given_statistics(arguments),
+        merging_options.base_model(arguments),
+        lambda label, **options: make_trainer(settings, label, **options),
     )
     (method,) = methods
-    merged = module.merge(method, UNMATCHED)
+    merged = fuser.merge(method, UNMATCHED)
     made = {"matching": "none", **merging_options.described(arguments)}
     card = merge_card(merging_options.parents(found, arguments), made, next(iter(found.values())).format)
     note = merge_note(models, dtype)
-    _write(merged, found, module.weights, output, arguments.overwrite, types, card, note)
+    _write(merged, found, fuser.weights, output, arguments.overwrite, types, card, note)
 
 
 @rank_zero_only

@@ -16,7 +16,7 @@ from lightning.pytorch import LightningDataModule
 from fusionlab.errors import InputError
 from fusionlab.evaluation.rows import END_MODEL, ENSEMBLE, MULTITASK, NO_MATCHING, REFERENCES, UNMATCHED
 from fusionlab.evaluation.wording import file_name
-from fusionlab.head_fusion import Heads
+from fusionlab.fusion.plan import Heads
 from fusionlab.matching.recipe import Recipe
 from fusionlab.paths import expanded
 

@@ -13,19 +13,13 @@ from typing import Any
 
 from torch import nn
 
-from fusionlab.fused import Candidate
-from fusionlab.fusion import FusionModule
+from fusionlab.fusion import Candidate, Fuser
 from fusionlab.statistics import Statistics, basis_of
 from fusionlab.symmetry import Alignment
 
 
-def with_published_faults(kind: type[FusionModule]) -> type[FusionModule]:
-    """A kind of fusion with those faults."""
-    return type(f"Published{kind.__name__}", (PublishedFaults, kind), {})
-
-
-class PublishedFaults(FusionModule):
-    """What `FusionModule` does otherwise under the published protocol."""
+class PublishedFuser(Fuser):
+    """A fuser with those faults."""
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
@@ -35,16 +29,17 @@ class PublishedFaults(FusionModule):
             self.needs["regmean"] = ()
 
     def merge(self, method: str, matching: str) -> Candidate:
-        """As `FusionModule.merge`; RegMean of text models is the plain average."""
+        """As `Fuser.merge`; RegMean of text models is the plain average."""
         if method == "regmean" and self._is_text:
-            self.methods["simple"], self.needs["simple"] = {}, ()
+            self.plan = replace(self.plan, methods={**self.plan.methods, "simple": {}})
+            self.needs["simple"] = ()
             return replace(super().merge("simple", matching), method=method)
         return super().merge(method, matching)
 
     def statistics_of(
         self, index: int, model: nn.Module, needs: Sequence[str], origin: tuple[nn.Module, Alignment] | None
     ) -> dict[str, Statistics]:
-        """As `FusionModule.statistics_of`; a twin gets its end model's statistics, in the wrong basis."""
+        """As `Fuser.statistics_of`; a twin gets its end model's statistics, in the wrong basis."""
         if origin is None:
             return super().statistics_of(index, model, needs, None)
         stale = super().statistics_of(index, origin[0], needs, None)

@@ -20,14 +20,12 @@ from fusionlab.evaluation.comparison import Measured
 from fusionlab.evaluation.curves import Curve
 from fusionlab.evaluation.rows import END_MODEL, ENSEMBLE, MULTITASK
 from fusionlab.experiment import Data, draw_lines, refuse_misfit
-from fusionlab.fused import Candidate
-from fusionlab.fusion import FusionModule
+from fusionlab.fusion import Candidate, CandidateTest, Fuser, FusionPlan, HeadStrategy
 from fusionlab.grid.cells import CellStore, Finished
 from fusionlab.grid.data_sets import TestData
 from fusionlab.grid.design import Cell, EndModel, Grid
-from fusionlab.grid.published import with_published_faults
+from fusionlab.grid.published import PublishedFuser
 from fusionlab.grid.statistics_files import StatisticsFiles
-from fusionlab.head_fusion import FUSIONS
 from fusionlab.inputs import Inputs
 from fusionlab.sentences import sentence
 from fusionlab.trainers import make_trainer
@@ -58,7 +56,7 @@ class GridRunner:
         self.data = TestData(grid)
         self._statistics = StatisticsFiles(self.folder / "statistics", grid)
         self._broken: dict[tuple[str, int], Exception] = {}
-        self._group: tuple[tuple[tuple[str, ...], int], FusionModule] | None = None
+        self._group: tuple[tuple[tuple[str, ...], int], Fuser] | None = None
         self._note = ""
 
     def state(self) -> list[tuple[Cell, Finished | None]]:
@@ -107,54 +105,52 @@ class GridRunner:
             is_new = self._is_untrained(name, cell.seed)
             model = self.load(name, cell.seed)
             seconds = time.perf_counter() - start if is_new else None
-            # A fusion of one model with itself measures it as everything else is.
-            module = FusionModule({"one": model, "other": model}, {})
             candidate = Candidate(cell.models, cell.method, cell.matching, model, seconds)
-            return self._test(cell, module, candidate, data)
-        module = self._module(cell.models, cell.seed)
+            return self._test(cell, [model], candidate, data)
+        fuser = self._fuser(cell.models, cell.seed)
         if cell.method == ENSEMBLE:
-            return self._test(cell, module, module.ensemble_of_all(), data)
-        self._statistics.gather(module, cell.method)
-        finished = self._test(cell, module, module.merge(cell.method, cell.matching), data)
-        distances = tuple(found for found in module.fused.distances if found.matching == cell.matching)
+            return self._test(cell, fuser.end_models, fuser.ensemble_of_all(), data, fuser.heads)
+        self._statistics.gather(fuser, cell.method)
+        merged = fuser.merge(cell.method, cell.matching)
+        finished = self._test(cell, fuser.end_models, merged, data, fuser.heads)
+        distances = tuple(found for found in fuser.fused.distances if found.matching == cell.matching)
         curves: list[Curve] = []
         if self.grid.draws_lines(cell):
-            curves = draw_lines(module, cell.matching, data.inside(), self.grid.points, self.trainer)
+            curves = draw_lines(fuser, cell.matching, data.inside(), self.grid.points, self.trainer)
         return replace(finished, curves=tuple(curves), distances=distances, note=self._note)
 
-    def _test(self, cell: Cell, module: FusionModule, candidate: Candidate, data: Data) -> Finished:
+    def _test(
+        self,
+        cell: Cell,
+        ends: Sequence[nn.Module],
+        candidate: Candidate,
+        data: Data,
+        heads: HeadStrategy | None = None,
+    ) -> Finished:
         """A cell with the scores of one candidate."""
-        refuse_misfit(list(module.end_models), data)
-        module.test_sets = data.sets
-        module.test_only([candidate])
-        self._trainer("testing").test(module, list(data.loaders), verbose=False)
-        measured = tuple(replace(one, seed=cell.seed) for one in module.measured)
-        return Finished(cell, tuple(module.rows), measured=measured)
+        refuse_misfit(ends, data)
+        tested = CandidateTest([candidate], data.sets, heads)
+        self._trainer("testing").test(tested, list(data.loaders), verbose=False)
+        measured = tuple(replace(one, seed=cell.seed) for one in tested.measured)
+        return Finished(cell, tuple(tested.rows), measured=measured)
 
     def _trainer(self, label: str, **options: Any) -> Trainer:
         return make_trainer(self.trainer, label, leave=False, **options)
 
-    def _module(self, group: tuple[str, ...], seed: int) -> FusionModule:
-        """The end models of a group; kept until the next group, so that a matching is found once for all methods."""
+    def _fuser(self, group: tuple[str, ...], seed: int) -> Fuser:
+        """The fuser of a group; kept until the next group, so that a matching is found once for all methods."""
         if self._group is None or self._group[0] != (group, seed):
             self._group = None
-            # Module and Trainer point to each other, and nothing else would free the models of the last group soon.
+            # Models and Trainers point to each other, and nothing else would free the models of the last group soon.
             gc.collect()
             models = {name: self.load(name, seed) for name in group}
             self._note = measured_note(models)
-            kind = FUSIONS[self.grid.heads]
-            kind = with_published_faults(kind) if self.grid.protocol == "published" else kind
-            module = kind(
-                models,
-                self.grid.matchings,
-                self.grid.methods,
-                inputs=self._inputs(group, seed),
-                statistics=self._statistics.read(models, seed),
-                base=self._base,
-                trainer=self._trainer,
-                seed=seed,
-            )
-            self._group = (group, seed), module
+            grid = self.grid
+            kind = PublishedFuser if grid.protocol == "published" else Fuser
+            plan = FusionPlan(grid.matchings, grid.methods, heads=grid.heads, seed=seed)
+            known = self._statistics.read(models, seed)
+            fuser = kind(models, plan, self._inputs(group, seed), known, self._base, self._trainer)
+            self._group = (group, seed), fuser
         return self._group[1]
 
     @cached_property

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from torch import nn
 
-from fusionlab.fusion import STATISTICS, FusionModule
+from fusionlab.fusion.fuser import STATISTICS, Fuser
 from fusionlab.grid.design import Grid, digest
 from fusionlab.statistics import Statistics, basis_of
 from fusionlab.statistics.files import load, save
@@ -34,12 +34,12 @@ class StatisticsFiles:
         names = [self._name(name, model, seed) for name, model in models.items()]
         return [load(path) for name in names for path in sorted(self.folder.glob(f"{name}-*.safetensors"))]
 
-    def gather(self, module: FusionModule, method: str) -> None:
-        """Let a module have what a method needs of its end models, and keep it."""
-        kinds = [need for need in module.needs[method] if need in STATISTICS and need != Activations.kind]
-        for index, (name, model) in enumerate(zip(module.names, module.end_models, strict=True)):
-            for kind, found in module.statistics_of(index, model, kinds, None).items():
-                path = self.folder / f"{self._name(name, model, module.seed)}-{kind}.safetensors"
+    def gather(self, fuser: Fuser, method: str) -> None:
+        """Let a fuser have what a method needs of its end models, and keep it."""
+        kinds = [need for need in fuser.needs[method] if need in STATISTICS and need != Activations.kind]
+        for index, (name, model) in enumerate(zip(fuser.names, fuser.end_models, strict=True)):
+            for kind, found in fuser.statistics_of(index, model, kinds, None).items():
+                path = self.folder / f"{self._name(name, model, fuser.plan.seed)}-{kind}.safetensors"
                 if not path.exists():
                     self.folder.mkdir(parents=True, exist_ok=True)
                     save([found], path)

@@ -7,9 +7,9 @@ from torch import nn
 
 from fusionlab import checkpoints
 from fusionlab.errors import InputError
+from fusionlab.fusion import Heads
 from fusionlab.grid.design import EndModel
 from fusionlab.grid.summary import OWN, summarize
-from fusionlab.head_fusion import Heads
 from tests.commands.small import bert
 from tests.grid.toys import BOTH, Words, grid, runner
 

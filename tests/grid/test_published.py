@@ -10,9 +10,9 @@ from sklearn.metrics import f1_score
 
 from fusionlab.data import Digits
 from fusionlab.forward import logits
-from fusionlab.fusion import FusionModule
+from fusionlab.fusion import Fuser, FusionPlan
 from fusionlab.grid.design import Cell
-from fusionlab.grid.published import with_published_faults
+from fusionlab.grid.published import PublishedFuser
 from fusionlab.inputs import Inputs
 from fusionlab.matching.recipe import recipe
 from fusionlab.merging import merge_states
@@ -54,17 +54,17 @@ def test_published_fisher_is_that_of_the_unmatched_models() -> None:
     models = {"a": vit(0), "b": vit(1)}
     inputs = Inputs.of([Digits(), Digits()], 2, 30)
     made = {}
-    for kind in (FusionModule, with_published_faults(FusionModule)):
-        module = kind(models, {"paper": recipe("paper")}, {"fisher": {}}, inputs=inputs)
-        made[kind is FusionModule] = module.merge("fisher", "paper").model.state_dict()
-        twins = module.match("paper").twins
-        stale = [module.store.of(i, model, ["fisher"]) for i, model in enumerate(module.end_models)]
+    for kind in (Fuser, PublishedFuser):
+        fuser = kind(models, FusionPlan({"paper": recipe("paper")}, {"fisher": {}}), inputs)
+        made[kind is Fuser] = fuser.merge("fisher", "paper").model.state_dict()
+        twins = fuser.match("paper").twins
+        stale = [fuser.store.of(i, model, ["fisher"]) for i, model in enumerate(fuser.end_models)]
         in_twin = [
             {"fisher": replace(found["fisher"], basis=basis_of(twin.state_dict()))}
             for found, twin in zip(stale, twins, strict=True)
         ]
         states = [twin.state_dict() for twin in twins]
-        wanted = merge_states(states, "fisher", module.weights, blueprint=module.blueprint, statistics=in_twin)
+        wanted = merge_states(states, "fisher", fuser.weights, blueprint=fuser.blueprint, statistics=in_twin)
     difference = max(float((made[False][name] - wanted[name]).abs().max()) for name in wanted)
     corrected = max(float((made[True][name] - wanted[name]).abs().max()) for name in wanted)
     assert difference == 0

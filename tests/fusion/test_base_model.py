@@ -13,8 +13,7 @@ import fusionlab
 from fusionlab.errors import InputError
 from fusionlab.evaluation.distance import parameter_distance
 from fusionlab.experiment import base_note
-from fusionlab.fusion import FusionModule
-from fusionlab.head_fusion import OwnHeadsFusionModule, TaskModels, UnionHeadsFusionModule
+from fusionlab.fusion import Fuser, FusionPlan, TaskModels
 from fusionlab.inputs import Inputs
 from fusionlab.matching.align import gauged
 from fusionlab.matching.recipe import RECIPES, recipe
@@ -170,9 +169,10 @@ def test_task_vectors_are_as_long_as_in_the_gauge(kind: str, gauge: str) -> None
     """Rotations and permutations keep lengths; balancing heads scales them, within a few percent of fine-tunes."""
     ends, base = tuned(kind)
     matching = recipe("weights", gauge=gauge)
-    module = FusionModule({"a": ends[0], "b": ends[1]}, {"mine": matching}, {"ties": {}}, base=base, anchor=1)
-    lengths = module.task_lengths("mine")
-    twins = module.fused.matched["mine"].twins
+    plan = FusionPlan({"mine": matching}, {"ties": {}}, anchor=1)
+    fuser = Fuser({"a": ends[0], "b": ends[1]}, plan, base=base)
+    lengths = fuser.task_lengths("mine")
+    twins = fuser.fused.matched["mine"].twins
     for end, twin, (given, moved) in zip(ends, twins, lengths, strict=True):
         assert given == pytest.approx(parameter_distance(end.state_dict(), base.state_dict()))
         alone = [fusionlab.canonical(model, gauge.split(",")).state_dict() for model in (end, base)]
@@ -181,7 +181,7 @@ def test_task_vectors_are_as_long_as_in_the_gauge(kind: str, gauge: str) -> None
         assert moved == pytest.approx(parameter_distance(*alone), rel=1e-9 if exact else 0.2)
         if kind != "bert":
             assert parameter_distance(twin.state_dict(), base.state_dict()) > 3 * moved
-    note = base_note(module, "mine")
+    note = base_note(fuser, "mine")
     assert note.startswith("mine: the base model was brought into the basis of the matched models")
     assert f"{lengths[0][1]:.3g}"[:3] in note
 
@@ -199,26 +199,25 @@ def test_fine_tunes_merge_much_as_without_matching(kind: str, method: str) -> No
 
 
 @pytest.mark.parametrize("method", BASED)
-def test_the_module_merges_as_the_python_call(method: str) -> None:
+def test_the_fuser_merges_as_the_python_call(method: str) -> None:
     """Unmatched with the base as it comes, matched with the base moved."""
     ends, base = tuned("llama")
     models = {"a": ends[0], "b": ends[1]}
-    module = FusionModule(
-        models, {"weights": recipe("weights")}, {method: HYPERPARAMETERS[method]}, base=base, anchor=1
-    )
+    plan = FusionPlan({"weights": recipe("weights")}, {method: HYPERPARAMETERS[method]}, anchor=1)
+    fuser = Fuser(models, plan, base=base)
     for matching, preset in (("none", "none"), ("weights", "weights")):
         wanted = fusionlab.fuse(ends, preset, method, anchor=1, base=base, **HYPERPARAMETERS[method])
-        assert apart(module.merge(method, matching).model, wanted) < 1e-9
+        assert apart(fuser.merge(method, matching).model, wanted) < 1e-9
 
 
 def test_a_base_of_another_architecture_is_refused() -> None:
     ends = {"a": vit(0), "b": vit(1)}
     with pytest.raises(InputError, match="in the base model; expected shape"):
-        FusionModule(ends, {"paper": recipe("paper")}, {"ties": {}}, base=vit(2, intermediate_size=40))
+        Fuser(ends, FusionPlan({"paper": recipe("paper")}, {"ties": {}}), base=vit(2, intermediate_size=40))
     with pytest.raises(InputError, match="the base model is a BertForSequenceClassification"):
         fusionlab.fuse(list(ends.values()), "paper", "ties", base=bert(0))
     with pytest.raises(InputError, match="task vectors need the base model"):
-        FusionModule(ends, {"paper": recipe("paper")}).task_lengths("paper")
+        Fuser(ends, FusionPlan({"paper": recipe("paper")})).task_lengths("paper")
 
 
 def labelled(seed: int, labels: list[str]) -> nn.Module:
@@ -239,26 +238,27 @@ def test_own_heads_move_the_body_of_a_base() -> None:
         end.load_state_dict({**end.state_dict(), **noisy})
         ends.append(end)
     models = {"a": ends[0], "b": ends[1]}
-    module = OwnHeadsFusionModule(
-        models, {"weights": recipe("weights")}, {"task_arithmetic": {"lambda_": 0.0}}, base=base
-    )
-    merged = module.merge("task_arithmetic", "weights").model
+    plan = FusionPlan({"weights": recipe("weights")}, {"task_arithmetic": {"lambda_": 0.0}}, heads="own")
+    fuser = Fuser(models, plan, base=base)
+    merged = fuser.merge("task_arithmetic", "weights").model
     assert isinstance(merged, TaskModels)
     # With no step away from it, the merged body is the base's: under the head of the base's twin it is the base.
-    moved = module.base_in("weights")
+    moved = fuser.base_in("weights")
     assert moved is not None
     body = merged.tasks[0].state_dict()
     assert all(torch.allclose(body[name], tensor) for name, tensor in moved.items())
-    given, used = module.task_lengths("weights")[0]
+    given, used = fuser.task_lengths("weights")[0]
     assert used < 2 * given
-    assert parameter_distance(module.fused.matched["weights"].twins[0].state_dict(), ends[0].state_dict()) > 3 * given
+    assert parameter_distance(fuser.fused.matched["weights"].twins[0].state_dict(), ends[0].state_dict()) > 3 * given
 
 
 def test_union_heads_take_a_base_whose_labels_are_its_own() -> None:
     """Rows of labels come from the models that know them, whatever head the base has."""
     models = {"a": labelled(0, ["x", "y"]), "b": labelled(1, ["y", "z"])}
     merged = [
-        UnionHeadsFusionModule(models, {}, {"ties": {}}, base=base).merge("ties", "none").model.state_dict()
+        Fuser(models, FusionPlan(methods={"ties": {}}, heads="union"), base=base)
+        .merge("ties", "none")
+        .model.state_dict()
         for base in (labelled(2, ["p", "q", "r", "s"]), labelled(2, ["x", "y", "z"]))
     ]
     assert merged[0]["classifier.weight"].shape == (3, 16)
@@ -271,12 +271,13 @@ def test_distances_before_and_after_are_in_one_gauge() -> None:
     state = model.state_dict()
     # The same function as the first, its gains moved into other places: the whole raw distance is the gauge's.
     twin = with_state(model, scrambled_gains(model))
-    module = FusionModule({"a": model, "b": twin}, {"weights": recipe("weights"), "paper": recipe("paper")})
-    module.match("weights")
-    module.match("paper")
+    plan = FusionPlan({"weights": recipe("weights"), "paper": recipe("paper")})
+    fuser = Fuser({"a": model, "b": twin}, plan)
+    fuser.match("weights")
+    fuser.match("paper")
     raw = parameter_distance(state, twin.state_dict())
     assert raw > 1
-    parts = {m: [d for d in module.fused.distances if d.matching == m] for m in ("weights", "paper")}
+    parts = {m: [d for d in fuser.fused.distances if d.matching == m] for m in ("weights", "paper")}
     given, before, after = (
         sum(getattr(d, kind) ** 2 for d in parts["weights"]) ** 0.5 for kind in ("given", "before", "after")
     )

@@ -1,4 +1,4 @@
-"""FusionModule: fuse matches and merges, a test under Lightning's Trainer measures every candidate."""
+"""Fuser matches and merges; CandidateTest under Lightning's Trainer measures every candidate."""
 
 from typing import Any
 
@@ -14,11 +14,12 @@ import fusionlab
 from fusionlab.errors import InputError
 from fusionlab.evaluation.distance import parameter_distance
 from fusionlab.forward import logits
-from fusionlab.fusion import FusionModule, TestSet
+from fusionlab.fusion import CandidateTest, Fused, Fuser, FusionPlan, TestSet
 from fusionlab.matching.recipe import recipe
 from tests.commands.small import bert, random_logits, vit
 
 Batch = dict[str, Tensor]
+SETS = (TestSet("near"), TestSet("far", "out"))
 MATCHINGS = {"paper": recipe("paper"), "weights": recipe("weights")}
 
 
@@ -63,17 +64,21 @@ pytestmark = pytest.mark.filterwarnings(
 
 
 @pytest.fixture(scope="module")
-def fitted() -> FusionModule:
-    """Three models, two matchings, weights and another anchor, tested on two loaders."""
+def fused() -> Fused:
+    """Three models, two matchings, weights and another anchor."""
     models = {name: vit(seed) for seed, name in enumerate(("a", "b", "c"))}
-    sets = (TestSet("near"), TestSet("far", "out"))
-    module = FusionModule(models, MATCHINGS, weights=[1, 2, 3], anchor=1, test_sets=sets)
-    module.fuse()
+    return Fuser(models, FusionPlan(MATCHINGS, weights=[1, 2, 3], anchor=1)).fuse()
+
+
+@pytest.fixture(scope="module")
+def tested(fused: Fused) -> CandidateTest:
+    """All of it, tested on two loaders."""
+    module = CandidateTest(fused.candidates, SETS)
     trainer().test(module, [loader(20, 0), loader(11, 1)], verbose=False)
     return module
 
 
-def test_candidates_are_those_of_the_python_calls(fitted: FusionModule) -> None:
+def test_candidates_are_those_of_the_python_calls(fused: Fused) -> None:
     """End models as they are, the unmatched merge, and one merge for each matching, bit by bit."""
     models = [vit(seed) for seed in range(3)]
     wanted = {
@@ -84,19 +89,19 @@ def test_candidates_are_those_of_the_python_calls(fitted: FusionModule) -> None:
         (("a", "b", "c"), "simple", "paper"): fusionlab.fuse(models, "paper", anchor=1, weights=[1, 2, 3]),
         (("a", "b", "c"), "simple", "weights"): fusionlab.fuse(models, "weights", anchor=1, weights=[1, 2, 3]),
     }
-    assert [(c.models, c.method, c.matching) for c in fitted.fused.candidates] == list(wanted)
-    for candidate, model in zip(fitted.fused.candidates, wanted.values(), strict=True):
+    assert [(c.models, c.method, c.matching) for c in fused.candidates] == list(wanted)
+    for candidate, model in zip(fused.candidates, wanted.values(), strict=True):
         assert same(candidate.model, model)
 
 
-def test_rows_equal_direct_evaluation(fitted: FusionModule) -> None:
+def test_rows_equal_direct_evaluation(tested: CandidateTest) -> None:
     """Every candidate on every loader: the mean over samples, not over batches."""
-    assert len(fitted.rows) == 2 * 6 * 2
+    assert len(tested.rows) == 2 * 6 * 2
     for name, domain, count, seed in (("near", "in", 20, 0), ("far", "out", 11, 1)):
-        for candidate in fitted.fused.candidates:
+        for candidate in tested.candidates:
             found = {
                 row.metric: row.value
-                for row in fitted.rows
+                for row in tested.rows
                 if (row.models, row.method, row.matching) == (candidate.models, candidate.method, candidate.matching)
                 and (row.data_set, row.domain) == (name, domain)
             }
@@ -106,16 +111,16 @@ def test_rows_equal_direct_evaluation(fitted: FusionModule) -> None:
                 assert found[metric] == pytest.approx(value, rel=1e-5)
 
 
-def test_testing_again_starts_afresh(fitted: FusionModule) -> None:
+def test_testing_again_starts_afresh(tested: CandidateTest) -> None:
     """A second test gives the same rows, not running means over both."""
-    first = list(fitted.rows)
-    trainer().test(fitted, [loader(20, 0), loader(11, 1)], verbose=False)
-    assert fitted.rows == first
+    first = list(tested.rows)
+    trainer().test(tested, [loader(20, 0), loader(11, 1)], verbose=False)
+    assert tested.rows == first
 
 
-def test_matchings_keep_what_they_did(fitted: FusionModule) -> None:
+def test_matchings_keep_what_they_did(fused: Fused) -> None:
     """Alignments make the twins, the twins keep the functions, the anchor of `paper` is not moved."""
-    matched = fitted.fused.matched["paper"]
+    matched = fused.matched["paper"]
     models = [vit(seed) for seed in range(3)]
     for model, twin, alignment, check in zip(
         models, matched.twins, matched.alignments, matched.preservation, strict=True
@@ -125,15 +130,15 @@ def test_matchings_keep_what_they_did(fitted: FusionModule) -> None:
         reference = random_logits(model)
         assert (random_logits(twin) - reference).abs().max() < 1e-5 * reference.abs().max()
     assert same(matched.twins[1], models[1])
-    assert not same(fitted.fused.matched["weights"].twins[1], models[1])
+    assert not same(fused.matched["weights"].twins[1], models[1])
 
 
-def test_distances_add_up(fitted: FusionModule) -> None:
+def test_distances_add_up(fused: Fused) -> None:
     """Given, before and after, the squares over roles and layers sum to the whole distance to the anchor('s twin)."""
     models = [vit(seed) for seed in range(3)]
-    for matching, matched in fitted.fused.matched.items():
+    for matching, matched in fused.matched.items():
         for index, name in ((0, "a"), (2, "c")):
-            parts = [d for d in fitted.fused.distances if (d.source, d.matching) == (name, matching)]
+            parts = [d for d in fused.distances if (d.source, d.matching) == (name, matching)]
             assert {d.anchor for d in parts} == {"b"}
             given, before, after = (sum(getattr(d, kind) ** 2 for d in parts) for kind in ("given", "before", "after"))
             assert given == pytest.approx(parameter_distance(models[index].state_dict(), models[1].state_dict()) ** 2)
@@ -144,47 +149,38 @@ def test_distances_add_up(fitted: FusionModule) -> None:
             twins = matched.twins
             assert after == pytest.approx(parameter_distance(twins[index].state_dict(), twins[1].state_dict()) ** 2)
             assert after < before
-    assert not any(d.source == "b" for d in fitted.fused.distances)
+    assert not any(d.source == "b" for d in fused.distances)
 
 
 def test_models_are_not_modified() -> None:
     """Parameters keep their bits, and whether they can be trained; merges can be trained too."""
     models = {"a": vit(0), "b": vit(1)}
-    module = FusionModule(models, MATCHINGS, test_sets=[TestSet("x")])
-    module.fuse()
-    trainer().test(module, loader(4, 0), verbose=False)
+    fused = Fuser(models, FusionPlan(MATCHINGS)).fuse()
+    trainer().test(CandidateTest(fused.candidates, [TestSet("x")]), loader(4, 0), verbose=False)
     assert same(models["a"], vit(0))
     assert same(models["b"], vit(1))
-    for model in (*models.values(), *(candidate.model for candidate in module.fused.candidates)):
+    for model in (*models.values(), *(candidate.model for candidate in fused.candidates)):
         assert all(parameter.requires_grad for parameter in model.parameters())
 
 
 def test_without_a_trainer() -> None:
     """`fuse` is what the Python calls do; the matched merge is kept, or the plain one."""
-    module = FusionModule({"a": vit(0), "b": vit(1)}, {"paper": recipe("paper")})
-    fused = module.fuse()
-    assert fused is module.fused
+    fuser = Fuser({"a": vit(0), "b": vit(1)}, FusionPlan({"paper": recipe("paper")}))
+    fused = fuser.fuse()
+    assert fused is fuser.fused
     assert fused.kept is fused.candidates[-1]
     assert same(fused.candidates[-1].model, fusionlab.fuse([vit(0), vit(1)]))
-    assert same(FusionModule({"a": vit(0), "b": vit(1)}, {}).fuse().candidates[-1].model, _mean())
+    assert same(Fuser({"a": vit(0), "b": vit(1)}, FusionPlan()).fuse().candidates[-1].model, _mean())
 
 
 def _mean() -> nn.Module:
     return fusionlab.merge([vit(0), vit(1)])
 
 
-def test_test_before_fuse_is_refused() -> None:
-    """With what was expected."""
-    module = FusionModule({"a": vit(0), "b": vit(1)}, MATCHINGS, test_sets=[TestSet("x")])
-    with pytest.raises(InputError, match=r"expected fuse\(\) first"):
-        trainer().test(module, loader(4, 0), verbose=False)
-
-
 def test_labels_out_of_range_name_the_data_set() -> None:
     """The second loader is at fault, and the sentence says so."""
     few = {name: vit(seed, num_labels=3) for seed, name in enumerate("ab")}
-    module = FusionModule(few, {}, test_sets=[TestSet("good"), TestSet("bad")])
-    module.fuse()
+    module = CandidateTest(Fuser(few, FusionPlan()).fuse().candidates, [TestSet("good"), TestSet("bad")])
     good = [sample | {"labels": sample["labels"] % 3} for sample in samples(4, 0)]
     with pytest.raises(InputError, match=r"bad: the data holds the label \d for a model of 3 classes"):
         trainer().test(module, [DataLoader(good, batch_size=4), loader(20, 0)], verbose=False)  # type: ignore[arg-type]
@@ -201,33 +197,32 @@ def test_labels_out_of_range_name_the_data_set() -> None:
     ],
 )
 def test_bad_arguments_are_refused_before_any_work(keywords: dict[str, Any], message: str) -> None:
-    """When the module is made."""
-    arguments: dict[str, Any] = {"models": {"a": vit(0), "b": vit(1)}, "matchings": MATCHINGS}
+    """When the fuser is made."""
+    arguments: dict[str, Any] = {"models": {"a": vit(0), "b": vit(1)}, "matchings": MATCHINGS} | keywords
     with pytest.raises(InputError, match=message):
-        FusionModule(**(arguments | keywords))
+        Fuser(arguments.pop("models"), FusionPlan(**arguments))
 
 
-def test_each_example_is_kept_for_intervals(fitted: FusionModule) -> None:
+def test_each_example_is_kept_for_intervals(tested: CandidateTest) -> None:
     """Every candidate on every loader, in their order: the rows follow from what their examples add."""
-    assert len(fitted.measured) == 6 * 2
+    assert len(tested.measured) == 6 * 2
     found = {
         (one.models, one.method, one.matching, one.data_set, one.domain, metric): kept
-        for one in fitted.measured
+        for one in tested.measured
         for metric, kept in one.answers.contributions.items()
     }
-    assert len(found) == len(fitted.rows)
-    for row in fitted.rows:
+    assert len(found) == len(tested.rows)
+    for row in tested.rows:
         kept = found[row.models, row.method, row.matching, row.data_set or "", row.domain, row.metric]
         assert kept.examples == {"near": 20, "far": 11}[row.data_set or ""]
         assert kept.scores(np.ones((1, kept.examples))) == pytest.approx([row.value], rel=1e-5)
 
 
-def test_a_part_of_the_data_gives_no_intervals(fitted: FusionModule, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_of_the_data_gives_no_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     """Under Lightning's own sampler each of several processes sees some examples only, and some of them twice."""
     sets = [loader(20, 0), loader(11, 1)]
     halves = [DataLoader(s.dataset, batch_size=8, sampler=DistributedSampler(s.dataset, 2, 0)) for s in sets]
-    module = FusionModule({"a": vit(0), "b": vit(1)}, {}, test_sets=fitted.test_sets)
-    module.fuse()
+    module = CandidateTest(Fuser({"a": vit(0), "b": vit(1)}, FusionPlan()).fuse().candidates, SETS)
     monkeypatch.setattr(Trainer, "world_size", 2)
     for loaders, kept in ((halves, 0), ([halves[0], sets[1]], 3), (sets, 6)):
         trainer().test(module, loaders, verbose=False)

@@ -13,7 +13,8 @@ from fusionlab.errors import InputError
 from fusionlab.evaluation.comparison import Measured
 from fusionlab.evaluation.results import END_MODEL, NO_MATCHING, Row
 from fusionlab.evaluation.scores import Scores
-from fusionlab.fused import Candidate, Fused, TestSet
+from fusionlab.fusion.heads import HeadStrategy
+from fusionlab.fusion.results import Candidate, TestSet
 
 
 class CandidateTest(LightningModule):
@@ -22,35 +23,33 @@ class CandidateTest(LightningModule):
     ``measured`` holds what each example adds to them, for intervals; nothing where this process saw but a part.
 
     Args:
+        candidates: models that are tested side by side.
         test_sets: what the test loaders are, in their order.
+        heads: which model of a candidate answers on a test set; the candidate's own model if None.
     """
 
-    def __init__(self, test_sets: Sequence[TestSet] = ()) -> None:
+    def __init__(
+        self,
+        candidates: Sequence[Candidate] = (),
+        test_sets: Sequence[TestSet] = (),
+        heads: HeadStrategy | None = None,
+    ) -> None:
         super().__init__()
         self.automatic_optimization = False
+        self.candidates = tuple(candidates)
         self.test_sets = tuple(test_sets)
-        self.fused = Fused()
+        self.heads = heads
         self.rows: list[Row] = []
         self.measured: list[Measured] = []
-        self._tested = nn.ModuleList()
+        # Registered, so that the Trainer moves them to its device.
+        self._tested = nn.ModuleList(candidate.model for candidate in candidates)
         self._scores: nn.ModuleList = nn.ModuleList()
 
-    def test_only(self, candidates: Sequence[Candidate]) -> None:
-        """Say what ``trainer.test`` measures."""
-        self.fused.candidates = list(candidates)
-        self._tested = nn.ModuleList(candidate.model for candidate in candidates)
-
-    def scored(self, candidate: Candidate, test_set: TestSet) -> nn.Module | None:
+    def _scored(self, candidate: Candidate, test_set: TestSet) -> nn.Module | None:
         """The model that answers for a candidate on a test set; None where the set is not its task."""
-        return candidate.model
-
-    def labels(self, batch: Mapping[str, Tensor], test_set: TestSet) -> Mapping[str, Tensor]:
-        """A batch whose labels are places among the labels of the candidates."""
-        return batch
+        return candidate.model if self.heads is None else self.heads.scored(candidate, test_set)
 
     def on_test_start(self) -> None:
-        if not self.fused.candidates:
-            raise InputError("the fusion was tested before anything was fused; expected fuse() first")
         loaders = len(self.trainer.num_test_batches)
         if loaders != len(self.test_sets):
             raise InputError(
@@ -59,8 +58,8 @@ class CandidateTest(LightningModule):
         self._scores = nn.ModuleList(
             nn.ModuleList(
                 test_set.scores(model).keep_examples()
-                for candidate in self.fused.candidates
-                if (model := self.scored(candidate, test_set)) is not None
+                for candidate in self.candidates
+                if (model := self._scored(candidate, test_set)) is not None
             )
             for test_set in self.test_sets
         ).to(self.device)
@@ -68,7 +67,7 @@ class CandidateTest(LightningModule):
     def test_step(self, batch: Mapping[str, Tensor], batch_index: int, dataloader_idx: int = 0) -> None:
         test_set = self.test_sets[dataloader_idx]
         try:
-            known = self.labels(batch, test_set)
+            known = batch if self.heads is None else self.heads.labels(batch, test_set)
             for _, model, score in self._answers(dataloader_idx):
                 score.update(model.eval(), known)
         except InputError as error:
@@ -82,7 +81,7 @@ class CandidateTest(LightningModule):
 
     def _answers(self, index: int) -> list[tuple[Candidate, nn.Module, Scores]]:
         """The candidates that a test set is a task of, with the model that answers and its scores."""
-        found = [(candidate, self.scored(candidate, self.test_sets[index])) for candidate in self.fused.candidates]
+        found = [(candidate, self._scored(candidate, self.test_sets[index])) for candidate in self.candidates]
         scores: Any = self._scores[index]
         answering = [(candidate, model) for candidate, model in found if model is not None]
         return [(candidate, model, score) for (candidate, model), score in zip(answering, scores, strict=True)]

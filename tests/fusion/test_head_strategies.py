@@ -1,5 +1,6 @@
 """Models whose tasks differ: heads joined by label, or each kept on the merged body; no head leaks into another."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,10 +11,10 @@ from torch.utils.data import DataLoader
 
 from fusionlab.errors import InputError
 from fusionlab.evaluation.preservation import check_preservation
-from fusionlab.fused import TestSet
-from fusionlab.fusion import FusionModule
-from fusionlab.head_fusion import OwnHeadsFusionModule, TaskModels, UnionHeadsFusionModule
-from fusionlab.heads import body_blueprint, head_parameters
+from fusionlab.fusion import CandidateTest, Fuser, FusionPlan, Heads, TaskModels, TestSet
+from fusionlab.fusion.heads import UnionHeads
+from fusionlab.fusion.heads.bodies import body_blueprint
+from fusionlab.fusion.heads.parameters import head_parameters
 from fusionlab.inputs import Inputs
 from fusionlab.matching.recipe import recipe
 from fusionlab.merging import merge_states
@@ -38,30 +39,30 @@ def samples(count: int, classes: int, seed: int) -> list[dict[str, Tensor]]:
     return [{"pixel_values": image, "labels": label} for image, label in zip(pixels, labels, strict=True)]
 
 
-def rows_of(module: Any, *loaders: list[dict[str, Tensor]]) -> Any:
+def rows_of(fuser: Fuser, sets: Sequence[TestSet], *loaders: list[dict[str, Tensor]]) -> Any:
     quiet: dict[str, Any] = dict.fromkeys(
         ("logger", "enable_checkpointing", "enable_model_summary", "enable_progress_bar"), False
     )
     trainer = Trainer(accelerator="cpu", devices=1, **quiet)
+    module = CandidateTest(fuser.fused.candidates, sets, fuser.heads)
     trainer.test(module, [DataLoader(loader, batch_size=4) for loader in loaders], verbose=False)  # type: ignore[arg-type]
     return module.rows
 
 
-def own_module(**keywords: Any) -> OwnHeadsFusionModule:
+def own_fuser(**keywords: Any) -> Fuser:
     models = {"animals": named(0, ["cat", "dog", "cow"]), "colours": named(1, ["red", "blue"])}
-    sets = (TestSet("animals", owner=0), TestSet("colours", owner=1))
-    return OwnHeadsFusionModule(models, **{"matchings": {"weights": recipe("weights")}, "test_sets": sets, **keywords})
+    return Fuser(models, FusionPlan(**{"matchings": {"weights": recipe("weights")}, "heads": "own", **keywords}))
 
 
 def test_own_heads_answer_for_their_tasks() -> None:
     """One model for each task: the same merged body, the twin's own head bit by bit, functions preserved."""
-    module = own_module()
-    merged = module.fuse().kept
+    fuser = own_fuser()
+    merged = fuser.fuse().kept
     assert merged is not None
     assert isinstance(merged.model, TaskModels)
-    matched = module.fused.matched["weights"]
+    matched = fuser.fused.matched["weights"]
     for model, twin, alignment, task in zip(
-        module.end_models, matched.twins, matched.alignments, merged.model.tasks, strict=True
+        fuser.end_models, matched.twins, matched.alignments, merged.model.tasks, strict=True
     ):
         assert check_preservation(model, twin, alignment).exact < 1e-8
         head = head_parameters(task)
@@ -75,18 +76,19 @@ def test_own_heads_answer_for_their_tasks() -> None:
 
 def test_own_heads_are_measured_on_their_own_sets() -> None:
     """Every end model on its set alone, every merge on both; a set of nobody is refused."""
-    module = own_module()
-    module.fuse()
-    rows = rows_of(module, samples(6, 3, 0), samples(5, 2, 1))
+    fuser = own_fuser()
+    fuser.fuse()
+    sets = (TestSet("animals", owner=0), TestSet("colours", owner=1))
+    rows = rows_of(fuser, sets, samples(6, 3, 0), samples(5, 2, 1))
     found = {(row.models, row.matching, row.data_set) for row in rows}
     both = ("animals", "colours")
     assert found == {
         (("animals",), "-", "animals"), (("colours",), "-", "colours"),
         *((both, matching, name) for matching in ("none", "weights") for name in both),
     }  # fmt: skip
-    module.test_sets = (TestSet("animals", owner=0), TestSet("elsewhere", "out"))
+    sets = (TestSet("animals", owner=0), TestSet("elsewhere", "out"))
     with pytest.raises(InputError, match="elsewhere belongs to no end model"):
-        rows_of(module, samples(6, 3, 0), samples(5, 2, 1))
+        rows_of(fuser, sets, samples(6, 3, 0), samples(5, 2, 1))
 
 
 @pytest.mark.parametrize(
@@ -101,17 +103,17 @@ def test_own_heads_are_measured_on_their_own_sets() -> None:
 def test_own_heads_refuse_what_needs_one_head(
     monkeypatch: pytest.MonkeyPatch, keywords: dict[str, Any], sentence: str
 ) -> None:
-    """Whatever compares outputs, when the module is made: no inputs are drawn for it."""
+    """Whatever compares outputs, when the fuser is made: no inputs are drawn for it."""
     monkeypatch.setattr(Inputs, "synthetic", lambda *arguments, **options: pytest.fail("work was done"))
     with pytest.raises(InputError, match=sentence):
-        own_module(**keywords)
+        own_fuser(**keywords)
 
 
 def test_union_heads_refuse_methods_that_choose_by_scores() -> None:
     """The data's labels are places among its own names, the merge's among the joined ones."""
     models = {"a": named(0, ["x", "y"]), "b": named(1, ["y", "z"])}
     with pytest.raises(InputError, match=r"method 'soup' chooses by scores, .* heads is 'union'"):
-        UnionHeadsFusionModule(models, {}, {"soup": {}})
+        Fuser(models, FusionPlan(methods={"soup": {}}, heads="union"))
 
 
 def body_of(model: nn.Module) -> dict[str, Tensor]:
@@ -119,24 +121,19 @@ def body_of(model: nn.Module) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in model.state_dict().items() if name not in head}
 
 
-def of_equal_labels(kind: type[FusionModule], method: str) -> nn.Module:
+def of_equal_labels(heads: Heads, method: str) -> nn.Module:
     """A merge of two models with as many labels, on the same inputs."""
     models = {"a": named(0, ["x", "y"]), "b": named(1, ["y", "z"])}
     pixels = torch.randn(40, 1, 8, 8, generator=torch.Generator().manual_seed(3))
     inputs = Inputs.from_batches([{"pixel_values": pixels}], 2)
-    merged = kind(models, {}, {method: {}}, inputs=inputs).merge(method, "none").model
+    merged = Fuser(models, FusionPlan(methods={method: {}}, heads=heads), inputs).merge(method, "none").model
     return merged.tasks[1] if isinstance(merged, TaskModels) else merged
 
 
 def test_own_heads_use_statistics_of_whole_models() -> None:
     """RegMean of the bodies, from Gram matrices of the whole models, is the body of RegMean of the whole models."""
     own, whole, simple = (
-        body_of(of_equal_labels(kind, method))
-        for kind, method in (
-            (OwnHeadsFusionModule, "regmean"),
-            (FusionModule, "regmean"),
-            (FusionModule, "simple"),
-        )
+        body_of(of_equal_labels(*given)) for given in (("own", "regmean"), ("merged", "regmean"), ("merged", "simple"))
     )
     assert own.keys() == whole.keys()
     assert all(torch.equal(own[name], whole[name]) for name in own)
@@ -148,7 +145,7 @@ def test_own_heads_take_the_body_of_a_base(method: str) -> None:
     """The base may have a head of its own: bodies are merged as if there were nothing else."""
     base = named(2, ["p", "q", "r"])
     models = {"a": named(0, ["w", "x"]), "b": named(1, ["y"])}
-    merged = OwnHeadsFusionModule(models, {}, {method: {}}, base=base).merge(method, "none").model
+    merged = Fuser(models, FusionPlan(methods={method: {}}, heads="own"), base=base).merge(method, "none").model
     assert isinstance(merged, TaskModels)
     bodies = [body_of(model) for model in models.values()]
     wanted = merge_states(bodies, method, blueprint=body_blueprint(base), base=body_of(base))
@@ -159,16 +156,17 @@ def test_union_heads_know_every_label() -> None:
     """Rows of labels that one model knows are that model's; labels of the data are found by name."""
     models = {"a": named(0, ["x", "y"]), "b": named(1, ["y", "z"])}
     sets = (TestSet("one", class_names=("x", "y")), TestSet("two", class_names=("z", "y")))
-    module = UnionHeadsFusionModule(models, {}, test_sets=sets)
-    merged = module.fuse().kept
+    fuser = Fuser(models, FusionPlan(heads="union"))
+    merged = fuser.fuse().kept
     assert merged is not None
-    assert module.union.labels == ("x", "y", "z")
-    layer = module.union.layers[0]
+    assert isinstance(fuser.heads, UnionHeads)
+    assert fuser.heads.union.labels == ("x", "y", "z")
+    layer = fuser.heads.union.layers[0]
     bias = merged.model.state_dict()[f"{layer}.bias"]
     first, second = (model.state_dict()[f"{layer}.bias"] for model in models.values())
     assert torch.allclose(bias, torch.stack([first[0], (first[1] + second[0]) / 2, second[1]]))
     one, two = samples(6, 2, 0), samples(6, 2, 1)
-    rows = rows_of(module, one, two)
+    rows = rows_of(fuser, sets, one, two)
     accuracy = {(row.models, row.data_set): row.value for row in rows if row.metric == "accuracy"}
     with torch.no_grad():
         batch = torch.stack([sample["pixel_values"] for sample in two])
@@ -179,4 +177,4 @@ def test_union_heads_know_every_label() -> None:
     assert accuracy[("a", "b"), "two"] == pytest.approx(float(right))
     assert accuracy[("a",), "two"] == pytest.approx(float(((own == 1) & (wanted == 1)).float().mean()))
     with pytest.raises(InputError, match="no end model knows the label 'w'"):
-        module.labels({"labels": torch.zeros(1, dtype=torch.long)}, TestSet("three", class_names=("w",)))
+        fuser.heads.labels({"labels": torch.zeros(1, dtype=torch.long)}, TestSet("three", class_names=("w",)))

@@ -1,4 +1,4 @@
-"""What a fusion tests and leaves behind: test sets, candidates, matchings."""
+"""Results of a fusion: candidates to be tested, matchings, distances; and the test sets they are tested on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fusionlab.symmetry import Alignment
 
 @dataclass(frozen=True)
 class TestSet:
-    """What a test loader is.
+    """A test loader's name, domain and task.
 
     Attributes:
         name: of the data.
@@ -64,7 +64,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Matched:
-    """What one matching did to all end models.
+    """Alignments and twins that one matching found for all end models.
 
     Attributes:
         alignments: one for each end model, in order.
@@ -81,7 +81,7 @@ class Matched:
 
 @dataclass
 class Fused:
-    """What fusing leaves behind: all models to be tested, the matchings, distances to the anchor.
+    """Results of a fusion: all models to be tested, the matchings, distances to the anchor.
 
     Attributes:
         anchor: index of the model that the others were matched to.

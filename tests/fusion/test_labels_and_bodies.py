@@ -27,15 +27,9 @@ from fusionlab.api import align
 from fusionlab.checkpoints import load, save
 from fusionlab.errors import InputError
 from fusionlab.forward import forward, logits
-from fusionlab.heads import (
-    align_bodies,
-    body_states,
-    head_parameters,
-    labels_of,
-    merge_heads,
-    split_heads,
-    with_union_heads,
-)
+from fusionlab.fusion.heads.bodies import align_bodies, body_states, split_heads
+from fusionlab.fusion.heads.labels import labels_of, merge_heads, with_union_heads
+from fusionlab.fusion.heads.parameters import head_parameters
 from fusionlab.matching.options import preset
 from fusionlab.merging import merge_states
 from fusionlab.models import with_state

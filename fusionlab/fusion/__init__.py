@@ -1,0 +1,21 @@
+"""Fusion: match, merge, correct, polish and test end models side by side."""
+
+from fusionlab.fusion.fuser import Fuser
+from fusionlab.fusion.heads import STRATEGIES, HeadStrategy, TaskModels
+from fusionlab.fusion.plan import FusionPlan, Heads
+from fusionlab.fusion.results import Candidate, Fused, Matched, TestSet
+from fusionlab.fusion.testing import CandidateTest
+
+__all__ = [
+    "STRATEGIES",
+    "Candidate",
+    "CandidateTest",
+    "Fused",
+    "Fuser",
+    "FusionPlan",
+    "HeadStrategy",
+    "Heads",
+    "Matched",
+    "TaskModels",
+    "TestSet",
+]

@@ -1,0 +1,300 @@
+"""The main job in plain Python: match, check, merge, correct, polish."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from torch import Tensor, nn
+
+from fusionlab.dtypes import main_dtype, rounded, widened, widest
+from fusionlab.errors import InputError
+from fusionlab.evaluation.distance import distance_by_space, parameter_distance
+from fusionlab.evaluation.distances import Distance
+from fusionlab.evaluation.ensemble import Ensemble
+from fusionlab.evaluation.preservation import check_preservation
+from fusionlab.evaluation.rows import END_MODEL, ENSEMBLE, NO_MATCHING, UNMATCHED
+from fusionlab.evaluation.task_scores import score_of
+from fusionlab.fusion.heads import STRATEGIES
+from fusionlab.fusion.plan import FusionPlan
+from fusionlab.fusion.results import Candidate, Fused, Matched
+from fusionlab.inputs import Inputs
+from fusionlab.matching.align import choose_anchor
+from fusionlab.merging import find_method, merge_states, merge_weights
+from fusionlab.merging.correction import correct
+from fusionlab.models import with_state
+from fusionlab.polish import PolishOptions, polish
+from fusionlab.statistics import Statistics
+from fusionlab.statistics.store import StatisticsStore
+from fusionlab.symmetry import Alignment
+from fusionlab.trainers import TrainerFactory
+
+# Batches that activations are measured on for a correction: it goes through them once for each linear map.
+CORRECTION_BATCHES = 8
+# What a merge method may need that is gathered from data.
+STATISTICS = ("gram", "fisher", "activations")
+
+
+class Fuser:
+    """Matches and merges end models.
+
+    Each pass over data that matching and merging need (none, for matching by weights and simple merging) runs under a
+    Trainer of its own. Alignments, merges and statistics are found once.
+
+    Args:
+        models: end models by name, all of one architecture; not modified.
+        plan: what is made of them.
+        inputs: what matching and merging may look at; where matching or polishing need some and there is none,
+            synthetic ones are drawn. Merging never looks at synthetic ones unless they are given.
+        statistics: of the end models, gathered before, for each.
+        base: the model that all were fine-tuned from, for methods that need it; merges of twins use it in the twins'
+            basis, which is the anchor's, gauge included.
+        trainer: makes a Trainer for each pass over data, see `TrainerFactory`; Lightning's own defaults if None.
+
+    Raises:
+        InputError: fewer than two models, models that do not fit each other, or a method or option that does not exist.
+    """
+
+    def __init__(
+        self,
+        models: Mapping[str, nn.Module],
+        plan: FusionPlan,
+        inputs: Inputs | None = None,
+        statistics: Sequence[Mapping[str, Statistics]] = (),
+        base: nn.Module | None = None,
+        trainer: TrainerFactory | None = None,
+    ) -> None:
+        self.plan, self.inputs, self.trainer_factory = plan, inputs, trainer
+        self.heads = STRATEGIES[plan.heads](models)
+        # In one type, as a merge in the narrower of two would round the numbers of the other; the base model in one at
+        # least as wide.
+        stored = self.heads.models
+        self.heads.models = widened(stored, plan.dtype)
+        if base is not None:
+            base = widened(
+                {"base": base}, widest(main_dtype(model.state_dict()) for model in self.heads.models.values())
+            )["base"]
+        self.names = tuple(stored)
+        self.blueprint = self.heads.blueprint()
+        self.end_models = [model.eval() for model in self.heads.models.values()]
+        self.anchor = choose_anchor(self.heads.states(self.end_models), plan.anchor)
+        for recipe in plan.matchings.values():
+            recipe.weights.select(self.blueprint)
+        self.needs = {name: find_method(name).requires(**values) for name, values in plan.methods.items()}
+        self.weights = merge_weights(plan.weights, len(models))
+        self.heads.refuse(plan, self.needs)
+        if inputs is None and plan.needs_inputs:
+            self.inputs = Inputs.synthetic(self.end_models, seed=plan.seed)
+        self.base = None if base is None else self.heads.base(base)
+        settings = {"seed": plan.seed, "labels": plan.methods.get("fisher", {}).get("labels")}
+        self.store = StatisticsStore(inputs, statistics, trainer, settings)
+        for name, model in self.heads.models.items():
+            if model is not stored[name]:
+                self.store.also_of(stored[name].state_dict(), model.state_dict())
+        self.fused = Fused(self.anchor)
+
+    def fuse(self) -> Fused:
+        """Match by every matching, merge by every method, unmatched too; what is tested is all of it.
+
+        Raises:
+            InputError: data is needed and there is none, or a matching that changed a function.
+        """
+        plan = self.plan
+        pairs = zip(self.names, self.end_models, strict=True)
+        ends = [Candidate((name,), END_MODEL, NO_MATCHING, model) for name, model in pairs]
+        merges = [self.merge(method, matching) for matching in (UNMATCHED, *plan.matchings) for method in plan.methods]
+        unmatched = merges[0]
+        self.fused.kept = merges[len(plan.methods)] if plan.matchings else unmatched
+        starts = [unmatched, *([self.fused.kept] if self.fused.kept is not unmatched else [])]
+        if plan.correct:
+            starts = [self._corrected(candidate) for candidate in starts]
+            merges += starts
+        if plan.polish is not None:
+            merges += [self._polished(candidate, plan.polish) for candidate in starts]
+        self.fused.kept = merges[-1] if plan.correct or plan.polish is not None else self.fused.kept
+        self.fused.candidates = [*ends, *merges, *([self.ensemble_of_all()] if plan.ensemble else [])]
+        return self.fused
+
+    def match(self, name: str) -> Matched:
+        """Match all end models by one of the matchings; done once.
+
+        Raises:
+            InputError: data is needed and there is none, or a function changed.
+        """
+        if name not in self.fused.matched:
+            start = time.perf_counter()
+            models, recipe = self.end_models, self.plan.matchings[name]
+            factory = self.trainer_factory
+            alignments = self.heads.align(models, self.blueprint, recipe, self.anchor, self.inputs, factory)
+            twins = [alignment.apply(model) for alignment, model in zip(alignments, models, strict=True)]
+            seconds = time.perf_counter() - start
+            checks = [
+                check_preservation(model, twin, alignment)
+                for model, twin, alignment in zip(models, twins, alignments, strict=True)
+            ]
+            self.fused.matched[name] = Matched(alignments, twins, checks, seconds)
+            self.fused.distances += self._distances(name)
+        return self.fused.matched[name]
+
+    def merge(self, method: str, matching: str) -> Candidate:
+        """Merge the end models, or their matched twins, by one of the methods.
+
+        Args:
+            method: one of the plan's methods.
+            matching: one of the plan's matchings, or ``none``.
+
+        Raises:
+            InputError: something that the method needs is missing.
+        """
+        models: Sequence[nn.Module] = self.end_models
+        origins: list[tuple[nn.Module, Alignment] | None] = [None] * len(models)
+        seconds = 0.0
+        if matching != UNMATCHED:
+            matched = self.match(matching)
+            origins = list(zip(models, matched.alignments, strict=True))
+            models, seconds = matched.twins, matched.seconds
+        start = time.perf_counter()
+        statistics = [
+            self.statistics_of(index, model, self.needs[method], origin)
+            for index, (model, origin) in enumerate(zip(models, origins, strict=True))
+        ]
+        base = self.base_in(matching)
+        merged = self.heads.combine(
+            lambda states, known: self._merged_state(method, states, known, base),
+            models,
+            statistics,
+            self.weights,
+            self.anchor,
+        )
+        merged = rounded(merged, self.plan.dtype)
+        took = seconds + time.perf_counter() - start
+        return Candidate(self.names, method, matching, merged, took)
+
+    def base_in(self, matching: str) -> dict[str, Tensor] | None:
+        """The base model's merged parameters in the basis of one of the matchings; None without a base.
+
+        Task vectors are differences, which mean something in one basis only. The twins' basis is that of the anchor's
+        twin, so the anchor's alignment, gauge included, is what brings the base there.
+
+        Args:
+            matching: one of the plan's matchings, or ``none``.
+        """
+        if self.base is None:
+            return None
+        if matching == UNMATCHED:
+            return self.heads.states([self.base])[0]
+        return self.heads.moved(self.base, self.match(matching).alignments[self.anchor])
+
+    @property
+    def uses_base(self) -> bool:
+        """Whether there is a base model and a method that needs it."""
+        return self.base is not None and any("base" in needs for needs in self.needs.values())
+
+    def task_lengths(self, matching: str) -> list[tuple[float, float]]:
+        """Lengths of the end models' task vectors as the models come, and in the basis of one of the matchings.
+
+        Args:
+            matching: one of the plan's matchings.
+
+        Raises:
+            InputError: there is no base.
+        """
+        base, moved = self.base_in(UNMATCHED), self.base_in(matching)
+        if base is None or moved is None:
+            raise InputError("task vectors need the base model that all were fine-tuned from; expected one")
+        twins = self.heads.states(self.match(matching).twins)
+        pairs = zip(self.heads.states(self.end_models), twins, strict=True)
+        return [(parameter_distance(end, base), parameter_distance(twin, moved)) for end, twin in pairs]
+
+    def statistics_of(
+        self, index: int, model: nn.Module, needs: Sequence[str], origin: tuple[nn.Module, Alignment] | None
+    ) -> dict[str, Statistics]:
+        """The statistics that a method needs of one model, in that model's basis.
+
+        Args:
+            index: the model's place.
+            model: an end model or its twin.
+            needs: of the method.
+            origin: for a twin, its end model and the alignment.
+        """
+        return self.store.of(index, model, [need for need in needs if need in STATISTICS], origin)
+
+    def ensemble_of_all(self) -> Candidate:
+        """The ensemble of all end models, an upper reference that is no merge."""
+        return Candidate(self.names, ENSEMBLE, NO_MATCHING, Ensemble(self.end_models, self.weights))
+
+    def _merged_state(
+        self,
+        method: str,
+        states: Sequence[Mapping[str, Tensor]],
+        statistics: Sequence[Mapping[str, Statistics]],
+        base: Mapping[str, Tensor] | None,
+    ) -> dict[str, Tensor]:
+        """The merged parameters of states that share a basis with `statistics` and `base`."""
+        held_out = self.inputs is not None and self.inputs.held_out
+        return merge_states(
+            states,
+            method,
+            self.weights,
+            blueprint=self.blueprint,
+            statistics=statistics if any(statistics) else (),
+            base=base,
+            score=self._score if held_out else None,
+            seed=self.plan.seed,
+            **self.plan.methods[method],
+        )
+
+    def _score(self, state: Mapping[str, Tensor]) -> float:
+        """How good a merged state is on inputs that were held out; higher is better."""
+        assert self.inputs is not None
+        return score_of(with_state(self.end_models[self.anchor], state), self.inputs.held_out)
+
+    def _polished(self, candidate: Candidate, options: PolishOptions) -> Candidate:
+        """A merge after a short distillation."""
+        assert self.inputs is not None
+        start = time.perf_counter()
+        batches = self.inputs.shared if self.inputs.is_shared else list(self.inputs.own)
+        factory = self.trainer_factory
+        trainer = None if factory is None else factory("polishing", max_steps=options.steps)
+        model = polish(candidate.model, self.end_models, batches, options, trainer, self.heads.known)
+        model = rounded(model, self.plan.dtype)
+        took = (candidate.seconds or 0.0) + time.perf_counter() - start
+        return replace(candidate, method=f"{candidate.method}, polished", model=model, seconds=took)
+
+    def _corrected(self, candidate: Candidate) -> Candidate:
+        """A merge whose activations have the end models' mean and spread again."""
+        assert self.inputs is not None
+        start = time.perf_counter()
+        twins = self.end_models if candidate.matching == UNMATCHED else self.match(candidate.matching).twins
+        batches = list(itertools.islice(self.inputs.shared, CORRECTION_BATCHES))
+        model = rounded(correct(candidate.model, list(twins), batches, self.weights), self.plan.dtype)
+        took = (candidate.seconds or 0.0) + time.perf_counter() - start
+        return replace(candidate, method=f"{candidate.method}, corrected", model=model, seconds=took)
+
+    def _distances(self, matching: str) -> list[Distance]:
+        """Distances to the anchor before and after a matching, both in its gauge; and as the models come."""
+        recipe, anchor, models, heads = self.plan.matchings[matching], self.anchor, self.end_models, self.heads
+        ends, twins = heads.states(models), heads.states(self.fused.matched[matching].twins)
+        gauges = heads.gauges(models, self.blueprint, recipe) if recipe.gauge else []
+        gauged = [heads.moved(model, gauge) for model, gauge in zip(models, gauges, strict=False)] or ends
+        found = []
+        for index, name in enumerate(self.names):
+            if index != anchor:
+                given, before, after = (
+                    distance_by_space(states[index], states[anchor], self.blueprint) for states in (ends, gauged, twins)
+                )
+                found += [
+                    Distance(
+                        name,
+                        self.names[anchor],
+                        matching,
+                        *place,
+                        before[place],
+                        value,
+                        given[place] if recipe.gauge else None,
+                    )
+                    for place, value in after.items()
+                ]
+        return found

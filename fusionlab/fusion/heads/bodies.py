@@ -1,0 +1,149 @@
+"""Models under different heads, matched by their bodies alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from torch import Tensor, nn
+
+from fusionlab.errors import InputError
+from fusionlab.fusion.heads.parameters import head_parameters
+from fusionlab.matching.align import align_states, gauged
+from fusionlab.matching.options import BIASES, FOLDED, MatchOptions
+from fusionlab.models import with_state
+from fusionlab.symmetry import Alignment, Blueprint, blueprint
+
+Model = TypeVar("Model", bound=nn.Module)
+State = Mapping[str, Tensor]
+
+
+def body_states(models: Sequence[nn.Module]) -> list[dict[str, Tensor]]:
+    """The parameters of each model's body, for the engine and the merge methods.
+
+    Raises:
+        InputError: bodies that differ in a name or a shape.
+    """
+    states = []
+    for model in models:
+        head = set(head_parameters(model))
+        states.append({name: tensor for name, tensor in model.state_dict().items() if name not in head})
+    for index, state in enumerate(states[1:], start=1):
+        if odd := [name for name in {**states[0], **state} if _shape(states[0], name) != _shape(state, name)]:
+            raise InputError(
+                f"the bodies of model 0 and model {index} differ in {odd[0]!r}; expected one architecture under their "
+                f"heads"
+            )
+    return states
+
+
+def align_bodies(models: Sequence[nn.Module], options: MatchOptions, anchor: int = 0) -> list[Alignment]:
+    """Alignments of models that are matched by their bodies alone, whatever their heads are.
+
+    Args:
+        models: of one architecture under the heads (other numbers of classes, other kinds of task); not modified.
+        options: what to match and how.
+        anchor: index of the model that the others are matched to.
+
+    Returns:
+        For each model an alignment of its own blueprint: it preserves the whole model's function, head included.
+
+    Raises:
+        InputError: bodies that differ, or spaces that admit other groups under one head than under another.
+    """
+    return _by_bodies(models, options, lambda states, shared: align_states(states, shared, options, anchor))
+
+
+def gauge_bodies(models: Sequence[nn.Module], options: MatchOptions) -> list[Alignment]:
+    """Alignments that bring every model into the gauge of `options`, and no model nearer to another.
+
+    Args:
+        models: see `align_bodies`.
+        options: whose gauge it is.
+
+    Raises:
+        InputError: see `align_bodies`.
+    """
+    return _by_bodies(models, options, lambda states, shared: gauged(states, shared, options)[1])
+
+
+def under_head_of(alignment: Alignment, model: nn.Module) -> Alignment:
+    """The alignment of another model with the same body: its own head moves with the basis of the body.
+
+    Args:
+        alignment: of a model whose head may be another one.
+        model: with a body of the same shapes.
+
+    Raises:
+        InputError: the body admits other groups under this head.
+    """
+    source = alignment.blueprint
+    own = blueprint(model).in_gauge(source.folded, source.unbiased)
+    for name in alignment.elements:
+        # A space of the other head alone has no part in this model.
+        shared = not own.parameters.keys().isdisjoint(source.touching([name]))
+        if shared and own.spaces.get(name) != source.spaces[name]:
+            raise InputError(
+                f"the space {name!r} of a {type(model).__name__} has another symmetry under its head than under that "
+                f"of the end models; expected heads that leave the same ones"
+            )
+    return Alignment(own, {name: element for name, element in alignment.elements.items() if name in own.spaces})
+
+
+def body_blueprint(model: nn.Module) -> Blueprint:
+    """The blueprint of a model's body alone: what its parameters' axes are, its head left out."""
+    return _restricted(blueprint(model), body_states([model])[0])
+
+
+def split_heads(body: State, twins: Sequence[Model]) -> list[Model]:
+    """One model for each task: the merged body under the task's own head.
+
+    Args:
+        body: merged parameters of the body, from `body_states` of the twins.
+        twins: matched twins with their heads; not modified.
+
+    Returns:
+        New models, in order, each of its twin's class.
+    """
+    return [with_state(twin, {**twin.state_dict(), **body}) for twin in twins]
+
+
+def _by_bodies(
+    models: Sequence[nn.Module],
+    options: MatchOptions,
+    find: Callable[[Sequence[State], Blueprint], Sequence[Alignment]],
+) -> list[Alignment]:
+    """Alignments of whole models from what is found for their bodies' states and the blueprint that those share."""
+    described = [blueprint(model) for model in models]
+    states: Sequence[State] = body_states(models)
+    if not options.spaces:
+        return [Alignment.identity(one) for one in described]
+    # Folding looks at what reads the last norm, which is the head; so it is done on whole models.
+    described = [one.in_gauge(FOLDED in options.gauge, BIASES in options.gauge) for one in described]
+    if options.gauge:
+        folded = [Alignment.identity(one).apply(m.state_dict()) for one, m in zip(described, models, strict=True)]
+        states = [{name: whole[name] for name in state} for whole, state in zip(folded, states, strict=True)]
+    shared = _restricted(described[0], states[0])
+    for index, one in enumerate(described[1:], start=1):
+        other = _restricted(one, states[0])
+        if (other.spaces, other.parameters) != (shared.spaces, shared.parameters):
+            raise InputError(
+                f"the body of model {index} has other symmetries under its head than that of model 0; expected heads "
+                f"that leave the same ones"
+            )
+    found = find(states, shared)
+    return [Alignment(one, alignment.elements) for one, alignment in zip(described, found, strict=True)]
+
+
+def _restricted(described: Blueprint, names: State) -> Blueprint:
+    """A blueprint of some of the parameters, with the spaces that act on them; it folds nothing."""
+    part = replace(described, parameters={name: described.parameters[name] for name in names})
+    touching = {name for name in described.spaces if part.touching([name])}
+    indexed = {outer for name in touching for outer in described.spaces[name].index}
+    spaces = {name: space for name, space in described.spaces.items() if name in touching | indexed}
+    return replace(part, spaces=spaces, norms=(), layer_scales=(), centred=(), after_folding=None)
+
+
+def _shape(state: State, name: str) -> tuple[int, ...] | None:
+    return tuple(state[name].shape) if name in state else None

@@ -1,0 +1,68 @@
+"""Heads that are merged like everything else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from torch import Tensor, nn
+
+from fusionlab.fusion.heads.strategy import HeadStrategy, MergeStates, State, StatisticsByKind
+from fusionlab.fusion.plan import FusionPlan
+from fusionlab.fusion.results import Candidate, TestSet
+from fusionlab.inputs import Inputs
+from fusionlab.matching.align import gauged
+from fusionlab.matching.recipe import Recipe, align_models
+from fusionlab.models import common_blueprint, with_state
+from fusionlab.symmetry import Alignment, Blueprint
+from fusionlab.trainers import TrainerFactory
+
+
+class MergedHeads(HeadStrategy):
+    """Whole models are matched and merged."""
+
+    def refuse(self, plan: FusionPlan, needs: Mapping[str, Sequence[str]]) -> None:
+        """Refuse nothing."""
+
+    def blueprint(self) -> Blueprint:
+        return common_blueprint(self.models)
+
+    def states(self, models: Sequence[nn.Module]) -> list[State]:
+        return [model.state_dict() for model in models]
+
+    def base(self, base: nn.Module) -> nn.Module:
+        name, model = next(iter(self.models.items()))
+        common_blueprint({name: model, "the base model": base})
+        return base.eval()
+
+    def moved(self, model: nn.Module, alignment: Alignment) -> State:
+        return alignment.apply(model.state_dict())
+
+    def gauges(self, models: Sequence[nn.Module], blueprint: Blueprint, recipe: Recipe) -> list[Alignment]:
+        return gauged(self.states(models), blueprint, recipe.weights)[1]
+
+    def align(
+        self,
+        models: Sequence[nn.Module],
+        blueprint: Blueprint,
+        recipe: Recipe,
+        anchor: int,
+        inputs: Inputs | None,
+        trainer: TrainerFactory | None,
+    ) -> list[Alignment]:
+        return align_models(models, blueprint, recipe, anchor, inputs, trainer, self.known)
+
+    def combine(
+        self,
+        merge: MergeStates,
+        models: Sequence[nn.Module],
+        statistics: Sequence[StatisticsByKind],
+        weights: Sequence[float],
+        anchor: int,
+    ) -> nn.Module:
+        return with_state(models[anchor], merge(self.states(models), statistics))
+
+    def scored(self, candidate: Candidate, test_set: TestSet) -> nn.Module | None:
+        return candidate.model
+
+    def labels(self, batch: Mapping[str, Tensor], test_set: TestSet) -> Mapping[str, Tensor]:
+        return batch

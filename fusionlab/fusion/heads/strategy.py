@@ -1,0 +1,123 @@
+"""The interface of what differs between fusions of models with one head, with joined heads and with heads of their own."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+
+from torch import Tensor, nn
+
+from fusionlab.fusion.plan import FusionPlan
+from fusionlab.fusion.results import Candidate, TestSet
+from fusionlab.inputs import Inputs
+from fusionlab.matching.recipe import Recipe
+from fusionlab.statistics import Statistics
+from fusionlab.symmetry import Alignment, Blueprint
+from fusionlab.trainers import TrainerFactory
+
+State = dict[str, Tensor]
+StatisticsByKind = Mapping[str, Statistics]
+# Merges states that share a basis, with the statistics of each.
+MergeStates = Callable[[Sequence[State], Sequence[StatisticsByKind]], State]
+
+
+class HeadStrategy(ABC):
+    """One way to treat the heads of the models that are fused; made for one fusion by its class method `of`.
+
+    Attributes:
+        models: the end models by name, with the heads that this way gives them.
+        known: for each model which labels it knows, bool of shape ``(labels,)``; None where all know all.
+    """
+
+    def __init__(self, models: Mapping[str, nn.Module]) -> None:
+        self.models = dict(models)
+        self.known: Sequence[Tensor] | None = None
+
+    @abstractmethod
+    def refuse(self, plan: FusionPlan, needs: Mapping[str, Sequence[str]]) -> None:
+        """Refuse what these heads rule out, before any work.
+
+        Args:
+            plan: of the fusion.
+            needs: of each merge method, by name.
+
+        Raises:
+            InputError: a matching, method or option that compares what the merge and its end models compute, where
+                their heads do not let it.
+        """
+
+    @abstractmethod
+    def blueprint(self) -> Blueprint:
+        """The blueprint of what is merged.
+
+        Raises:
+            InputError: models that do not fit each other.
+        """
+
+    @abstractmethod
+    def states(self, models: Sequence[nn.Module]) -> list[State]:
+        """The parameters of each model that are merged."""
+
+    @abstractmethod
+    def base(self, base: nn.Module) -> nn.Module:
+        """The base model, once it is known to fit the end models.
+
+        Raises:
+            InputError: it does not.
+        """
+
+    @abstractmethod
+    def moved(self, model: nn.Module, alignment: Alignment) -> State:
+        """The merged parameters of a model in another basis."""
+
+    @abstractmethod
+    def gauges(self, models: Sequence[nn.Module], blueprint: Blueprint, recipe: Recipe) -> list[Alignment]:
+        """Alignments that bring each model into the gauge of a recipe, and no model nearer to another."""
+
+    @abstractmethod
+    def align(
+        self,
+        models: Sequence[nn.Module],
+        blueprint: Blueprint,
+        recipe: Recipe,
+        anchor: int,
+        inputs: Inputs | None,
+        trainer: TrainerFactory | None,
+    ) -> list[Alignment]:
+        """An alignment for each model.
+
+        Args:
+            models: in order.
+            blueprint: of what is merged.
+            recipe: how they are matched.
+            anchor: index of the model that the others are matched to.
+            inputs: what matching may look at.
+            trainer: makes the Trainer of a pass over inputs.
+        """
+
+    @abstractmethod
+    def combine(
+        self,
+        merge: MergeStates,
+        models: Sequence[nn.Module],
+        statistics: Sequence[StatisticsByKind],
+        weights: Sequence[float],
+        anchor: int,
+    ) -> nn.Module:
+        """The merge of models that share a basis.
+
+        Args:
+            merge: merges the states of what is merged.
+            models: end models, or their twins.
+            statistics: of each.
+            weights: of each.
+            anchor: index of the model whose unmerged parts the merge has.
+        """
+
+    @abstractmethod
+    def scored(self, candidate: Candidate, test_set: TestSet) -> nn.Module | None:
+        """The model that answers for a candidate on a test set; None where the set is not its task."""
+
+    @abstractmethod
+    def labels(self, batch: Mapping[str, Tensor], test_set: TestSet) -> Mapping[str, Tensor]:
+        """A batch whose labels are places among the labels of the candidates."""

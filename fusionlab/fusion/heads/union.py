@@ -1,0 +1,85 @@
+"""Heads of classifiers whose labels differ, joined by label name: a label is merged from the models that know it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from fusionlab.errors import InputError
+from fusionlab.evaluation.results import END_MODEL
+from fusionlab.forward import LABELS
+from fusionlab.fusion.heads.labels import merge_heads, with_labels, with_union_heads
+from fusionlab.fusion.heads.merged import MergedHeads
+from fusionlab.fusion.heads.refusals import refuse_scoring
+from fusionlab.fusion.heads.strategy import MergeStates, StatisticsByKind
+from fusionlab.fusion.plan import FusionPlan
+from fusionlab.fusion.results import Candidate, TestSet
+from fusionlab.models import with_state
+
+# No label that a model does not know may win.
+NEVER = -1e4
+
+
+class UnionHeads(MergedHeads):
+    """Every model gets a head of all labels; whole models are matched and merged, rows of labels apart.
+
+    Attributes:
+        union: the end models with joined heads, the labels, and which model knows which.
+    """
+
+    def __init__(self, models: Mapping[str, nn.Module]) -> None:
+        self.union = with_union_heads(list(models.values()))
+        super().__init__(dict(zip(models, self.union.models, strict=True)))
+        self.known = self.union.known
+        self._silenced: dict[tuple[str, ...], nn.Module] = {}
+
+    def refuse(self, plan: FusionPlan, needs: Mapping[str, Sequence[str]]) -> None:
+        """Refuse methods that score merges by the data's own numbers of labels.
+
+        Raises:
+            InputError: such a method.
+        """
+        refuse_scoring(needs, "union")
+
+    def base(self, base: nn.Module) -> nn.Module:
+        """The base model with a head of all labels, so that it fits; a merge takes no label's row from it."""
+        return super().base(with_labels(base, self.union.labels))
+
+    def combine(
+        self,
+        merge: MergeStates,
+        models: Sequence[nn.Module],
+        statistics: Sequence[StatisticsByKind],
+        weights: Sequence[float],
+        anchor: int,
+    ) -> nn.Module:
+        """The merge, each label's row from those that know it."""
+        return merge_heads(super().combine(merge, models, statistics, weights, anchor), models, self.union, weights)
+
+    def scored(self, candidate: Candidate, test_set: TestSet) -> nn.Module | None:
+        """The model; an end model never answers with a label that it does not know."""
+        if candidate.method != END_MODEL:
+            return candidate.model
+        if candidate.models not in self._silenced:
+            index = list(self.models).index(candidate.models[0])
+            self._silenced[candidate.models] = self._without_unknown(candidate.model, self.union.known[index])
+        return self._silenced[candidate.models]
+
+    def labels(self, batch: Mapping[str, Tensor], test_set: TestSet) -> Mapping[str, Tensor]:
+        """A batch whose labels are places among the joined ones, by name."""
+        if test_set.class_names is None or tuple(test_set.class_names) == self.union.labels:
+            return batch
+        if missing := [name for name in test_set.class_names if name not in self.union.labels]:
+            raise InputError(f"no end model knows the label {missing[0]!r}; expected some of {self.union.labels}")
+        places = torch.tensor([self.union.labels.index(name) for name in test_set.class_names])
+        labels = batch[LABELS]
+        return {**batch, LABELS: torch.where(labels >= 0, places.to(labels.device)[labels.clamp(min=0)], labels)}
+
+    def _without_unknown(self, model: nn.Module, known: Tensor) -> nn.Module:
+        state = dict(model.state_dict())
+        for layer in self.union.layers:
+            if (name := f"{layer}.bias") in state:
+                state[name] = torch.where(known.to(state[name].device), state[name], NEVER)
+        return with_state(model, state).to(next(model.parameters()).device)

@@ -73,9 +73,8 @@ class Fuser:
         stored = self.heads.models
         self.heads.models = widened(stored, plan.dtype)
         if base is not None:
-            base = widened(
-                {"base": base}, widest(main_dtype(model.state_dict()) for model in self.heads.models.values())
-            )["base"]
+            least = widest(main_dtype(model.state_dict()) for model in self.heads.models.values())
+            base = widened({"base": base}, least)["base"]
         self.names = tuple(stored)
         self.blueprint = self.heads.blueprint()
         self.end_models = [model.eval() for model in self.heads.models.values()]

@@ -1,4 +1,4 @@
-"""The interface of what differs between fusions of models with one head, with joined heads and with heads of their own."""
+"""The interface of all that depends on how heads are treated."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from torch import nn
 from fusionlab import checkpoints
 from fusionlab.atomic import MIB, atomic_file, atomic_folder, refuse_existing, require_space
 from fusionlab.checkpoints.card import parent, twin_card
+from fusionlab.checkpoints.names import short_names
 from fusionlab.commands import data_options, matching_options, parsing
 from fusionlab.dtypes import differing, find_dtype, name_of, rounded, stored_size, widened
 from fusionlab.evaluation.distance import parameter_distance
@@ -49,7 +50,7 @@ def run(argv: Sequence[str]) -> None:
     refuse_existing(output, arguments.overwrite)
 
     base_path = [] if arguments.base is None else [arguments.base]
-    names = parsing.short_names([*arguments.sources, arguments.anchor, *base_path])
+    names = short_names([*arguments.sources, arguments.anchor, *base_path])
     read = [checkpoints.read(path) for path in (*arguments.sources, arguments.anchor, *base_path)]
     found = dict(zip(names, read, strict=True))
     source_names, anchor_name = names[: len(arguments.sources)], names[len(arguments.sources)]

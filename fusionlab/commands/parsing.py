@@ -1,18 +1,15 @@
 """Parsers, and the options and names that most commands share."""
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from jsonargparse import ArgumentParser, Namespace
 
 from fusionlab import checkpoints, configs
+from fusionlab.checkpoints.names import short_names
 from fusionlab.commands.console import OneLineParser, input_error, readable, silence
 from fusionlab.dtypes import DTYPES
-from fusionlab.errors import InputError
-from fusionlab.paths import expanded
 
 
 def make_parser(name: str, description: str, seed: bool = True) -> ArgumentParser:
@@ -107,25 +104,3 @@ def read_all(paths: Sequence[str]) -> dict[str, checkpoints.Checkpoint]:
     """
     names = short_names(paths)
     return {name: checkpoints.read(path) for name, path in zip(names, paths, strict=True)}
-
-
-def short_names(paths: Sequence[str]) -> list[str]:
-    """A different short name for each path.
-
-    Raises:
-        InputError: the same path twice.
-    """
-    found = [expanded(path) for path in paths]
-    places = [location.resolve() if location.exists() else path for location, path in zip(found, paths, strict=True)]
-    if len(set(places)) < len(places):
-        raise InputError(f"the same checkpoint is named twice among {', '.join(paths)}; expected different ones")
-    parts = [
-        # Without the root, so that a name is always a path inside the folder it is put into.
-        Path(os.path.abspath(location)).parts[1:] if isinstance(place, Path) else tuple(path.split("/"))
-        for location, path, place in zip(found, paths, places, strict=True)
-    ]
-    for length in range(1, max(map(len, parts)) + 1):
-        names = ["/".join(part[-length:]) for part in parts]
-        if len(set(names)) == len(names):
-            return names
-    raise InputError(f"the same checkpoint is named twice among {', '.join(paths)}; expected different ones")

@@ -2,6 +2,7 @@
 
 from fusionlab.fusion.fuser import Fuser
 from fusionlab.fusion.heads import STRATEGIES, HeadStrategy, TaskModels
+from fusionlab.fusion.module import FusionModule
 from fusionlab.fusion.plan import FusionPlan, Heads
 from fusionlab.fusion.results import Candidate, Fused, Matched, TestSet
 from fusionlab.fusion.testing import CandidateTest
@@ -12,6 +13,7 @@ __all__ = [
     "CandidateTest",
     "Fused",
     "Fuser",
+    "FusionModule",
     "FusionPlan",
     "HeadStrategy",
     "Heads",

@@ -6,6 +6,7 @@ import itertools
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 from torch import Tensor, nn
 
@@ -66,7 +67,8 @@ class Fuser:
         base: nn.Module | None = None,
         trainer: TrainerFactory | None = None,
     ) -> None:
-        self.plan, self.inputs, self.trainer_factory = plan, inputs, trainer
+        self.plan, self.trainer_factory = plan, trainer
+        self._given = inputs
         self.heads = STRATEGIES[plan.heads](models)
         # In one type, as a merge in the narrower of two would round the numbers of the other; the base model in one at
         # least as wide.
@@ -84,8 +86,6 @@ class Fuser:
         self.needs = {name: find_method(name).requires(**values) for name, values in plan.methods.items()}
         self.weights = merge_weights(plan.weights, len(models))
         self.heads.refuse(plan, self.needs)
-        if inputs is None and plan.needs_inputs:
-            self.inputs = Inputs.synthetic(self.end_models, seed=plan.seed)
         self.base = None if base is None else self.heads.base(base)
         settings = {"seed": plan.seed, "labels": plan.methods.get("fisher", {}).get("labels")}
         self.store = StatisticsStore(inputs, statistics, trainer, settings)
@@ -93,6 +93,13 @@ class Fuser:
             if model is not stored[name]:
                 self.store.also_of(stored[name].state_dict(), model.state_dict())
         self.fused = Fused(self.anchor)
+
+    @cached_property
+    def inputs(self) -> Inputs | None:
+        """The inputs that were given, or synthetic ones where some are needed."""
+        if self._given is None and self.plan.needs_inputs:
+            return Inputs.synthetic(self.end_models, seed=self.plan.seed)
+        return self._given
 
     def fuse(self) -> Fused:
         """Match by every matching, merge by every method, unmatched too; what is tested is all of it.

@@ -36,14 +36,18 @@ class CandidateTest(LightningModule):
     ) -> None:
         super().__init__()
         self.automatic_optimization = False
-        self.candidates = tuple(candidates)
         self.test_sets = tuple(test_sets)
         self.heads = heads
         self.rows: list[Row] = []
         self.measured: list[Measured] = []
+        self._scores: nn.ModuleList = nn.ModuleList()
+        self.test_all(candidates)
+
+    def test_all(self, candidates: Sequence[Candidate]) -> None:
+        """Set the models that ``trainer.test`` measures."""
+        self.candidates = tuple(candidates)
         # Registered, so that the Trainer moves them to its device.
         self._tested = nn.ModuleList(candidate.model for candidate in candidates)
-        self._scores: nn.ModuleList = nn.ModuleList()
 
     def _scored(self, candidate: Candidate, test_set: TestSet) -> nn.Module | None:
         """The model that answers for a candidate on a test set; None where the set is not its task."""

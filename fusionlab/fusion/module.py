@@ -1,0 +1,228 @@
+"""Fusion under a Trainer: ``trainer.fit`` matches and merges, ``trainer.test`` measures every candidate."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningDataModule
+from torch import nn
+from torch.utils.data import DataLoader
+
+from fusionlab import checkpoints
+from fusionlab.checkpoints.names import short_names
+from fusionlab.dtypes import find_dtype
+from fusionlab.errors import InputError
+from fusionlab.evaluation.comparison import compare
+from fusionlab.evaluation.results import UNMATCHED, Results
+from fusionlab.evaluation.wording import listing
+from fusionlab.fusion.fuser import Fuser
+from fusionlab.fusion.plan import FusionPlan
+from fusionlab.fusion.results import Candidate, Fused, TestSet
+from fusionlab.fusion.testing import CandidateTest
+from fusionlab.inputs import Inputs
+from fusionlab.matching.recipe import Recipe, recipe
+from fusionlab.statistics import Statistics
+from fusionlab.trainers import quiet_factory
+
+Model = str | Path | nn.Module
+
+
+class FusionModule(CandidateTest):
+    """End models that ``trainer.fit`` makes one of, and ``trainer.test`` measures with every merge beside them.
+
+    There is nothing to train: the fit has no steps, and ``on_fit_end`` matches and merges. Training data of the
+    Trainer's data module (or ``inputs``) are what matching and merging may look at; passes over them run on the
+    Trainer's accelerator, in its precision, on one device.
+
+    >>> fusion = FusionModule(["path/a", "path/b"], match="learned", methods={"simple": {}, "regmean": {}})
+    >>> trainer = Trainer()
+    >>> trainer.fit(fusion, datamodule=inputs)
+    >>> trainer.test(fusion, datamodule=tests)
+    >>> fusionlab.save(fusion.kept.model, "merged", like="path/a")
+
+    Args:
+        models: paths, hub ids or modules, or a mapping from names to them; not modified.
+        match: a preset, a recipe, or several by the name to show them under; ``none`` for the unmatched merge alone,
+            which is always made too.
+        methods: a merge method, or several with their hyperparameters; the first makes the merge that is kept.
+        inputs: what matching and merging may look at; the training data of the Trainer's data module if None, and
+            where there is none and some are needed, synthetic ones.
+        samples: how many training samples of the data module they see; all if None.
+        test_sets: what the test loaders are, in their order; told from the data module if empty.
+        statistics: of the end models, gathered before, for each.
+        base: path, hub id or module of the model that all were fine-tuned from, for methods that need it.
+        options: fields of `FusionPlan`: ``weights``, ``anchor``, ``ensemble``, ``correct``, ``polish``, ``heads``,
+            ``seed``, ``dtype``.
+
+    Raises:
+        InputError: models that cannot be read or do not fit each other, or an option that does not exist.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[Model] | Mapping[str, Model],
+        match: str | Recipe | Mapping[str, str | Recipe] = "paper",
+        methods: str | Mapping[str, Mapping[str, Any]] = "simple",
+        inputs: Inputs | None = None,
+        samples: int | None = None,
+        test_sets: Sequence[TestSet] = (),
+        statistics: Sequence[Mapping[str, Statistics]] = (),
+        base: Model | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__((), test_sets)
+        self.plan = make_plan(match, methods, **options)
+        self.models = {name: _loaded(model) for name, model in _named(models).items()}
+        self.inputs, self.samples, self.statistics = inputs, samples, statistics
+        self.base = None if base is None else _loaded(base)
+        self.fused: Fused | None = None
+        # What does not fit is refused here, not after the Trainer has been set up.
+        Fuser(self.models, self.plan, inputs, statistics, self.base)
+
+    @property
+    def kept(self) -> Candidate:
+        """The merge to keep: of the first matching by the first method.
+
+        Raises:
+            InputError: nothing was fused yet.
+        """
+        if self.fused is None or self.fused.kept is None:
+            raise InputError("nothing was fused yet; expected trainer.fit first")
+        return self.fused.kept
+
+    @property
+    def results(self) -> Results:
+        """Scores, intervals and distances, as a report shows them (`fusionlab.experiment.write`)."""
+        kept, names = self.kept, tuple(self.models)
+        assert self.fused is not None
+        comparisons, levels = compare(self.measured, seed=self.plan.seed)
+        return Results(
+            f"Merging {listing(list(names))}", names, self.rows, [], self.fused.distances, {}, [], comparisons, levels,
+            kept=(kept.method, kept.matching),
+        )  # fmt: skip
+
+    # --- fit ---------------------------------------------------------------------------------------------------------
+
+    def configure_optimizers(self) -> None:
+        """None: nothing is trained."""
+
+    def train_dataloader(self) -> list[Any]:
+        """No batches; the loop over them is left out in any case."""
+        return []
+
+    def training_step(self, *batch: Any) -> None:
+        """Never called."""
+        raise AssertionError("a fusion has no training steps")
+
+    def setup(self, stage: str) -> None:
+        """Leave the loop over training batches out.
+
+        Raises:
+            InputError: several devices, each of which would do all of the work.
+        """
+        if stage != "fit":
+            return
+        if self.trainer.world_size > 1:
+            raise InputError(
+                f"devices is {self.trainer.world_size}; expected 1 to fuse (gathering alone takes several: "
+                f"`fusionlab gather`)"
+            )
+        self._epochs = self.trainer.fit_loop.max_epochs
+        self.trainer.fit_loop.max_epochs = 0
+
+    def on_fit_end(self) -> None:
+        """Match and merge."""
+        trainer = self.trainer
+        trainer.fit_loop.max_epochs = self._epochs
+        data = getattr(trainer, "datamodule", None)
+        inputs = self.inputs
+        if inputs is None and data is not None:
+            inputs = Inputs.of([data], len(self.models), self.samples, self.plan.seed)
+        kind = {"cuda": "gpu"}.get(trainer.strategy.root_device.type, trainer.strategy.root_device.type)
+        factory = quiet_factory({"accelerator": kind, "devices": 1, "precision": trainer.precision})
+        fuser = Fuser(self.models, self.plan, inputs, self.statistics, self.base, factory)
+        self.fused, self.heads = fuser.fuse(), fuser.heads
+        self.test_all(self.fused.candidates)
+
+    # --- test --------------------------------------------------------------------------------------------------------
+
+    def on_test_start(self) -> None:
+        """Prepare the scores of every candidate on every loader.
+
+        Raises:
+            InputError: nothing was fused yet, or another number of loaders than of test sets.
+        """
+        if self.fused is None:
+            raise InputError("the fusion was tested before anything was fused; expected trainer.fit first")
+        if not self.test_sets:
+            loaders: Any = self.trainer.test_dataloaders
+            count = 1 if isinstance(loaders, DataLoader) else len(loaders)
+            self.test_sets = told_by(getattr(self.trainer, "datamodule", None), count)
+        super().on_test_start()
+
+
+def make_plan(
+    match: str | Recipe | Mapping[str, str | Recipe], methods: str | Mapping[str, Mapping[str, Any]], **options: Any
+) -> FusionPlan:
+    """A plan from names.
+
+    Args:
+        match: a preset, a recipe, or several by name.
+        methods: a merge method, or several with their hyperparameters.
+        options: further fields of the plan.
+
+    Raises:
+        InputError: a preset or an option that does not exist.
+    """
+    known = FusionPlan.__dataclass_fields__.keys() - {"matchings", "methods"}
+    if unknown := sorted(options.keys() - known):
+        raise InputError(f"a fusion has no option {unknown[0]!r}; expected some of {', '.join(sorted(known))}")
+    named = match if isinstance(match, Mapping) else {match if isinstance(match, str) else "matched": match}
+    recipes = {
+        name: recipe(chosen) if isinstance(chosen, str) else chosen
+        for name, chosen in named.items()
+        if chosen != UNMATCHED
+    }
+    chosen_methods = {methods: {}} if isinstance(methods, str) else methods
+    dtype: torch.dtype | None = find_dtype(options.pop("dtype", None))
+    return FusionPlan(recipes, chosen_methods, dtype=dtype, **options)
+
+
+def told_by(data: LightningDataModule | None, count: int) -> tuple[TestSet, ...]:
+    """Test sets in domain that a data module describes, one for each of its loaders.
+
+    Args:
+        data: names the data, their task, classes and metric, as far as it has those; None for nothing known.
+        count: how many loaders there are.
+    """
+    name = str(getattr(data, "name", None) or "test")
+    classes, metric = getattr(data, "class_names", None), getattr(data, "metric", None)
+    numbers = itertools.islice(itertools.chain([""], (f" {number}" for number in itertools.count(2))), count)
+    return tuple(
+        TestSet(
+            f"{name}{number}",
+            task=getattr(data, "task", None),
+            class_names=None if classes is None else tuple(classes),
+            options={} if metric is None else {"metric": metric},
+        )
+        for number in numbers
+    )
+
+
+def _named(models: Sequence[Model] | Mapping[str, Model]) -> dict[str, Model]:
+    """Models by name; paths by the last part of theirs, modules by their place."""
+    if isinstance(models, Mapping):
+        return dict(models)
+    given = [str(model) for model in models if not isinstance(model, nn.Module)]
+    paths = iter(short_names(given) if given else [])
+    return {
+        f"model {index}" if isinstance(model, nn.Module) else next(paths): model for index, model in enumerate(models)
+    }
+
+
+def _loaded(model: Model) -> nn.Module:
+    return model if isinstance(model, nn.Module) else checkpoints.load(str(model))

@@ -39,7 +39,7 @@ def forward(model: nn.Module, batch: Batch) -> Any:
         Whatever the model returns.
 
     Raises:
-        InputError: tokens that the model has no embeddings for.
+        InputError: tokens that the model has no embeddings for, or more of them than it has positions.
     """
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), None)
     inputs = {
@@ -49,10 +49,25 @@ def forward(model: nn.Module, batch: Batch) -> Any:
     }
     try:
         return model(**inputs) if hasattr(model, "main_input_name") else model(*inputs.values())
-    except IndexError as error:
-        # Looked at now only: on a GPU each look would wait for it, and inside a vmap there is nothing to look at.
-        _refuse_unknown_tokens(model, inputs, error)
+    except (IndexError, RuntimeError, ValueError) as error:
+        # Looked at now only: models without a table of positions read longer inputs than they were trained on.
+        _refuse_too_long(model, inputs, error)
+        if isinstance(error, IndexError):
+            # On a GPU each look at values would wait for it, and inside a vmap there is nothing to look at.
+            _refuse_unknown_tokens(model, inputs, error)
         raise
+
+
+def _refuse_too_long(model: nn.Module, inputs: Batch, error: Exception) -> None:
+    config = getattr(model, "config", None)
+    most = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
+    for name in ("input_ids", "decoder_input_ids"):
+        tokens = inputs.get(name)
+        if isinstance(most, int) and tokens is not None and tokens.ndim > 1 and tokens.shape[1] > most:
+            raise InputError(
+                f"the data has inputs of {tokens.shape[1]} tokens, but the model has positions for {most}; expected "
+                f"shorter ones (data.max_length at most {most})"
+            ) from error
 
 
 def _refuse_unknown_tokens(model: nn.Module, inputs: Batch, error: IndexError) -> None:

@@ -4,6 +4,7 @@ import json
 import pickle
 import re
 import shutil
+import warnings
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -146,7 +147,10 @@ def read_pickle(path: Path) -> dict[str, Any]:
     """
     refuse_damaged_archive(path)
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            # Of pickles that other programs wrote; whether one can be read is told below.
+            warnings.simplefilter("ignore")
+            content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise InputError(
             f"{path} is refused: it holds something other than tensors and plain data, or is damaged, and reading "

@@ -137,10 +137,12 @@ def model_class(config: PretrainedConfig, source: Path) -> type[PreTrainedModel]
     Raises:
         InputError: transformers has no such model class.
     """
-    names = config.architectures or []
+    names: Any = config.architectures
+    if not isinstance(names, list | None) or not all(isinstance(name, str) for name in names or ()):
+        raise InputError(f"{source}: architectures is {names!r}; expected a list with the name of a class")
     if not names:
         return _auto_class(config, AutoModel, source)
-    found = getattr(transformers, str(names[0]), None)
+    found = getattr(transformers, names[0], None)
     if not (isinstance(found, type) and issubclass(found, PreTrainedModel)):
         raise InputError(
             f"{source}: architectures names {names[0]!r}, which is not a model class of transformers "

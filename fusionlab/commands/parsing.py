@@ -10,6 +10,7 @@ from fusionlab import checkpoints, configs
 from fusionlab.checkpoints.names import short_names
 from fusionlab.commands.console import OneLineParser, input_error, readable, silence
 from fusionlab.dtypes import DTYPES
+from fusionlab.errors import InputError
 
 
 def make_parser(name: str, description: str, seed: bool = True) -> ArgumentParser:
@@ -37,6 +38,7 @@ def parse(parser: ArgumentParser, argv: Sequence[str]) -> Namespace:
     with _one_sentence():
         with readable():
             parsed = parser.parse_args(configs.resolve_arguments(argv)[0])
+        _refuse_nulls(parser, parsed)
         return parser.instantiate_classes(parsed)
 
 
@@ -49,7 +51,29 @@ def built(parser: ArgumentParser, values: dict[str, Any]) -> Namespace:
     with _one_sentence():
         with readable():
             parsed = parser.parse_object(values)
+        _refuse_nulls(parser, parsed)
         return parser.instantiate_classes(parsed)
+
+
+def _refuse_nulls(parser: ArgumentParser, parsed: Namespace) -> None:
+    """Refuse a null in place of a value: the parser takes it for any type."""
+    for name, default in parser.get_defaults(skip_validation=True).items():
+        if default is not None and parsed.get(name) is None:
+            raise InputError(f"{name} is null; expected a value, such as {default!r}")
+    refuse_seed(parsed.get("seed"))
+
+
+def refuse_seed(seed: int | None) -> None:
+    """Refuse a seed that no generator takes.
+
+    Args:
+        seed: any whole number, or None where nothing is random.
+
+    Raises:
+        InputError: it is negative, or too large.
+    """
+    if seed is not None and not 0 <= seed < 2**32:
+        raise InputError(f"seed is {seed}; expected a whole number from 0 to {2**32 - 1}")
 
 
 @contextmanager

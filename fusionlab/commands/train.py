@@ -17,6 +17,7 @@ from fusionlab import configs
 from fusionlab.atomic import atomic_file, require_space
 from fusionlab.checkpoints.lightning_file import read_archive
 from fusionlab.commands.console import OneLineParser, input_error, readable, silence
+from fusionlab.commands.parsing import refuse_seed
 from fusionlab.data.overlap import overlap
 from fusionlab.dtypes import stored_size
 from fusionlab.errors import InputError, first_line
@@ -54,6 +55,8 @@ class TrainingCLI(LightningCLI):
         """Parse; whatever the parser raises on options that it cannot read is one sentence."""
         with readable():
             super().parse_arguments(parser, args)
+        seed = self.config[self.config.subcommand].get("seed_everything")
+        refuse_seed(None if isinstance(seed, bool) else seed)
 
     def _parse_ckpt_path(self) -> None:
         """Read a checkpoint the safe way before Lightning does, so that a bad one is one sentence."""

@@ -12,8 +12,10 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from fusionlab.data.preprocessing import Preprocessing
-from fusionlab.data.tables import Source, held_out, named_splits, shuffled
+from fusionlab.data.tables import Source, held_out, named_splits, numbered, shuffled
 from fusionlab.errors import InputError
+
+DECODER, STORED = datasets.Image(), datasets.Image(decode=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +43,16 @@ class PreparedImages(Dataset[dict[str, Tensor]]):
         return len(self.labels)
 
     def __getitem__(self, index: int) -> dict[str, Tensor]:
-        return {"pixel_values": self.transform(self.rows[index][self.column]), "labels": self.labels[index]}
+        stored = self.rows[index][self.column]
+        if stored is None or (stored["bytes"] is None and stored["path"] is None):
+            raise InputError(f"column {self.column!r} of the images has a row without one; expected an image in each")
+        # Of a member of an archive (zip://a.png::place) it is the place that counts.
+        if stored["bytes"] is None and "://" in stored["path"].rpartition("::")[2]:
+            # The library would fetch it, whatever address the data names.
+            raise InputError(
+                f"column {self.column!r} names {stored['path']}; expected images, or files of this machine"
+            )
+        return {"pixel_values": self.transform(DECODER.decode_example(stored)), "labels": self.labels[index]}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,8 +114,9 @@ def load_splits(
 
 
 def _images(table: Table, rows: datasets.Dataset) -> datasets.Dataset:
-    """The images alone, decoded when they are asked for, whatever they are stored as."""
-    return rows.select_columns([table.image_column]).cast_column(table.image_column, datasets.Image())
+    """The images alone, whatever they are stored as, to be decoded when they are asked for."""
+    column = table.image_column
+    return rows.select_columns([column]).cast_column(column, datasets.Image()).cast_column(column, STORED)
 
 
 def _labels(table: Table, split: str, rows: datasets.Dataset) -> np.ndarray:
@@ -124,7 +136,7 @@ def _class_names(table: Table, features: Features, labels: Mapping[str, np.ndarr
     feature = features[table.label_column]
     if isinstance(feature, ClassLabel):
         return list(feature.names)
-    return [str(index) for index in range(max(int(values.max()) for values in labels.values()) + 1)]
+    return numbered(max(int(values.max()) for values in labels.values()), table.path, table.label_column)
 
 
 def _refuse_outside(table: Table, split: str, labels: np.ndarray, num_classes: int) -> None:

@@ -16,6 +16,8 @@ from datasets import Dataset, Features, concatenate_datasets, load_dataset
 from fusionlab.errors import InputError, first_line
 from fusionlab.paths import expanded
 
+# Of data whose classes have only numbers.
+MOST_CLASSES = 100_000
 FILE_BUILDERS = {
     ".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json", ".arrow": "arrow", ".txt": "text",
 }  # fmt: skip
@@ -192,6 +194,24 @@ def load(source: Source, split: str | None) -> Any:
         where = f" split {split!r}" if split else ""
         reason = first_line(error.__cause__ or error)
         raise InputError(f"{source.path}:{where} cannot be read as a data set ({reason})") from error
+
+
+def numbered(largest: int, path: str, column: str) -> list[str]:
+    """The names of classes that have only numbers.
+
+    Args:
+        largest: the largest number in the data.
+        path: of the data, for messages.
+        column: that holds the numbers, for messages.
+
+    Raises:
+        InputError: a number that no class can have: each class takes memory, in the head of a model too.
+    """
+    if largest >= MOST_CLASSES:
+        raise InputError(
+            f"{path}: column {column!r} holds the class {largest}; expected numbers below {MOST_CLASSES:,}, or names"
+        )
+    return [str(index) for index in range(largest + 1)]
 
 
 def refuse_no_id(path: str) -> None:

@@ -7,6 +7,7 @@ from datasets import ClassLabel, Dataset
 from torch import Tensor
 
 from fusionlab.data.encoding import TextEncoder
+from fusionlab.data.tables import numbered
 from fusionlab.data.text import TextData
 from fusionlab.errors import InputError
 from fusionlab.evaluation.scores import ClassMetric
@@ -88,7 +89,7 @@ class TextClassification(TextData):
                 f"{self.source.path}: column {self.label_column!r} does not hold class numbers; expected data.labels, "
                 f"the names in order"
             )
-        return [str(index) for index in range(max(found) + 1)]
+        return numbered(max(found), self.source.path, self.label_column)
 
     def columns(self) -> list[str]:
         """Texts and labels."""

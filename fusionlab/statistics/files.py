@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -18,7 +20,7 @@ from fusionlab.paths import expanded
 from fusionlab.statistics.checks import refuse_impossible
 from fusionlab.statistics.statistics import Activations, Fisher, Grams, LinearMap, State, Statistics
 
-FORMAT = "fusionlab statistics 1"
+FORMAT = "fusionlab statistics 2"
 TYPES: dict[str, type[Statistics]] = {cls.kind: cls for cls in (Grams, Fisher, Activations)}
 # The fields of each kind that are tensors by name; all others are told as JSON.
 TENSORS = {"gram": ("matrices",), "fisher": ("diagonal",), "activations": ("inputs", "outputs")}
@@ -54,8 +56,10 @@ def save(
                 else:
                     shared[key] = known
         described[one.kind] = {"fields": _told(one), "shared": shared}
+    text = json.dumps(described)
     with atomic_file(expanded(path), overwrite) as temporary:
-        save_file(tensors, temporary, {"format": FORMAT, "statistics": json.dumps(described)})
+        metadata = {"format": FORMAT, "statistics": text, "checksum": checksum(text, tensors)}
+        save_file(tensors, temporary, metadata)
 
 
 def load(path: str | Path, state: State | None = None) -> dict[str, Statistics]:
@@ -84,6 +88,8 @@ def load(path: str | Path, state: State | None = None) -> dict[str, Statistics]:
                     f"as `fusionlab gather` writes"
                 )
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+        if metadata.get("checksum") != checksum(metadata["statistics"], tensors):
+            raise InputError("its checksum does not fit what it holds; expected it as `fusionlab gather` wrote it")
         described = json.loads(metadata["statistics"])
         found = {kind: _rebuilt(kind, told, tensors) for kind, told in described.items()}
         _refuse_strays(tensors, described)
@@ -107,6 +113,21 @@ def load(path: str | Path, state: State | None = None) -> dict[str, Statistics]:
             except InputError as error:
                 raise InputError(f"{path}: {error}") from error
     return found
+
+
+def checksum(described: str, tensors: Mapping[str, Tensor]) -> str:
+    """The SHA-256 of everything that a file says: the numbers alone cannot show that one of them was changed.
+
+    Args:
+        described: the JSON of all that is no tensor.
+        tensors: by name.
+    """
+    found = hashlib.sha256(described.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        found.update(f"\0{name}\0{tensor.dtype}\0{tuple(tensor.shape)}\0".encode())
+        found.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return found.hexdigest()
 
 
 def _refuse_strays(tensors: Mapping[str, Tensor], described: Mapping[str, Any]) -> None:

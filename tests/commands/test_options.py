@@ -44,3 +44,22 @@ def test_barrier_passes_its_seed_on(ckpts: Path, command: Command, monkeypatch: 
     monkeypatch.setattr(barrier, "run_experiment", stop)
     outcome = command("barrier", ckpts / "a", ckpts / "b", "--data", "Digits", "--seed", "5")
     assert outcome.err.endswith("the seed is 5\n")
+
+
+@pytest.mark.parametrize("name", ["method", "seed", "match", "points", "heads", "hyperparameters"])
+def test_a_null_is_no_value(tmp_path: Path, command: Command, name: str) -> None:
+    """Of an option that has a value if nothing is said."""
+    (tmp_path / "null.yaml").write_text(f"{name}: null\n")
+    line = ("fuse", "--config", tmp_path / "null.yaml", "--ckpts", "a", "b", "--output", tmp_path / "out")
+    outcome = command(*line)
+    assert outcome.code == 2
+    assert f"{name} is null; expected a value, such as" in outcome.err
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32, 10**20])
+@pytest.mark.parametrize("line", ["merge a b --output out", "fit --config vit_digits.yaml"])
+def test_seeds_that_no_generator_takes(command: Command, line: str, seed: int) -> None:
+    """Too large or negative, by either of the two kinds of commands."""
+    outcome = command(*line.split(), "--seed", str(seed))
+    assert outcome.code == 2
+    assert f"seed is {seed}; expected a whole number from 0 to 4294967295" in outcome.err

@@ -6,6 +6,8 @@ from typing import Any
 
 import datasets
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from PIL import Image
@@ -105,6 +107,21 @@ def test_mistakes_are_one_sentence(tmp_path: Path, labels: list[Any], arguments:
     with pytest.raises(InputError, match=message) as caught:
         Images(str(file), **{"test_split": None, **arguments}).setup("fit")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [(None, "has a row without one"), ("https://example.org/x.png", r"names https://example\.org/x\.png; expected")],
+)
+def test_images_that_are_not_there(tmp_path: Path, place: str | None, message: str) -> None:
+    """A row without an image, and one whose image somebody else holds: nothing is fetched."""
+    rows = [{"bytes": encoded(20), "path": None}, {"bytes": None, "path": place}]
+    images = pa.array(rows, pa.struct({"bytes": pa.binary(), "path": pa.string()}))
+    pq.write_table(pa.table({"image": images, "label": [0, 1]}), tmp_path / "images.parquet")
+    data = Images(str(tmp_path / "images.parquet"), test_split=None, image_size=8, batch_size=2, augment=False)
+    data.setup("fit")
+    with pytest.raises(InputError, match=message):
+        next(iter(data.train_dataloader()))
 
 
 def test_missing_path(tmp_path: Path) -> None:

@@ -3,8 +3,12 @@
 import json
 import shutil
 import struct
+from pathlib import Path
 from typing import Any
 
+from safetensors.torch import load_file
+
+from fusionlab.statistics.files import checksum
 from tests.robustness import raw_bytes
 from tests.robustness.cases import OUTPUT, Case, Place, any_json, edit_json, kind, nested
 from tests.robustness.damaged_configs import EVIL
@@ -138,7 +142,9 @@ def statistics_header(place: Place) -> Case:
         header[place.draw.choice(["gram/matrices/none", "evil", "fisher/diagonal/../x"])] = header.pop(name)
     text = strict_dump(header)
     path.write_bytes(struct.pack("<Q", len(text)) + text + bytes(buffer))
-    return _over_statistics(place, must_refuse=what != 0)
+    if what in (0, 3) and place.draw.random() < 0.5:
+        _seal(path)
+    return _over_statistics(place, must_refuse=True)
 
 
 @kind
@@ -171,7 +177,20 @@ def statistics_described(place: Place) -> Case:
         header["__metadata__"]["format"] = draw.choice(["fusionlab statistics 99", "", "pt"])
     dumped = strict_dump(header)
     path.write_bytes(struct.pack("<Q", len(dumped)) + dumped + content[8 + size :])
+    if draw.random() < 0.7:
+        _seal(path)
     return _over_statistics(place)
+
+
+def _seal(path: Path) -> None:
+    """Make the checksum of damaged statistics fit, as somebody could who means harm."""
+    content = path.read_bytes()
+    (size,) = struct.unpack("<Q", content[:8])
+    header = strict_json(content[8 : 8 + size])
+    metadata = header["__metadata__"]
+    metadata["checksum"] = checksum(metadata["statistics"], load_file(path))
+    text = strict_dump(header)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + content[8 + size :])
 
 
 @kind

@@ -1,6 +1,7 @@
 """Files of statistics give back what was saved, and refuse what is not theirs."""
 
 import json
+import random
 from dataclasses import fields
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from fusionlab.errors import InputError
 from fusionlab.statistics import Statistics
-from fusionlab.statistics.files import FORMAT, load, save, tensors_of
+from fusionlab.statistics.files import FORMAT, checksum, load, save, tensors_of
 from tests.statistics.passes import batched, examples_for, model_of, passed
 
 KINDS = ("gram", "fisher", "activations")
@@ -93,6 +94,26 @@ def test_unreadable_files_are_refused(found: dict[str, Statistics], tmp_path: Pa
     save_file(tensors, place, {"format": "fusionlab statistics 0", "statistics": "{}"})
     with pytest.raises(InputError, match=f"statistics 0.*expected '{FORMAT}'"):
         load(place)
-    save_file(tensors, place, {"format": FORMAT, "statistics": json.dumps({"gram": {"fields": {}, "shared": {}}})})
+    text = json.dumps({"gram": {"fields": {}, "shared": {}}})
+    save_file(tensors, place, {"format": FORMAT, "statistics": text, "checksum": checksum(text, tensors)})
     with pytest.raises(InputError, match="damaged"):
         load(place)
+    save_file(tensors, place, {"format": FORMAT, "statistics": text})
+    with pytest.raises(InputError, match="checksum does not fit"):
+        load(place)
+
+
+def test_one_changed_bit_is_noticed_wherever_it_is(found: dict[str, Statistics], tmp_path: Path) -> None:
+    """In numbers, names or the description: what remains is a file as sound as any other."""
+    place = tmp_path / "stats.safetensors"
+    save(found, place)
+    content = place.read_bytes()
+    draw = random.Random(0)
+    # Past the length of the header, in which nearly every change makes the whole file unreadable.
+    for _ in range(60):
+        byte, bit = draw.randrange(8, len(content)), draw.randrange(8)
+        place.write_bytes(content[:byte] + bytes([content[byte] ^ 1 << bit]) + content[byte + 1 :])
+        with pytest.raises(InputError):
+            load(place)
+    place.write_bytes(content)
+    assert load(place).keys() == found.keys()

@@ -1,0 +1,47 @@
+"""What a model cannot run on is one sentence; what it can run on is left to it."""
+
+import pytest
+import torch
+from torch import nn
+from transformers import BertConfig, BertModel, GPT2Config, GPT2Model, LlamaConfig, LlamaModel
+
+from fusionlab.errors import InputError
+from fusionlab.forward import forward
+
+SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16, "vocab_size": 9}
+
+
+def bert() -> nn.Module:
+    return BertModel(BertConfig(**SMALL, max_position_embeddings=6)).eval()
+
+
+def tokens(length: int, largest: int = 8) -> dict[str, torch.Tensor]:
+    return {"input_ids": torch.full((2, length), largest), "attention_mask": torch.ones(2, length, dtype=torch.long)}
+
+
+@pytest.mark.parametrize(
+    "model", [bert(), GPT2Model(GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=9, n_positions=6)).eval()]
+)
+def test_more_tokens_than_positions(model: nn.Module) -> None:
+    """Named with how many there may be; as many as that run."""
+    assert forward(model, tokens(6)).last_hidden_state.shape == (2, 6, 16)
+    with pytest.raises(InputError, match="inputs of 7 tokens, but the model has positions for 6; expected shorter"):
+        forward(model, tokens(7))
+
+
+def test_positions_without_a_table_go_on() -> None:
+    """Rotary ones are computed for any length."""
+    model = LlamaModel(LlamaConfig(**SMALL, max_position_embeddings=6)).eval()
+    assert forward(model, tokens(9)).last_hidden_state.shape == (2, 9, 16)
+
+
+def test_unknown_tokens() -> None:
+    """Of another tokenizer."""
+    with pytest.raises(InputError, match="the token 9, but the model has embeddings for 9"):
+        forward(bert(), tokens(3, 9))
+
+
+def test_other_errors_are_the_models_own() -> None:
+    """A place that there is no position for is about neither lengths nor tokens."""
+    with pytest.raises((IndexError, RuntimeError)):
+        forward(bert(), tokens(4) | {"position_ids": torch.full((1, 4), 99)})

@@ -15,6 +15,7 @@ from fusionlab.fusion.fuser import STATISTICS
 from fusionlab.inputs import Batches, Inputs
 from fusionlab.matching.activations import match_activations
 from fusionlab.matching.align import choose_anchor
+from fusionlab.matching.gauge import balance
 from fusionlab.matching.options import BALANCED, BIASES, FOLDED, GAUGES
 from fusionlab.matching.options import preset as preset_options
 from fusionlab.matching.recipe import LEARNED, activations_of, align_models, recipe
@@ -25,7 +26,6 @@ from fusionlab.models import common_blueprint, with_state
 from fusionlab.statistics import Statistics
 from fusionlab.statistics.store import StatisticsStore
 from fusionlab.symmetry import Alignment, blueprint
-from fusionlab.symmetry.gauge import balance
 from fusionlab.trainers import quiet_factory
 
 Model = TypeVar("Model", bound=nn.Module)

@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from torch import Tensor
 
 from fusionlab.errors import InputError
+from fusionlab.matching.gauge import balance
 from fusionlab.matching.options import BALANCED, BIASES, FOLDED, MEAN, MatchOptions
 from fusionlab.matching.universe import match_universe, mean_state
 from fusionlab.matching.weights import match_weights, squared_distance
 from fusionlab.symmetry import Alignment, Blueprint
-from fusionlab.symmetry.gauge import balance
 
 NEAREST = "nearest"
 

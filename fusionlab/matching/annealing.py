@@ -10,7 +10,6 @@ assignment algorithm", 1996). The mean of a rotation under ``exp(<G, C>)`` is th
 Mises-Fisher distribution. Nothing here depends on the basis that the models come in.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -18,6 +17,7 @@ import torch
 from torch import Tensor
 
 from fusionlab.matching.assignment import assignment
+from fusionlab.matching.groups import geometry
 from fusionlab.matching.problems import (
     Block,
     Problem,
@@ -25,24 +25,12 @@ from fusionlab.matching.problems import (
     correlate_permutation,
     correlate_unit_factors,
 )
-from fusionlab.matching.solvers import plane_correlations, procrustes
 from fusionlab.symmetry.axes import Along, Axis, Concat, Fixed, Per, spaces_of
 from fusionlab.symmetry.blueprint import Space
-from fusionlab.symmetry.groups import (
-    Group,
-    Invertible,
-    OrthogonalFixingOnes,
-    Permutation,
-    Rotary,
-    Scale,
-    complement_of_ones,
-    embed_beside_ones,
-)
 
 # Inverse temperatures, relative to the size that a correlation has if all parameters agree: from where hardly anything
 # is told apart to where every choice is made.
 COLD, WARM = 50.0, 0.1
-BALANCING = 20
 
 # By space, the mean of its elements as a matrix that acts on vectors: (n, n) for a permutation, (*copies, d, d) for a
 # continuous space, (n, n, d, d) for one inside blocks that are permuted: anchor's block by source's block.
@@ -86,18 +74,11 @@ def _is_plain(block: Block) -> bool:
 
 def _prior(space: Space, block: Block) -> Tensor:
     """The mean over the whole group: nothing is known."""
-    size = space.group.size
-    if isinstance(space.group, Permutation):
-        return torch.full((size, size), 1 / size, dtype=torch.float64)
-    nothing = torch.zeros(size, size, dtype=torch.float64)
-    if isinstance(space.group, OrthogonalFixingOnes):
-        nothing = torch.full_like(nothing, 1 / size)
-    elif isinstance(space.group, Scale) and not space.group.signed:
-        nothing = torch.eye(size, dtype=torch.float64)
-    if block.permutation is None:
-        return nothing.expand(*space.copies, size, size)
+    nothing = geometry(space.group).prior()
+    if block.permutation is None or space == block.permutation:
+        return nothing.expand(*space.copies, *nothing.shape)
     count = block.permutation.group.size
-    return (nothing / count).expand(count, count, size, size)
+    return (nothing / count).expand(count, count, *nothing.shape)
 
 
 def _unit(problem: Problem) -> float:
@@ -131,10 +112,9 @@ def _act(axis: Axis, vectors: Tensor, path: tuple[str, ...], means: Means, space
             if axis.space not in means:
                 return vectors
             matrix = means[axis.space].to(vectors)
-            if not isinstance(spaces[axis.space].group, Permutation):
-                for position, outer in enumerate(path):
-                    if outer not in spaces[axis.space].index:
-                        matrix = matrix.unsqueeze(position)
+            for position, outer in enumerate(path):
+                if outer not in spaces[axis.space].index:
+                    matrix = matrix.unsqueeze(position)
             return matrix @ vectors
         case Per():
             blocks = vectors.unflatten(-2, (axis.count, -1))
@@ -176,112 +156,28 @@ def _expect(block: Block, problem: Problem, beta: float) -> tuple[dict[str, Tens
     if block.permutation is None:
         (space,) = block.inner
         correlation = correlate_inner(problem, block, space)
-        return {space.name: _mean(space.group, beta * (correlation.primal + correlation.dual))[0]}, {}
+        return {space.name: geometry(space.group).mean(beta * (correlation.primal + correlation.dual))[0]}, {}
     plain, _ = correlate_permutation(problem, block)
     value, inside = beta * plain.double(), {}
     for space in block.inner:
-        if isinstance(space.group, Scale):
-            means, gain = _mean_factors(space.group, beta * correlate_unit_factors(problem, block, space).double())
+        if space.group.is_factor:
+            products = correlate_unit_factors(problem, block, space).double()[..., None, None]
         else:
             correlation = correlate_inner(problem, block, space)
-            means, gain = _mean(space.group, beta * (correlation.primal + correlation.dual))
-        inside[space.name], value = means, value + gain
-    order = _doubly_stochastic(value)
+            products = correlation.primal + correlation.dual
+        inside[space.name], gain = geometry(space.group).mean(beta * products)
+        value = value + gain
+    order, _ = geometry(block.permutation.group).mean(value)
     name = block.permutation.name
     return {name: order, **{n: order[..., None, None] * m for n, m in inside.items()}}, {name: value, **inside}
-
-
-def _mean(group: Group, correlation: Tensor) -> tuple[Tensor, Tensor]:
-    """The mean of length-preserving elements under ``exp(<G, C>)``, and how well they fit.
-
-    Args:
-        group: of a continuous space.
-        correlation: C, shape ``(..., n, n)``.
-
-    Returns:
-        The means, shape ``(..., n, n)``, and the logarithm of the mean of ``exp(<G, C>)`` over the group, ``(...)``.
-    """
-    if isinstance(group, OrthogonalFixingOnes):
-        basis = complement_of_ones(group.size).to(correlation)
-        inside, gain = _mean_rotation(basis.mT @ correlation @ basis)
-        return embed_beside_ones(inside), gain
-    if isinstance(group, Invertible):
-        return _mean_rotation(correlation)
-    if isinstance(group, Rotary):
-        planes = plane_correlations(group, correlation)
-        shrink, gain = _shrinkage(planes.abs(), 2)
-        planes = shrink * torch.where(planes == 0, planes, planes / planes.abs().clamp_min(1e-300))
-        eye = torch.eye(group.size, dtype=torch.float64, device=correlation.device)
-        return group.act(torch.view_as_real(planes), eye.expand(*planes.shape[:-1], *eye.shape)), gain.sum(-1)
-    assert isinstance(group, Scale)
-    if not group.signed:
-        return torch.eye(group.size).to(correlation).expand_as(correlation), correlation.diagonal(0, -2, -1).sum(-1)
-    diagonal = correlation.diagonal(dim1=-2, dim2=-1)
-    return diagonal.tanh().diag_embed(), _log_cosh(diagonal).sum(-1)
-
-
-def _mean_factors(group: Scale, correlation: Tensor) -> tuple[Tensor, Tensor]:
-    """The mean sign of every pair of units, shape ``(n, n, 1, 1)``, and what it gains, shape ``(n, n)``."""
-    if not group.signed:
-        return torch.ones_like(correlation)[..., None, None], correlation
-    return correlation.tanh()[..., None, None], _log_cosh(correlation)
-
-
-def _log_cosh(x: Tensor) -> Tensor:
-    return x.abs() + torch.log1p(torch.exp(-2 * x.abs())) - math.log(2)
-
-
-def _mean_rotation(correlation: Tensor) -> tuple[Tensor, Tensor]:
-    u, s, vh = torch.linalg.svd(correlation.double())
-    shrink, gain = _shrinkage(s, correlation.shape[-1])
-    return u * shrink.unsqueeze(-2) @ vh, gain.sum(-1)
-
-
-def _shrinkage(strength: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """The mean cosine between a random unit vector and the direction that it is drawn to, and its integral.
-
-    The ratio of Bessel functions ``I_{n/2} / I_{n/2 - 1}`` in its uniform approximation from below (Amos, "Computation
-    of modified Bessel functions and their ratios", 1974): by at most 0.09 in a plane, 0.0025 in 64 dimensions.
-    """
-    half = size / 2
-    root = torch.sqrt(half**2 + strength**2)
-    return strength / (half + root), root - half - half * torch.log((half + root) / size)
-
-
-def _doubly_stochastic(value: Tensor) -> Tensor:
-    """Rows and columns of ``exp(value)`` scaled to sum to one (Sinkhorn, 1964); the last pass scales the columns."""
-    value = value - value.logsumexp(-1, keepdim=True)
-    scaled = (value - value.logsumexp(-2, keepdim=True)).exp()
-    tiny = torch.finfo(scaled.dtype).tiny
-    left, right = torch.ones_like(scaled[:, 0]), torch.ones_like(scaled[0])
-    for _ in range(BALANCING):
-        left = 1 / (scaled @ right).clamp_min(tiny)
-        right = 1 / (left @ scaled).clamp_min(tiny)
-    return left[:, None] * scaled * right
 
 
 def _harden(block: Block, means: Means) -> dict[str, Tensor]:
     """The elements nearest to one block's means; for blocks that are permuted, to what every pair of them is worth."""
     if block.permutation is None:
         (space,) = block.inner
-        return {space.name: _nearest(space.group, means[space.name])}
+        return {space.name: geometry(space.group).closest(means[space.name].double())[0]}
     order = assignment(means[block.permutation.name])
     rows = torch.arange(order.numel())
-    inner = {space.name: _nearest(space.group, means[space.name][rows, order]) for space in block.inner}
+    inner = {s.name: geometry(s.group).closest(means[s.name][rows, order].double())[0] for s in block.inner}
     return {block.permutation.name: order, **inner}
-
-
-def _nearest(group: Group, mean: Tensor) -> Tensor:
-    mean = mean.double()
-    if isinstance(group, OrthogonalFixingOnes):
-        basis = complement_of_ones(group.size).to(mean)
-        return embed_beside_ones(procrustes(basis.mT @ mean @ basis)[0])
-    if isinstance(group, Invertible):
-        return procrustes(mean)[0]
-    if isinstance(group, Rotary):
-        planes = plane_correlations(group, mean)
-        return torch.view_as_real(
-            torch.where(planes == 0, torch.ones_like(planes), planes / planes.abs().clamp_min(1e-300))
-        )
-    diagonal = mean.diagonal(dim1=-2, dim2=-1)
-    return torch.where(diagonal < 0, -torch.ones_like(diagonal), torch.ones_like(diagonal))

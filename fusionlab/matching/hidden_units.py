@@ -7,7 +7,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import torch
 from torch import Tensor
 
-from fusionlab.matching.assignment import BFLOAT16_MARGIN, assignment, certified_assignment
+from fusionlab.matching.assignment import BFLOAT16_MARGIN, certified_assignment
+from fusionlab.matching.groups import geometry, solve
+from fusionlab.matching.groups.permutation import improving_assignment
 from fusionlab.matching.problems import (
     Block,
     Problem,
@@ -15,8 +17,7 @@ from fusionlab.matching.problems import (
     correlate_permutation,
     correlate_unit_factors,
 )
-from fusionlab.matching.solvers import Rescale, solve
-from fusionlab.symmetry.groups import Scale
+from fusionlab.matching.solvers import Rescale
 
 
 def solve_units(found: Sequence[Block], problem: Problem, rescale: Rescale) -> dict[str, Tensor]:
@@ -39,7 +40,7 @@ def solve_units(found: Sequence[Block], problem: Problem, rescale: Rescale) -> d
             quick = False
             if len(pending) == workers:
                 orders.update([_finish(pending.popleft())])
-            pending.append((name, pool.submit(_improving_assignment, _correlate_units(block, problem))))
+            pending.append((name, pool.submit(improving_assignment, _correlate_units(block, problem))))
         orders.update(_finish(job) for job in pending)
     elements = dict(orders)
     for block in found:
@@ -54,25 +55,13 @@ def _correlate_units(block: Block, problem: Problem) -> Tensor:
     """How well every source unit suits every anchor unit, at its own scale and the better sign if that is free."""
     correlation, _ = correlate_permutation(problem, block)
     for space in block.inner:
-        assert isinstance(space.group, Scale)
-
-        within = correlate_unit_factors(problem, block, space)
-        correlation = correlation + (within.abs() if space.group.signed else within)
+        within = correlate_unit_factors(problem, block, space)[..., None, None]
+        correlation = correlation + geometry(space.group).closest(within)[1]
     return correlation
 
 
 def _finish(job: tuple[str, Future[Tensor]]) -> tuple[str, Tensor]:
     return job[0], job[1].result()
-
-
-def _improving_assignment(correlation: Tensor) -> Tensor:
-    """The best assignment, or the identity where rounding in the solver left it no better than that."""
-    if correlation.ndim > 2:
-        return torch.stack([_improving_assignment(part) for part in correlation])
-    order = assignment(correlation)
-    exact = correlation.double()
-    gained = exact[torch.arange(order.numel()), order.to(exact.device)].sum() > exact.trace()
-    return order if gained else torch.arange(order.numel())
 
 
 def _quick_assignment(block: Block, problem: Problem) -> Tensor | None:

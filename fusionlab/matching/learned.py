@@ -25,6 +25,7 @@ from fusionlab.distillation import distillation_loss, output_of, teacher_targets
 from fusionlab.errors import InputError
 from fusionlab.forward import LABELS
 from fusionlab.matching.charts import Charts
+from fusionlab.matching.groups import geometry
 from fusionlab.matching.lessons import Lesson, Lessons, gather
 from fusionlab.matching.options import ALL, AS_IS, MatchOptions
 from fusionlab.matching.points import Held, aliases, at_point, mixed, random_points
@@ -32,7 +33,6 @@ from fusionlab.matching.refine_options import RefineOptions
 from fusionlab.matching.universe import mean_state
 from fusionlab.matching.weights import match_weights, workable
 from fusionlab.symmetry import Alignment, Blueprint, Space
-from fusionlab.symmetry.groups import Permutation, Scale
 from fusionlab.trainers import TrainerFactory, quiet_trainer
 
 PAIR_RATE, MANY_RATE = 0.04, 0.02
@@ -82,7 +82,7 @@ class RefinementModule(LightningModule):
         self.charts = Charts(blueprint, chosen, len(self.moving), options.general)
         if not len(self.charts.coordinates):
             raise InputError("spaces holds nothing that gradients can move; expected a continuous space among them")
-        self.discrete = tuple(space for space in chosen if _is_discrete(space))
+        self.discrete = tuple(space for space in chosen if geometry(space.group).is_assigned)
         self.end_models = nn.ModuleList(copy.deepcopy(model).eval() for model in models).requires_grad_(False)
         state_dicts = [alignment.apply(_workable(model)) for model, alignment in zip(models, alignments, strict=True)]
         # What is interpolated, in the basis where the descent starts; a tied parameter goes by its first name.
@@ -321,8 +321,3 @@ def _workable(model: nn.Module) -> dict[str, Tensor]:
 
 def _on(device: torch.device | str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.to(device) for name, tensor in tensors.items()}
-
-
-def _is_discrete(space: Space) -> bool:
-    """Whether an assignment, or a choice of signs, is part of the space's group."""
-    return isinstance(space.group, Permutation) or (isinstance(space.group, Scale) and space.group.signed)

@@ -17,7 +17,6 @@ from fusionlab.matching.options import MatchOptions
 from fusionlab.matching.problems import Block, Problem, State, blocks, correlate_inner, correlate_permutation, waves
 from fusionlab.matching.transport import Metric, ground_cost_from_products
 from fusionlab.symmetry import Alignment, Blueprint, Space
-from fusionlab.symmetry.groups import Invertible, Permutation
 
 Objective = Literal["inner"] | Metric
 
@@ -46,7 +45,7 @@ def match_permutations(
     Returns:
         An alignment for the source whose elements are permutations or permutation matrices.
     """
-    spaces = [s for s in options.select(blueprint) if isinstance(s.group, Permutation | Invertible)]
+    spaces = [s for s in options.select(blueprint) if s.group.has_permutations]
     groups = waves(blocks(spaces), blueprint)
     names = blueprint.touching(space.name for space in spaces)
     problem = Problem(blueprint, {n: source[n].double() for n in names}, {n: anchor[n].double() for n in names})
@@ -57,7 +56,7 @@ def match_permutations(
         for block in (block for group in groups for block in group):
             elements = _Units(replace(problem, unknown=unsolved), block, objective).solve()
             unsolved -= block.names
-            still = {s.name: _element(s, torch.arange(s.group.size).expand(*s.copies, -1)) for s in block.spaces}
+            still = {s.name: s.group.permuting(torch.arange(s.group.size).expand(*s.copies, -1)) for s in block.spaces}
             if all(torch.equal(elements[name], still[name]) for name in elements):
                 continue
             settled = False
@@ -83,7 +82,7 @@ class _Units:
         permutation = self.block.permutation
         if permutation is None:
             (space,) = self.block.inner
-            return {space.name: _element(space, _assign(self._inside(space)))}
+            return {space.name: space.group.permuting(_assign(self._inside(space)))}
         total = self._direct()
         if permutation.index or not self.block.inner:
             return {permutation.name: _assign(total)}
@@ -94,7 +93,7 @@ class _Units:
             total = total + gains.gather(-1, orders[space.name].unsqueeze(-1)).sum((-2, -1))
         order = _assign(total)
         rows = torch.arange(order.numel())
-        inner = {s.name: _element(s, orders[s.name][rows, order]) for s in self.block.inner}
+        inner = {s.name: s.group.permuting(orders[s.name][rows, order]) for s in self.block.inner}
         return {permutation.name: order, **inner}
 
     def _direct(self) -> Tensor:
@@ -134,10 +133,3 @@ def _assign(gains: Tensor) -> Tensor:
     reached = gains[torch.arange(order.numel()), order].sum()
     tolerance = 1e-12 * gains.abs().sum(-1).mean()
     return order if reached > gains.trace() + tolerance else torch.arange(order.numel())
-
-
-def _element(space: Space, order: Tensor) -> Tensor:
-    """A permutation as an element of a space's group."""
-    if isinstance(space.group, Permutation):
-        return order
-    return torch.eye(space.group.size, dtype=torch.float64)[order]

@@ -13,7 +13,7 @@ from torch import Tensor
 from fusionlab.matching.solvers import Correlation
 from fusionlab.symmetry.axes import Leaf, chains, leaves, spaces_of
 from fusionlab.symmetry.blueprint import Blueprint, Space
-from fusionlab.symmetry.groups import Permutation, Scale
+from fusionlab.symmetry.groups import Permutation
 
 State = Mapping[str, Tensor]
 
@@ -41,7 +41,7 @@ class Block:
     @property
     def is_units(self) -> bool:
         """Whether this is a plain assignment: nothing inside, or at most a factor for each unit."""
-        return self.permutation is not None and all(isinstance(space.group, Scale) for space in self.inner)
+        return self.permutation is not None and all(space.group.is_factor for space in self.inner)
 
 
 def blocks(spaces: Sequence[Space]) -> list[Block]:

@@ -1,33 +1,17 @@
-"""Closed forms: the group element that brings a source closest to an anchor.
+"""Closed forms that groups share: the rotation, and the scale, that bring a source closest to an anchor.
 
 Everything here is about one space with the rest of the model held fixed. Its vectors are rows of two stacks, the
 source's A and the anchor's B; C = B A^T correlates them, and the best element maximises <G, C>. Decompositions are
 done in float64 whatever the inputs are.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from fusionlab.symmetry.groups import (
-    Group,
-    Invertible,
-    Orthogonal,
-    OrthogonalFixingOnes,
-    Rotary,
-    Scale,
-    complement_of_ones,
-    embed_beside_ones,
-)
-
 Rescale = Literal["off", "sequential", "joint"]
-
-# Decompositions up to this size are small: of one head, not of a residual stream.
-SMALL = 256
 
 
 def procrustes(correlation: Tensor) -> tuple[Tensor, Tensor]:
@@ -70,117 +54,7 @@ class Correlation:
         return (2 * diagonal - self.primal_norm - self.dual_norm).sum(-1)
 
 
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Decompose on one core: threads gain nothing on small matrices, and wait for each other where cores are shared."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def solve(group: Group, correlation: Correlation, rescale: Rescale) -> tuple[Tensor, Tensor]:
-    """The element that brings a source closest to an anchor.
-
-    Args:
-        group: what may act; of an invertible space, rotations and scales of all coordinates together are considered.
-        correlation: of one space, any number of copies at once.
-        rescale: ``off`` for length-preserving elements; ``sequential`` for the paper's Eq. 11 and 12, the best scale
-            after the best rotation; ``joint`` for the global optimum over both.
-
-    Returns:
-        The elements, shape ``(..., *element)``, and their values, shape ``(...)``: the squared distance that an
-        element leaves is a constant minus its value. Both float64.
-    """
-    if group.size > SMALL:
-        return _SOLVERS[type(group)](group, correlation, rescale)
-    with _one_thread():
-        return _SOLVERS[type(group)](group, correlation, rescale)
-
-
-def _solve_orthogonal(group: Group, correlation: Correlation, rescale: Rescale) -> tuple[Tensor, Tensor]:
-    element, value = procrustes(correlation.primal + correlation.dual)
-    return element, 2 * value - correlation.primal_norm.sum(-1) - correlation.dual_norm.sum(-1)
-
-
-def _solve_beside_ones(group: Group, correlation: Correlation, rescale: Rescale) -> tuple[Tensor, Tensor]:
-    """Procrustes on the complement of the all-ones vector, which keeps its place."""
-    total = (correlation.primal + correlation.dual).double()
-    basis = complement_of_ones(group.size).to(total)
-    inside, value = procrustes(basis.mT @ total @ basis)
-    value = value + total.sum((-2, -1)) / group.size
-    return embed_beside_ones(inside), 2 * value - correlation.primal_norm.sum(-1) - correlation.dual_norm.sum(-1)
-
-
-def _solve_invertible(group: Group, correlation: Correlation, rescale: Rescale) -> tuple[Tensor, Tensor]:
-    """A rotation, alone or with a positive scale."""
-    primal, dual = correlation.primal.double(), correlation.dual.double()
-    lengths = correlation.primal_norm.double().sum(-1), correlation.dual_norm.double().sum(-1)
-    rotation, scale, value = _rotate_and_scale(_Matrices(), primal, dual, *lengths, rescale)
-    return scale[..., None, None] * rotation, value
-
-
-def _solve_rotary(group: Group, correlation: Correlation, rescale: Rescale) -> tuple[Tensor, Tensor]:
-    """A rotation of every plane, alone or with a positive scale: complex numbers in place of matrices."""
-    assert isinstance(group, Rotary)
-
-    def by_plane(norms: Tensor) -> Tensor:
-        first, second = group.planes(norms.double().unsqueeze(-1))
-        return (first + second).squeeze(-1)
-
-    rotation, scale, value = _rotate_and_scale(
-        _Planes(),
-        plane_correlations(group, correlation.primal),
-        plane_correlations(group, correlation.dual),
-        by_plane(correlation.primal_norm),
-        by_plane(correlation.dual_norm),
-        rescale,
-    )
-    return torch.view_as_real(scale * rotation), value.sum(-1)
-
-
-def plane_correlations(group: Rotary, correlation: Tensor) -> Tensor:
-    """What a correlation says of every plane: the complex s with ``<G, C> = Re(conj(c) s)``, ``G`` the rotation by c.
-
-    Args:
-        correlation: shape ``(..., n, n)``.
-
-    Returns:
-        Shape ``(..., n / 2)``, complex.
-    """
-    order = torch.arange(group.size).unsqueeze(-1)
-    x, y = (index.squeeze(-1).to(correlation.device) for index in group.planes(order))
-    matrix = correlation.double()
-    real = matrix[..., x, x] + matrix[..., y, y]
-    return torch.complex(real, matrix[..., y, x] - matrix[..., x, y])
-
-
-def _solve_scale(group: Group, correlation: Correlation, rescale: Rescale) -> tuple[Tensor, Tensor]:
-    """A factor for every coordinate; where rescaling is off, its sign at most."""
-    assert isinstance(group, Scale)
-    primal, dual = (c.diagonal(dim1=-2, dim2=-1).double() for c in (correlation.primal, correlation.dual))
-    p_norm, d_norm = correlation.primal_norm.double(), correlation.dual_norm.double()
-    if rescale == "off":
-        factor = torch.where(primal + dual < 0, -1.0, 1.0) if group.signed else torch.ones_like(primal)
-        factor = factor.to(primal)
-    else:
-        factor = best_scale(primal, dual, p_norm, d_norm, positive=not group.signed)
-    value = 2 * (factor * primal + dual / factor) - factor**2 * p_norm - d_norm / factor**2
-    return factor, value.sum(-1)
-
-
-_SOLVERS: dict[type[Group], Callable[[Group, Correlation, Rescale], tuple[Tensor, Tensor]]] = {
-    Orthogonal: _solve_orthogonal,
-    OrthogonalFixingOnes: _solve_beside_ones,
-    Invertible: _solve_invertible,
-    Rotary: _solve_rotary,
-    Scale: _solve_scale,
-}
-
-
-class _Matrices:
+class MatrixRotations:
     """Rotations of a whole space: correlations are matrices."""
 
     def best(self, c: Tensor) -> Tensor:
@@ -196,7 +70,7 @@ class _Matrices:
         return scale[..., None, None] * c
 
 
-class _Planes:
+class PlaneRotations:
     """Rotations of planes: correlations are complex numbers."""
 
     def best(self, c: Tensor) -> Tensor:
@@ -212,10 +86,27 @@ class _Planes:
         return scale * c
 
 
-def _rotate_and_scale(
-    kind: _Matrices | _Planes, primal: Tensor, dual: Tensor, p_norm: Tensor, d_norm: Tensor, rescale: Rescale
+def rotate_and_scale(
+    kind: MatrixRotations | PlaneRotations,
+    primal: Tensor,
+    dual: Tensor,
+    p_norm: Tensor,
+    d_norm: Tensor,
+    rescale: Rescale,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The best rotation, its scale, and their value."""
+    """The best rotation, its positive scale, and their value.
+
+    Args:
+        kind: what is turned, and so what the correlations are: matrices, or complex numbers.
+        primal: correlation of the primal stretches.
+        dual: of the dual ones.
+        p_norm: squared norms of the source's primal stretches, a number for each rotation.
+        d_norm: of its dual ones.
+        rescale: as in `fusionlab.matching.groups.solve`.
+
+    Returns:
+        Rotations (of the correlations' shape), scales and values (both of the norms').
+    """
     if rescale == "joint":
         rotation, scale = _joint(kind, primal, dual, p_norm, d_norm)
     else:
@@ -270,7 +161,7 @@ def _real_roots(primal: Tensor, dual: Tensor, primal_norm: Tensor, dual_norm: Te
 
 
 def _joint(
-    kind: _Matrices | _Planes,
+    kind: MatrixRotations | PlaneRotations,
     primal: Tensor,
     dual: Tensor,
     p_norm: Tensor,

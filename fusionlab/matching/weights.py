@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fusionlab.matching.annealing import anneal
 from fusionlab.matching.assignment import assignment
+from fusionlab.matching.groups import solve
 from fusionlab.matching.hidden_units import solve_units
 from fusionlab.matching.options import ANNEALED, AS_IS, MatchOptions
 from fusionlab.matching.problems import (
@@ -21,7 +22,7 @@ from fusionlab.matching.problems import (
     correlate_permutation,
     waves,
 )
-from fusionlab.matching.solvers import Correlation, Rescale, solve
+from fusionlab.matching.solvers import Correlation, Rescale
 from fusionlab.symmetry import Alignment, Blueprint
 
 # Correlations of heads are solved many layers at a time, up to this many float64 numbers.

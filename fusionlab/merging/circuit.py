@@ -17,7 +17,6 @@ from fusionlab.statistics import Grams
 from fusionlab.symmetry import Blueprint
 from fusionlab.symmetry.axes import Along, Axis, Concat, Fixed, Per, leaves, spaces_of
 from fusionlab.symmetry.blueprint import Space
-from fusionlab.symmetry.groups import Invertible
 
 Metric = Literal["frobenius", "gram"]
 
@@ -102,7 +101,7 @@ def circuits(blueprint: Blueprint) -> tuple[Circuit, ...]:
     keys leave none. Left out as well is a space one of whose sides is empty, and one that meets itself or another
     circuit on another dimension of a parameter.
     """
-    inside = [s for s in blueprint.spaces.values() if type(s.group) is Invertible and s.role.startswith("attention.")]
+    inside = [s for s in blueprint.spaces.values() if s.group.is_general_linear and s.role.startswith("attention.")]
     names = {space.name for space in inside}
     found = []
     for space in inside:

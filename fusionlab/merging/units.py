@@ -14,7 +14,6 @@ from torch import Tensor
 
 from fusionlab.symmetry import Blueprint, Space
 from fusionlab.symmetry.axes import Leaf, leaves
-from fusionlab.symmetry.groups import Invertible, Permutation, Scale
 
 QUERY_KEY = "attention.qk"
 
@@ -91,15 +90,9 @@ def _owners(blueprint: Blueprint) -> Iterator[tuple[str, str]]:
         for outer in space.index:
             inside[outer].append(space)
     for name, space in blueprint.spaces.items():
-        if isinstance(space.group, Invertible):
-            yield name, name
-        if isinstance(space.group, Permutation) and all(_is_factor(inner) for inner in inside[name]):
+        if space.group.has_permutations and all(inner.group.is_factor for inner in inside[name]):
             yield name, name
             yield from ((inner.name, name) for inner in inside[name])
-
-
-def _is_factor(space: Space) -> bool:
-    return isinstance(space.group, Scale) and space.group.size == 1
 
 
 def _on_dimension(

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from fusionlab.symmetry.axes import Axis, Leaf, leaves, sides_of
 from fusionlab.symmetry.blueprint import Blueprint, Space
-from fusionlab.symmetry.groups import Invertible
 
 
 @torch.no_grad()
@@ -32,7 +31,7 @@ def clear_biases(state: Mapping[str, Tensor], blueprint: Blueprint) -> dict[str,
     """
     out = {name: tensor.detach() for name, tensor in state.items()}
     for space in blueprint.spaces.values():
-        if type(space.group) is not Invertible:
+        if not space.group.is_general_linear:
             continue
         if space.role == "attention.qk" and space.name not in blueprint.seen_key_biases:
             for name in _biases(blueprint, space):

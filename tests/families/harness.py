@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from fusionlab import checkpoints
 from fusionlab.forward import InFloat64, logits
 from fusionlab.matching.align import align_states, gauged
+from fusionlab.matching.gauge import balance
 from fusionlab.matching.options import MatchOptions
 from fusionlab.matching.weights import match_weights, squared_distance
 from fusionlab.symmetry import Alignment, Blueprint, blueprint
 from fusionlab.symmetry.folding import fold
-from fusionlab.symmetry.gauge import balance
 from fusionlab.symmetry.groups import Invertible, Orthogonal, Permutation, Rotary, Scale, random_orthogonal
 from tests.symmetry.scramble import scrambled
 

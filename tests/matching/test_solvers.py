@@ -13,7 +13,8 @@ from torch import Tensor
 
 from fusionlab.matching import assignment as assigning
 from fusionlab.matching.assignment import BFLOAT16_MARGIN, assignment, certified_assignment
-from fusionlab.matching.solvers import Correlation, best_scale, procrustes, solve
+from fusionlab.matching.groups import solve
+from fusionlab.matching.solvers import Correlation, best_scale, procrustes
 from fusionlab.symmetry.groups import Invertible, random_orthogonal
 from tests.symmetry.models import generator, laws
 

@@ -20,8 +20,7 @@ from fusionlab.symmetry.groups import (
     embed_beside_ones,
     random_orthogonal,
 )
-
-from .models import generator, laws
+from tests.symmetry.models import generator, laws
 
 groups = st.one_of(
     st.builds(

@@ -6,9 +6,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from fusionlab.matching.gauge import balance
 from fusionlab.symmetry import Alignment, Blueprint, Space
 from fusionlab.symmetry.axes import Along, Concat, Fixed, Per
-from fusionlab.symmetry.gauge import balance
 from fusionlab.symmetry.groups import Group, Invertible, Permutation, Rotary, Scale
 from tests.symmetry.models import generator, laws
 

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fusionlab.matching.solvers import Correlation, Rescale, solve
+from fusionlab.matching.groups import solve
+from fusionlab.matching.solvers import Correlation, Rescale
 from fusionlab.symmetry.groups import (
     Group,
     Invertible,

@@ -16,7 +16,7 @@ from fusionlab.inputs import Batches, Inputs
 from fusionlab.matching.activations import match_activations
 from fusionlab.matching.align import choose_anchor
 from fusionlab.matching.gauge import balance
-from fusionlab.matching.options import BALANCED, BIASES, FOLDED, GAUGES
+from fusionlab.matching.options import BALANCED, GAUGES
 from fusionlab.matching.options import preset as preset_options
 from fusionlab.matching.recipe import LEARNED, activations_of, align_models, recipe
 from fusionlab.matching.solvers import Rescale
@@ -49,7 +49,7 @@ def canonical(model: Model, gauges: Sequence[str] = ("balanced",)) -> Model:
     for gauge in gauges:
         if gauge not in GAUGES:
             raise InputError(f"gauge {gauge!r} does not exist; expected some of {', '.join(GAUGES)}")
-    description = blueprint(model).in_gauge(FOLDED in gauges, BIASES in gauges)
+    description = blueprint(model).in_gauge(gauges)
     folded = Alignment.identity(description).apply(model).eval()
     return balance(folded.state_dict(), description).apply(folded) if BALANCED in gauges else folded
 

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from fusionlab.errors import InputError
 from fusionlab.matching.gauge import balance
-from fusionlab.matching.options import BALANCED, BIASES, FOLDED, MEAN, MatchOptions
+from fusionlab.matching.options import BALANCED, MEAN, MatchOptions
 from fusionlab.matching.universe import match_universe, mean_state
 from fusionlab.matching.weights import match_weights, squared_distance
 from fusionlab.symmetry import Alignment, Blueprint
@@ -76,7 +76,7 @@ def gauged(
     states: Sequence[Mapping[str, Tensor]], blueprint: Blueprint, options: MatchOptions
 ) -> tuple[Blueprint, list[Alignment]]:
     """What brings every model into the options' gauge, and the blueprint of the models that are in it."""
-    blueprint = blueprint.in_gauge(FOLDED in options.gauge, BIASES in options.gauge)
+    blueprint = blueprint.in_gauge(options.gauge)
     gauges = [Alignment.identity(blueprint) for _ in states]
     if BALANCED in options.gauge:
         gauges = [

@@ -33,7 +33,7 @@ class Charts(nn.Module):
             if geometry(space.group).coordinates(general) > 0:
                 self.kinds.setdefault(space.group, []).append(space)
         self.coordinates = nn.ParameterList(
-            nn.Parameter(torch.zeros(count, sum(map(_copies, found)), geometry(group).coordinates(general)))
+            nn.Parameter(torch.zeros(count, sum(space.count for space in found), geometry(group).coordinates(general)))
             for group, found in self.kinds.items()
         )
 
@@ -64,15 +64,11 @@ class Charts(nn.Module):
             for tensor in (coordinates, *(x for x in moments.values() if x.shape == coordinates.shape)):
                 parts = Alignment(self.blueprint, dict(_split(spaces, tensor[model])))
                 moved = Alignment(self.blueprint, orders).compose(parts).elements
-                flat = [moved[s.name].reshape(_copies(s), -1) for s in spaces]
+                flat = [moved[s.name].reshape(s.count, -1) for s in spaces]
                 tensor[model] = torch.cat(flat)
 
 
 def _split(spaces: Sequence[Space], stacked: Tensor) -> dict[str, Tensor]:
     """Cut what is stacked over the copies of several spaces into one tensor ``(*copies, ...)`` for each."""
-    parts = stacked.split([_copies(space) for space in spaces])
+    parts = stacked.split([space.count for space in spaces])
     return {s.name: part.reshape(*s.copies, *part.shape[1:]) for s, part in zip(spaces, parts, strict=True)}
-
-
-def _copies(space: Space) -> int:
-    return torch.Size(space.copies).numel()

@@ -7,8 +7,9 @@ from typing import Any, get_args
 from fusionlab.errors import InputError
 from fusionlab.matching.solvers import Rescale
 from fusionlab.symmetry import Blueprint, Space
+from fusionlab.symmetry.blueprint import BIASES, FOLDED
 
-FOLDED, BIASES, BALANCED = "folded", "biases", "balanced"
+BALANCED = "balanced"
 GAUGES = (FOLDED, BIASES, BALANCED)
 ALL = "all"
 KNOWN, ANNEALED, AS_IS = "known", "annealed", "as-is"

@@ -205,7 +205,4 @@ def _alike(first: Tensor | float, second: Tensor | float) -> tuple[Tensor, Tenso
 
 def _rows(leaf: Leaf, keep: Sequence[str]) -> Tensor:
     """The leaf as ``(*keep, size, features)``: blocks that do not index the space count as more features."""
-    kept = [leaf.path.index(name) for name in keep]
-    depth = len(leaf.path)
-    rest = [position for position in range(depth) if position not in kept]
-    return leaf.view.permute(*kept, depth, *rest, depth + 1).flatten(len(kept) + 1)
+    return leaf.by_copies(keep).flatten(len(keep) + 1)

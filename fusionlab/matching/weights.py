@@ -234,7 +234,7 @@ def _batches(found: Sequence[Block], problem: Problem) -> Iterable[_Batch]:
         shape = (block.permutation and block.permutation.group, *((s.group, s.copies) for s in block.inner))
         by_shape.setdefault(shape, []).append(block)
     for alike in by_shape.values():
-        entries = sum(torch.Size(s.copies).numel() * s.group.size**2 for s in alike[0].inner)
+        entries = sum(s.count * s.group.size**2 for s in alike[0].inner)
         entries *= 1 if alike[0].permutation is None else alike[0].permutation.group.size
         step = max(1, BATCH_ENTRIES // entries)
         for start in range(0, len(alike), step):

@@ -232,7 +232,4 @@ def _rows(state: State, name: str, dim: int) -> Tensor:
 def _view(rows: Tensor, blueprint: Blueprint, space: Space, name: str, part: Part) -> Tensor:
     """The stretch of a part within `_rows`, a view of shape ``(*copies, size, *other blocks, features)``."""
     leaf = list(leaves(blueprint.parameters[name][part.dim], rows, 0))[part.position]
-    kept = [leaf.path.index(outer) for outer in space.index]
-    depth = len(leaf.path)
-    others = [position for position in range(depth) if position not in kept]
-    return leaf.view.permute(*kept, depth, *others, depth + 1)
+    return leaf.by_copies(space.index)

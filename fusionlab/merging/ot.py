@@ -21,7 +21,7 @@ from fusionlab.matching.activations import STREAM, check_comparable
 from fusionlab.matching.transport import Metric, Scaling, Solver, ground_cost, transport
 from fusionlab.merging.ingredients import Ingredients, State
 from fusionlab.merging.registry import merge_method
-from fusionlab.merging.units import Site, find_sites, module_of, space_copies
+from fusionlab.merging.units import Site, find_sites, module_of
 from fusionlab.statistics import Activations
 from fusionlab.symmetry import Blueprint
 
@@ -266,12 +266,12 @@ class Flow:
     def _solve(self, units: str, source: Tensor, anchor: Tensor) -> Tensor:
         """The map between all units, or block by block between those of each head."""
         space = self.spaces[units.removesuffix("*")]
-        if self.policies.heads == "mixed" or space_copies(space) == 1:
+        if self.policies.heads == "mixed" or space.count == 1:
             return self.solve(source, anchor)
-        head = torch.arange(space_copies(space)).repeat_interleave(space.group.size)
+        head = torch.arange(space.count).repeat_interleave(space.group.size)
         head = head.repeat(source.shape[0] // head.numel())
         found = torch.zeros(head.numel(), head.numel(), dtype=torch.float64)
-        for one in range(space_copies(space)):
+        for one in range(space.count):
             inside = (head == one).nonzero().squeeze(1)
             found[inside[:, None], inside] = self.solve(source[inside], anchor[inside])
         return found

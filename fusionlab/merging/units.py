@@ -112,12 +112,4 @@ def _on_dimension(
 
 def _by_unit(leaf: Leaf, space: Space) -> Tensor:
     """A leaf of positions as ``(units, rest)``: blocks that do not index the space are further features."""
-    kept = [leaf.path.index(outer) for outer in space.index]
-    depth = len(leaf.path)
-    rest = [place for place in range(depth) if place not in kept]
-    return leaf.view.squeeze(-1).permute(*kept, depth, *rest).reshape(leaf.view.shape[depth] * space_copies(space), -1)
-
-
-def space_copies(space: Space) -> int:
-    """How many copies of a space there are."""
-    return torch.Size(space.copies).numel()
+    return leaf.by_copies(space.index).flatten(0, len(space.index)).flatten(1)

@@ -14,7 +14,7 @@ other. This file only describes; it knows neither groups nor parameters.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -100,6 +100,21 @@ class Leaf:
     is_dual: bool
     path: tuple[str, ...]
     view: Tensor
+
+    def by_copies(self, index: Sequence[str]) -> Tensor:
+        """The part by the blocks that index copies of a space, a view.
+
+        Args:
+            index: spaces among those of `path`, in any order.
+
+        Returns:
+            Shape ``(*copies, size, *counts of all other blocks, features)``: what does not index the space is a further
+            feature of it.
+        """
+        kept = [self.path.index(outer) for outer in index]
+        depth = len(self.path)
+        others = [position for position in range(depth) if position not in kept]
+        return self.view.permute(*kept, depth, *others, depth + 1)
 
 
 def spaces_of(axis: Axis) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -12,6 +12,9 @@ from torch import Tensor
 
 from fusionlab.symmetry.axes import Axis, spaces_of
 from fusionlab.symmetry.groups import Copies, Group
+
+# Gauges that are no elements of a group, so that a blueprint says whether a model is in them.
+FOLDED, BIASES = "folded", "biases"
 
 
 class SymmetryError(ValueError):
@@ -39,9 +42,14 @@ class Space:
     copies: Copies = ()
 
     @property
+    def count(self) -> int:
+        """The number of copies."""
+        return torch.Size(self.copies).numel()
+
+    @property
     def dimension(self) -> int:
         """Continuous degrees of freedom over all copies."""
-        return self.group.dimension * torch.Size(self.copies).numel()
+        return self.group.dimension * self.count
 
 
 @dataclass(frozen=True)
@@ -167,15 +175,20 @@ class Blueprint:
         """The same architecture once the biases that nothing needs are cleared."""
         return replace(self, unbiased=True, after_folding=self.after_folding and self.after_folding.without_biases())
 
-    def in_gauge(self, folded: bool, unbiased: bool) -> Blueprint:
-        """The same architecture once norm gains are folded, and once the biases that nothing needs are cleared.
+    @property
+    def gauge(self) -> tuple[str, ...]:
+        """The gauges that it describes a model in, of `FOLDED` and `BIASES`."""
+        return (*((FOLDED,) if self.folded else ()), *((BIASES,) if self.unbiased else ()))
+
+    def in_gauge(self, names: Collection[str]) -> Blueprint:
+        """The same architecture in a gauge, for models as they are then.
 
         Args:
-            folded: whether gains and layer scales are folded; without effect where there is nothing to fold.
-            unbiased: whether biases are cleared.
+            names: `FOLDED` for gains and layer scales folded (without effect where there is nothing to fold), `BIASES`
+                for the biases cleared that nothing needs. Names of gauges that change no blueprint may be among them.
         """
-        chosen = self.after_folding if folded and self.after_folding is not None else self
-        return chosen.without_biases() if unbiased else chosen
+        chosen = self.after_folding if FOLDED in names and self.after_folding is not None else self
+        return chosen.without_biases() if BIASES in names else chosen
 
     def touching(self, names: Iterable[str]) -> dict[str, tuple[Axis, ...]]:
         """The parameters that at least one of the named spaces acts on."""

@@ -36,6 +36,22 @@ def cut(axis: object, tensor: Tensor, dim: int) -> list[tuple]:
     return [(leaf.space, leaf.is_dual, leaf.path, tuple(leaf.view.shape)) for leaf in leaves(axis, tensor, dim)]
 
 
+def test_a_leaf_by_copies_puts_the_blocks_of_its_space_first_and_all_others_behind():
+    """Two blocks of three, each of four coordinates: an element for each of the three, for both, for none."""
+    tensor = torch.arange(24 * 5).reshape(24, 5)
+    (leaf,) = leaves(Per("groups", 2, Per("members", 3, Along("each", 4))), tensor, 0)
+    by_member = leaf.by_copies(["members"])
+    assert by_member.shape == (3, 4, 2, 5)
+    assert torch.equal(by_member[2, 1, 1], tensor[12 + 2 * 4 + 1])
+    assert leaf.by_copies(()).shape == (4, 2, 3, 5)
+    assert torch.equal(leaf.by_copies(()).flatten(1)[3], tensor[3::4].flatten())
+    crossed = leaf.by_copies(["members", "groups"])
+    assert crossed.shape == (3, 2, 4, 5)
+    assert torch.equal(crossed[2, 1, 1], tensor[12 + 2 * 4 + 1])
+    by_member[0] = -1
+    assert (tensor < 0).sum() == 4 * 2 * 5
+
+
 def test_leaves_of_a_fused_axis():
     """Each segment becomes one leaf, with one dimension for each block around it and all features behind."""
     tensor = torch.arange(16 * 5, dtype=torch.float64).reshape(16, 5)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fusionlab.symmetry import SymmetryError, blueprint
-from fusionlab.symmetry.blueprint import Input
+from fusionlab.symmetry.blueprint import BIASES, FOLDED, Input
 from fusionlab.symmetry.builder import BlueprintBuilder
 from fusionlab.symmetry.groups import Invertible, Permutation
 
@@ -111,3 +111,21 @@ def test_random_ids_may_end_with_one_token_that_is_nowhere_else():
     ids = Input("input_ids", (50,), vocabulary=7, last=6).random(20, generator(0))
     assert (ids[:, -1] == 6).all()
     assert set(ids[:, :-1].flatten().tolist()) == set(range(6))
+
+
+def test_a_gauge_says_which_blueprint_holds():
+    """By any names, those of gauges that change no blueprint among them; the blueprint says them back."""
+    description = blueprint(random_model("vit-classifier"))
+    assert description.gauge == ()
+    assert description.in_gauge(()) is description
+    assert description.in_gauge(["balanced"]) is description
+    assert description.in_gauge(["balanced", FOLDED]) is description.after_folding
+    for names in ((BIASES,), (FOLDED, BIASES)):
+        chosen = description.in_gauge(names)
+        assert chosen.gauge == names
+        assert description.in_gauge(chosen.gauge).fingerprint == chosen.fingerprint != description.fingerprint
+
+
+def test_a_model_with_nothing_to_fold_is_folded_already(bert):
+    description = blueprint(bert)
+    assert description.in_gauge([FOLDED]) is description

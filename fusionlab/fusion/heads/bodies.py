@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from fusionlab.errors import InputError
 from fusionlab.fusion.heads.parameters import head_parameters
 from fusionlab.matching.align import align_states, gauged
-from fusionlab.matching.options import BIASES, FOLDED, MatchOptions
+from fusionlab.matching.options import MatchOptions
 from fusionlab.models import with_state
 from fusionlab.symmetry import Alignment, Blueprint, blueprint
 
@@ -79,7 +79,7 @@ def under_head_of(alignment: Alignment, model: nn.Module) -> Alignment:
         InputError: the body admits other groups under this head.
     """
     source = alignment.blueprint
-    own = blueprint(model).in_gauge(source.folded, source.unbiased)
+    own = blueprint(model).in_gauge(source.gauge)
     for name in alignment.elements:
         # A space of the other head alone has no part in this model.
         shared = not own.parameters.keys().isdisjoint(source.touching([name]))
@@ -120,7 +120,7 @@ def _by_bodies(
     if not options.spaces:
         return [Alignment.identity(one) for one in described]
     # Folding looks at what reads the last norm, which is the head; so it is done on whole models.
-    described = [one.in_gauge(FOLDED in options.gauge, BIASES in options.gauge) for one in described]
+    described = [one.in_gauge(options.gauge) for one in described]
     if options.gauge:
         folded = [Alignment.identity(one).apply(m.state_dict()) for one, m in zip(described, models, strict=True)]
         states = [{name: whole[name] for name in state} for whole, state in zip(folded, states, strict=True)]

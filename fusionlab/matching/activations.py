@@ -16,8 +16,7 @@ from fusionlab.matching.weights import match_weights, rescaled, squared_distance
 from fusionlab.statistics import Activations
 from fusionlab.symmetry import Alignment, Blueprint
 from fusionlab.symmetry.axes import Axis, Fixed, spaces_of
-
-STREAM = "residual"
+from fusionlab.symmetry.roles import Role
 
 
 def match_activations(
@@ -80,8 +79,8 @@ def activations_then_weights(
         InputError: see `match_activations`.
     """
     roles = tuple(dict.fromkeys(space.role for space in options.select(blueprint)))
-    streams = tuple(role for role in roles if role == STREAM)
-    others = tuple(role for role in roles if role != STREAM)
+    streams = tuple(role for role in roles if role == Role.RESIDUAL)
+    others = tuple(role for role in roles if role != Role.RESIDUAL)
     found = match_activations(source[1], anchor[1], blueprint, replace(options, spaces=streams))
     twin = found.apply(source[0])
     before = float("inf")
@@ -131,7 +130,7 @@ def activation_axes(activations: Activations, blueprint: Blueprint) -> dict[str,
         if linear.inputs not in seen and fits:
             seen.add(linear.inputs)
             read[f"in:{weight}"] = axes[linear.dim].dual()
-    streams = {s for axis in read.values() for s in spaces_of(axis) if blueprint.spaces[s].role == STREAM}
+    streams = {s for axis in read.values() for s in spaces_of(axis) if blueprint.spaces[s].role == Role.RESIDUAL}
     written = {name: axis for name, axis in written.items() if streams.isdisjoint(spaces_of(axis))}
     return {name: axis for name, axis in (read | written).items() if any(spaces_of(axis))}
 

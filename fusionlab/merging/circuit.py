@@ -17,8 +17,10 @@ from fusionlab.statistics import Grams
 from fusionlab.symmetry import Blueprint
 from fusionlab.symmetry.axes import Along, Axis, Concat, Fixed, Per, leaves, spaces_of
 from fusionlab.symmetry.blueprint import Space
+from fusionlab.symmetry.roles import Role
 
 Metric = Literal["frobenius", "gram"]
+INSIDE_HEADS = (Role.QUERY_KEY, Role.VALUE_OUTPUT)
 
 
 def _needs(metric: Metric, **_: object) -> tuple[str, ...]:
@@ -101,7 +103,7 @@ def circuits(blueprint: Blueprint) -> tuple[Circuit, ...]:
     keys leave none. Left out as well is a space one of whose sides is empty, and one that meets itself or another
     circuit on another dimension of a parameter.
     """
-    inside = [s for s in blueprint.spaces.values() if s.group.is_general_linear and s.role.startswith("attention.")]
+    inside = [s for s in blueprint.spaces.values() if s.group.is_general_linear and s.role in INSIDE_HEADS]
     names = {space.name for space in inside}
     found = []
     for space in inside:

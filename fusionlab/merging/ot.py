@@ -17,13 +17,14 @@ import torch
 from torch import Tensor
 
 from fusionlab.errors import InputError
-from fusionlab.matching.activations import STREAM, check_comparable
+from fusionlab.matching.activations import check_comparable
 from fusionlab.matching.transport import Metric, Scaling, Solver, ground_cost, transport
 from fusionlab.merging.ingredients import Ingredients, State
 from fusionlab.merging.registry import merge_method
 from fusionlab.merging.units import Site, find_sites, module_of
 from fusionlab.statistics import Activations
 from fusionlab.symmetry import Blueprint
+from fusionlab.symmetry.roles import Role
 
 Features = Literal["weights", "activations"]
 Residual = Literal["mean", "last", "first", "all"]
@@ -288,7 +289,7 @@ class Flow:
         return [site for sites in self.sites.values() for site in sites if site.units == units and site.written]
 
     def _is_stream(self, units: str) -> bool:
-        return units in self.spaces and self.spaces[units].role == STREAM
+        return units in self.spaces and self.spaces[units].role == Role.RESIDUAL
 
     def _is_embedding(self, name: str) -> bool:
         """Whether a parameter writes without reading from anything that is transported: tokens, positions, patches."""

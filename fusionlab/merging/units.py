@@ -14,8 +14,7 @@ from torch import Tensor
 
 from fusionlab.symmetry import Blueprint, Space
 from fusionlab.symmetry.axes import Leaf, leaves
-
-QUERY_KEY = "attention.qk"
+from fusionlab.symmetry.roles import Role
 
 
 @dataclass(frozen=True)
@@ -106,7 +105,7 @@ def _on_dimension(
     for leaf in positions[dim]:
         if leaf.space is not None and leaf.space in owner:
             space = blueprint.spaces[leaf.space]
-            written = writes or space.role == QUERY_KEY
+            written = writes or space.role == Role.QUERY_KEY
             yield Site(owner[space.name], name, dim, _by_unit(leaf, space), written, second=written and leaf.is_dual)
 
 

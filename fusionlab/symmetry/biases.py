@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fusionlab.symmetry.axes import Axis, Leaf, leaves, sides_of
 from fusionlab.symmetry.blueprint import Blueprint, Space
+from fusionlab.symmetry.roles import Role
 
 
 @torch.no_grad()
@@ -33,10 +34,10 @@ def clear_biases(state: Mapping[str, Tensor], blueprint: Blueprint) -> dict[str,
     for space in blueprint.spaces.values():
         if not space.group.is_general_linear:
             continue
-        if space.role == "attention.qk" and space.name not in blueprint.seen_key_biases:
+        if space.role == Role.QUERY_KEY and space.name not in blueprint.seen_key_biases:
             for name in _biases(blueprint, space):
                 _clear(out, blueprint, space, name, dual=True)
-        elif space.role == "attention.vo":
+        elif space.role == Role.VALUE_OUTPUT:
             _move_value_bias(out, blueprint, space)
     return out
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fusionlab.symmetry.axes import Axis, spaces_of
 from fusionlab.symmetry.groups import Copies, Group
+from fusionlab.symmetry.roles import Role
 
 # Gauges that are no elements of a group, so that a blueprint says whether a model is in them.
 FOLDED, BIASES = "folded", "biases"
@@ -28,7 +29,7 @@ class Space:
     Attributes:
         name: unique inside a blueprint, such as ``layers.3.qk``.
         group: what may act on one copy of it.
-        role: what kind of space it is, dotted from coarse to fine, such as ``attention.qk``; options select by it.
+        role: its kind.
         layer: the transformer layer it belongs to, or None.
         index: the permutation spaces that index its copies, outermost first; their permutations move the copies.
         copies: how many copies each of those gives.
@@ -36,7 +37,7 @@ class Space:
 
     name: str
     group: Group
-    role: str
+    role: Role
     layer: int | None = None
     index: tuple[str, ...] = ()
     copies: Copies = ()
@@ -212,7 +213,7 @@ class Blueprint:
         touched = self.touching(self.spaces)
         return tuple(name for name in self.parameters if name not in touched)
 
-    def roles(self) -> tuple[str, ...]:
+    def roles(self) -> tuple[Role, ...]:
         """The roles of its spaces, each once, in order."""
         return tuple(dict.fromkeys(space.role for space in self.spaces.values()))
 

@@ -8,6 +8,7 @@ from typing import Literal
 from fusionlab.symmetry.axes import Along, Axis, Concat, Fixed, Per, spaces_of
 from fusionlab.symmetry.blueprint import Blueprint, Input, LayerScale, Norm, Reader, Space
 from fusionlab.symmetry.groups import Group, Orthogonal, OrthogonalFixingOnes, Permutation, Scale
+from fusionlab.symmetry.roles import Role
 
 POSITIVELY_HOMOGENEOUS = ("relu", "leaky_relu")
 
@@ -49,12 +50,22 @@ class BlueprintBuilder:
         layer: int | None = None,
         index: tuple[str, ...] = (),
     ) -> Along:
-        """Declare a space and return the axis that runs along it."""
+        """Declare a space and return the axis that runs along it.
+
+        Args:
+            role: a value of `Role`, such as ``attention.qk``.
+            layer: the transformer layer it belongs to, or None.
+            index: the permutation spaces that index its copies, outermost first.
+
+        Raises:
+            TypeError: a space that indexes others is none of permutations.
+            ValueError: a role that does not exist.
+        """
         for outer in index:
             if not isinstance(self.spaces[outer].group, Permutation):
                 raise TypeError(f"{outer} indexes {name} but is not a space of permutations")
         copies = tuple(self.spaces[outer].group.size for outer in index)
-        self.spaces[name] = Space(name, group, role, layer, index, copies)
+        self.spaces[name] = Space(name, group, Role(role), layer, index, copies)
         return Along(name, group.size)
 
     def stream(

@@ -168,7 +168,8 @@ def test_a_space_that_meets_another_circuit_is_averaged() -> None:
     """Where one parameter lies between two such spaces, the product of one depends on the basis of the other."""
     b = BlueprintBuilder("coupled")
     heads = b.space("heads", Permutation(2), role="heads")
-    qk, vo, free = (b.space(n, Invertible(3), role=f"attention.{n}", index=("heads",)) for n in ("qk", "vo", "free"))
+    roles = {"qk": "attention.qk", "vo": "attention.vo", "free": "attention.vo"}
+    qk, vo, free = (b.space(name, Invertible(3), role, index=("heads",)) for name, role in roles.items())
     b.parameter("between", b.per(heads, qk), b.per(heads, vo))
     for name, axis in (("q", qk.dual()), ("v", vo.dual()), ("one", free), ("other", free.dual())):
         b.parameter(name, b.per(heads, axis), None)

@@ -258,11 +258,11 @@ def nested_blueprint() -> Blueprint:
     ``each`` has an element for every member of every group, ``shared`` one for every group.
     """
     b = BlueprintBuilder("nested")
-    groups = b.space("groups", Permutation(2), role="groups")
-    members = b.space("members", Permutation(3), role="members", index=("groups",))
-    each = b.space("each", Invertible(2), role="each", index=("groups", "members"))
-    shared = b.space("shared", Orthogonal(2), role="shared", index=("groups",))
-    flat = b.space("flat", Permutation(5), role="flat")
+    groups = b.space("groups", Permutation(2), role="heads")
+    members = b.space("members", Permutation(3), role="heads.queries", index=("groups",))
+    each = b.space("each", Invertible(2), role="attention.qk", index=("groups", "members"))
+    shared = b.space("shared", Orthogonal(2), role="attention.vo", index=("groups",))
+    flat = b.space("flat", Permutation(5), role="residual")
 
     def blocks(inner: Along) -> Per:
         return b.per(groups, b.per(members, inner))
@@ -287,10 +287,10 @@ def nested_state(seed: int = 0) -> dict[str, Tensor]:
 def crossed_blueprint() -> Blueprint:
     """Blocks in rows and columns, permuted independently: an element for each place, one for each column."""
     b = BlueprintBuilder("crossed")
-    rows = b.space("rows", Permutation(2), role="rows")
-    columns = b.space("columns", Permutation(3), role="columns")
-    each = b.space("each", Invertible(2), role="each", index=("rows", "columns"))
-    column = b.space("column", Invertible(2), role="column", index=("columns",))
+    rows = b.space("rows", Permutation(2), role="heads")
+    columns = b.space("columns", Permutation(3), role="heads.queries")
+    each = b.space("each", Invertible(2), role="attention.qk", index=("rows", "columns"))
+    column = b.space("column", Invertible(2), role="attention.vo", index=("columns",))
     for name, inner in (("each", each), ("column", column)):
         b.parameter(f"{name}.primal", b.per(rows, b.per(columns, inner)), None)
         b.parameter(f"{name}.dual", b.per(rows, b.per(columns, inner)).dual(), None)

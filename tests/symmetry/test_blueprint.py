@@ -94,9 +94,25 @@ def test_fingerprint_tells_symmetries_apart_and_nothing_else():
 
 def test_only_permutations_may_index_copies():
     b = BlueprintBuilder("wrong")
-    b.space("rotated", Invertible(3), role="rotated")
+    b.space("rotated", Invertible(3), role="residual")
     with pytest.raises(TypeError, match="rotated indexes inner but is not a space of permutations"):
-        b.space("inner", Permutation(2), role="inner", index=("rotated",))
+        b.space("inner", Permutation(2), role="heads", index=("rotated",))
+
+
+def test_a_role_that_does_not_exist_is_refused():
+    """A slip of the pen would otherwise leave out what holds for queries and keys."""
+    with pytest.raises(ValueError, match=r"role is 'attention\.kq'; expected one of residual, .*attention\.qk"):
+        BlueprintBuilder("wrong").space("qk", Invertible(3), role="attention.kq")
+
+
+def test_spaces_are_described_as_in_files_that_exist():
+    """Fingerprints are digests of these words, and saved alignments carry them."""
+    b = BlueprintBuilder("some")
+    heads = b.space("heads", Permutation(2), role="heads", layer=3)
+    b.space("qk", Invertible(3), role="attention.qk", layer=3, index=(heads.space,))
+    assert repr(b.build().spaces["qk"]) == (
+        "Space(name='qk', group=Invertible(size=3), role='attention.qk', layer=3, index=('heads',), copies=(2,))"
+    )
 
 
 def test_random_inputs_have_the_shape_and_range_they_say():

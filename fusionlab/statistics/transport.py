@@ -120,7 +120,8 @@ def _fold_of(weight: str, alignment: Alignment, source: State | None, dtype: tor
     norm, reader = found[0]
     gain = source[norm.weight].double() + norm.offset
     # A norm that cannot hand its bias on keeps it, divided by the gain: then only the gain is folded.
-    kept = norm.bias is None or norm.padded or any(other.bias is None for other in norm.readers)
+    biases = alignment.blueprint.biases
+    kept = norm.bias is None or norm.padded or any(other.weight not in biases for other in norm.readers)
     shift = torch.zeros_like(gain) if kept or norm.bias is None else source[norm.bias].double()
     grows = float((1 + (shift / gain).square()).nan_to_num(nan=torch.inf).max()) * torch.finfo(dtype).eps
     if len(found) > 1 or reader.rows is not None or bool((gain == 0).any()) or grows > NOTICEABLE:

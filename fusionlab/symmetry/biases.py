@@ -63,8 +63,8 @@ def _move_value_bias(out: dict[str, Tensor], blueprint: Blueprint, space: Space)
         for dim, axis in enumerate(axes)
         if len(axes) > 1 and (space.name, True) in sides_of(axis)
     ]
-    taking = [name.removesuffix("weight") + "bias" for name, _ in readers]
-    if not readers or any(name not in out for name in taking):
+    taking = [blueprint.biases[name] for name, _ in readers if name in blueprint.biases]
+    if not readers or len(taking) < len(readers) or any(name not in out for name in taking):
         return
     for name in _biases(blueprint, space):
         values = [

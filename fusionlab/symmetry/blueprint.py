@@ -87,13 +87,11 @@ class Reader:
     Attributes:
         weight: its weight's name.
         dim: the weight's dimension that reads.
-        bias: its bias's name, or None.
         rows: of what it writes, the first and the end of the stretch that reads the norm; None where all does.
     """
 
     weight: str
     dim: int
-    bias: str | None
     rows: tuple[int, int] | None = None
 
 
@@ -122,7 +120,6 @@ class LayerScale:
 
     scale: str
     weight: str
-    bias: str | None
 
 
 @dataclass(frozen=True)
@@ -136,6 +133,7 @@ class Blueprint:
         inputs: what the model takes, for checking that its function is preserved.
         outputs: by name, the axes of what the model returns beside its logits (hidden states, attention maps), whose
             basis an alignment changes in a known way; only those that it changes.
+        biases: by weight of a linear map, the name of its bias; maps without one are left out.
         norms: norms whose gains `fusionlab.symmetry.folding.fold` can fold.
         layer_scales: layer scales that it can absorb.
         centred: streams that are only read through LayerNorms, so that their mean over features is never seen.
@@ -152,6 +150,7 @@ class Blueprint:
     inputs: tuple[Input, ...] = ()
     notes: tuple[str, ...] = ()
     outputs: Mapping[str, tuple[Axis, ...]] = field(default_factory=dict)
+    biases: Mapping[str, str] = field(default_factory=dict)
     norms: tuple[Norm, ...] = ()
     layer_scales: tuple[LayerScale, ...] = ()
     centred: tuple[str, ...] = ()

@@ -36,6 +36,7 @@ class BlueprintBuilder:
     inputs: list[Input] = field(default_factory=list)
     outputs: dict[str, tuple[Axis, ...]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    biases: dict[str, str] = field(default_factory=dict)
     norms: dict[str, Norm] = field(default_factory=dict)
     layer_scales: list[LayerScale] = field(default_factory=list)
     centred: list[str] = field(default_factory=list)
@@ -148,14 +149,19 @@ class BlueprintBuilder:
         source: Axis | Normed | None,
         rows: tuple[int, int] | None = None,
     ) -> None:
-        """Note that dimension `dim` of `weight` reads `source`, if that is a norm; `linear` does it by itself.
+        """Note the bias of a weight, and that its dimension `dim` reads `source`, if that is a norm.
+
+        `linear` does it by itself.
 
         Args:
+            bias: name of the bias that is added to what `weight` makes of it, or None.
             rows: of a fused projection, the first and the end of the stretch of outputs that reads it; all if None.
         """
+        if bias is not None:
+            self.biases[weight] = bias
         if isinstance(source, Normed) and source.norm in self.norms:
             norm = self.norms[source.norm]
-            self.norms[source.norm] = replace(norm, readers=(*norm.readers, Reader(weight, dim, bias, rows)))
+            self.norms[source.norm] = replace(norm, readers=(*norm.readers, Reader(weight, dim, rows)))
 
     def norm(
         self, name: str, axis: Axis | None, bias: bool = True, offset: float = 0.0, padded: bool = False
@@ -181,11 +187,11 @@ class BlueprintBuilder:
         """Several vectors of a norm's output laid one after the other, two tokens' for instance."""
         return Normed(None if source.axis is None else Concat(*[source.axis] * count), source.norm)
 
-    def layer_scale(self, name: str, axis: Axis | None, writer: str, bias: bool = True) -> None:
+    def layer_scale(self, name: str, axis: Axis | None, writer: str) -> None:
         """A learned factor for each feature of what the linear map `writer` adds to the stream."""
         foldable = axis is not None and any(space in self._rotating for space in spaces_of(axis))
         if foldable:
-            self.layer_scales.append(LayerScale(name, f"{writer}.weight", f"{writer}.bias" if bias else None))
+            self.layer_scales.append(LayerScale(name, f"{writer}.weight"))
         self.parameter(name, None if foldable and self.folded else axis)
 
     def embedding(self, name: str, writes: Axis | None) -> None:
@@ -221,6 +227,7 @@ class BlueprintBuilder:
             tuple(self.inputs),
             tuple(self.notes),
             dict(self.outputs),
+            dict(self.biases),
             tuple(self.norms.values()),
             tuple(self.layer_scales),
             tuple(self.centred),

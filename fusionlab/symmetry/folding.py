@@ -36,12 +36,12 @@ def fold(state: Mapping[str, Tensor], blueprint: Blueprint) -> dict[str, Tensor]
     dtypes = {name: tensor.dtype for name, tensor in out.items()}
     for scale in blueprint.layer_scales:
         factor = out[scale.scale].double()
-        for name in (scale.weight, scale.bias):
+        for name in (scale.weight, blueprint.biases.get(scale.weight)):
             if name is not None:
                 out[name] = along(factor, 0, out[name].ndim) * out[name].double()
         out[scale.scale] = torch.ones_like(factor)
     for norm in blueprint.norms:
-        _fold_norm(out, norm)
+        _fold_norm(out, norm, blueprint.biases)
     inside = {name for norm in blueprint.norms for name in (norm.weight, norm.bias)}
     for name, axes in blueprint.parameters.items():
         for dim, axis in enumerate(axes):
@@ -51,11 +51,11 @@ def fold(state: Mapping[str, Tensor], blueprint: Blueprint) -> dict[str, Tensor]
     return {name: tensor.to(dtypes[name]).contiguous() for name, tensor in out.items()}
 
 
-def _fold_norm(out: dict[str, Tensor], norm: Norm) -> None:
+def _fold_norm(out: dict[str, Tensor], norm: Norm, biases: Mapping[str, str]) -> None:
     """Fold one norm into its readers, in place of the entries of `out`."""
     gain = out[norm.weight].double() + norm.offset
     shift = None if norm.bias is None else out[norm.bias].double()
-    kept = shift is not None and (norm.padded or any(reader.bias is None for reader in norm.readers))
+    kept = shift is not None and (norm.padded or any(reader.weight not in biases for reader in norm.readers))
     if kept and bool((gain == 0).any()):
         raise SymmetryError(f"{norm.weight!r} has a gain of zero and must keep its bias, so it cannot be folded")
     for reader in norm.readers:
@@ -63,10 +63,11 @@ def _fold_norm(out: dict[str, Tensor], norm: Norm) -> None:
         weight = out[reader.weight].to(torch.float64, copy=True)
         reading = weight.movedim(reader.dim, -1)[rows]
         copies = reading.shape[-1] // gain.numel()
-        if shift is not None and reader.bias is not None and not kept:
-            bias = out[reader.bias].to(torch.float64, copy=True)
+        if shift is not None and not kept:
+            name = biases[reader.weight]
+            bias = out[name].to(torch.float64, copy=True)
             bias[rows] += (reading @ shift.repeat(copies)).reshape(bias[rows].shape)
-            out[reader.bias] = bias
+            out[name] = bias
         reading *= gain.repeat(copies)
         out[reader.weight] = weight
     out[norm.weight] = torch.full_like(gain, 1 - norm.offset)

@@ -36,7 +36,7 @@ def scrambled(state: Mapping[str, Tensor], description: Blueprint, seed: int) ->
     for scale in description.layer_scales:
         factor = torch.rand(out[scale.scale].shape, generator=draw, dtype=torch.float64) + 0.5
         out[scale.scale] = out[scale.scale] * factor
-        for name in (scale.weight, scale.bias):
+        for name in (scale.weight, description.biases.get(scale.weight)):
             if name is not None:
                 out[name] = out[name] / along(factor, 0, out[name].ndim)
     return out

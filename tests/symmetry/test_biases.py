@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from fusionlab import checkpoints
+from fusionlab.statistics.linear_maps import linear_maps
 from fusionlab.symmetry import Alignment, Blueprint, SymmetryError, blueprint
+from fusionlab.symmetry.axes import spaces_of
 from fusionlab.symmetry.biases import clear_biases
 from fusionlab.symmetry.folding import fold
 from tests.families.harness import Case, assert_same_outputs, random_model, with_state
@@ -32,6 +34,19 @@ def test_clearing_biases_changes_no_output(case: Case) -> None:
     assert_same_outputs(folded, with_state(model, cleared), Alignment.identity(description))
     again = clear_biases(cleared, description)
     assert all(torch.equal(again[name], tensor) for name, tensor in cleared.items())
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_blueprint_knows_the_bias_of_every_map_that_reads_a_space(case: Case) -> None:
+    """As the model's modules have it; and a bias that is known is the module's own, whatever the map reads."""
+    model = case.build()
+    description, checked = blueprint(model), 0
+    for weight in linear_maps(model).weights.values():
+        for name, bias in zip(weight.names, weight.biases, strict=True):
+            if name in description.biases or any(spaces_of(description.parameters[name][weight.dim])):
+                assert description.biases.get(name) == bias, name
+                checked += 1
+    assert checked >= len(description.spaces) // 4 > 0 or not description.biases
 
 
 def test_key_and_value_biases_of_a_vit_are_gone_and_query_biases_stay() -> None:

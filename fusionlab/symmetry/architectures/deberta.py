@@ -51,8 +51,10 @@ def deberta(b: BlueprintBuilder, config: Any, class_name: str) -> None:
 
     if config.model_type != "deberta" and getattr(config, "conv_kernel_size", 0) > 0:
         # It mixes neighbouring tokens: reads the embeddings' sum, and writes to the stream behind the first layer.
-        b.parameter(f"{prefix}encoder.conv.conv.weight", residual, residual, None)
-        b.parameter(f"{prefix}encoder.conv.conv.bias", residual)
+        conv = f"{prefix}encoder.conv.conv"
+        b.reads(f"{conv}.weight", 1, f"{conv}.bias", residual)
+        b.parameter(f"{conv}.weight", residual, residual, None)
+        b.parameter(f"{conv}.bias", residual)
         b.norm(f"{prefix}encoder.conv.LayerNorm", residual)
 
     if head == "masked":

@@ -45,10 +45,10 @@ def timm_vit(b: BlueprintBuilder, model: nn.Module, class_name: str) -> None:
         at = f"blocks.{layer}"
         normed = _norm(b, f"{at}.norm1", block.norm1, residual)
         _attention(b, f"{at}.attn", layer, block.attn, normed, residual)
-        _layer_scale(b, f"{at}.ls1", block.ls1, f"{at}.attn.proj", block.attn.proj, residual)
+        _layer_scale(b, f"{at}.ls1", block.ls1, f"{at}.attn.proj", residual)
         normed = _norm(b, f"{at}.norm2", block.norm2, residual)
         _feed_forward(b, f"{at}.mlp", f"layers.{layer}.ffn", layer, block.mlp, normed, residual)
-        _layer_scale(b, f"{at}.ls2", block.ls2, f"{at}.mlp.fc2", block.mlp.fc2, residual)
+        _layer_scale(b, f"{at}.ls2", block.ls2, f"{at}.mlp.fc2", residual)
     if any(_there(block.attn.q_norm) for block in m.blocks):
         b.leaves_out("attention.qk: the norms of queries and keys have gains that all heads share")
     if any(_there(block.attn.norm) for block in m.blocks):
@@ -159,12 +159,10 @@ def _norm(b: BlueprintBuilder, name: str, norm: nn.Module, axis: Axis | None) ->
     return b.norm(name, axis, bias=_has_bias(norm)) if _there(norm) else axis
 
 
-def _layer_scale(
-    b: BlueprintBuilder, name: str, scale: nn.Module, writer: str, linear: nn.Module, axis: Axis | None
-) -> None:
+def _layer_scale(b: BlueprintBuilder, name: str, scale: nn.Module, writer: str, axis: Axis | None) -> None:
     """The layer scale behind a linear map, if there is one."""
     if _there(scale):
-        b.layer_scale(f"{name}.gamma", axis, writer, bias=_has_bias(linear))
+        b.layer_scale(f"{name}.gamma", axis, writer)
 
 
 def _there(module: nn.Module) -> bool:

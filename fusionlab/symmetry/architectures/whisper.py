@@ -54,6 +54,7 @@ def _encoder(b: BlueprintBuilder, config: Any, prefix: str, residual: Axis | Non
     units = b.hidden_units("encoder.conv", config.d_model, layer=None, activation="gelu")
     b.parameter(f"{prefix}encoder.conv1.weight", units, None, None)
     b.parameter(f"{prefix}encoder.conv1.bias", units)
+    b.reads(f"{prefix}encoder.conv2.weight", 1, f"{prefix}encoder.conv2.bias", units)
     b.parameter(f"{prefix}encoder.conv2.weight", residual, units.dual(), None)
     b.parameter(f"{prefix}encoder.conv2.bias", residual)
     b.embedding(f"{prefix}encoder.embed_positions", writes=residual)

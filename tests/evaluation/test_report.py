@@ -3,6 +3,8 @@
 import html
 import io
 import re
+from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -10,10 +12,10 @@ import pytest
 from rich.console import Console
 
 from fusionlab.evaluation.distances import Distance
-from fusionlab.evaluation.page import page
+from fusionlab.evaluation.page import Picture, page
 from fusionlab.evaluation.report import console_table, write_report
 from fusionlab.evaluation.results import UNMATCHED, Curve, Results, Row
-from fusionlab.evaluation.verdict import verdict
+from fusionlab.evaluation.verdict import Verdict, verdict
 from fusionlab.evaluation.wording import format_value
 from tests.evaluation.examples import judged
 
@@ -55,10 +57,12 @@ class Page(HTMLParser):
         self.open: list[str] = []
         self.links: list[str] = []
         self.tags: set[str] = set()
+        self.elements: list[tuple[str, list[str]]] = []
         self.text = ""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.add(tag)
+        self.elements.append((tag, [name for name, _ in attrs]))
         self.links += [value or "" for name, value in attrs if name in ("src", "href", "srcset", "data", "action")]
         if tag not in self.VOID:
             self.open.append(tag)
@@ -115,6 +119,59 @@ def test_names_from_outside_are_text_and_never_markup(tmp_path) -> None:
     assert "<b>one" not in path.read_text(encoding="utf-8")
     assert html.escape("<b>one</b>") in path.read_text(encoding="utf-8")
     assert "<b>one</b>" in page.text
+
+
+def hostile(name: str) -> str:
+    """A name that would close an element or an attribute, open others, and run a script, were it taken as markup."""
+    return f"</p></td></code><b class='x'>{name}</b>\"><script>alert('{name}')</script><img src=x onerror=\"{name}"
+
+
+def test_no_text_of_any_origin_injects_markup() -> None:
+    """Every text that the page shows: each stands there as it is, and adds no element and no attribute."""
+
+    def told(say: Callable[[str], str]) -> Page:
+        found = judged({("simple", UNMATCHED): 0.3, ("simple", "paper"): 0.5})
+        names = (say("first model"), say("second model"))
+
+        def row(method: str, matching: str, metric: str, models: tuple[str, ...] = names) -> Row:
+            return Row(models, method, matching, say("data set"), "in", metric, 0.5)
+
+        ends = [row("end model", "-", say("metric"), (name,)) for name in names]
+        merges = [row(say("method"), matching, say("metric")) for matching in (UNMATCHED, say("matching"))]
+        compared = [
+            replace(one, models=names, method=say("method"), matching=say("matching"), data_set=say("data set"))
+            for one in found.comparisons
+        ]
+        curve = Curve(names[1], names[0], say("matching"), say("data set"), "in", (0, 1), (0, 1), (1, 0), say("score"))
+        results = Results(
+            say("title"),
+            names,
+            [*ends, *merges, row(say("method"), say("matching"), "loss", (*names, say("third model")))],
+            [curve],
+            [Distance(names[1], names[0], say("matching"), say("role"), layer, 2.0, 1.0, 3.0) for layer in (0, 1)],
+            {say("setting"): say("value"), "command": say("command")},
+            [say("note")],
+            compared,
+        )
+        png = b"\x89PNG".ljust(32, b"\0")
+        pictures = [Picture(png, png, say("picture"), say("caption"), kind) for kind in ("scores", "line", "distance")]
+        text = Page()
+        text.feed(page(results, Verdict(say("headline"), (f"It is `{say('code')}` " + say("paragraph"),)), pictures))
+        text.close()
+        assert text.open == []
+        return text
+
+    said: set[str] = set()
+
+    def gently(name: str) -> str:
+        said.add(name)
+        return name
+
+    plain, attacked = told(gently), told(hostile)
+    assert attacked.elements == plain.elements
+    for name in said:
+        assert name in plain.text
+        assert hostile(name) in attacked.text
 
 
 def test_only_the_best_merge_of_a_column_is_marked(tmp_path) -> None:

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from fusionlab.evaluation.drawing import png
 from fusionlab.evaluation.page import Picture, page
-from fusionlab.evaluation.plots import entry_label, plots
+from fusionlab.evaluation.plots import plots
 from fusionlab.evaluation.results import Column, Entry, Results, Table, best_merges, main_columns
 from fusionlab.evaluation.verdict import verdict
 from fusionlab.evaluation.wording import (
@@ -74,7 +74,7 @@ def console_table(results: Results) -> ConsoleTable:
         for metric, column, winners in zip(metrics, values, best, strict=True):
             shown = "" if column[index] is None else format_value(metric, column[index])
             cells.append(Text(f"{shown} *", style="bold") if index in winners else Text(f"{shown}  "))
-        name = Text(entry_label(entry, table, results.models), style="" if entry.is_merge else "dim")
+        name = Text(table.label(entry, results.models), style="" if entry.is_merge else "dim")
         last_end = not entry.is_merge and table.entries[index + 1 : index + 2] and table.entries[index + 1].is_merge
         console.add_row(name, *cells, end_section=bool(last_end))
     if any(best):

@@ -21,7 +21,7 @@ from fusionlab.evaluation.rows import (
     Domain,
     Row,
 )
-from fusionlab.evaluation.wording import is_fraction, lower_is_better
+from fusionlab.evaluation.wording import is_fraction, lower_is_better, matching_label, models_label
 
 T = TypeVar("T")
 DISTANCE, DISTANCE_IN_GAUGE = "distance_to_anchor", "distance_to_anchor_in_gauge"
@@ -67,6 +67,23 @@ class Table:
         """Indices of the entries that are the best merge in a column; empty where there is nothing to choose from."""
         values = [entry.values[column] for entry in self.entries]
         return best_merges(self.entries, self.columns[column].metric, values)
+
+    def label(self, entry: Entry, all_models: tuple[str, ...]) -> str:
+        """The name of one of the entries: of a merge, what tells it from the other merges of the table.
+
+        Args:
+            entry: one of the table's.
+            all_models: names of all end models.
+        """
+        if not entry.is_merge:
+            return entry.name
+        merges = [other for other in self.entries if other.is_merge]
+        parts = [matching_label(entry.matching)]
+        if len({other.method for other in merges}) > 1:
+            parts.insert(0, entry.method)
+        if len({other.models for other in merges}) > 1:
+            parts.insert(0, models_label(entry.models, all_models))
+        return ": ".join(parts)
 
 
 @dataclass(frozen=True)

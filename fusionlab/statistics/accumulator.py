@@ -10,17 +10,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, ClassVar, TypedDict, TypeVar
+from typing import ClassVar, TypedDict, TypeVar
 
 from torch import Tensor, nn
 
 from fusionlab.errors import InputError
 from fusionlab.forward import Batch
+from fusionlab.statistics.linear_maps import LinearMaps
+from fusionlab.statistics.seen import Seen
 from fusionlab.statistics.statistics import Statistics
-
-if TYPE_CHECKING:
-    from fusionlab.statistics.linear_maps import LinearMaps
-    from fusionlab.statistics.watching import Seen
 
 
 class Common(TypedDict):

@@ -16,8 +16,8 @@ from fusionlab.forward import Batch
 from fusionlab.statistics.accumulator import Common, Watcher, accumulator, with_settings
 from fusionlab.statistics.layout import fingerprints
 from fusionlab.statistics.linear_maps import LinearMaps
+from fusionlab.statistics.seen import Seen
 from fusionlab.statistics.statistics import Activations
-from fusionlab.statistics.watching import Seen
 
 
 @accumulator

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from fusionlab.statistics.accumulator import Common, Watcher, accumulator, with_settings
 from fusionlab.statistics.linear_maps import LinearMaps
+from fusionlab.statistics.seen import Seen
 from fusionlab.statistics.statistics import Grams
-from fusionlab.statistics.watching import Seen
 
 # A Gram matrix is symmetric: of blocks this wide only those on and below the diagonal are computed.
 BLOCK = 768

@@ -6,7 +6,6 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -16,45 +15,10 @@ from fusionlab.errors import InputError
 from fusionlab.forward import Batch, forward
 from fusionlab.statistics.accumulator import Watcher
 from fusionlab.statistics.layout import Layout, find_layout, shorter, take_examples, token_masks
-from fusionlab.statistics.linear_maps import LinearMaps, Weight, rows_read, rows_written
+from fusionlab.statistics.linear_maps import LinearMaps, Weight, rows_read
+from fusionlab.statistics.seen import Seen
 
 Call = Callable[[Weight, nn.Module, Tensor, Tensor], None]
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What a linear map read and wrote in one call.
-
-    Attributes:
-        weight: its weight.
-        source: the name of the input, shared with other maps that read the same tensor.
-        is_first: whether this map is the one that the input is named after, so that it is counted once.
-        call: which of the calls on data it is, from 0.
-        leading: the dimensions of what it read, without features.
-        layout: of those.
-        valid: which rows count, flattened; None for all.
-    """
-
-    weight: Weight
-    source: str
-    is_first: bool
-    call: int
-    leading: torch.Size
-    layout: Layout
-    valid: Tensor | None
-    _module: nn.Module
-    _read: Tensor
-    _written: Tensor
-
-    @cached_property
-    def inputs(self) -> Tensor:
-        """All rows that it read, those that do not count among them: shape ``(rows, features)``."""
-        return self._read.flatten(0, -2)
-
-    @cached_property
-    def outputs(self) -> Tensor:
-        """All rows that it wrote, in the same order: shape ``(rows, features)``."""
-        return rows_written(self._module, self._written).flatten(0, -2)
 
 
 @contextmanager

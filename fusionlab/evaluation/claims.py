@@ -8,13 +8,8 @@ from typing import Literal
 
 from fusionlab.evaluation.bootstrap import FEWEST
 from fusionlab.evaluation.comparison import Comparison, GroupComparison
-from fusionlab.evaluation.wording import (
-    format_difference,
-    is_fraction,
-    lower_is_better,
-    shown_decimals,
-    shown_difference,
-)
+from fusionlab.evaluation.metrics import is_fraction, lower_is_better
+from fusionlab.evaluation.wording import format_difference, shown_decimals, shown_difference
 
 Effect = Literal["helps", "costs", "makes no difference", "is open", "diverges"]
 HELPS: Effect = "helps"

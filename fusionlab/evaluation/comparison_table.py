@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from fusionlab.evaluation.claims import Claim
 from fusionlab.evaluation.comparison import Comparison, GroupComparison
+from fusionlab.evaluation.metrics import is_fraction
 from fusionlab.evaluation.results import Results, main_columns
 from fusionlab.evaluation.wording import (
     domain_label,
     format_difference,
     format_value,
-    is_fraction,
     metric_label,
     models_label,
     place_label,

@@ -8,14 +8,8 @@ from matplotlib.figure import Figure
 
 from fusionlab.evaluation.curves import Curve
 from fusionlab.evaluation.drawing import INK, Style, legend, panel_title, panels, plain, title
-from fusionlab.evaluation.wording import (
-    format_value,
-    is_fraction,
-    matching_label,
-    metric_heading,
-    metric_label,
-    place_label,
-)
+from fusionlab.evaluation.metrics import is_fraction
+from fusionlab.evaluation.wording import format_value, matching_label, metric_heading, metric_label, place_label
 
 
 def line_figure(curves: Sequence[Curve], look: dict[str, Style], stacked: bool = False) -> Figure:

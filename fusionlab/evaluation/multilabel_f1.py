@@ -20,6 +20,8 @@ class MultilabelF1(MultilabelStatScores):
 
     is_differentiable = False
     higher_is_better = True
+    plot_lower_bound = 0.0
+    plot_upper_bound = 1.0
     full_state_update = False
 
     def __init__(self, labels: int, average: Literal["macro", "micro"]) -> None:

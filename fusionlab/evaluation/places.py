@@ -9,13 +9,12 @@ from statistics import fmean
 
 from fusionlab.evaluation.claims import Claim
 from fusionlab.evaluation.comparison import TOLD_ALONE, Comparison, Domain, Level
+from fusionlab.evaluation.metrics import is_fraction, lower_is_better
 from fusionlab.evaluation.results import END_MODEL, UNMATCHED, Column, Entry, Results, Table, main_columns
 from fusionlab.evaluation.wording import (
     domain_label,
     format_difference,
     format_value,
-    is_fraction,
-    lower_is_better,
     metric_label,
     models_label,
     place_label,

@@ -12,6 +12,7 @@ from typing import TypeVar
 from fusionlab.evaluation.comparison import Comparison, GroupComparison, Level
 from fusionlab.evaluation.curves import Curve
 from fusionlab.evaluation.distances import Distance, TotalDistance, by_pair
+from fusionlab.evaluation.metrics import DISTANCE, DISTANCE_IN_GAUGE, is_fraction, lower_is_better
 from fusionlab.evaluation.rows import (
     END_MODEL,
     NO_MATCHING,
@@ -21,10 +22,9 @@ from fusionlab.evaluation.rows import (
     Domain,
     Row,
 )
-from fusionlab.evaluation.wording import is_fraction, lower_is_better, matching_label, models_label
+from fusionlab.evaluation.wording import matching_label, models_label
 
 T = TypeVar("T")
-DISTANCE, DISTANCE_IN_GAUGE = "distance_to_anchor", "distance_to_anchor_in_gauge"
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
-from torchmetrics import Metric, SumMetric
+from torchmetrics import Metric
 from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 from torchmetrics.regression import PearsonCorrCoef, SpearmanCorrCoef
 
@@ -16,6 +16,7 @@ from fusionlab.errors import InputError
 from fusionlab.evaluation.contributions import Answers, Record, by_example, class_counts, label_counts
 from fusionlab.evaluation.losses import known_rows, multilabel_entries, shifted
 from fusionlab.evaluation.matthews import Matthews
+from fusionlab.evaluation.metrics import MeanLoss, Perplexity, kind_of
 from fusionlab.evaluation.multilabel_f1 import MultilabelF1
 from fusionlab.evaluation.span_f1 import Mode, SpanF1
 from fusionlab.forward import IGNORED, LABELS, logits
@@ -39,9 +40,7 @@ class Scores(nn.Module):
             metrics: by name, the main one first; they take predicted and true classes. Accuracy if None.
         """
         super().__init__()
-        # A loss that is not a number must show, where torchmetrics' own mean would leave it out.
-        self.loss = SumMetric(nan_strategy="disable")
-        self.count = SumMetric(nan_strategy="disable")
+        self.loss = MeanLoss()
         self.metrics = nn.ModuleDict({"accuracy": MulticlassAccuracy(average="micro")} if metrics is None else metrics)
         self._record: Record | None = None
 
@@ -49,6 +48,11 @@ class Scores(nn.Module):
     def main(self) -> str:
         """Name of the metric to look at first."""
         return next(iter(self.metrics))
+
+    @property
+    def main_is_loss(self) -> bool:
+        """True where a smaller value of the main metric is the better one, as of a perplexity."""
+        return kind_of(dict(self._named())[self.main]).lower_is_better
 
     @torch.no_grad()
     def update(self, model: nn.Module, batch: Mapping[str, Tensor]) -> None:
@@ -76,8 +80,7 @@ class Scores(nn.Module):
         """Count the cross-entropy; logits and classes of the known labels, see `known_rows`."""
         predicted, known = known_rows(output, labels)
         losses = functional.cross_entropy(predicted, known, reduction="none")
-        self.loss.update(losses.sum())
-        self.count.update(len(known))
+        self._count_loss(losses.sum(), len(known))
         if self._record is not None:
             example = (labels != IGNORED).reshape(len(labels), -1).nonzero()[:, 0]
             counts = by_example(torch.ones_like(losses), example, len(labels))
@@ -85,6 +88,10 @@ class Scores(nn.Module):
             self._record.add("loss", "mean", totals, counts)
             self._keep(self._record, predicted, known, example, totals, counts)
         return predicted, known
+
+    def _count_loss(self, total: Tensor, count: Tensor | int) -> None:
+        """Add losses by their sum and number."""
+        self.loss.update(total, count)
 
     def keep_examples(self) -> "Scores":
         """Keep from now on what each example adds, for `answers`; the scores themselves."""
@@ -135,12 +142,11 @@ class Scores(nn.Module):
 
     def compute(self) -> dict[str, float]:
         """``loss`` (mean over known labels, in nats), then the metrics, the main one first, over all batches so far."""
-        loss = float(self.loss.compute() / self.count.compute())
-        return {"loss": loss} | {name: float(metric.compute()) for name, metric in self._named()}
+        return {"loss": float(self.loss.compute())} | {name: float(metric.compute()) for name, metric in self._named()}
 
     def reset(self) -> None:
         """Forget all batches."""
-        for metric in (self.loss, self.count, *self._all()):
+        for metric in (self.loss, *self._all()):
             metric.reset()
         if self._record is not None:
             self._record = Record()
@@ -170,8 +176,7 @@ class MultilabelScores(Scores):
         """Score logits and labels of shape ``(batch, classes)``; labels are 0, 1 or -100."""
         losses, known = multilabel_entries(output, labels)
         predicted = output.float() >= self.threshold
-        self.loss.update(losses.sum())
-        self.count.update(known.sum())
+        self._count_loss(losses.sum(), known.sum())
         for metric in self._all():
             metric.update(predicted, labels)
         if self._record is not None:
@@ -199,8 +204,7 @@ class RegressionScores(Scores):
                 f"the model gives {output.shape[-1]} numbers for each sample, but one was expected in a regression"
             )
         losses = (predicted - wanted).square()
-        self.loss.update(losses.sum())
-        self.count.update(len(wanted))
+        self._count_loss(losses.sum(), len(wanted))
         for metric in self._all():
             metric.update(predicted, wanted)
         if self._record is not None:
@@ -249,19 +253,18 @@ class LanguageModelScores(Scores):
     """
 
     def __init__(self, shift: bool) -> None:
-        super().__init__({})
+        super().__init__({"perplexity": Perplexity()})
         self.shift = shift
         self._vocabulary = 0
-
-    @property
-    def main(self) -> str:
-        """Name of the metric to look at first."""
-        return "perplexity"
 
     @torch.no_grad()
     def add(self, output: Tensor, labels: Tensor) -> None:
         """Score logits of shape ``(batch, tokens, vocabulary)`` and labels of shape ``(batch, tokens)``."""
-        super().add(*(shifted(output, labels) if self.shift else (output, labels)))
+        self._add_loss(*(shifted(output, labels) if self.shift else (output, labels)))
+
+    def _count_loss(self, total: Tensor, count: Tensor | int) -> None:
+        for metric in (self.loss, *self._all()):
+            metric.update(total, count)
 
     def _keep(
         self, record: Record, predicted: Tensor, known: Tensor, example: Tensor, losses: Tensor, counts: Tensor
@@ -271,8 +274,3 @@ class LanguageModelScores(Scores):
 
     def _chance(self, actual: NDArray[np.int64]) -> dict[str, float]:
         return {"perplexity": float(self._vocabulary)}
-
-    def compute(self) -> dict[str, float]:
-        """``loss`` (mean over tokens, in nats) and ``perplexity``."""
-        mean = self.loss.compute() / self.count.compute()
-        return {"loss": float(mean), "perplexity": float(mean.exp())}

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 
 from fusionlab.evaluation.drawing import END_MODEL_COLOUR, INK, Style, panel_title, panels, plain, title
+from fusionlab.evaluation.metrics import is_fraction
 from fusionlab.evaluation.results import Column, Entry, Results, main_columns
-from fusionlab.evaluation.wording import format_value, is_fraction, metric_heading, metric_label, place_label
+from fusionlab.evaluation.wording import format_value, metric_heading, metric_label, place_label
 
 
 def scores_figure(results: Results, look: dict[str, Style], stacked: bool = False) -> Figure:

@@ -35,6 +35,8 @@ class SpanF1(Metric):
 
     is_differentiable = False
     higher_is_better = True
+    plot_lower_bound = 0.0
+    plot_upper_bound = 1.0
     full_state_update = False
     correct: Tensor
     predicted: Tensor

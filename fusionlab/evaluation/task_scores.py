@@ -22,7 +22,6 @@ from fusionlab.evaluation.scores import (
     TokenScores,
 )
 from fusionlab.evaluation.span_f1 import Mode, is_iob2
-from fusionlab.evaluation.wording import lower_is_better
 
 
 def make_scores(
@@ -84,7 +83,7 @@ def score_of(model: nn.Module, sets: Sequence[Iterable[Mapping[str, Tensor]]]) -
         for batch in batches:
             scores.update(model, batch)
     found = scores.compute()[scores.main]
-    return -found if lower_is_better(scores.main) else found
+    return -found if scores.main_is_loss else found
 
 
 def task_of(model: nn.Module) -> Task:

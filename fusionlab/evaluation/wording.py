@@ -4,25 +4,12 @@ import math
 import re
 from collections.abc import Sequence
 
-_LOWER_IS_BETTER = {"loss", "nll", "perplexity", "ppl", "error", "barrier", "distance", "mse", "rmse", "mae", "wer"}
-_FRACTIONS = {"accuracy", "acc", "f1", "precision", "recall", "agreement", "auroc", "top1", "top5"}
-_UPPER_CASE = {"f1", "nll", "mse", "rmse", "mae", "wer", "auroc", "acc"}
-
-
-def lower_is_better(metric: str) -> bool:
-    """Whether a smaller value of a metric is the better one, as for a loss."""
-    return not _LOWER_IS_BETTER.isdisjoint(_words(metric))
-
-
-def is_fraction(metric: str) -> bool:
-    """Whether a metric runs from 0 to 1 and is shown in percent, as an accuracy is."""
-    return not lower_is_better(metric) and not _FRACTIONS.isdisjoint(_words(metric))
+from fusionlab.evaluation.metrics import DISTANCES, is_fraction
 
 
 def metric_label(metric: str) -> str:
     """A metric's name in words: ``"macro_f1"`` is ``"macro F1"``."""
-    words = re.split(r"[_\s]+", metric)
-    return " ".join(word.upper() if word.lower() in _UPPER_CASE and word != "acc" else word for word in words)
+    return " ".join(word.upper() if word == "f1" else word for word in metric.split("_"))
 
 
 def metric_heading(metric: str) -> str:
@@ -44,7 +31,7 @@ def format_value(metric: str, value: float | None, unit: bool = False) -> str:
         return "not a number" if math.isnan(value) else "infinite"
     if is_fraction(metric):
         return f"{100 * value:.1f} %" if unit else f"{100 * value:.1f}"
-    if "distance" in _words(metric):
+    if metric in DISTANCES:
         return f"{value:#.4g}".rstrip(".")
     # Past a hundred, three decimals are noise: perplexities and distances there are read to four digits.
     return f"{value:.3f}" if abs(value) < 100 else f"{value:.1f}" if abs(value) < 1e6 else f"{value:.3g}"
@@ -133,7 +120,3 @@ def listing(names: Sequence[str]) -> str:
 def file_name(*parts: str) -> str:
     """A name that is safe on every file system, for a figure or a folder that belongs to `parts`."""
     return "_".join(re.sub(r"[^\w.+-]+", "_", part).strip("_.") or "_" for part in parts)
-
-
-def _words(metric: str) -> set[str]:
-    return set(re.split(r"[^a-z0-9]+", metric.lower()))

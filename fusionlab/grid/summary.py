@@ -9,8 +9,9 @@ from statistics import fmean, stdev
 
 from fusionlab.evaluation.bootstrap import clusters_of, over_clusters
 from fusionlab.evaluation.comparison import GroupComparison
+from fusionlab.evaluation.metrics import is_fraction, lower_is_better
 from fusionlab.evaluation.results import END_MODEL, NO_MATCHING, UNMATCHED, Domain, Results, Row, main_columns
-from fusionlab.evaluation.wording import format_value, is_fraction, lower_is_better, metric_label
+from fusionlab.evaluation.wording import format_value, metric_label
 from fusionlab.grid.cells import Finished
 
 SCORE = "score"

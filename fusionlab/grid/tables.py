@@ -12,8 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from fusionlab.evaluation.comparison import GroupComparison
+from fusionlab.evaluation.metrics import is_fraction
 from fusionlab.evaluation.results import NO_MATCHING, Domain
-from fusionlab.evaluation.wording import domain_label, is_fraction, matching_label, metric_heading, place_label
+from fusionlab.evaluation.wording import domain_label, matching_label, metric_heading, place_label
 from fusionlab.grid.cells import Finished
 from fusionlab.grid.details import GroupScores, by_data_set, by_group, geometry
 from fusionlab.grid.summary import DOMAINS, Line, Mean, best_lines, whole_count

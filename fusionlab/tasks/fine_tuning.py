@@ -16,7 +16,6 @@ from fusionlab import checkpoints
 from fusionlab.checkpoints.hub import locate
 from fusionlab.errors import InputError, first_line
 from fusionlab.evaluation.scores import Scores, Task
-from fusionlab.evaluation.wording import lower_is_better
 from fusionlab.forward import LABELS, logits
 from fusionlab.sentences import sentence
 from fusionlab.tasks.models import unnamed
@@ -175,7 +174,7 @@ class FineTuning(LightningModule, ABC):
         # The metrics are reduced over processes already: each process logs the same numbers.
         found = scores.compute()
         self.log_dict({f"{stage}/{name}": value for name, value in found.items()}, prog_bar=prog_bar)
-        if stage == "val" and not lower_is_better(scores.main):
+        if stage == "val" and not scores.main_is_loss:
             self.log(SCORE, found[scores.main], logger=False)
         scores.reset()
 

@@ -136,13 +136,13 @@ def test_no_text_of_any_origin_injects_markup() -> None:
         def row(method: str, matching: str, metric: str, models: tuple[str, ...] = names) -> Row:
             return Row(models, method, matching, say("data set"), "in", metric, 0.5)
 
-        ends = [row("end model", "-", say("metric"), (name,)) for name in names]
-        merges = [row(say("method"), matching, say("metric")) for matching in (UNMATCHED, say("matching"))]
+        ends = [row("end model", "-", "accuracy", (name,)) for name in names]
+        merges = [row(say("method"), matching, "accuracy") for matching in (UNMATCHED, say("matching"))]
         compared = [
             replace(one, models=names, method=say("method"), matching=say("matching"), data_set=say("data set"))
             for one in found.comparisons
         ]
-        curve = Curve(names[1], names[0], say("matching"), say("data set"), "in", (0, 1), (0, 1), (1, 0), say("score"))
+        curve = Curve(names[1], names[0], say("matching"), say("data set"), "in", (0, 1), (0, 1), (1, 0))
         results = Results(
             say("title"),
             names,

@@ -76,7 +76,7 @@ class Digits(LightningDataModule):
         return DigitImages(images[kept], labels[kept])
 
     def label_counts(self) -> Tensor:
-        """How often each digit occurs in training, shape ``(10,)``."""
+        """The number of training images of each digit, shape ``(10,)``."""
         return torch.bincount(self.train_set.labels, minlength=self.num_classes)
 
     def train_dataloader(self) -> DataLoader[dict[str, Tensor]]:

@@ -138,7 +138,7 @@ class Emotion(TextClassification):
 
 
 def _annotated(path: Path, source: str | None) -> list[str]:
-    """What ``label_sets.json`` says about a set, from beside its file or up to two folders above."""
+    """The annotated labels of a set by ``label_sets.json``, from beside its file or up to two folders above."""
     name = source or path.stem
     for folder in path.resolve().parents[:3]:
         if (folder / LABEL_SETS).is_file():

@@ -57,7 +57,7 @@ class Encoder(ABC):
             raise InputError(f"the tokenizer {name} cannot be used ({first_line(error)}); expected another") from error
 
     def fingerprint(self, rows: Dataset) -> str:
-        """What names the result in the cache: the rows, the tokenizer and every field."""
+        """The name of the result in the cache: a digest of the rows, the tokenizer and every field."""
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "tokenizer"}
         known = (rows._fingerprint, __version__, type(self).__qualname__, repr(fields), identity(self.tokenizer))
         return Hasher.hash(known)

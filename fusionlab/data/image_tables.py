@@ -20,7 +20,7 @@ DECODER, STORED = datasets.Image(), datasets.Image(decode=False)
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """Where images and labels are."""
+    """The place of images and labels."""
 
     path: str
     config_name: str | None

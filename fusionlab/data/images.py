@@ -119,7 +119,7 @@ class Images(LightningDataModule):
         return next(iter(self._sets.values())).class_names
 
     def label_counts(self) -> Tensor:
-        """How often each class occurs in training, shape ``(classes,)``."""
+        """The number of training images of each class, shape ``(classes,)``."""
         self._load()
         return torch.bincount(torch.from_numpy(self._sets["train"].labels), minlength=self.num_classes)
 

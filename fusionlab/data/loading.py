@@ -1,4 +1,4 @@
-"""What the data modules share about data loaders."""
+"""The data loaders of all data modules."""
 
 import torch
 

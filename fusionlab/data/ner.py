@@ -84,7 +84,7 @@ class NER(TextData):
 
     @property
     def conll(self) -> bool:
-        """Whether the data are CoNLL files."""
+        """True where the data are CoNLL files."""
         location = expanded(self.source.path)
         if location.is_dir():
             return any(name is not None and (location / name).is_file() for name in self.splits.names.values())
@@ -155,7 +155,7 @@ class NER(TextData):
         return [" ".join(words) for words in self.rows[split][self.columns()[0]]] if split in self.rows else []
 
     def label_counts(self) -> Tensor:
-        """How often each tag occurs in training, shape ``(tags,)``."""
+        """The number of training words with each tag, shape ``(tags,)``."""
         self._load()
         labels = torch.tensor([label for row in self._encoded["train"][LABELS] for label in row if label >= 0])
         return torch.bincount(labels, minlength=len(self.class_names))

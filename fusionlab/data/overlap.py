@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Overlap:
-    """How much of a test set was trained on.
+    """The part of a test set that was trained on.
 
     Attributes:
         count: test texts that are among the training texts, each counted as often as it occurs.

@@ -1,4 +1,4 @@
-"""How an image becomes a tensor: size, channels, normalisation and augmentation."""
+"""Preprocessing of images: size, channels, normalisation and augmentation."""
 
 import dataclasses
 from collections.abc import Callable, Sequence

@@ -25,7 +25,7 @@ FILE_BUILDERS = {
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """Where a table is."""
+    """The place of a table."""
 
     path: str
     """A hub id, a folder or a file."""
@@ -37,7 +37,7 @@ class Source:
 
 @dataclasses.dataclass(frozen=True)
 class Splits:
-    """Which rows are trained, validated and tested on."""
+    """The rows that are trained, validated and tested on."""
 
     names: Mapping[str, str | None]
     """Names in the data for ``train``, ``val`` and ``test``; None for none."""
@@ -141,7 +141,7 @@ def divided(rows: Mapping[str, Dataset], splits: Splits, path: str) -> dict[str,
 
 
 def held_out(size: int | float, rows: int, use: str) -> int:
-    """How many rows are held out.
+    """The number of rows that are held out.
 
     Args:
         size: a number of rows, or a share of them below 1.

@@ -1,4 +1,4 @@
-"""What all text data sets share: splits, tokenizer, cached tokens, padding to the longest text of a batch."""
+"""The base of all text data sets: splits, tokenizer, cached tokens, padding to the longest text of a batch."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -108,7 +108,7 @@ class TextData(LightningDataModule, ABC):
 
     @abstractmethod
     def encoder(self) -> Encoder:
-        """How rows are encoded."""
+        """The encoder that turns rows into tokens and labels."""
 
     def read(self) -> dict[str, Dataset]:
         """The splits that the data itself has, by ``train``, ``val`` and ``test``."""
@@ -119,7 +119,7 @@ class TextData(LightningDataModule, ABC):
         """The texts of ``train``, ``val`` or ``test``; none where there is no such split."""
 
     def collator(self) -> Any:
-        """How samples become a batch."""
+        """The collator that turns samples into a batch."""
         return DataCollatorWithPadding(self.tokenizer)
 
     # --- what Lightning asks for -----------------------------------------------------------------------------------

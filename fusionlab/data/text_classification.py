@@ -121,7 +121,8 @@ class TextClassification(TextData):
         return [f"{text} {pair or ''}" for text, pair in zip(first, rows[self.pair_column], strict=True)]
 
     def label_counts(self) -> Tensor:
-        """How often each label occurs in training: shape ``(labels,)``; absent and present of ``(labels, 2)``."""
+        """The number of training texts with each label: shape ``(labels,)``; without and with each, of several labels,
+        ``(labels, 2)``."""
         self._load()
         labels = torch.tensor(self._encoded["train"][LABELS][:])
         values = range(2) if self.task == "multilabel" else range(len(self.class_names or ()))

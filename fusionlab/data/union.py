@@ -51,7 +51,7 @@ class Union(LightningDataModule):
 
     @property
     def metric(self) -> Any:
-        """What is looked at first, in all parts."""
+        """The metric to look at first, where all parts agree on it."""
         return self._common("metric")
 
     @property
@@ -72,7 +72,7 @@ class Union(LightningDataModule):
         return [text for part in self.parts if hasattr(part, "texts") for text in part.texts(split)]
 
     def label_counts(self) -> Tensor:
-        """How often each label occurs in training, in the shape that the parts give."""
+        """The number of training samples with each label, in the shape that the parts give."""
         parts: list[Any] = self.parts
         counts = [part.label_counts() for part in parts]
         return sum(counts[1:], counts[0])

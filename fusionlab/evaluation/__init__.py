@@ -1,1 +1,1 @@
-"""What a merge is worth: barriers, distances, results and their presentation."""
+"""Evaluation of merges: scores, barriers, distances, results and their presentation."""

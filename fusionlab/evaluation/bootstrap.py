@@ -45,7 +45,7 @@ def interval(draws: Draws, count: int) -> Interval:
 
 
 def resamples(count: int, draws: int = DRAWS, seed: int = 0, name: str = "") -> Iterator[Draws]:
-    """How often each example is in each resample, in pieces that fit into memory.
+    """Counts of each example in each resample, in pieces that fit into memory.
 
     Args:
         count: of the examples, at least 1.

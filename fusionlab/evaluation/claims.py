@@ -1,4 +1,4 @@
-"""What a comparison lets one say: that matching helps, costs or makes no difference, and how sure that is."""
+"""Claims that a comparison supports: matching helps, costs or makes no difference, and how sure that is."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ DIVERGED: Effect = "diverges"
 
 @dataclass(frozen=True)
 class Claim:
-    """What a comparison shows, in the digits that a reader sees.
+    """The claim that a comparison supports, in the digits that a reader sees.
 
     Attributes:
         comparison: matched and unmatched by one method.
-        diverged: of the sides (``unmatched``, ``matched``) that are no numbers, what is not one.
+        diverged: each side (``unmatched``, ``matched``) that is not a number, with the score that is none.
     """
 
     comparison: Comparison | GroupComparison
@@ -33,7 +33,7 @@ class Claim:
 
     @property
     def effect(self) -> Effect:
-        """Where the interval of the difference lies: on the good side of 0, on the bad side, or around it.
+        """The side of 0 that the interval of the difference lies on: the good one, the bad one, or both.
 
         ``is open`` where there is no interval; ``diverges`` where a side is not a number.
         """
@@ -59,7 +59,7 @@ class Claim:
 
     @property
     def units(self) -> str:
-        """What was resampled: ``360 examples``."""
+        """The number and kind of the resampled units: ``360 examples``."""
         found = self.comparison
         if isinstance(found, GroupComparison):
             return _count(found.clusters, "independent group")
@@ -71,7 +71,7 @@ class Claim:
         return format_difference(self.comparison.metric, self.comparison.difference, self._decimals, unit=True)
 
     def allowed(self) -> str:
-        """How large a difference the interval still allows, for one that holds 0."""
+        """The largest gain and loss that an interval which holds 0 still allows."""
         found = self.comparison
         assert found.lower is not None
         assert found.upper is not None

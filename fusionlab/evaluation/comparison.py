@@ -42,7 +42,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What matching changes: the same method matched minus unmatched, paired by test example.
+    """The effect of matching: the same method matched minus unmatched, paired by test example.
 
     Attributes:
         models: names of the end models.
@@ -82,7 +82,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Level:
-    """How sure one score is, and what chance would give.
+    """The uncertainty of one score, and the level of chance beside it.
 
     Attributes:
         models: names of the end models in it.
@@ -111,7 +111,7 @@ class Level:
 
 @dataclass(frozen=True)
 class GroupComparison:
-    """What matching changes over the groups of a grid: matched minus unmatched, paired by group and seed.
+    """The effect of matching over the groups of a grid: matched minus unmatched, paired by group and seed.
 
     Attributes:
         method: merge method, the same on both sides.

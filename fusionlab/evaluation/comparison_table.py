@@ -1,4 +1,4 @@
-"""What matching changes, as lines of a table: one for each method, matching and place, with its interval."""
+"""The effect of matching as lines of a table: one for each method, matching and place, with its interval."""
 
 from __future__ import annotations
 

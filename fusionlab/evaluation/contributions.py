@@ -1,4 +1,4 @@
-"""What each test example adds to a score, so that the score of any resample of the examples follows from sums."""
+"""Contributions of each test example to a score: the score of any resample of the examples follows from their sums."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Contributions:
 
     @property
     def examples(self) -> int:
-        """How many examples there are."""
+        """The number of examples."""
         return int(self.values.shape[0])
 
     def scores(self, weights: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -54,7 +54,7 @@ class Contributions:
 
 @dataclass(frozen=True)
 class Answers:
-    """What a model's answers on one test set come to.
+    """A model's answers on one test set: what each adds to every metric, and the level of chance.
 
     Attributes:
         contributions: by metric.

@@ -46,7 +46,7 @@ class Curve:
 
     @property
     def barrier(self) -> float:
-        """How far the loss rises above the straight line between the losses of the two ends.
+        """The largest rise of the loss above the straight line between the losses of the two ends.
 
         The maximum over the positions t of ``loss(t) - ((1 - t) loss(0) + t loss(1))`` (Frankle et al., "Linear
         mode connectivity and the lottery ticket hypothesis", 2020; in this form Entezari et al., "The role of

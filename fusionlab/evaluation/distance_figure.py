@@ -16,7 +16,7 @@ from fusionlab.evaluation.wording import format_change, format_value, gauge_labe
 
 @dataclass(frozen=True)
 class _Start:
-    """Where matchings start from: the models as they come, or in a gauge.
+    """The models before matching: as they come, or in a gauge.
 
     Attributes:
         label: for the legend.

@@ -29,7 +29,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "h")
 
 @dataclass(frozen=True)
 class Style:
-    """How one matching is drawn, the same in every figure."""
+    """Colour, marker and dash of one matching, the same in every figure."""
 
     colour: str
     marker: str

@@ -14,7 +14,7 @@ from fusionlab.merging.registry import merge_weights
 
 @dataclass(frozen=True)
 class EnsembleOutput:
-    """What an ensemble returns.
+    """The output of an ensemble.
 
     Attributes:
         logits: shape ``(batch, ..., classes)``.

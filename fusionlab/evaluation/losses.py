@@ -1,4 +1,4 @@
-"""What a model's output loses against labels of which some are unknown."""
+"""Losses of a model's output against labels of which some are unknown."""
 
 import torch
 from torch import Tensor

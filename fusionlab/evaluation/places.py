@@ -80,7 +80,7 @@ class Place:
         return format_value(self.metric, value, unit=True)
 
     def against(self, value: float, reference: float) -> str:
-        """How much better or worse a score is than another, in the digits that are shown."""
+        """The difference of two scores in words ("1.2 points better than"), in the digits that are shown."""
         decimals = shown_decimals(self.metric, value, reference)
         # Of the numbers as they are shown, so that their difference is what a reader finds by subtracting them.
         change = round(value, decimals) - round(reference, decimals)
@@ -152,7 +152,7 @@ def _claim(results: Results, columns: Sequence[Column], unmatched: Scored, match
 
 
 def _diverged(table: Table, entry: Entry, columns: Sequence[Column]) -> str:
-    """What is not a number: a loss, or the score itself where no loss was measured.
+    """The first number that is not finite, in words: a loss, or the score itself where no loss was measured.
 
     A score alone may be undefined though nothing diverged, as a correlation with equal outputs is; and an accuracy is a
     number even where all logits are not.

@@ -15,7 +15,7 @@ EXACT = 1e-8
 
 @dataclass(frozen=True)
 class Preservation:
-    """How far a twin's outputs are from its end model's.
+    """The difference between a twin's outputs and its end model's.
 
     Attributes:
         exact: largest difference in logits, both models and the alignment in float64, relative to the largest logit:

@@ -1,4 +1,4 @@
-"""What was measured: scores, curves between models and distances, as plain data."""
+"""Measured numbers as plain data: scores, curves between models and distances."""
 
 import csv
 import io
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Column:
-    """What one column of a results table shows."""
+    """The metric of one column of a results table, and the data set it was measured on."""
 
     domain: Domain
     data_set: str | None
@@ -52,7 +52,7 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """What it is called where no merge is meant: an end model by its name, any other reference by its kind."""
+        """The name of a line that is no merge: of an end model its own, of any other reference its kind."""
         return self.models[0] if self.method == END_MODEL else self.method
 
 

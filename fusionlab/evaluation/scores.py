@@ -99,7 +99,7 @@ class Scores(nn.Module):
         return self
 
     def answers(self) -> Answers:
-        """What each example so far added to each metric, in the order they came in.
+        """The contributions of each example so far to each metric, in the order they came in.
 
         Of this process alone: several that each see all of the data have the same.
 
@@ -134,7 +134,7 @@ class Scores(nn.Module):
                 record.add_sparse(name, formula, class_counts(given, known, example, len(counts), classes))
 
     def _chance(self, actual: NDArray[np.int64]) -> dict[str, float]:
-        """What the best constant answer scores, from how often each class is the true one."""
+        """Scores of the best constant answer, from how often each class is the true one."""
         total, largest, present = int(actual.sum()), int(actual.max(initial=0)), int(np.count_nonzero(actual))
         levels = {"accuracy": largest / max(total, 1), "matthews": 0.0}
         levels["macro_f1"] = 2 * largest / max(total + largest, 1) / max(present, 1)

@@ -102,5 +102,5 @@ def spans(tags: Sequence[str], mode: Mode = "strict") -> list[Span]:
 
 
 def is_iob2(tag: str) -> bool:
-    """Whether a tag is ``O``, or ``B-`` or ``I-`` with a type."""
+    """True for ``O``, and for ``B-`` or ``I-`` with a type."""
     return tag == OUTSIDE or (tag[:2] in ("B-", "I-") and len(tag) > 2)

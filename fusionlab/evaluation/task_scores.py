@@ -87,7 +87,7 @@ def score_of(model: nn.Module, sets: Sequence[Iterable[Mapping[str, Tensor]]]) -
 
 
 def task_of(model: nn.Module) -> Task:
-    """What a model is used for, judged by its class and configuration."""
+    """The task that a model is used for, judged by its class and configuration."""
     name = type(model).__name__
     if name in modeling_auto.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES.values():
         return "tokens"

@@ -96,7 +96,7 @@ def _pair(results: Results, anchor: str, source: str) -> str:
 
 
 def _merge_tags(results: Results) -> list[tuple[str, str, tuple[str, ...]]]:
-    """What ends a merge's tag, with the method and the models it stands for."""
+    """The end of each merge's tag, with the method and the models it stands for."""
     merges = list(dict.fromkeys((e.method, e.models) for e in results.table().entries if e.is_merge))
     several_methods = len({method for method, _ in merges}) > 1
     several_sets = len({models for _, models in merges}) > 1

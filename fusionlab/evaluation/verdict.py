@@ -1,4 +1,4 @@
-"""Whether matching helped, in plain words computed from the numbers and their intervals."""
+"""The verdict on matching, in plain words computed from the numbers and their intervals."""
 
 import math
 from collections.abc import Sequence
@@ -74,7 +74,7 @@ def _kept(results: Results, compared: Sequence[Place]) -> tuple[str, str]:
 
 
 def _headline(compared: Sequence[Place], method: str, matching: str) -> str:
-    """What matching does to one merge, and whether other methods see it otherwise."""
+    """The effect of matching on one merge, and a word on other methods that see it otherwise."""
     keys = [key for place in compared for key in place.claims]
     told = [(place, claim) for place in compared if (claim := place.claims.get((method, matching))) is not None]
     name = f"Matching by `{matching}`" if len({how for _, how in keys}) > 1 else "Matching"
@@ -212,7 +212,7 @@ def _best(place: Place) -> list[str]:
 
 
 def _failures(place: Place) -> list[str]:
-    """Who diverges and who predicts nothing, by name."""
+    """Sentences that name the models which diverge or predict nothing."""
     names: dict[str, list[str]] = {}
     for one in (*place.ends, *place.merges):
         if failure := f"diverges ({one.diverged})" if one.diverged else one.weakness:

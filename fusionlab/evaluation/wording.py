@@ -1,4 +1,4 @@
-"""How metrics, matchings and numbers are named where people read them."""
+"""Names of metrics and matchings, and numbers, as people read them."""
 
 import math
 import re
@@ -90,7 +90,7 @@ def matching_label(matching: str) -> str:
 
 
 def gauge_label(matchings: Sequence[str]) -> str:
-    """What unmatched models in the gauge of some matchings are called: ``"unmatched, in the gauge of weights"``."""
+    """The name of unmatched models in the gauge of some matchings: ``"unmatched, in the gauge of weights"``."""
     return f"unmatched, in the gauge of {listing(list(matchings))}"
 
 

@@ -1,4 +1,4 @@
-"""What every kind of statistics does during one pass over data, so that several kinds share the pass.
+"""The interface of every kind of statistics during one pass over data, so that several kinds share the pass.
 
 There are two kinds of accumulators. A `Watcher` (Gram matrices, activations) only looks at what linear maps read and
 write while the model runs; all watchers share one forward per batch, without gradients. An `OwnPass` (Fisher
@@ -22,7 +22,7 @@ from fusionlab.statistics.statistics import Statistics
 
 
 class Common(TypedDict):
-    """What all kinds of statistics carry, as keywords: ``Fisher(**common, diagonal=...)``."""
+    """Keywords that all kinds of statistics carry: ``Fisher(**common, diagonal=...)``."""
 
     architecture: str
     basis: str
@@ -45,10 +45,10 @@ class Accumulator(ABC):
 
     @abstractmethod
     def sums(self) -> dict[str, Tensor]:
-        """What is summed over processes; the same names and shapes in each, also in one that saw no batch."""
+        """Tensors to be summed over processes; the same names and shapes in each, also in one that saw no batch."""
 
     def samples(self) -> dict[str, Tensor]:
-        """What is joined over processes along dimension 0; the same names and other dimensions in each."""
+        """Tensors to be joined over processes along dimension 0; the same names and other dimensions in each."""
         return {}
 
     @abstractmethod

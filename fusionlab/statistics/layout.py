@@ -1,4 +1,4 @@
-"""How the rows that a linear map reads belong to examples and tokens, so that padding is never counted.
+"""The examples and tokens that the rows of a linear map's input belong to, so that padding is never counted.
 
 A layout is found by experiment, not guessed from shapes that may agree by accident: the model runs on one example, on
 that example twice, and on the example without its first token, and whichever dimension follows is the batch or the
@@ -36,7 +36,7 @@ class Layout:
     mask: str | None = None
 
     def valid(self, masks: Mapping[str, Tensor], leading: torch.Size) -> Tensor | None:
-        """Which rows count, flattened, shape ``(rows,)``; None for all."""
+        """A mask of the rows that count, flattened, shape ``(rows,)``; None for all."""
         if self.mask is None or self.tokens is None:
             return None
         mask = masks[self.mask]
@@ -77,7 +77,7 @@ def token_masks(batch: Batch) -> dict[str, Tensor]:
 
 
 def example_count(batch: Batch) -> int:
-    """How many examples a batch has."""
+    """The number of examples in a batch."""
     return len(next(value for value in batch.values() if isinstance(value, Tensor)))
 
 
@@ -101,7 +101,7 @@ def shorter(batch: Batch, side: str, mask: Tensor) -> dict[str, Tensor]:
 
 
 def has_tokens(name: str, value: Tensor, side: str, length: int) -> bool:
-    """Whether dimension 1 of an input runs over the tokens of one side; pixels have four dimensions."""
+    """True where dimension 1 of an input runs over the tokens of one side; pixels have four dimensions."""
     if not isinstance(value, Tensor) or value.ndim not in (2, 3) or value.shape[1] != length:
         return False
     return name.startswith("decoder_") == (side == "decoder")

@@ -32,7 +32,7 @@ LABEL_MODES: tuple[str, ...] = get_args(Labels)
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a model predicts for a batch, one thing in each place.
+    """A model's predictions for a batch, one in each place.
 
     Attributes:
         outputs: shape ``(batch, places, classes)``; for yes-or-no questions and regression ``(batch, places)``.
@@ -232,7 +232,7 @@ def _predicts_labels(model: nn.Module) -> bool:
 
 
 def _is_causal(model: nn.Module) -> bool:
-    """Whether position t predicts the token at t + 1: transformers' own rule for its default loss."""
+    """True where position t predicts the token at t + 1: transformers' own rule for its default loss."""
     if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
         return False
     generates: Any = getattr(model, "can_generate", None)

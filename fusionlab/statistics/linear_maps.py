@@ -115,7 +115,7 @@ def linear_maps(model: nn.Module) -> LinearMaps:
 
 
 def rows_read(module: nn.Module, value: Tensor) -> Tensor:
-    """What a linear map reads as rows, shape ``(*leading, features)``; a convolution's patches, ``(batch, patches,
+    """The input of a linear map as rows, shape ``(*leading, features)``; a convolution's patches, ``(batch, patches,
     channels * height * width)``."""
     if isinstance(module, nn.Conv1d):
         # One row of pixels.
@@ -133,7 +133,7 @@ def _padding(module: nn.Conv1d | nn.Conv2d) -> tuple[int, ...]:
 
 
 def rows_written(module: nn.Module, value: Tensor) -> Tensor:
-    """What a linear map writes as rows, in the order of `rows_read`."""
+    """The output of a linear map as rows, in the order of `rows_read`."""
     return value.flatten(2).transpose(1, 2) if isinstance(module, Convolution) else value
 
 
@@ -144,7 +144,7 @@ def _is_weight_of_map(name: str, module: nn.Module) -> bool:
 
 
 def _unfit(modules: Sequence[nn.Module]) -> str | None:
-    """Why a weight that is used by these modules is not seen as a linear map, or None."""
+    """The reason why a weight that is used by these modules is not seen as a linear map; None where it is one."""
     first: Any = modules[0]
     if any(isinstance(module, nn.MultiheadAttention) for module in modules):
         return "applied inside torch.nn.MultiheadAttention, where its input cannot be seen"

@@ -1,4 +1,4 @@
-"""Which operations of a forward pass are known to bring shared tensors and examples together, and how."""
+"""Operations of a forward pass that combine shared tensors with examples, and the gradient rules that each needs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fusionlab.statistics.meetings import (
+from fusionlab.statistics.gradient_rules import (
     Broadcast,
     ChannelBias,
     Convolution,
     Gain,
+    GradientRule,
     Lookup,
-    Meeting,
     NoShortcutError,
     Product,
 )
@@ -29,7 +29,7 @@ ALIKE = {"type_as", "to", "expand_as", "view_as", "reshape_as"}
 
 
 class Collector(ABC):
-    """Collects the meetings of a forward pass.
+    """Collects the gradient rules of a forward pass.
 
     Args:
         examples: how many there are.
@@ -37,37 +37,42 @@ class Collector(ABC):
 
     def __init__(self, examples: int) -> None:
         self.examples = examples
-        self.meetings: list[Meeting] = []
+        self.rules: list[GradientRule] = []
         # What depends on examples need not depend on anything that is differentiated by: this makes it.
         self.anchor = torch.zeros((), requires_grad=True)
-        self.when_received: Callable[[Meeting], object] = lambda use: None
+        self.when_received: Callable[[GradientRule], object] = lambda rule: None
 
     @abstractmethod
     def is_shared(self, value: Any) -> bool:
-        """Whether it was computed from parameters alone."""
+        """True for a tensor that was computed from parameters alone."""
 
-    def hand_over(self, use: Meeting, gradient: Tensor) -> None:
-        """Give a meeting the gradient of its output."""
+    def hand_over(self, rule: GradientRule, gradient: Tensor) -> None:
+        """Give a rule the gradient of its operation's output."""
         with torch.no_grad():
-            use.receive(gradient)
-            self.when_received(use)
+            rule.receive(gradient)
+            self.when_received(rule)
 
-    def at(self, output: Tensor, *uses: Meeting) -> Tensor:
-        """These meet examples in this output; the output to go on with."""
+    def at(self, output: Tensor, *rules: GradientRule) -> Tensor:
+        """The output to go on with, after rules were noted for the tensors that are shared.
+
+        Args:
+            output: of an operation on shared tensors and examples.
+            rules: one for each tensor that may be shared.
+        """
         self._check_apart(output.shape)
-        uses = tuple(use for use in uses if self.is_shared(use.shared))
-        self.meetings.extend(uses)
+        rules = tuple(rule for rule in rules if self.is_shared(rule.shared))
+        self.rules.extend(rules)
         output = output if output.requires_grad else output + self.anchor.to(output)
-        for use in uses:
-            output.register_hook(lambda gradient, use=use: self.hand_over(use, gradient))
+        for rule in rules:
+            output.register_hook(lambda gradient, rule=rule: self.hand_over(rule, gradient))
         return output
 
     def stand_in(self, shared: Tensor, shape: tuple[int, ...]) -> Tensor:
         """A shared tensor broadcast to a shape, whose own gradient is watched instead of the output's."""
         self._check_apart(shape)
-        use = Broadcast(shared, self.examples)
-        self.meetings.append(use)
-        return _StandIn.apply(self.anchor, shared.detach().expand(shape), lambda g: self.hand_over(use, g))
+        rule = Broadcast(shared, self.examples)
+        self.rules.append(rule)
+        return _StandIn.apply(self.anchor, shared.detach().expand(shape), lambda g: self.hand_over(rule, g))
 
     def _check_apart(self, shape: tuple[int, ...]) -> None:
         if not shape or shape[0] % self.examples:
@@ -88,14 +93,14 @@ class _StandIn(torch.autograd.Function):
         return None, None, None
 
 
-def meet(collector: Collector, func: Any, name: str, args: Any, kwargs: Any) -> Any:
-    """Compute a function of shared tensors and examples, and note how they meet.
+def apply(collector: Collector, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+    """Compute a function of shared tensors and examples, and note the gradient rules of the shared ones.
 
     Raises:
         NoShortcutError: there is no formula for this function.
     """
-    if func in RULES:
-        return RULES[func](collector, *args, **kwargs)
+    if func in HANDLERS:
+        return HANDLERS[func](collector, *args, **kwargs)
     if name in ELEMENTWISE:
         shape = torch.broadcast_shapes(*(value.shape for value in args if isinstance(value, Tensor)))
         return func(*(collector.stand_in(v, shape) if collector.is_shared(v) else v for v in args), **kwargs)
@@ -108,8 +113,8 @@ def meet(collector: Collector, func: Any, name: str, args: Any, kwargs: Any) -> 
 def _linear(collector: Collector, input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     _not_shared(collector, input)
     output = functional.linear(input, weight.detach(), _detached(bias))
-    uses: list[Meeting] = [Product(weight, collector.examples, input.detach())]
-    return collector.at(output, *uses, *_bias(collector, bias))
+    rules: list[GradientRule] = [Product(weight, collector.examples, input.detach())]
+    return collector.at(output, *rules, *_bias(collector, bias))
 
 
 def _addmm(collector: Collector, input: Tensor, mat1: Tensor, mat2: Tensor) -> Tensor:
@@ -140,10 +145,10 @@ def _conv2d(
         raise NoShortcutError("a convolution in groups, or with named padding, has no formula here")
     output = functional.conv2d(input, weight.detach(), _detached(bias), stride, padding, dilation)
     patches = functional.unfold(input.detach(), weight.shape[2:], dilation, padding, stride).mT
-    uses: list[Meeting] = [Convolution(weight, collector.examples, patches)]
+    rules: list[GradientRule] = [Convolution(weight, collector.examples, patches)]
     if bias is not None:
-        uses.append(ChannelBias(bias, collector.examples))
-    return collector.at(output, *uses)
+        rules.append(ChannelBias(bias, collector.examples))
+    return collector.at(output, *rules)
 
 
 def _layer_norm(
@@ -157,10 +162,10 @@ def _layer_norm(
     _not_shared(collector, input)
     output = functional.layer_norm(input, normalized_shape, _detached(weight), _detached(bias), eps)
     x = input.detach()
-    uses: list[Meeting] = []
+    rules: list[GradientRule] = []
     if weight is not None:
-        uses.append(Gain(weight, collector.examples, lambda: functional.layer_norm(x, normalized_shape, eps=eps)))
-    return collector.at(output, *uses, *_bias(collector, bias))
+        rules.append(Gain(weight, collector.examples, lambda: functional.layer_norm(x, normalized_shape, eps=eps)))
+    return collector.at(output, *rules, *_bias(collector, bias))
 
 
 def _rms_norm(
@@ -206,7 +211,7 @@ def _attention(
     return functional.scaled_dot_product_attention(query, key, value, collector.stand_in(attn_mask, shape), **rest)
 
 
-def _bias(collector: Collector, bias: Tensor | None) -> list[Meeting]:
+def _bias(collector: Collector, bias: Tensor | None) -> list[GradientRule]:
     return [] if bias is None else [Broadcast(bias, collector.examples)]
 
 
@@ -219,7 +224,7 @@ def _not_shared(collector: Collector, tensor: Tensor) -> None:
         raise NoShortcutError("a weight that depends on the examples has no formula here")
 
 
-RULES: dict[Any, Callable[..., Tensor]] = {
+HANDLERS: dict[Any, Callable[..., Tensor]] = {
     functional.linear: _linear,
     torch.addmm: _addmm,
     torch.matmul: _matmul,

@@ -1,9 +1,9 @@
 """Squared gradients of single examples, summed over a batch, from one batched forward and backward pass.
 
-The shortcut watches every place where a parameter, or what was computed from parameters alone, meets what was computed
-from examples. There the gradient of one example is a small formula in what the batched pass has anyway: the input and
-the gradient of the output (`meetings`). The parameters themselves take no part in the batched backward pass, so the
-matrix products of the usual backward pass are made once, only example by example.
+The shortcut watches every operation that combines a parameter, or what was computed from parameters alone, with what
+was computed from examples. There the gradient of one example is a small formula in what the batched pass has anyway:
+the input and the gradient of the output (`gradient_rules`). The parameters themselves take no part in the batched
+backward pass, so the matrix products of the usual backward pass are made once, only example by example.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from fusionlab.forward import Batch
+from fusionlab.statistics.gradient_rules import GradientRule, NoShortcutError
 from fusionlab.statistics.layout import example_count, take_examples
-from fusionlab.statistics.meetings import Meeting, NoShortcutError
-from fusionlab.statistics.operations import ALIKE, Collector, meet
+from fusionlab.statistics.operations import ALIKE, Collector, apply
 
 # From a model and a batch: numbers for each example, shape (batch,); the squares of the gradients of each are added.
 Scores = Callable[[nn.Module, Batch], Sequence[Tensor]]
@@ -101,7 +101,7 @@ class _Watch(TorchFunctionMode, Collector):
     """Sees every torch function of a forward pass, and knows which tensors depend on the examples.
 
     A tensor that requires a gradient and does not depend on them was computed from parameters alone: it is *shared*.
-    Autograd keeps how; only where it meets an example's tensor is the pass led another way.
+    Autograd keeps how; only an operation that combines it with an example's tensor is replaced.
 
     Args:
         examples: how many there are.
@@ -134,7 +134,7 @@ class _Watch(TorchFunctionMode, Collector):
             # The other tensor gives a type or a shape, and no number.
             return func(*args, **kwargs)
         if torch.is_grad_enabled() and any(self.is_shared(tensor) for tensor in tensors):
-            result = meet(self, func, name, args, kwargs)
+            result = apply(self, func, name, args, kwargs)
         else:
             result = func(*args, **kwargs)
         self.mark(args[0] if name == "setitem" else result)
@@ -142,54 +142,54 @@ class _Watch(TorchFunctionMode, Collector):
 
     def backward(self, scores: Sequence[Tensor], sums: Mapping[str, Tensor]) -> None:
         """Run the backward passes and add all squares."""
-        reached = {id(use): self._reached(use.shared) for use in self.meetings}
+        reached = {id(rule): self._reached(rule.shared) for rule in self.rules}
         counts = Counter(name for names in reached.values() for name in names)
-        # Met once, as it is: its squares can be added as soon as its gradient is there, and nothing is kept for later.
+        # Used once, as it is: its squares can be added as soon as its gradient is there, and nothing is kept for later.
         alone = {
-            id(use): sums[self.names[id(use.shared)]]
-            for use in self.meetings
-            if id(use.shared) in self.names and counts[self.names[id(use.shared)]] == 1
+            id(rule): sums[self.names[id(rule.shared)]]
+            for rule in self.rules
+            if id(rule.shared) in self.names and counts[self.names[id(rule.shared)]] == 1
         }
 
-        def add_at_once(use: Meeting) -> None:
-            if id(use) in alone:
-                use.add_squares(alone[id(use)])
-                use.gradient = None
+        def add_at_once(rule: GradientRule) -> None:
+            if id(rule) in alone:
+                rule.add_squares(alone[id(rule)])
+                rule.gradient = None
 
         self.when_received = add_at_once
         for score, is_last in _with_last(scores):
             score.sum().backward(retain_graph=not is_last)
-            self._add_others([use for use in self.meetings if use.gradient is not None], sums)
-            for use in self.meetings:
-                use.gradient = None
+            self._add_others([rule for rule in self.rules if rule.gradient is not None], sums)
+            for rule in self.rules:
+                rule.gradient = None
 
-    def _add_others(self, uses: Sequence[Meeting], sums: Mapping[str, Tensor]) -> None:
-        """Parameters that are met more than once, or in part through what is computed of them: sum, then square."""
+    def _add_others(self, rules: Sequence[GradientRule], sums: Mapping[str, Tensor]) -> None:
+        """Parameters that are used more than once, or in part through what is computed of them: sum, then square."""
         direct = defaultdict(list)
-        for use in uses:
-            if id(use.shared) in self.names:
-                direct[self.names[id(use.shared)]].append(use)
-        computed = [use for use in uses if id(use.shared) not in self.names]
+        for rule in rules:
+            if id(rule.shared) in self.names:
+                direct[self.names[id(rule.shared)]].append(rule)
+        computed = [rule for rule in rules if id(rule.shared) not in self.names]
         for example in range(self.examples):
             through = self._pulled_back(computed, example)
             for name in {**direct, **through}:
                 one = through.pop(name, None)
                 one = torch.zeros_like(self.parameters[name]) if one is None else one.contiguous().clone()
-                for use in direct[name]:
-                    use.add(one, example)
+                for rule in direct[name]:
+                    rule.add(one, example)
                 sums[name].addcmul_(one, one)
 
-    def _pulled_back(self, uses: Sequence[Meeting], example: int) -> dict[str, Tensor]:
+    def _pulled_back(self, rules: Sequence[GradientRule], example: int) -> dict[str, Tensor]:
         """One example's gradients of parameters through what was computed from them alone."""
-        names = list({name: None for use in uses for name in self._reached(use.shared)})
+        names = list({name: None for rule in rules for name in self._reached(rule.shared)})
         if not names:
             return {}
         gradients = []
-        for use in uses:
-            gradients.append(torch.zeros_like(use.shared))
-            use.add(gradients[-1], example)
+        for rule in rules:
+            gradients.append(torch.zeros_like(rule.shared))
+            rule.add(gradients[-1], example)
         found = torch.autograd.grad(
-            [use.shared for use in uses],
+            [rule.shared for rule in rules],
             [self.parameters[name] for name in names],
             gradients,
             retain_graph=True,

@@ -1,4 +1,4 @@
-"""What one pass over data leaves behind, tied to the basis it was measured in."""
+"""Statistics of one pass over data, tied to the basis they were measured in."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Fisher(Statistics):
 
 @dataclass(frozen=True, kw_only=True)
 class Activations(Statistics):
-    """What linear maps read and write at a sample of rows, the same rows for every model given the same data.
+    """Inputs and outputs of linear maps at a sample of rows, the same rows for every model given the same data.
 
     Attributes:
         inputs: by weight's parameter name, what it reads: shape ``(features, samples)``, without a row of ones.

@@ -98,14 +98,14 @@ def _move_activations(found: Activations, alignment: Alignment, twin: State, sou
 
 @dataclass(frozen=True)
 class _Fold:
-    """What folding does to a vector that a map reads: it becomes ``(x - shift) / gain``."""
+    """The effect of folding on a vector that a map reads: it becomes ``(x - shift) / gain``."""
 
     gain: Tensor
     shift: Tensor
 
 
 def _fold_of(weight: str, alignment: Alignment, source: State | None, dtype: torch.dtype) -> _Fold | None:
-    """How folding changes what a weight reads, or None where it does not.
+    """The effect of folding on the vectors that a weight reads; None where there is none.
 
     Args:
         dtype: that the statistics were gathered in.

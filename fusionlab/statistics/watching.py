@@ -167,5 +167,5 @@ class Observer:
 
 
 def _version(tensor: Tensor) -> int:
-    """How often a tensor was changed in place; tensors of inference mode do not count."""
+    """The number of times that a tensor was changed in place; 0 for tensors of inference mode, which do not count."""
     return 0 if tensor.is_inference() else tensor._version

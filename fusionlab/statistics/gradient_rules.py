@@ -1,7 +1,7 @@
-"""Where a shared tensor meets examples, and the gradient that one example has there.
+"""Gradients of single examples by a tensor that all of them share, from one batched backward pass.
 
-Each meeting knows the formula for one operation: linear maps (Goodfellow, "Efficient per-example gradient
-computations", 2015), patch convolutions, norms, embeddings, and whatever broadcasts.
+Each rule is the formula for one operation that combines the tensor with examples: linear maps (Goodfellow, "Efficient
+per-example gradient computations", 2015), patch convolutions, norms, embeddings, and whatever broadcasts.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ class NoShortcutError(Exception):
 
 
 @dataclass(eq=False)
-class Meeting(ABC):
-    """A shared tensor, the same for all examples, whose gradient is wanted for each of them.
+class GradientRule(ABC):
+    """The gradient of each example by a shared tensor, at one operation.
 
     Attributes:
-        shared: a parameter, or what was computed from parameters alone.
+        shared: the tensor, the same for all examples: a parameter, or what was computed from parameters alone.
         examples: how many there are.
         gradient: of the operation's output, dimension 0 in the examples' order, each with equally many rows; None as
             long as it is not known.
@@ -51,12 +51,12 @@ class Meeting(ABC):
 
     def _per_example(self, tensor: Tensor | None) -> Tensor:
         """Shape ``(examples, rows, ...)``."""
-        assert tensor is not None, "a meeting is asked for squares before it has received its gradient"
+        assert tensor is not None, "a rule is asked for gradients before it has received that of the output"
         return tensor.unflatten(0, (self.examples, -1))
 
 
 @dataclass(eq=False)
-class Product(Meeting):
+class Product(GradientRule):
     """Rows times a weight: the gradient of one example is ``G^T X``; ``X^T G`` where the weight is ``(in, out)``.
 
     Attributes:
@@ -98,13 +98,13 @@ class Convolution(Product):
 
 
 @dataclass(eq=False)
-class Broadcast(Meeting):
+class Broadcast(GradientRule):
     """A tensor repeated to the output's shape: gradients are summed over the repetitions within one example."""
 
     def add(self, total: Tensor, example: int) -> None:
         rows = self._per_example(self.gradient)[example]
         if self.gradient is not None and total.ndim == self.gradient.ndim and len(total) == len(self.gradient):
-            # Not repeated over the examples: each meets its own rows.
+            # Not repeated over the examples: each has its own rows.
             total = self._per_example(total)[example]
         total.add_(rows.sum_to_size(total.shape))
 
@@ -140,7 +140,7 @@ class Gain(Broadcast):
 
 
 @dataclass(eq=False)
-class Lookup(Meeting):
+class Lookup(GradientRule):
     """Rows of an embedding.
 
     Attributes:

@@ -56,10 +56,13 @@ class Inputs:
             The inputs; None where a module has no training data.
 
         Raises:
-            InputError: a number of samples below 1.
+            InputError: a number of samples below 1, or a data module that is not what the contract says.
         """
         if samples is not None and samples < 1:
             raise InputError(f"samples is {samples}; expected at least 1")
+        # Reading data sets takes a library that Python calls on batches need not wait for.
+        from fusionlab.data.contract import described  # noqa: PLC0415
+
         drawn, held_out, words = [], [], []
         for module in modules:
             loader = _train_loader(module)
@@ -68,7 +71,7 @@ class Inputs:
             drawn.append(in_order(loader, samples, seed))
             held_out += _loaders(module.val_dataloader()) if is_overridden("val_dataloader", module) else []
             taken: Any = drawn[-1].dataset
-            words.append(f"{len(taken)} training samples of {getattr(module, 'name', type(module).__name__)}")
+            words.append(f"{len(taken)} training samples of {described(module).name}")
         if not drawn:
             return None
         shared = drawn[0] if len(drawn) == 1 else _mixed(drawn)

@@ -18,6 +18,7 @@ from fusionlab.atomic import atomic_file, require_space
 from fusionlab.checkpoints.lightning_file import read_archive
 from fusionlab.commands.console import OneLineParser, input_error, readable, silence
 from fusionlab.commands.parsing import refuse_seed
+from fusionlab.data.contract import described
 from fusionlab.data.overlap import overlap
 from fusionlab.dtypes import stored_size
 from fusionlab.errors import InputError, first_line
@@ -152,7 +153,8 @@ class TrainingCLI(LightningCLI):
         if not isinstance(model, FineTuning):
             return
         if model.class_names is None:
-            model.class_names = getattr(self.datamodule, "class_names", None)
+            names = described(self.datamodule).class_names
+            model.class_names = None if names is None else list(names)
         path = Path(self.trainer.log_dir or ".") / "predictions.csv"
         rows = _write(path, model.prediction_rows(batches))
         Console().print(f"{rows} rows of predictions: {path}", highlight=False, soft_wrap=True)
@@ -224,12 +226,10 @@ def _outputs(trainer: Trainer) -> dict[str, str]:
     return outputs
 
 
-def _overlap(data: LightningDataModule) -> str:
+def _overlap(module: LightningDataModule) -> str:
     """How many test texts were trained on too; nothing for data that are no texts."""
-    texts = getattr(data, "texts", None)
-    if texts is None:
-        return ""
-    found = overlap(texts("train"), texts("test"))
+    data = described(module)
+    found = overlap(data.texts("train"), data.texts("test"))
     return f"{found.count} of {found.total} ({100 * found.share:.1f} %)" if found.total else ""
 
 

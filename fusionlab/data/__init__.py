@@ -1,5 +1,6 @@
 """LightningDataModules: the hub, local files, and a bundled sample."""
 
+from fusionlab.data.contract import DataFacts, described
 from fusionlab.data.digits import Digits
 from fusionlab.data.emotion import Emotion
 from fusionlab.data.glue import GLUE
@@ -13,6 +14,7 @@ from fusionlab.data.union import Union
 __all__ = [
     "GLUE",
     "NER",
+    "DataFacts",
     "Digits",
     "Emotion",
     "Images",
@@ -20,5 +22,6 @@ __all__ = [
     "Overlap",
     "TextClassification",
     "Union",
+    "described",
     "overlap",
 ]

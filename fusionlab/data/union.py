@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.utils.data import ConcatDataset, DataLoader
 from transformers import PreTrainedTokenizerBase
 
+from fusionlab.data.contract import described
 from fusionlab.data.loading import training_order
 from fusionlab.data.tokenizers import identity
 from fusionlab.errors import InputError
@@ -29,7 +30,7 @@ class Union(LightningDataModule):
             batch_size: samples in a training batch; that of the first part if null.
 
         Raises:
-            InputError: no parts, or a batch size below 1.
+            InputError: no parts, a part that is no data module of the contract, or a batch size below 1.
         """
         super().__init__()
         if not parts:
@@ -37,7 +38,7 @@ class Union(LightningDataModule):
         if batch_size is not None and batch_size < 1:
             raise InputError(f"data.batch_size is {batch_size}, but at least 1 was expected")
         self.parts, self.batch_size = parts, batch_size
-        self.name = "+".join(str(getattr(part, "name", type(part).__name__)) for part in parts)
+        self.name = "+".join(described(part).name for part in parts)
 
     @property
     def task(self) -> Task | None:
@@ -57,7 +58,7 @@ class Union(LightningDataModule):
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase | None:
         """The tokenizer, the same in all parts; None where the data are no texts."""
-        found = [getattr(part, "tokenizer", None) for part in self.parts]
+        found = [described(part).tokenizer for part in self.parts]
         if len({None if tokenizer is None else identity(tokenizer) for tokenizer in found}) > 1:
             raise InputError("data.parts have different tokenizers; expected the same in all")
         return found[0]
@@ -69,13 +70,13 @@ class Union(LightningDataModule):
 
     def texts(self, split: str) -> list[str]:
         """The texts of a split of all parts that have texts."""
-        return [text for part in self.parts if hasattr(part, "texts") for text in part.texts(split)]
+        return [text for part in self.parts for text in described(part).texts(split)]
 
-    def label_counts(self) -> Tensor:
-        """The number of training samples with each label, in the shape that the parts give."""
-        parts: list[Any] = self.parts
-        counts = [part.label_counts() for part in parts]
-        return sum(counts[1:], counts[0])
+    def label_counts(self) -> Tensor | None:
+        """The number of training samples with each label, in the shape that the parts give; None if one has none."""
+        counts = [described(part).label_counts() for part in self.parts]
+        known = [count for count in counts if count is not None]
+        return sum(known[1:], known[0]) if len(known) == len(counts) else None
 
     def prepare_data(self) -> None:
         """Download and encode, on one process only."""
@@ -126,7 +127,7 @@ class Union(LightningDataModule):
         )
 
     def _common(self, attribute: str) -> Any:
-        values = [getattr(part, attribute, None) for part in self.parts]
+        values = [getattr(described(part), attribute) for part in self.parts]
         if odd := [value for value in values if value != values[0]]:
             raise InputError(f"data.parts have {attribute} {values[0]!r} and {odd[0]!r}; expected the same in all")
         return values[0]

@@ -9,6 +9,7 @@ from typing import Any
 
 from lightning.pytorch import LightningDataModule
 
+from fusionlab.data.contract import described
 from fusionlab.errors import InputError, first_line
 from fusionlab.evaluation.rows import END_MODEL, MULTITASK
 from fusionlab.experiment import Data
@@ -101,7 +102,7 @@ def _names(modules: Sequence[LightningDataModule], grid: Grid) -> dict[str, str]
     """A name of its own for each different data set, in the grid's order; of equal names all but the first numbered."""
     names: dict[str, str] = {}
     for module in modules:
-        name = str(getattr(module, "name", None) or type(module).__name__)
+        name = described(module).name
         numbered = (f"{name} {number}" for number in itertools.count(2))
         free = name if name not in names.values() else next(other for other in numbered if other not in names.values())
         names.setdefault(grid.signature(module), free)

@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import fmean
 
 from fusionlab.atomic import replaced_entries
+from fusionlab.data.contract import described
 from fusionlab.data.overlap import overlap
 from fusionlab.evaluation.comparison import Comparison, Level, Measured, compare
 from fusionlab.evaluation.distances import Distance
@@ -131,7 +132,7 @@ def shared_texts(grid: Grid) -> list[str]:
     tests = {grid.signature(module): module for module in [e.data for e in grid.end_models.values()]}
     tests |= {grid.signature(module): module for module in grid.out_of_domain}
     # Each text is read once: there are as many comparisons as end models times test sets.
-    texts = [(getattr(module, "name", type(module).__name__), _texts(module, "test")) for module in tests.values()]
+    texts = [(described(module).name, _texts(module, "test")) for module in tests.values()]
     found = []
     for name, end in grid.end_models.items():
         train = _texts(end.data, "train")
@@ -147,7 +148,7 @@ def shared_texts(grid: Grid) -> list[str]:
 
 def _texts(data: object, split: str) -> list[str]:
     try:
-        return list(getattr(data, "texts", lambda _: [])(split))
+        return list(described(data).texts(split))
     except Exception:
         # Why data cannot be read stands with the cells that failed for it.
         return []

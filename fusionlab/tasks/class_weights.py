@@ -42,10 +42,9 @@ class WeightedClasses(FineTuning):
         super().setup(stage)
         if stage != "fit" or self._balance is None:
             return
-        count = getattr(getattr(self.trainer, "datamodule", None), "label_counts", None)
-        if count is None:
+        counts = self.data().label_counts()
+        if counts is None:
             raise InputError(f"class_weights is {self._balance}, but the data cannot count its labels")
-        counts: Tensor = count()
         missing = self.num_classes - len(counts)
         if missing < 0:
             raise InputError(f"the data has {len(counts)} classes, but the model has {self.num_classes}")

@@ -11,6 +11,7 @@ from torch import nn
 from fusionlab import checkpoints
 from fusionlab.atomic import refuse_existing, require_space, scratch_folder
 from fusionlab.checkpoints.lightning_file import STATE, read_archive
+from fusionlab.data.contract import described
 from fusionlab.dtypes import stored_size
 from fusionlab.errors import InputError
 from fusionlab.paths import expanded
@@ -63,7 +64,7 @@ class ExportCheckpoint(Callback):
                 {name.removeprefix(_PREFIX): value for name, value in state.items() if name.startswith(_PREFIX)}
             )
         like = getattr(pl_module, "side_files", None)
-        tokenizer = getattr(getattr(trainer, "datamodule", None), "tokenizer", None)
+        tokenizer = described(getattr(trainer, "datamodule", None)).tokenizer
         with scratch_folder() as folder:
             if like is None and tokenizer is not None:
                 # A fresh model reads the tokens of the tokenizer that it was trained with, and of no other.

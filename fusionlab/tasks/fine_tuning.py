@@ -14,6 +14,7 @@ from transformers import get_scheduler
 
 from fusionlab import checkpoints
 from fusionlab.checkpoints.hub import locate
+from fusionlab.data.contract import DataFacts, described
 from fusionlab.errors import InputError, first_line
 from fusionlab.evaluation.scores import Scores, Task
 from fusionlab.forward import LABELS, logits
@@ -113,20 +114,26 @@ class FineTuning(LightningModule, ABC):
 
     def setup(self, stage: str) -> None:
         """Compare the data module with the model before anything runs."""
-        data = getattr(self.trainer, "datamodule", None)
-        task = getattr(data, "task", self.task)
-        if task != self.task:
+        data = self.data()
+        if data.task not in (None, self.task):
             raise InputError(
-                f"the data {getattr(data, 'name', '')} is for the task {task}, but {type(self).__name__} was made for "
-                f"{self.task}"
+                f"the data {data.name} is for the task {data.task}, but {type(self).__name__} was made for {self.task}"
             )
         if self.class_names is not None:
             refuse_other_classes(data, self.class_names)
-        size, vocabulary = getattr(data, "vocabulary_size", None), self._vocabulary()
+        size, vocabulary = data.vocabulary_size, self._vocabulary()
         if size is not None and vocabulary is not None and size > vocabulary:
             raise InputError(
                 f"the tokenizer of the data has {size} tokens, but the model has embeddings for {vocabulary}"
             )
+
+    def data(self) -> DataFacts:
+        """The facts that the Trainer's data module states; none where it has loaders alone.
+
+        Raises:
+            InputError: a data module that is not what the contract says.
+        """
+        return described(getattr(self.trainer, "datamodule", None))
 
     def _vocabulary(self) -> int | None:
         embeddings = getattr(self.model, "get_input_embeddings", lambda: None)()
@@ -222,22 +229,22 @@ def refuse_out_of_range(*checks: tuple[str, float, bool, str]) -> None:
             raise InputError(f"{name} is {value}, but a value {expected} was expected")
 
 
-def refuse_other_classes(data: Any, class_names: Sequence[str]) -> None:
+def refuse_other_classes(data: DataFacts, class_names: Sequence[str]) -> None:
     """Refuse data whose classes are not those of the head, in its order; numbers without names may be any of them.
 
     Args:
-        data: a data module, or None.
+        data: the facts that the data module states.
         class_names: of the head.
 
     Raises:
         InputError: names the first class that differs.
     """
-    names = getattr(data, "class_names", None)
+    names = data.class_names
     if names is None or list(names) == list(class_names) or (len(names) <= len(class_names) and unnamed(names)):
         return
     pairs = zip([*names, *[None] * len(class_names)], [*class_names, *[None] * len(names)], strict=False)
     index, (found, expected) = next((i, pair) for i, pair in enumerate(pairs) if pair[0] != pair[1])
     raise InputError(
-        f"class {index} of the data {getattr(data, 'name', '')} is {found!r}, but {expected!r} of the model; "
+        f"class {index} of the data {data.name} is {found!r}, but {expected!r} of the model; "
         f"expected the same labels in the same order"
     )

@@ -77,12 +77,11 @@ class ImageClassification(WeightedClasses):
     def setup(self, stage: str) -> None:
         """Compare the data module's classes with the head before anything runs."""
         super().setup(stage)
-        data = getattr(self.trainer, "datamodule", None)
-        classes = getattr(data, "num_classes", None)
+        data = self.data()
+        classes = data.num_classes
         if classes is not None and classes > self.num_classes:
             raise InputError(
-                f"the data set {getattr(data, 'name', '')} has {classes} classes, but num_classes of the model is "
-                f"{self.num_classes}"
+                f"the data set {data.name} has {classes} classes, but num_classes of the model is {self.num_classes}"
             )
 
     def predict_step(self, batch: Batch, batch_index: int) -> Tensor:

@@ -13,6 +13,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from fusionlab.atomic import MIB
+from fusionlab.data.contract import described
 from fusionlab.dtypes import merge_note
 from fusionlab.errors import InputError, first_line
 from fusionlab.evaluation.comparison import compare
@@ -73,26 +74,18 @@ class Data:
         loaders: list[DataLoader] = []
         for modules, domain in ((inside, "in"), (outside, "out")):
             for owner, module in enumerate(modules):
-                name = str(getattr(module, "name", None) or type(module).__name__)
+                facts = described(module)
+                name = facts.name
                 module.prepare_data()
                 module.setup("test")
                 loader = module.test_dataloader()
                 if not isinstance(loader, DataLoader) or len(loader) == 0:
                     raise InputError(f"the data {name!r} has no test split; expected one to measure on")
-                names = getattr(module, "class_names", None)
-                metric = getattr(module, "metric", None)
                 taken = [s.name for s in sets]
                 numbered = (f"{name} {number}" for number in itertools.count(2))
                 unique = name if name not in taken else next(other for other in numbered if other not in taken)
                 sets.append(
-                    TestSet(
-                        unique,
-                        "in" if domain == "in" else "out",
-                        owner if domain == "in" else None,
-                        task=getattr(module, "task", None),
-                        class_names=None if names is None else tuple(names),
-                        options={} if metric is None else {"metric": metric},
-                    )
+                    TestSet.of(facts, unique, "in" if domain == "in" else "out", owner if domain == "in" else None)
                 )
                 loaders.append(loader)
         return Data(tuple(sets), tuple(loaders))

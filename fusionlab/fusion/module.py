@@ -199,18 +199,12 @@ def told_by(data: LightningDataModule | None, count: int) -> tuple[TestSet, ...]
         data: names the data, their task, classes and metric, as far as it has those; None for nothing known.
         count: how many loaders there are.
     """
-    name = str(getattr(data, "name", None) or "test")
-    classes, metric = getattr(data, "class_names", None), getattr(data, "metric", None)
+    from fusionlab.data.contract import described  # noqa: PLC0415 (the data modules' library takes most of a second)
+
+    facts = described(data)
+    name = "test" if data is None else facts.name
     numbers = itertools.islice(itertools.chain([""], (f" {number}" for number in itertools.count(2))), count)
-    return tuple(
-        TestSet(
-            f"{name}{number}",
-            task=getattr(data, "task", None),
-            class_names=None if classes is None else tuple(classes),
-            options={} if metric is None else {"metric": metric},
-        )
-        for number in numbers
-    )
+    return tuple(TestSet.of(facts, f"{name}{number}") for number in numbers)
 
 
 def _named(models: Sequence[Model] | Mapping[str, Model]) -> dict[str, Model]:

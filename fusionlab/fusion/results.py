@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
@@ -14,6 +14,9 @@ from fusionlab.evaluation.results import Domain
 from fusionlab.evaluation.scores import Scores, Task
 from fusionlab.evaluation.task_scores import make_scores
 from fusionlab.symmetry import Alignment
+
+if TYPE_CHECKING:  # the data modules' library takes most of a second
+    from fusionlab.data.contract import DataFacts
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,25 @@ class TestSet:
     task: Task | None = None
     class_names: tuple[str, ...] | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    @staticmethod
+    def of(facts: DataFacts, name: str, domain: Domain = "in", owner: int | None = None) -> TestSet:
+        """A test set that is scored as its data module says.
+
+        Args:
+            facts: of the data module.
+            name: to show it under.
+            domain: whether the end models were trained on data like it.
+            owner: place of the end model whose own data it is like; None for data of all or of none.
+        """
+        return TestSet(
+            name,
+            domain,
+            owner,
+            task=facts.task,
+            class_names=None if facts.class_names is None else tuple(facts.class_names),
+            options={} if facts.metric is None else {"metric": facts.metric},
+        )
 
     def scores(self, model: nn.Module) -> Scores:
         """New scores for a model on this data."""

@@ -64,7 +64,8 @@ def runs_code(place: Place) -> Case:
     evil = place.draw.choice([
         Reduced(os.mkdir, here), Reduced(os.system, f"mkdir {here}"), Reduced(exec, text),
         Reduced(eval, f"exec({text!r})"),
-        Reduced(subprocess.check_call, ["mkdir", here]), Reduced(getattr, Reduced(__import__, "os"), "mkdir"), Reduced(__import__, "os"),
+        Reduced(subprocess.check_call, ["mkdir", here]), Reduced(__import__, "os"),
+        Reduced(getattr, Reduced(__import__, "os"), "mkdir"),
         Reduced(torch.load, here), Reduced(OrderedDict, state={"x": Reduced(os.mkdir, here)}),
         Reduced(pickle.loads, pickle.dumps(Reduced(os.mkdir, here))), Reduced(torch.hub.load, here, "x"),
     ])  # fmt: skip

@@ -56,10 +56,14 @@ def built(parser: ArgumentParser, values: dict[str, Any]) -> Namespace:
 
 
 def _refuse_nulls(parser: ArgumentParser, parsed: Namespace) -> None:
-    """Refuse a null in place of a value: the parser takes it for any type."""
+    """Refuse a null in place of a value: the parser takes it for any type, but for some it means something."""
     for name, default in parser.get_defaults(skip_validation=True).items():
-        if default is not None and parsed.get(name) is None:
-            raise InputError(f"{name} is null; expected a value, such as {default!r}")
+        if default is None or parsed.get(name) is not None:
+            continue
+        try:
+            parser.validate(Namespace(**{name: None}), skip_none=False, skip_required=True)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{name} is null; expected a value, such as {default!r}") from error
     refuse_seed(parsed.get("seed"))
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fusionlab.commands import barrier, data_options, parsing
+from fusionlab.commands import barrier, compare, data_options, parsing
 from fusionlab.errors import InputError
 from fusionlab.experiment import Plan
 from fusionlab.inputs import Inputs
@@ -46,7 +46,7 @@ def test_barrier_passes_its_seed_on(ckpts: Path, command: Command, monkeypatch: 
     assert outcome.err.endswith("the seed is 5\n")
 
 
-@pytest.mark.parametrize("name", ["method", "seed", "match", "points", "heads", "hyperparameters"])
+@pytest.mark.parametrize("name", ["method", "seed", "points", "heads", "hyperparameters"])
 def test_a_null_is_no_value(tmp_path: Path, command: Command, name: str) -> None:
     """Of an option that has a value if nothing is said."""
     (tmp_path / "null.yaml").write_text(f"{name}: null\n")
@@ -54,6 +54,13 @@ def test_a_null_is_no_value(tmp_path: Path, command: Command, name: str) -> None
     outcome = command(*line)
     assert outcome.code == 2
     assert f"{name} is null; expected a value, such as" in outcome.err
+
+
+def test_a_null_that_means_something(tmp_path: Path) -> None:
+    """All samples, in a grid that would otherwise draw some."""
+    (tmp_path / "all.yaml").write_text("samples: null\nend_models: {}\noutput: out\n")
+    parser = compare.make_parser("compare", "")
+    assert parsing.parse(parser, ["--config", str(tmp_path / "all.yaml")]).samples is None
 
 
 @pytest.mark.parametrize("seed", [-1, 2**32, 10**20])

@@ -118,7 +118,7 @@ def _fold_of(weight: str, alignment: Alignment, source: State | None, dtype: tor
     if source is None or not found:
         return None
     norm, reader = found[0]
-    gain = source[norm.weight].double() + norm.offset
+    gain = source[norm.weight].double()
     # A norm that cannot hand its bias on keeps it, divided by the gain: then only the gain is folded.
     biases = alignment.blueprint.biases
     kept = norm.bias is None or norm.padded or any(other.weight not in biases for other in norm.readers)

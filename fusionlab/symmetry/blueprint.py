@@ -102,14 +102,12 @@ class Norm:
     Attributes:
         weight: the gain's name.
         bias: the bias's name, or None.
-        offset: what is added to the stored gain (1 where it is stored as ``1 + w``).
         readers: all that reads it.
         padded: whether zeros are put beside its output before it is read, so that its bias cannot move on.
     """
 
     weight: str
     bias: str | None
-    offset: float
     readers: tuple[Reader, ...] = ()
     padded: bool = False
 

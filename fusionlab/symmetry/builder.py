@@ -163,13 +163,10 @@ class BlueprintBuilder:
             norm = self.norms[source.norm]
             self.norms[source.norm] = replace(norm, readers=(*norm.readers, Reader(weight, dim, rows)))
 
-    def norm(
-        self, name: str, axis: Axis | None, bias: bool = True, offset: float = 0.0, padded: bool = False
-    ) -> Normed:
+    def norm(self, name: str, axis: Axis | None, bias: bool = True, padded: bool = False) -> Normed:
         """An element-wise affine norm along `axis`: gain, and bias if it has one.
 
         Args:
-            offset: what the model adds to the stored gain.
             padded: whether the model puts zeros beside its output before it is read.
 
         Returns:
@@ -177,7 +174,7 @@ class BlueprintBuilder:
         """
         foldable = axis is not None and any(space in self._rotating for space in spaces_of(axis))
         if foldable:
-            self.norms[name] = Norm(f"{name}.weight", f"{name}.bias" if bias else None, offset, padded=padded)
+            self.norms[name] = Norm(f"{name}.weight", f"{name}.bias" if bias else None, padded=padded)
         self.parameter(f"{name}.weight", None if foldable and self.folded else axis)
         if bias:
             self.parameter(f"{name}.bias", axis)

@@ -30,7 +30,7 @@ def scrambled(state: Mapping[str, Tensor], description: Blueprint, seed: int) ->
             reading = weight.movedim(reader.dim, -1)[slice(*reader.rows) if reader.rows else slice(None)]
             reading /= gain.repeat(reading.shape[-1] // gain.numel())
             out[reader.weight] = weight
-        out[norm.weight] = (out[norm.weight] + norm.offset) * gain - norm.offset
+        out[norm.weight] = out[norm.weight] * gain
         if norm.bias is not None:
             out[norm.bias] = out[norm.bias] * gain
     for scale in description.layer_scales:

@@ -55,18 +55,16 @@ def unchanged(before: dict[str, Tensor], after: dict[str, Tensor]) -> set[str]:
     return {name for name in before if torch.equal(before[name], after[name])}
 
 
-@pytest.mark.parametrize("offset", [0.0, 1.0])
-def test_gain_and_bias_go_into_what_reads_them(offset):
-    """W (g n + c) + b is (W g) n + (b + W c), g what the model makes of the stored gain, which then stands for one."""
+def test_gain_and_bias_go_into_what_reads_them():
+    """W (g n + c) + b is (W g) n + (b + W c)."""
     before = state()
-    norm = Norm("norm.weight", "norm.bias", offset, (Reader("reader.weight", 1),))
+    norm = Norm("norm.weight", "norm.bias", (Reader("reader.weight", 1),))
     after = fold(before, described(norm))
-    gain = before["norm.weight"] + offset
-    torch.testing.assert_close(after["reader.weight"], before["reader.weight"] * gain)
+    torch.testing.assert_close(after["reader.weight"], before["reader.weight"] * before["norm.weight"])
     torch.testing.assert_close(
         after["reader.bias"], before["reader.bias"] + before["reader.weight"] @ before["norm.bias"]
     )
-    assert after["norm.weight"].tolist() == [1 - offset] * WIDTH
+    assert after["norm.weight"].tolist() == [1] * WIDTH
     assert after["norm.bias"].tolist() == [0] * WIDTH
     assert unchanged(before, after) == {"writer.weight", "writer.bias", "scale", "other"}
 
@@ -74,11 +72,11 @@ def test_gain_and_bias_go_into_what_reads_them(offset):
 @pytest.mark.parametrize(("biases", "padded"), [({}, False), (BIASES, True)])
 def test_a_bias_that_cannot_move_on_is_kept_in_units_of_the_gain(biases, padded):
     before = state()
-    norm = Norm("norm.weight", "norm.bias", 1.0, (Reader("reader.weight", 1),), padded)
+    norm = Norm("norm.weight", "norm.bias", (Reader("reader.weight", 1),), padded)
     after = fold(before, described(norm, biases=biases))
-    torch.testing.assert_close(after["norm.bias"], before["norm.bias"] / (before["norm.weight"] + 1))
+    torch.testing.assert_close(after["norm.bias"], before["norm.bias"] / before["norm.weight"])
     assert torch.equal(after["reader.bias"], before["reader.bias"])
-    dead = {**before, "norm.weight": torch.tensor([1.0, -1.0, 1.0, 1.0], dtype=torch.float64)}
+    dead = {**before, "norm.weight": torch.tensor([1.0, 0.0, 1.0, 1.0], dtype=torch.float64)}
     with pytest.raises(SymmetryError, match=r"'norm.weight' has a gain of zero and must keep its bias"):
         fold(dead, described(norm, biases=biases))
 
@@ -87,7 +85,7 @@ def test_only_the_rows_that_read_a_norm_are_folded():
     """A fused projection of which one stretch reads the norm, in two copies side by side."""
     before = state()
     before["reader.weight"] = torch.cat([before["reader.weight"], before["reader.weight"]], 1)
-    norm = Norm("norm.weight", "norm.bias", 0.0, (Reader("reader.weight", 1, (1, 3)),))
+    norm = Norm("norm.weight", "norm.bias", (Reader("reader.weight", 1, (1, 3)),))
     after = fold(before, described(norm))
     weight, gain, shift = before["reader.weight"], before["norm.weight"], before["norm.bias"]
     torch.testing.assert_close(after["reader.weight"][1:3], weight[1:3] * torch.cat([gain, gain]))
@@ -110,7 +108,7 @@ def test_layer_scales_go_into_what_they_scale():
 def test_what_writes_to_a_centred_stream_is_centred_and_nothing_else():
     """The mean over features goes, of weights and biases; what reads the stream, norms and other spaces stay."""
     before = state()
-    norm = Norm("norm.weight", "norm.bias", 0.0, (Reader("reader.weight", 1),), padded=True)
+    norm = Norm("norm.weight", "norm.bias", (Reader("reader.weight", 1),), padded=True)
     after = fold(before, described(norm, centred=True))
     for name in ("writer.weight", "writer.bias", "scale"):
         torch.testing.assert_close(after[name], before[name] - before[name].mean(0))
@@ -124,7 +122,7 @@ def test_what_writes_to_a_centred_stream_is_centred_and_nothing_else():
 def test_types_are_kept_and_the_input_is_not_touched():
     before = state(torch.bfloat16)
     copies = {name: tensor.clone() for name, tensor in before.items()}
-    norm = Norm("norm.weight", "norm.bias", 0.0, (Reader("reader.weight", 1),))
+    norm = Norm("norm.weight", "norm.bias", (Reader("reader.weight", 1),))
     after = fold(before, described(norm, scales=True, centred=True))
     assert {tensor.dtype for tensor in after.values()} == {torch.bfloat16}
     assert unchanged(before, copies) == set(before)

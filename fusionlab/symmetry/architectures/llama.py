@@ -128,9 +128,9 @@ def begin(
     return Frame(head, prefix, residual)
 
 
-def end(b: BlueprintBuilder, config: Any, frame: Frame, offset: float = 0.0) -> None:
-    """The last norm and the head of a decoder; `offset` as in `BlueprintBuilder.norm`."""
-    normed = b.norm(f"{frame.prefix}norm", frame.residual, bias=False, offset=offset)
+def end(b: BlueprintBuilder, config: Any, frame: Frame) -> None:
+    """The last norm and the head of a decoder."""
+    normed = b.norm(f"{frame.prefix}norm", frame.residual, bias=False)
     if frame.head == "lm":
         b.linear("lm_head", reads=normed, writes=None, bias=False)
     elif frame.head == "sequence":

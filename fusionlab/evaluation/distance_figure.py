@@ -69,7 +69,7 @@ def distance_figure(distances: Sequence[Distance], look: dict[str, Style], stack
             known = {-1 if d.layer is None else d.layer: start.length(d) for d in found if d.matching == start.matching}
             panel.hlines(
                 list(known.values()), [x - 0.42 for x in known], [x + 0.42 for x in known],
-                color=UNMATCHED_COLOUR, linewidth=2.2, linestyle=start.dash, zorder=2,
+                color=UNMATCHED_COLOUR, linewidth=2.2, linestyle=start.dash,
             )  # fmt: skip
         size = max(3.0, min(7.0, 240 / (len(layers) * max(1, len(matchings)))))
         for index, matching in enumerate(matchings):

@@ -40,7 +40,7 @@ def line_figure(curves: Sequence[Curve], look: dict[str, Style], stacked: bool =
                 handles.append(line)
         along = first.loss if name == "loss" else first.score
         ends = [scale * along[0], scale * along[-1]]
-        (reference,) = panel.plot([0, 1], ends, color=INK, linestyle=(0, (5, 3)), linewidth=1.3, zorder=2)
+        (reference,) = panel.plot([0, 1], ends, color=INK, linestyle=(0, (5, 3)), linewidth=1.3)
         panel.set_ylabel(metric_heading(name))
         label = metric_label(name)
         panel_title(panel, f"{label[0].upper()}{label[1:]} along the line")

@@ -35,7 +35,7 @@ def scores_figure(results: Results, look: dict[str, Style], stacked: bool = Fals
         limit = 100 if is_fraction(column.metric) else max(map(abs, lengths)) or 1.0
         for height, length, value, entry in zip(heights, lengths, values, entries, strict=True):
             colour = look[entry.matching].colour if entry.matching in look else END_MODEL_COLOUR
-            panel.barh(height, length, height=0.72, color=colour, zorder=3)
+            panel.barh(height, length, height=0.72, color=colour)
             panel.text(
                 max(length, 0) + 0.015 * limit, height, format_value(column.metric, value), va="center_baseline",
                 fontsize=10, color=INK,

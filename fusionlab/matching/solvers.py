@@ -194,7 +194,7 @@ def _joint(
     centre, reach = (low + high) / 2, (high - low) / 2
     scale, best = torch.ones_like(p_norm), value(torch.ones_like(p_norm))
     for _ in range(levels):
-        for fraction in torch.linspace(-1, 1, grid, dtype=torch.float64).tolist():
+        for fraction in torch.linspace(-1, 1, grid).tolist():
             trial = (centre + fraction * reach).exp()
             found = value(trial)
             better = usable & (found > best)

@@ -31,11 +31,11 @@ class Ingredients:
 
     states: Sequence[State]
     weights: Sequence[float]
-    blueprint: Blueprint | None = None
-    statistics: Sequence[Mapping[str, Statistics]] = ()
-    base: State | None = None
-    score: Callable[[State], float] | None = None
-    seed: int = 0
+    blueprint: Blueprint | None
+    statistics: Sequence[Mapping[str, Statistics]]
+    base: State | None
+    score: Callable[[State], float] | None
+    seed: int
 
     def gathered(self, kind: type[Kind]) -> list[Kind]:
         """The statistics of one kind, one for each model, in order.

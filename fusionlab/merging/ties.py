@@ -1,5 +1,7 @@
 """TIES: trim, elect sign, disjoint merge (Yadav et al., "TIES-Merging: resolving interference", 2023)."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -48,7 +50,7 @@ def _thresholds(ingredients: Ingredients, density: float) -> list[float]:
     found = []
     for index in range(len(ingredients.states)):
         # One model at a time: this is the only moment when a whole task vector is held.
-        one = Ingredients([ingredients.states[index]], [1.0], base=ingredients.base)
+        one = replace(ingredients, states=[ingredients.states[index]], weights=[1.0])
         magnitudes = torch.cat([task_vectors(one, name).abs().flatten() for name in names])
         least = len(magnitudes) - max(1, round(density * len(magnitudes)))
         # On the processor a good deal faster than torch's kthvalue, and in place.

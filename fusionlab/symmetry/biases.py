@@ -13,7 +13,6 @@ from fusionlab.symmetry.blueprint import Blueprint, Space
 from fusionlab.symmetry.roles import Role
 
 
-@torch.no_grad()
 def clear_biases(state: Mapping[str, Tensor], blueprint: Blueprint) -> dict[str, Tensor]:
     """Set key biases to zero and move value biases into the output's bias, wherever this changes no function.
 

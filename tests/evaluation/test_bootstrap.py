@@ -66,6 +66,7 @@ def test_pieces_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bootstrap, "_CHUNK", 64)
     pieces = list(resamples(30, draws=11))
     assert [len(piece) for piece in pieces] == [2, 2, 2, 2, 2, 1]
+    assert [len(piece) for piece in resamples(65, draws=3)] == [1, 1, 1]
     values = np.random.default_rng(3).normal(size=30)
     (found,) = resampled([answers(values)], draws=11)
     assert found["accuracy"] == pytest.approx(np.concatenate(pieces) @ values / 30, abs=1e-6)

@@ -2,6 +2,7 @@
 
 import io
 import math
+import unicodedata
 
 import matplotlib
 import numpy as np
@@ -68,6 +69,9 @@ def test_the_line_figure_draws_the_curves_and_the_chord_between_the_end_models()
         assert tuple(line.get_xdata()) == POSITIONS
     assert list(loss.lines[-1].get_ydata()) == [0.1, 0.2]
     assert list(accuracy.lines[-1].get_ydata()) == [90.0, 80.0]
+    for axes in (loss, accuracy):
+        labels = [label.get_text() for label in axes.get_xticklabels()]
+        assert [unicodedata.numeric(label) for label in labels] == list(axes.get_xticks()) == list(POSITIONS)
     assert {"a\n(anchor)", "b"} <= {text.get_text() for text in loss.texts}
 
 

@@ -237,6 +237,15 @@ def check_coverage(case: Case) -> None:
         assert any(word in note for note in description.notes), f"no note mentions {word!r}: {description.notes}"
 
 
+def check_layers(case: Case) -> None:
+    """A space belongs to the layer that its name says, so that choosing layers chooses it; the others to none."""
+    spaces = blueprint(case.build()).spaces.values()
+    assert spaces
+    for space in spaces:
+        _, _, rest = space.name.partition("layers.")
+        assert space.layer == (int(rest.split(".")[0]) if rest else None), space.name
+
+
 def check_saved_twin_loads(case: Case, folder: Path) -> None:
     """A twin written as a checkpoint loads as the same class and gives the same logits."""
     model = random_model(case)

@@ -67,6 +67,11 @@ def test_coverage_is_as_listed(case: Case) -> None:
     harness.check_coverage(case)
 
 
+@each
+def test_every_space_knows_its_layer(case: Case) -> None:
+    harness.check_layers(case)
+
+
 @pytest.mark.parametrize("case", [c for c in CASES if c.stored], ids=lambda case: case.name)
 def test_a_saved_twin_loads(case: Case, tmp_path: Path) -> None:
     harness.check_saved_twin_loads(case, tmp_path)

@@ -24,7 +24,7 @@ from fusionlab.matching.lessons import Lessons, gather
 from fusionlab.matching.refine_options import RefineOptions
 from fusionlab.symmetry import Alignment
 from tests.matching.refining import excess, folded, gpt2, inputs, planted, quiet, refined, turned
-from tests.symmetry.models import randomize, text_config, timm_model
+from tests.symmetry.models import generator, randomize, text_config, timm_model
 
 
 def test_planted_twin_is_found_again():
@@ -98,6 +98,21 @@ def test_every_family_descends_and_keeps_its_functions(family):
         for name, element in alignment.elements.items():
             space = description.spaces[name]
             assert space.group.check(element, space.copies) is None
+
+
+def test_only_gradients_move_the_coordinates():
+    """A step without any leaves them where they are: a decay would draw the twins back to where they started."""
+    models = planted()
+    module = RefinementModule(models, [Alignment.identity(folded(models[0]))] * 2, RefineOptions())
+    coordinates = list(module.charts.parameters())
+    for seed, parameter in enumerate(coordinates):
+        parameter.data = torch.randn(parameter.shape, generator=generator(seed), dtype=parameter.dtype)
+        parameter.grad = torch.zeros_like(parameter)
+    before = [parameter.detach().clone() for parameter in coordinates]
+    assert before
+    found = module.configure_optimizers()
+    found["optimizer"].step()
+    assert all(torch.equal(old, new) for old, new in zip(before, coordinates, strict=True))
 
 
 def test_same_seed_same_result_and_inputs_stay():

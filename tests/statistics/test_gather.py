@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from lightning.pytorch import Trainer
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
@@ -22,6 +23,10 @@ from tests.statistics.passes import Batch, batched, examples_for, grams_of, mode
 from tests.symmetry.models import generator
 
 KINDS = ("gram", "activations", "fisher")
+QUIET: dict[str, Any] = {
+    "accelerator": "cpu", "logger": False, "enable_checkpointing": False, "enable_progress_bar": False,
+    "enable_model_summary": False,
+}  # fmt: skip
 
 
 @dataclass
@@ -196,6 +201,18 @@ def test_bad_input_is_refused(changes: dict[str, Any], sentence: str) -> None:
         gather(model, given.pop("batches"), **given)
 
 
+def test_a_trainer_that_keeps_what_it_found_is_refused() -> None:
+    """One whose processes are copies of this one, as the strategy ``ddp_spawn`` makes them."""
+
+    class Elsewhere(Trainer):
+        def predict(self, model: Any = None, dataloaders: Any = None, *args: Any, **options: Any) -> Any:
+            return super().predict(copy.deepcopy(model), dataloaders, *args, **options)
+
+    model = model_of("bert-sequence")
+    with pytest.raises(InputError, match="processes that return nothing; expected one device or the strategy ddp"):
+        gather(model, batched(examples_for(model, 2), 2), trainer=lambda: Elsewhere(devices=1, **QUIET))
+
+
 def test_inputs_that_stop_being_shared_are_refused() -> None:
     """Which maps read one tensor is decided once; a model that changes its mind is not summed wrongly."""
 
@@ -225,15 +242,11 @@ def gather_as_one_of(rank: int, count: int, port: int, examples: list[Batch], pl
         MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), WORLD_SIZE=str(count), NODE_RANK="0", LOCAL_RANK=str(rank)
     )
     torch.manual_seed(rank)  # each would shuffle in another order, if it did
-    options: dict[str, Any] = {"strategy": "ddp", "devices": count, "accelerator": "cpu", "logger": False}
-    options |= {"enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
-    from lightning.pytorch import Trainer  # noqa: PLC0415 (after the environment is set)
-
     found = gather(
         model_of("bert-sequence"),
         loader(examples, shuffle=True),
         KINDS,
-        trainer=lambda: Trainer(**options),
+        trainer=lambda: Trainer(strategy="ddp", devices=count, **QUIET),
         samples=9,
         labels="expected",
     )

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from fusionlab.statistics.layout import Layout, find_layout, fingerprints
+from fusionlab.forward import IGNORED
+from fusionlab.statistics.layout import Layout, find_layout, fingerprints, token_masks
 
 MASK = torch.tensor([[1, 1, 0, 0], [1, 1, 1, 0], [1, 0, 0, 0]]).bool()
 
@@ -76,3 +77,25 @@ def test_rows_by_example() -> None:
     """Several rows of one example follow each other, in whatever dimension the batch lies."""
     assert Layout(0).examples(torch.Size((6, 2)), 3).tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2]
     assert Layout(1).examples(torch.Size((2, 3)), 3).tolist() == [0, 1, 2, 0, 1, 2]
+
+
+@pytest.mark.parametrize("sides", [(), ("encoder",), ("decoder",), ("encoder", "decoder")], ids=str)
+def test_each_side_has_its_own_mask(sides: tuple[str, ...]) -> None:
+    """Whichever masks a batch has, as booleans; a side without one is left out."""
+    names = {"encoder": "attention_mask", "decoder": "decoder_attention_mask"}
+    given = {"encoder": MASK.long(), "decoder": MASK.flip(0).long()}
+    found = token_masks({"input_ids": torch.ones(3, 4).long(), **{names[side]: given[side] for side in sides}})
+    assert found.keys() == set(sides)
+    assert all(torch.equal(found[side], given[side].bool()) for side in sides)
+
+
+def test_a_decoder_without_a_mask_goes_by_its_labels() -> None:
+    """Where they are those of its own tokens; a mask of its own comes first."""
+    ids, labels = torch.ones(3, 4).long(), torch.ones(3, 4).long().masked_fill(~MASK, IGNORED)
+    (found,) = token_masks({"decoder_input_ids": ids, "labels": labels}).items()
+    assert found[0] == "decoder"
+    assert torch.equal(found[1], MASK)
+    assert token_masks({"decoder_input_ids": ids, "labels": torch.ones(3).long()}) == {}
+    assert token_masks({"input_ids": ids, "labels": labels}) == {}
+    own = {"decoder_input_ids": ids, "labels": labels, "decoder_attention_mask": torch.ones(3, 4)}
+    assert bool(token_masks(own)["decoder"].all())

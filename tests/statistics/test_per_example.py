@@ -1,6 +1,8 @@
 """Squared gradients of single examples from one batched pass: whatever the batches and the architecture."""
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -172,8 +174,28 @@ class Unknown(nn.Module):
         return torch.einsum("btd,de->be", x, self.weight)
 
 
-@pytest.mark.parametrize(("kind", "reason"), [(TokensFirst, "batched gradients of inner"), (Unknown, "einsum")])
-def test_falls_back_to_examples_one_by_one(kind: type[nn.Module], reason: str) -> None:
+class Rescaled(nn.Module):
+    """Looks its tokens up in a table that rescales its rows, or their gradients by how often they come in a batch."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.words, self.head = nn.Embedding(4, 3, **options), nn.Linear(3, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.words((x > 0).long() @ torch.tensor([1, 2, 0])).tanh().mean(1))
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        (TokensFirst, "batched gradients of inner"),
+        (Unknown, "einsum"),
+        (partial(Rescaled, max_norm=0.5), "embedding that rescales"),
+        (partial(Rescaled, scale_grad_by_freq=True), "embedding that rescales"),
+    ],
+    ids=["tokens-first", "einsum", "max-norm", "by-frequency"],
+)
+def test_falls_back_to_examples_one_by_one(kind: Callable[[], nn.Module], reason: str) -> None:
     """Examples that are not where they are expected, and unknown functions: noticed, said, and right all the same."""
     model = randomize(kind(), 0)
     batch = {

@@ -147,8 +147,8 @@ def correlate_permutation(
                 side.append(_rows(leaf, (*space.index, *moved)).flatten(len(space.index) + 1))
     if not sides[0]:
         some = next(iter(problem.source.values()))
-        zeros = some.new_zeros(*space.copies, space.group.size)
-        return zeros.unsqueeze(-1).expand(*zeros.shape, space.group.size), zeros
+        shape = (*space.copies, space.group.size)
+        return some.new_zeros(*shape, space.group.size), some.new_zeros(shape)
     a_norm, b_norm = (torch.stack([rows.square().sum(-1) for rows in side]).sum(0) for side in sides)
     if dtype is None:
         correlation = sides[1][0] @ sides[0][0].mT

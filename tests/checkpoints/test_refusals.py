@@ -76,6 +76,21 @@ def test_missing_shard(tmp_path: Path) -> None:
     assert shard.name in refusal(tmp_path)
 
 
+@pytest.mark.parametrize("kind", ["safetensors", "bin"])
+def test_a_tensor_in_two_shards(tmp_path: Path, kind: str) -> None:
+    """Which of them is meant nobody knows: both files and the tensor are named."""
+    vit().config.save_pretrained(tmp_path)
+    state, name = vit().state_dict(), "classifier.bias"
+    names = [f"{'model' if kind == 'safetensors' else 'pytorch_model'}-{part}.{kind}" for part in ("first", "second")]
+    for file, part in zip(names, (state, {name: state[name] + 1}), strict=True):
+        (save_file if kind == "safetensors" else torch.save)(part, tmp_path / file)
+    index = {"weight_map": dict.fromkeys(state, names[0]) | {"other": names[1]}}
+    stem = "model" if kind == "safetensors" else "pytorch_model"
+    (tmp_path / f"{stem}.{kind}.index.json").write_text(json.dumps(index))
+    sentence = refusal(tmp_path)
+    assert f"{names[1]} holds the parameter {name}, which {names[0]} holds too" in sentence
+
+
 def test_index_cannot_lead_out_of_its_folder(tmp_path: Path) -> None:
     """A shard is a file of the folder and nothing else."""
     folder = tmp_path / "a"

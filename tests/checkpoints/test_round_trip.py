@@ -144,6 +144,20 @@ def test_lightning_file_that_describes_its_model(tmp_path: Path, make) -> None: 
     assert same_logits(checkpoints.load(tmp_path / "b.ckpt"), checkpoint.model)
 
 
+def test_a_lightning_file_names_the_class_of_its_model(tmp_path: Path) -> None:
+    """Whatever class the configuration names, and where that has no head or another one."""
+    model = vit()
+    described = checkpoints.describe(model)
+    for named in (None, ["ViTModel"], ["ViTForMaskedImageModeling"]):
+        config = {**described["config"], "architectures": named}
+        torch.save(
+            {"state_dict": model.state_dict(), "fusionlab": {**described, "config": config}}, tmp_path / "a.ckpt"
+        )
+        found = checkpoints.load(tmp_path / "a.ckpt")
+        assert type(found) is type(model)
+        assert same_logits(found, model)
+
+
 def test_foreign_lightning_file_with_a_config_beside_it(tmp_path: Path) -> None:
     """Any prefix is found, and names of older transformers versions are translated on the way in."""
     vit().save_pretrained(tmp_path)

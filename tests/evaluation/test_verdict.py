@@ -241,6 +241,23 @@ def test_models_that_predict_nothing_are_called_so(metric: str, value: float, fo
         assert not any(word in text for word in ("chance", "nothing", "guess", "same class"))
 
 
+@pytest.mark.parametrize(
+    ("methods", "words"),
+    [
+        (("simple",), "plain averaging has 30.0 % accuracy unmatched"),
+        (("simple", "fisher"), "plain averaging has 30.0 % accuracy and `fisher` has 40.0 % accuracy unmatched"),
+        (("simple", "fisher", "ties"), ", `fisher` has 40.0 % accuracy and `ties` has 50.0 % accuracy unmatched"),
+        (("simple", "fisher", "ties", "dare"), None),
+    ],
+)
+def test_up_to_three_unmatched_merges_are_told_one_by_one(methods: tuple[str, ...], words: str | None) -> None:
+    """With their scores, before the end models; more are for the table."""
+    unmatched = {(method, UNMATCHED): 0.3 + 0.1 * index for index, method in enumerate(methods)}
+    told = verdict(judged({**unmatched, PAPER: 0.8})).paragraphs[0]
+    assert ("unmatched; the end models have" in told) == (words is not None)
+    assert (words or "On digits (in\N{NO-BREAK SPACE}domain) the end models have") in told
+
+
 def test_many_comparisons_are_counted() -> None:
     """And a reader is warned that one in twenty is chance."""
     scores = {PLAIN: 0.5} | {("simple", f"m{index}"): 0.5 + 0.1 * (index % 2) for index in range(7)}

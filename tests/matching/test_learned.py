@@ -156,6 +156,7 @@ def test_held_out_inputs_stop_early_and_a_checkpoint_resumes(tmp_path):
     trainer.fit(watched, DataLoader(Lessons(pools, 12, 16, 0), batch_size=None), held_out)
     assert trainer.global_step == 4
     assert "val_loss" in trainer.callback_metrics
+    assert {"train_loss", "val_loss"} <= trainer.progress_bar_metrics.keys()
 
     # The same batch at every step, since no loader is asked to remember where it was.
     plain = inputs(models[0], 1) * 12

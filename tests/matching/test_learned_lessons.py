@@ -118,6 +118,24 @@ def test_each_model_teaches_alone_on_its_own_inputs():
     check_preservation(models[1], found[1].apply(models[1]), found[1])
 
 
+@pytest.mark.parametrize("own", [None, 1])
+def test_targets_that_are_not_kept_leave_out_the_same_labels(own):
+    """Models that know some labels each: the loss is the same whether memory holds the targets or not."""
+    models = [random_model("vit-classifier", seed=seed) for seed in (0, 1)]
+    known = [torch.arange(models[0].config.num_labels) < 3, torch.arange(models[0].config.num_labels) > 1]
+    data = inputs(models[0], 1)
+    start = [Alignment.identity(folded(models[0]))] * 2
+    module = RefinementModule(models, start, RefineOptions(), known=known)
+    losses = []
+    for memory, whose in ((1e9, known), (data[0]["pixel_values"].nbytes, known), (1e9, None)):
+        pool = gather(models, data, own, 16, True, memory=int(memory), known=whose)
+        (lessons,) = Lessons([pool], 1, 16, seed=0)
+        assert (lessons[0].targets is None) == (memory < 1e9)
+        losses.append(float(module._loss(module.twins()[0], lessons)))
+    assert losses[1] == pytest.approx(losses[0], rel=1e-6)
+    assert losses[2] != pytest.approx(losses[0], rel=1e-2)
+
+
 def test_processes_draw_inputs_of_their_own(monkeypatch):
     """The draws follow from the seed and the rank: the same for both twice, others for another of either."""
     model = random_model("vit-classifier")

@@ -7,7 +7,8 @@ from torch import Tensor
 from fusionlab.errors import InputError
 from fusionlab.evaluation.preservation import check_preservation
 from fusionlab.inputs import Inputs
-from fusionlab.matching.align import gauged
+from fusionlab.matching.align import align_states, gauged
+from fusionlab.matching.learned import refine
 from fusionlab.matching.options import PRESETS
 from fusionlab.matching.recipe import RECIPES, align_models, recipe
 from fusionlab.matching.weights import rescaled, squared_distance
@@ -113,6 +114,26 @@ def test_a_twin_is_found_again(name: str) -> None:
     twins = [alignment.apply(model).state_dict() for alignment, model in zip(found, (moved, original), strict=True)]
     for parameter, tensor in twins[1].items():
         assert (twins[0][parameter] - tensor).abs().max() < 1e-6, parameter
+
+
+def test_refinement_learns_on_the_inputs_that_there_are() -> None:
+    """Shared ones are given as they are, those of each model apart, so that it teaches alone on its own."""
+    models = [vit(0), vit(1)]
+    chosen = recipe("learned", steps=4)
+    assert chosen.refine is not None
+    described = blueprint(models[0])
+    start = align_states([model.state_dict() for model in models], described, chosen.weights)
+    shared = inputs()
+    own = Inputs.from_batches([shared.shared, [{"pixel_values": -b["pixel_values"]} for b in shared.shared]], 2)
+    found: list[dict[str, Tensor]] = []
+    for given, batches in ((shared, shared.shared), (own, list(own.own))):
+        spaces = chosen.weights.select(start[0].blueprint)
+        expected = refine(models, start[0].blueprint, start, batches, chosen.refine, spaces=spaces)
+        found.append(align_models(models, described, chosen, inputs=given)[1].elements)
+        for name, element in expected[1].elements.items():
+            torch.testing.assert_close(found[-1][name], element, rtol=0, atol=1e-6)
+    moved = [float((found[0][n] - x).abs().max()) for n, x in found[1].items() if x.is_floating_point()]
+    assert max(moved) > 1e-3
 
 
 def test_inputs_that_are_missing() -> None:

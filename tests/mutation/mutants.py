@@ -136,12 +136,14 @@ def _length(start: tuple[int, int], end: tuple[int, int]) -> str:
 
 
 def _in_annotation(node: Any) -> bool:
-    """Part of a type: never evaluated by what is tested."""
+    """Part of a type or of a type variable: never looked at by what is tested."""
     child = node
     while (parent := child.parent) is not None:
         if parent.type in ("annassign", "tfpdef") and child is parent.children[1 if parent.type == "annassign" else 2]:
             return True
         if parent.type == "funcdef" and parent.children[3] == "->" and child is parent.children[4]:
+            return True
+        if parent.type == "atom_expr" and parent.children[0].get_code(include_prefix=False) == "TypeVar":
             return True
         child = parent
     return False

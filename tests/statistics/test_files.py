@@ -2,8 +2,9 @@
 
 import json
 import random
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from fusionlab.errors import InputError
-from fusionlab.statistics import Statistics
+from fusionlab.statistics import Grams, Statistics
 from fusionlab.statistics.files import FORMAT, checksum, load, save, tensors_of
 from tests.statistics.passes import batched, examples_for, model_of, passed
 
@@ -75,6 +76,21 @@ def test_existing_file_is_kept(found: dict[str, Statistics], tmp_path: Path) -> 
     assert (tmp_path / "old.safetensors").read_text() == "old"
     save(found, tmp_path / "old.safetensors", overwrite=True)
     assert set(load(tmp_path / "old.safetensors")) == set(KINDS)
+
+
+@pytest.mark.parametrize("value", [-1, 2.5, True, "3", None])
+@pytest.mark.parametrize("field", ["examples", "rows"])
+def test_numbers_that_count_nothing_are_refused(
+    found: dict[str, Statistics], tmp_path: Path, field: str, value: object
+) -> None:
+    """Numbers of examples and rows are whole and not negative; the field is named."""
+    grams = found["gram"]
+    assert isinstance(grams, Grams)
+    name = next(iter(grams.rows))
+    changes: dict[str, Any] = {"examples": value} if field == "examples" else {"rows": {**grams.rows, name: value}}
+    save([replace(grams, **changes)], tmp_path / "a.safetensors")
+    with pytest.raises(InputError, match=f"damaged at {field if field == 'examples' else f'rows of {name}'}; expected"):
+        load(tmp_path / "a.safetensors")
 
 
 def test_unreadable_files_are_refused(found: dict[str, Statistics], tmp_path: Path) -> None:

@@ -147,6 +147,35 @@ def test_regression() -> None:
         assert_equal(gathered(model, [batch], labels=labels), {name: t / EXAMPLES for name, t in sums.items()})
 
 
+@pytest.mark.parametrize("problem", ["multi_label_classification", "regression"])
+def test_unknown_entries_of_several_labels(problem: str) -> None:
+    """Where the label is -100 an output counts for nothing: not drawn, not weighted, not compared."""
+    model = randomize(BertForSequenceClassification(config_of(BertConfig, problem_type=problem)), 0)
+    batch = texts()
+    answers = torch.rand(EXAMPLES, CLASSES, generator=generator(0), dtype=torch.float64)
+    unknown = (torch.arange(EXAMPLES)[:, None] + torch.arange(CLASSES)) % 3 == 0
+    batch["labels"] = (answers.round() if problem != "regression" else answers).masked_fill(unknown, -100)
+    true = {name: torch.zeros_like(p) for name, p in model.named_parameters()}
+    every = {name: torch.zeros_like(p) for name, p in model.named_parameters()}
+    for index in range(EXAMPLES):
+        known = ~unknown[index]
+        output = logits(model, take(batch, index, index + 1))[0][known]
+        labels = batch["labels"][index][known]
+        if problem == "regression":
+            squares(model, -(output - labels).square().sum() / 2, true)
+        else:
+            squares(model, -functional.binary_cross_entropy_with_logits(output, labels, reduction="sum"), true)
+        for number in output:
+            chance = 1.0 if problem == "regression" else float((number.sigmoid() * (1 - number.sigmoid())).detach())
+            squares(model, number, every, chance)
+    for mode, sums in (("empirical", true), ("expected", every)):
+        assert_equal(gathered(model, [batch], labels=mode), {name: t / EXAMPLES for name, t in sums.items()})
+    drawn = scores(model, batch, "model", seed=3)[0]
+    other = {**batch, "labels": batch["labels"].masked_fill(~unknown, 1)}
+    torch.testing.assert_close(scores(model, other, "model", seed=3)[0], drawn)
+    assert not torch.allclose(scores(model, {**batch, "labels": answers}, "model", seed=3)[0], drawn)
+
+
 @pytest.mark.parametrize(
     ("make", "batch", "labels", "message"),
     [

@@ -297,6 +297,15 @@ def test_barriers_move_by_the_digits_shown(before: float, after: float, words: s
     assert "to 0.000 with `weights`" in str(verdict(pair_of_curves(2.7, 2.8, kept=WEIGHTS)))
 
 
+@pytest.mark.parametrize("count", [1, 3, 4])
+def test_distances_of_up_to_three_pairs_are_told(count: int) -> None:
+    """One sentence for each; more are for the table."""
+    distances = [Distance(f"m{index}", "a", "paper", "ffn", 0, 4.0, 3.0) for index in range(count)]
+    told = str(verdict(Results("t", ("a",), distances=distances)))
+    assert told.count("With `paper` the distance from") == (count if count <= 3 else 0)
+    assert ("Closer weights alone do not tell" in told) == (count <= 3)
+
+
 def over_groups(ends: tuple[float, float] | None, clusters: int, **changes: object) -> GroupComparison:
     lower, upper = ends or (None, None)
     return GroupComparison(

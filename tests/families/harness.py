@@ -19,6 +19,7 @@ from fusionlab.matching.gauge import balance
 from fusionlab.matching.options import MatchOptions
 from fusionlab.matching.weights import match_weights, squared_distance
 from fusionlab.symmetry import Alignment, Blueprint, blueprint
+from fusionlab.symmetry.axes import chains
 from fusionlab.symmetry.folding import fold
 from fusionlab.symmetry.groups import Invertible, Orthogonal, Permutation, Rotary, Scale, random_orthogonal
 from tests.symmetry.scramble import scrambled
@@ -244,6 +245,20 @@ def check_layers(case: Case) -> None:
     for space in spaces:
         _, _, rest = space.name.partition("layers.")
         assert space.layer == (int(rest.split(".")[0]) if rest else None), space.name
+
+
+def check_elements(case: Case) -> None:
+    """No element serves several blocks of which each could have its own: a head, a unit, a group of queries.
+
+    Every space stands somewhere in a parameter inside of nothing that does not index it.
+    """
+    description = blueprint(case.build())
+    around: dict[str, list[set[str]]] = {}
+    for axis in (axis for axes in description.parameters.values() for axis in axes):
+        for *outer, name in filter(None, chains(axis)):
+            around.setdefault(name, []).append(set(outer) - set(description.spaces[name].index))
+    assert around
+    assert [name for name, found in around.items() if set() not in found] == []
 
 
 def check_saved_twin_loads(case: Case, folder: Path) -> None:

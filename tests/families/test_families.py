@@ -72,6 +72,11 @@ def test_every_space_knows_its_layer(case: Case) -> None:
     harness.check_layers(case)
 
 
+@each
+def test_every_block_has_elements_of_its_own(case: Case) -> None:
+    harness.check_elements(case)
+
+
 @pytest.mark.parametrize("case", [c for c in CASES if c.stored], ids=lambda case: case.name)
 def test_a_saved_twin_loads(case: Case, tmp_path: Path) -> None:
     harness.check_saved_twin_loads(case, tmp_path)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from fusionlab import checkpoints
 from fusionlab.errors import InputError
@@ -157,6 +157,16 @@ def test_lightning_file_without_description(tmp_path: Path) -> None:
     assert "state_dict" in refusal(tmp_path / "b.ckpt")
     (tmp_path / "c.ckpt").write_bytes(b"not a checkpoint")
     assert "c.ckpt" in refusal(tmp_path / "c.ckpt")
+
+
+@pytest.mark.parametrize("make", [vit, timm_vit])
+def test_integers_in_a_lightning_file(tmp_path: Path, make: Callable[[], nn.Module]) -> None:
+    """In place of a parameter they are refused by its name."""
+    model = make()
+    name, last = next(reversed(model.state_dict().items()))
+    state = {**model.state_dict(), name: torch.ones(last.shape, dtype=torch.int8)}
+    torch.save({"state_dict": state, "fusionlab": checkpoints.describe(model)}, tmp_path / "a.ckpt")
+    assert f"parameter {name} holds integers" in refusal(tmp_path / "a.ckpt")
 
 
 def test_existing_output_is_refused(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Figures show the numbers they were given, and a matching looks the same in all of them."""
 
 import io
+import itertools
 import math
 import unicodedata
 
@@ -90,6 +91,30 @@ def test_the_distance_figure_shows_before_and_after_in_every_layer_and_the_whole
     assert np.allclose(axes.lines[0].get_ydata(), [2.9, 3.9, 4.9])
     # sqrt(2 (4^2 + 5^2 + 6^2) + 50^2)
     assert "total 51.52" in figure.legends[0].get_texts()[0].get_text()
+
+
+@pytest.mark.parametrize("count", [0, 1, 10])
+def test_every_bar_lies_inside_its_panel_beside_its_name(count: int) -> None:
+    results = make(count)
+    for axes in by_kind(results)["scores"].axes:
+        low, high = axes.get_ylim()
+        middles = [bar.get_y() + bar.get_height() / 2 for bar in axes.patches]
+        assert len(middles) == len(results.rows)
+        assert all(low < bar.get_y() and bar.get_y() + bar.get_height() < high for bar in axes.patches)
+        assert list(axes.get_yticks()) == pytest.approx(middles)
+        assert all(upper - lower > axes.patches[0].get_height() for upper, lower in itertools.pairwise(middles))
+        assert axes.get_xlim()[1] > max(bar.get_width() for bar in axes.patches)
+
+
+@pytest.mark.parametrize(("layers", "every"), [(1, 1), (3, 1), (23, 1), (24, 2)])
+def test_layers_are_named_where_they_stand(layers: int, every: int) -> None:
+    """All of them where there is room; all lie inside."""
+    distances = [Distance("b", "a", "paper", "ffn", layer, 4.0, 3.0) for layer in range(layers)]
+    (axes,) = by_kind(Results("t", ("a", "b"), distances=distances))["distance"].axes
+    assert list(axes.get_xticks()) == list(range(0, layers, every))
+    assert [int(label.get_text()) for label in axes.get_xticklabels()] == list(range(0, layers, every))
+    low, high = axes.get_xlim()
+    assert all(low < end[0] < high for segment in axes.collections[0].get_segments() for end in segment)
 
 
 @pytest.mark.parametrize("stacked", [False, True])

@@ -179,6 +179,15 @@ def test_only_the_best_merge_of_a_column_is_marked(tmp_path) -> None:
     assert re.findall(r'<td class="number best"[^>]*>([^<]*)<', source) == ["30.0"]
 
 
+def test_marks_and_times_are_explained_where_there_are_any() -> None:
+    """Without a merge there are neither, and nothing to choose the best of with one."""
+    times, marks = "Time is for matching and merging", "marks the best merge"
+    for scores, told in (({}, (False, False)), ({"paper": 0.3}, (True, False)), ({"a": 0.3, "b": 0.2}, (True, True))):
+        results = make(scores)
+        text = page(results, verdict(results), [])
+        assert (times in text, marks in text) == told
+
+
 def head_of_results(source: str) -> tuple[list[tuple[str, str]], list[str]]:
     """Width and label of every place in the table of results, and the metrics below them."""
     head = source[source.index('<table class="results">') : source.index("</thead>")]

@@ -41,6 +41,14 @@ def test_points_lie_on_the_simplex_and_on_edges_as_often_as_asked():
     assert abs(two[:, 0].var() * 84 - 1) < 0.1
 
 
+@pytest.mark.parametrize("count", [3, 4, 5, 6])
+def test_couples_hold_every_model_but_one_of_an_odd_number(count):
+    points = numpy.array(random_points(count, RefineOptions(edges=1), numpy.random.default_rng(0)))
+    assert points.shape == (count // 2, count)
+    assert ((points > 0).sum(1) == 2).all()
+    assert sorted((points > 0).sum(0)) == [0] * (count % 2) + [1] * (count - count % 2)
+
+
 def test_couples_share_the_inputs_of_a_step():
     """A step on an edge is the mean over couples, each on its part of the batch; a small batch has fewer."""
     models = [random_model("vit-classifier", seed=seed) for seed in range(5)]

@@ -210,8 +210,8 @@ def lines_of_results(source: str) -> list[list[str]]:
     """What heads each line of the table of results, and its words."""
     body = source[source.index('<table class="results">') :]
     return [
-        [re.sub("<[^>]*>", "", cell) for cell in re.findall(r"<th.*?</th>|<td>.*?</td>", line)]
-        for line in re.findall("<tr.*?</tr>", body[body.index("<tbody>") : body.index("</tbody>")])
+        [re.sub("<[^>]*>", "", cell).strip() for cell in re.findall(r"<th.*?</th>|<td>.*?</td>", line, re.DOTALL)]
+        for line in re.findall("<tr.*?</tr>", body[body.index("<tbody>") : body.index("</tbody>")], re.DOTALL)
     ]
 
 

@@ -70,5 +70,6 @@ def _grams(state: Mapping[str, Tensor], blueprint: Blueprint, space: Space) -> t
                     gram = rows @ rows.mT
                     gram = gram.sum(shared) if shared else gram
                     sums[leaf.is_dual] = sums[leaf.is_dual] + gram if leaf.is_dual in sums else gram
-    empty = torch.zeros(*space.copies, size, size, dtype=torch.float64)
+    device = next((gram.device for gram in sums.values()), None)
+    empty = torch.zeros(*space.copies, size, size, dtype=torch.float64, device=device)
     return sums.get(False, empty), sums.get(True, empty)

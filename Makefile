@@ -64,7 +64,7 @@ KILLS ?= 100
 DISKS ?= 20
 fuzz: $(STAMP)
 	$(BIN)/python -m tests.robustness.fuzz --seed $(SEED) --cases $(N) --first $(FIRST)
-	KILLS=$(KILLS) DISKS=$(DISKS) $(BIN)/python -m pytest -n 0 tests/robustness/test_kills.py tests/robustness/test_full_disk.py
+	KILLS=$(KILLS) DISKS=$(DISKS) SIGNALS=$(KILLS) $(BIN)/python -m pytest -n 0 $(addprefix tests/robustness/test_,kills.py full_disk.py interruptions.py)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -1,8 +1,10 @@
 """A disk that fills while a command writes: exit code 2, one sentence that names the output, and nothing is left."""
 
+import functools
 import os
 import shutil
 import signal
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from tests.robustness.cases import OUTPUT
 from tests.robustness.client import Outcome, Server
 from tests.robustness.jobs import JOBS, Job, tree
 
-SIZES = int(os.environ.get("DISKS", "4"))
+SIZES = int(os.environ.get("DISKS", "2"))
 VOLUME = "volume"
 FULL = ("no space is left on its disk", "the disk of", "(No space left on device)")
 TOO_LARGE = ("the system allows no file of this size", "(File too large)")
@@ -31,14 +33,22 @@ def line(job: Job, output: Path) -> list[str]:
     return job.line(str(output))
 
 
-def measured(server: Server, sound: Path, folder: Path, job: Job) -> Need:
-    """Run a command where there is space."""
-    work = job.lay_out(sound, folder)
-    outcome = job.run(server, work, job.line(OUTPUT))
-    assert outcome.code == 0, outcome.err
-    output = work / OUTPUT
-    sizes = [file.stat().st_size for file in ([output] if output.is_file() else output.rglob("*")) if file.is_file()]
-    return Need(sum(sizes), max(sizes))
+@pytest.fixture(scope="session")
+def needs(server: Server, sound: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Need]:
+    """Runs each command, once, where there is space."""
+
+    @functools.cache
+    def measure(name: str) -> Need:
+        job = JOBS[name]
+        work = job.lay_out(sound, tmp_path_factory.mktemp(name))
+        outcome = job.run(server, work, job.line(OUTPUT))
+        assert outcome.code == 0, outcome.err
+        output = work / OUTPUT
+        files = [output] if output.is_file() else [file for file in output.rglob("*") if file.is_file()]
+        sizes = [file.stat().st_size for file in files]
+        return Need(sum(sizes), max(sizes))
+
+    return measure
 
 
 def fractions() -> list[float]:
@@ -68,12 +78,14 @@ def mounts(server: Server, tmp_path_factory: pytest.TempPathFactory) -> bool:
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_full_disk(server: Server, sound: Path, tmp_path: Path, mounts: bool, name: str) -> None:
+def test_full_disk(
+    server: Server, sound: Path, tmp_path: Path, mounts: bool, needs: Callable[[str], Need], name: str
+) -> None:
     """Sizes of a file system of its own, whose free space is told (half of them) or filled by somebody else."""
     if not mounts:
         pytest.skip("no file system may be mounted here")
     job = JOBS[name]
-    need = measured(server, sound, tmp_path / "measured", job)
+    need = needs(name)
     work = job.lay_out(sound, tmp_path)
     inputs = tree(work)
     volume = tmp_path / VOLUME
@@ -91,11 +103,11 @@ def test_full_disk(server: Server, sound: Path, tmp_path: Path, mounts: bool, na
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_file_size_limit(server: Server, sound: Path, tmp_path: Path, name: str) -> None:
+def test_file_size_limit(server: Server, sound: Path, tmp_path: Path, needs: Callable[[str], Need], name: str) -> None:
     """Limits on the size of a file, below that of the largest one that is written."""
     assert hasattr(signal, "SIGXFSZ")
     job = JOBS[name]
-    need = measured(server, sound, tmp_path / "measured", job)
+    need = needs(name)
     work = job.lay_out(sound, tmp_path)
     inputs = tree(work)
     for fraction in fractions():

@@ -1,5 +1,6 @@
 """SIGINT and SIGTERM at any moment of real commands: their exit code, one line, nothing left behind."""
 
+import itertools
 import os
 import random
 import signal
@@ -16,7 +17,7 @@ from tests.robustness.jobs import JOBS, unlike
 
 WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 DELAYS = (0.0, 0.05, 0.3, 1.0, 2.0, 3.0)
-FORKED = 24
+COUNT = int(os.environ.get("SIGNALS", "14"))
 
 
 def handles(pid: int, number: int) -> bool:
@@ -26,8 +27,7 @@ def handles(pid: int, number: int) -> bool:
     return bool(int(caught.split()[1], 16) & (1 << (number - 1)))
 
 
-@pytest.mark.parametrize("delay", DELAYS)
-@pytest.mark.parametrize("number", WORDS)
+@pytest.mark.parametrize(("number", "delay"), zip(itertools.cycle(WORDS), DELAYS, strict=False))
 def test_during_imports(sound: Path, tmp_path: Path, number: int, delay: float) -> None:
     """A command of its own process, so many seconds after it took over its signals: the imports take longer."""
     command = [sys.executable, "-m", "fusionlab.cli", "merge", str(sound / "a"), str(sound / "b"), "--output", OUTPUT]
@@ -50,7 +50,7 @@ def test_during_imports(sound: Path, tmp_path: Path, number: int, delay: float) 
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("index", range(FORKED))
+@pytest.mark.parametrize("index", range(COUNT))
 def test_during_work(server: Server, sound: Path, tmp_path: Path, index: int) -> None:
     """Every command, at a moment drawn over twice the time that most take."""
     name, number = list(JOBS)[index % len(JOBS)], (signal.SIGINT, signal.SIGTERM)[index // len(JOBS) % 2]

@@ -16,7 +16,7 @@ from tests.robustness.client import Server
 from tests.robustness.jobs import JOBS, tree, unlike
 
 KILLED = ("merge", "match", "fuse", "compare")
-COUNT = int(os.environ.get("KILLS", "24"))
+COUNT = int(os.environ.get("KILLS", "16"))
 
 
 @dataclass(frozen=True)

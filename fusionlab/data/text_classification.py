@@ -79,12 +79,18 @@ class TextClassification(TextData):
         feature = getattr(feature, "feature", feature)
         if isinstance(feature, ClassLabel):
             return list(feature.names)
-        found: set[Any] = set()
-        for part in self.rows.values():
-            for value in part[self.label_column]:
-                found.update(value if isinstance(value, list) else [value])
-        found -= {None, IGNORED}
-        if not all(isinstance(value, int) and value >= 0 for value in found) or not found:
+        found: set[int] = set()
+        every = (value for part in self.rows.values() for value in part[self.label_column])
+        labels = (label for value in every for label in (value if isinstance(value, list) else [value]))
+        is_sound = True
+        for label in labels:
+            if isinstance(label, int) and (label >= 0 or label == IGNORED):
+                found.add(label)
+            elif label is not None:
+                is_sound = False
+                break
+        found.discard(IGNORED)
+        if not is_sound or not found:
             raise InputError(
                 f"{self.source.path}: column {self.label_column!r} does not hold class numbers; expected data.labels, "
                 f"the names in order"

@@ -146,6 +146,8 @@ def test_several_labels_of_which_some_are_not_annotated(tmp_path: Path, tokenize
         ({"label": "c"}, {}, r"expected data\.labels"),
         ({"label": "c"}, {"task": "regression"}, "holds 'c', but a number"),
         ({"label": 1}, {"task": "multilabel", "labels": ["a"]}, "holds 1, but a list"),
+        ({"label": {"a": 1}}, {}, "does not hold class numbers"),
+        ({"label": [{"a": 1}]}, {"task": "multilabel"}, "does not hold class numbers"),
         ({"label": 100_000}, {}, "holds the class 100000; expected numbers below 100,000, or names"),
         ({"label": 0}, {"text_column": "words"}, "no column 'words'; it has"),
         ({"label": 0}, {"split_column": "part"}, "no column 'part'"),

@@ -63,6 +63,22 @@ class Encoder(ABC):
         return Hasher.hash(known)
 
 
+def texts_of(rows: Columns, column: str) -> list[str]:
+    """The texts of a column; empty where there is none.
+
+    Args:
+        rows: columns of a table.
+        column: which.
+
+    Raises:
+        InputError: something else than texts.
+    """
+    for value in rows[column]:
+        if not isinstance(value, str | None):
+            raise InputError(f"column {column!r} of the data holds {str(value)[:100]!r}, but a text was expected")
+    return [value or "" for value in rows[column]]
+
+
 def encoded(rows: Dataset, encoder: Encoder, batch_size: int = 1000) -> Dataset:
     """Encode a table; what was encoded before in the same way is read from the cache of the datasets library.
 
@@ -107,8 +123,8 @@ class TextEncoder(Encoder):
 
     def __call__(self, rows: Columns) -> Columns:
         """Tokens, truncated to the maximal length, and labels."""
-        pairs = None if self.pair_column is None else [text or "" for text in rows[self.pair_column]]
-        texts = [text or "" for text in rows[self.text_column]]
+        pairs = None if self.pair_column is None else texts_of(rows, self.pair_column)
+        texts = texts_of(rows, self.text_column)
         tokens = self.tokens(texts, pairs, truncation=True, max_length=self.max_length)
         known = rows[self.known_column] if self.known_column else [self.known] * len(texts)
         labels = [self._label(value, part) for value, part in zip(rows[self.label_column], known, strict=True)]

@@ -7,7 +7,7 @@ from typing import Any
 from datasets import Dataset
 from transformers import DataCollatorForLanguageModeling
 
-from fusionlab.data.encoding import Columns, Encoder, encoded
+from fusionlab.data.encoding import Columns, Encoder, encoded, texts_of
 from fusionlab.data.text import TextData, token_collator
 from fusionlab.data.tokenizers import affixes
 from fusionlab.errors import InputError
@@ -28,7 +28,7 @@ class BlockEncoder(Encoder):
 
     def __call__(self, rows: Columns) -> Columns:
         """Blocks of at least two tokens."""
-        texts = [text + (self.separator or "") for text in rows[self.text_column] if text]
+        texts = [text + (self.separator or "") for text in texts_of(rows, self.text_column) if text]
         end = self.tokenizer.eos_token_id if self.tokenizer.eos_token_id is not None else self.tokenizer.sep_token_id
         between = [end] if self.separator is None and end is not None else []
         tokens = self.tokens(texts, add_special_tokens=False)["input_ids"] if texts else []

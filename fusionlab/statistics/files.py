@@ -110,6 +110,7 @@ def load(path: str | Path, state: State | None = None) -> dict[str, Statistics]:
         for statistics in found.values():
             try:
                 statistics.check(state)
+                statistics.refuse_strangers(state)
             except InputError as error:
                 raise InputError(f"{path}: {error}") from error
     return found

@@ -57,6 +57,13 @@ class Statistics:
                 f"expected statistics of {what} as it is"
             )
 
+    def refuse_strangers(self, state: State, what: str = "the model") -> None:
+        """Refuse what is about nothing in the whole model; kinds that are tied to its maps need not look.
+
+        Raises:
+            InputError: names it.
+        """
+
 
 @dataclass(frozen=True)
 class LinearMap:
@@ -107,6 +114,19 @@ class Fisher(Statistics):
 
     kind: ClassVar[str] = "fisher"
     diagonal: Mapping[str, Tensor]
+
+    def refuse_strangers(self, state: State, what: str = "the model") -> None:
+        """Refuse diagonals of what is no parameter of the whole model, as a damaged file may name.
+
+        Raises:
+            InputError: names the diagonal.
+        """
+        for name, diagonal in self.diagonal.items():
+            if name not in state or state[name].shape != diagonal.shape:
+                raise InputError(
+                    f"the fisher statistics hold {name!r} of shape {tuple(diagonal.shape)}, which is no parameter of "
+                    f"{what}; expected its parameters only"
+                )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -76,7 +76,10 @@ class StatisticsStore:
         if missing:
             for kind, statistics in self._gather(index, model, missing).items():
                 self._kept[basis, kind] = statistics
-        return {kind: self._kept[basis, kind] for kind in kinds}
+        found = {kind: self._kept[basis, kind] for kind in kinds}
+        for statistics in found.values():
+            statistics.refuse_strangers(model.state_dict(), f"model {index}")
+        return found
 
     def _move(self, index: int, twin: nn.Module, kind: str, twin_of: tuple[nn.Module, Alignment]) -> bool:
         """Keep what the end model's statistics become for its twin; whether there is a way."""

@@ -146,6 +146,8 @@ def test_several_labels_of_which_some_are_not_annotated(tmp_path: Path, tokenize
         ({"label": "c"}, {}, r"expected data\.labels"),
         ({"label": "c"}, {"task": "regression"}, "holds 'c', but a number"),
         ({"label": 1}, {"task": "multilabel", "labels": ["a"]}, "holds 1, but a list"),
+        ({"text": ["a", "b"], "label": 0}, {}, "column 'text' of the data holds .*, but a text was expected"),
+        ({"text": 1.5, "label": 0}, {}, "column 'text' of the data holds '1.5', but a text"),
         ({"label": {"a": 1}}, {}, "does not hold class numbers"),
         ({"label": [{"a": 1}]}, {"task": "multilabel"}, "does not hold class numbers"),
         ({"label": 100_000}, {}, "holds the class 100000; expected numbers below 100,000, or names"),

@@ -204,7 +204,8 @@ def statistics_other_file(place: Place) -> Case:
         shutil.copyfile(place.sound / "b.statistics.safetensors", path)
     else:
         raw_bytes.unreadable(place.draw, path)
-    return _over_statistics(place, must_refuse=True)
+    # Those of the other model are not damaged; a method that needs both is told by the models that they lack one.
+    return _over_statistics(place, must_refuse=what != 1)
 
 
 @kind

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from fusionlab.errors import InputError
-from fusionlab.statistics import Grams, Statistics
+from fusionlab.statistics import Fisher, Grams, Statistics
 from fusionlab.statistics.files import FORMAT, checksum, load, save, tensors_of
 from tests.statistics.passes import batched, examples_for, model_of, passed
 
@@ -59,6 +59,22 @@ def test_another_model_is_refused(found: dict[str, Statistics], tmp_path: Path) 
     save(found, tmp_path / "all.safetensors")
     with pytest.raises(InputError, match=r"all\.safetensors: the gram statistics were measured on another model"):
         load(tmp_path / "all.safetensors", model_of("bert-sequence", seed=1).state_dict())
+
+
+def test_fisher_information_is_of_the_models_parameters(found: dict[str, Statistics], tmp_path: Path) -> None:
+    """Another name, or another shape, is none of them."""
+    fisher = found["fisher"]
+    assert isinstance(fisher, Fisher)
+    state = model_of("bert-sequence").state_dict()
+    name, diagonal = next(iter(fisher.diagonal.items()))
+    rest = {other: tensor for other, tensor in fisher.diagonal.items() if other != name}
+    for strange in ({"x": diagonal}, {name: diagonal.flatten()[:1]}):
+        path = tmp_path / f"{next(iter(strange))}.safetensors"
+        save([replace(fisher, diagonal={**rest, **strange})], path)
+        with pytest.raises(InputError, match="which is no parameter of the model; expected its parameters only"):
+            load(path, state)
+    save([fisher], tmp_path / "sound.safetensors")
+    assert load(tmp_path / "sound.safetensors", state)["fisher"].basis == fisher.basis
 
 
 def test_one_file_is_of_one_model(found: dict[str, Statistics], tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def add_data(parser: ArgumentParser, required: bool = False) -> None:
 def add_devices(parser: ArgumentParser) -> None:
     """What everything that passes over data runs on."""
     group = parser.add_argument_group("Devices")
-    group.add_argument("--accelerator", default="auto", help="Of Lightning's Trainer: auto, cpu, gpu.")
+    group.add_argument("--accelerator", type=str, default="auto", help="Of Lightning's Trainer: auto, cpu, gpu.")
     group.add_argument("--devices", type=int | str, default=1, help="Of Lightning's Trainer.")
     group.add_argument("--precision", type=str, default="32-true", help="Of Lightning's Trainer: bf16-mixed, 64-true.")
 

@@ -48,7 +48,9 @@ def run(argv: Sequence[str]) -> None:
         "--kinds", type=str, default="gram", help="Comma-separated kinds of statistics: gram, fisher, activations."
     )
     parser.add_argument("--samples", type=int | None, help="Training samples to draw; all if not given.")
-    parser.add_argument("--labels", default="model", help="For fisher, whose labels: model, expected or empirical.")
+    parser.add_argument(
+        "--labels", type=str, default="model", help="For fisher, whose labels: model, expected or empirical."
+    )
     parser.add_argument("--rows", type=int, default=4096, help="For activations, hidden vectors kept of each map.")
     parsing.add_output(parser, what="File to write, by convention *.safetensors.")
     data_options.add_devices(parser)

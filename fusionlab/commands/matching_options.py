@@ -21,6 +21,7 @@ def add_matching(parser: ArgumentParser, default: str = "paper") -> None:
     group = parser.add_argument_group("Matching")
     group.add_argument(
         "--match",
+        type=str,
         default=default,
         help=f"Preset: {', '.join(RECIPES)}. `paper` is Algorithm 1 of the paper (a rotation for each head, a "
         "permutation of feed-forward units, sequential rescale); `weights` takes every space that is exact; "

@@ -46,7 +46,7 @@ def test_barrier_passes_its_seed_on(ckpts: Path, command: Command, monkeypatch: 
     assert outcome.err.endswith("the seed is 5\n")
 
 
-@pytest.mark.parametrize("name", ["method", "seed", "points", "heads", "hyperparameters"])
+@pytest.mark.parametrize("name", ["method", "seed", "match", "accelerator", "points", "heads", "hyperparameters"])
 def test_a_null_is_no_value(tmp_path: Path, command: Command, name: str) -> None:
     """Of an option that has a value if nothing is said."""
     (tmp_path / "null.yaml").write_text(f"{name}: null\n")
@@ -70,3 +70,12 @@ def test_seeds_that_no_generator_takes(command: Command, line: str, seed: int) -
     outcome = command(*line.split(), "--seed", str(seed))
     assert outcome.code == 2
     assert f"seed is {seed}; expected a whole number from 0 to 4294967295" in outcome.err
+
+
+@pytest.mark.parametrize("name", ["match", "accelerator", "points"])
+def test_a_list_is_not_one_value(tmp_path: Path, command: Command, name: str) -> None:
+    """Refused as what it is, by the name of its option."""
+    (tmp_path / "list.yaml").write_text(f"{name}: [1, a]\n")
+    outcome = command("fuse", "--config", tmp_path / "list.yaml", "--ckpts", "a", "b", "--output", tmp_path / "out")
+    assert outcome.code == 2
+    assert name in outcome.err

@@ -1,4 +1,4 @@
-"""What a description may ask for: no more than the weights beside it can fill.
+"""Limits on what a description may ask for: no more than the weights beside it can fill.
 
 A config of a few bytes can name a model of any size. Weights say how large it really is, so a model is first built
 without memory, and refused as soon as it has far more parameters than there are numbers to fill them with.
@@ -28,7 +28,7 @@ _LISTED = {r"layers?|depth": 10_000, r"num_labels|num_classes": 100_000}
 
 @dataclass(frozen=True)
 class Stored:
-    """How much there is in the weights of a checkpoint."""
+    """The numbers and names of all weights of a checkpoint, counted."""
 
     numbers: int
     """Of all tensors together."""
@@ -36,7 +36,7 @@ class Stored:
 
     @classmethod
     def of(cls, tensors: Iterable[Tensor]) -> Stored:
-        """What tensors hold; one that repeats its storage counts as what is stored."""
+        """The count for some tensors; one that repeats its storage counts as what is stored."""
         sizes = [min(t.numel(), t.untyped_storage().nbytes() // t.element_size()) for t in tensors]
         return cls(sum(sizes), len(sizes))
 

@@ -1,4 +1,4 @@
-"""What weight files hold, looked at before anything is made of it: dtypes, sizes, and what no model is made of."""
+"""The content of weight files, looked at before a model is made of it: dtypes, sizes, and what no model is made of."""
 
 import dataclasses
 from collections import Counter
@@ -19,7 +19,7 @@ _SAFETENSORS_DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.
 
 @dataclasses.dataclass(frozen=True)
 class Headers:
-    """What the headers of safetensors files say."""
+    """Dtypes and sizes that the headers of safetensors files name."""
 
     dtype: torch.dtype | None
     """The floating dtype that most of the numbers are in; None where there is none of at least 16 bits."""
@@ -29,7 +29,7 @@ class Headers:
 
 
 def read_headers(files: Iterable[Path]) -> Headers:
-    """What the weights of a checkpoint are, without reading them.
+    """Dtypes and sizes of the weights of a checkpoint, without reading them.
 
     Args:
         files: safetensors files, which together hold each tensor once.

@@ -26,7 +26,7 @@ class DataFacts(Protocol):
 
     @property
     def task(self) -> Task | None:
-        """What the labels are for; judged by the model if absent."""
+        """The task that the labels are for; judged by the model if absent."""
 
     @property
     def class_names(self) -> Sequence[str] | None:

@@ -79,23 +79,16 @@ class TextClassification(TextData):
         feature = getattr(feature, "feature", feature)
         if isinstance(feature, ClassLabel):
             return list(feature.names)
-        found: set[int] = set()
         every = (value for part in self.rows.values() for value in part[self.label_column])
-        labels = (label for value in every for label in (value if isinstance(value, list) else [value]))
-        is_sound = True
-        for label in labels:
-            if isinstance(label, int) and (label >= 0 or label == IGNORED):
-                found.add(label)
-            elif label is not None:
-                is_sound = False
-                break
-        found.discard(IGNORED)
-        if not is_sound or not found:
+        labels = [label for value in every for label in (value if isinstance(value, list) else [value])]
+        known = [label for label in labels if label is not None and label != IGNORED]
+        # Numbers only: anything else may not even be comparable.
+        if not known or not all(isinstance(label, int) and label >= 0 for label in known):
             raise InputError(
                 f"{self.source.path}: column {self.label_column!r} does not hold class numbers; expected data.labels, "
                 f"the names in order"
             )
-        return numbered(max(found), self.source.path, self.label_column)
+        return numbered(max(known), self.source.path, self.label_column)
 
     def columns(self) -> list[str]:
         """Texts and labels."""

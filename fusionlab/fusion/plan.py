@@ -47,5 +47,5 @@ class FusionPlan:
 
     @property
     def needs_inputs(self) -> bool:
-        """Whether matching, correcting or polishing looks at inputs."""
+        """True where matching, correcting or polishing looks at inputs."""
         return self.correct or self.polish is not None or any(r.needs_inputs for r in self.matchings.values())

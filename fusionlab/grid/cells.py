@@ -93,7 +93,7 @@ class CellStore:
             raise InputError(f"{path} is no cell of a grid; expected a file that compare wrote, or none") from error
 
     def examples(self, cell: Cell, fingerprint: str) -> list[Measured]:
-        """What each test example of a finished cell added; nothing of one that was made before that was kept.
+        """The part of each test example in a finished cell's scores; nothing of one that was made before that was kept.
 
         Raises:
             InputError: a file of something else.
@@ -112,7 +112,7 @@ def _curve(values: dict[str, Any]) -> Curve:
 
 
 def _fits(made: Any) -> bool:
-    """Whether the fields of a dataclass that was made from JSON are of their types."""
+    """True if the fields of a dataclass that was made from JSON are of their types."""
     return all(_is_a(getattr(made, name), kind) for name, kind in get_type_hints(type(made)).items())
 
 

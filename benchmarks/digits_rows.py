@@ -24,6 +24,7 @@ from fusionlab.inputs import Inputs
 from fusionlab.matching.recipe import recipe
 from fusionlab.polish import PolishOptions
 from fusionlab.probes import probes
+from fusionlab.stages import run
 from fusionlab.trainers import quiet_trainer
 
 
@@ -142,7 +143,7 @@ def tasks(args: argparse.Namespace) -> Iterator[Line]:
             matchings: dict[str, Any] = {} if chosen is None else {variant: chosen}
             start = time.perf_counter()
             plan = FusionPlan(matchings, anchor=1, polish=options, heads="union")
-            kept = Fuser(models, plan, inputs).fuse().kept
+            kept = run(Fuser(models, plan, inputs).fuse()).kept
             assert kept is not None
             label = variant if options is None else f"{variant}, polished"
             yield pair.line(label, [pair.measure(kept.model)], seconds=time.perf_counter() - start)

@@ -23,6 +23,7 @@ from fusionlab.matching.solvers import Rescale
 from fusionlab.matching.weights import match_weights
 from fusionlab.merging import find_method, merge_states
 from fusionlab.models import common_blueprint, with_state
+from fusionlab.stages import run
 from fusionlab.statistics import Statistics
 from fusionlab.statistics.store import StatisticsStore
 from fusionlab.symmetry import Alignment, blueprint
@@ -84,7 +85,7 @@ def match(
     if data is None:
         return match_weights(source.state_dict(), anchor.state_dict(), shared, options)
     batches = Inputs.from_batches(data, 2).shared
-    moved, goal = (activations_of(model, batches) for model in (source, anchor))
+    moved, goal = (run(activations_of(model, batches)) for model in (source, anchor))
     return match_activations(moved, goal, shared, options)
 
 
@@ -156,7 +157,7 @@ def _alignments(
     inputs = None if data is None else Inputs.from_batches(data, len(models))
     if inputs is None and chosen.needs_inputs:
         inputs = Inputs.synthetic(models, seed=seed)
-    return align_models(models, shared, chosen, index, inputs, factory), index
+    return run(align_models(models, shared, chosen, index, inputs), factory), index
 
 
 def merge(
@@ -203,7 +204,7 @@ def merge(
         for before, model in zip(stored, models, strict=True):
             if before is not model:
                 store.also_of(before.state_dict(), model.state_dict())
-        statistics = [store.of(index, model, kinds) for index, model in enumerate(models)]
+        statistics = [run(store.of(index, model, kinds)) for index, model in enumerate(models)]
     score = None
     if "score" in needs and data is not None:
         held_out = [Inputs.from_batches(data, len(models)).shared]

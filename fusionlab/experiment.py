@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning.pytorch import LightningDataModule, Trainer
+from lightning.pytorch import LightningDataModule
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -25,6 +25,7 @@ from fusionlab.evaluation.wording import format_value, listing
 from fusionlab.forward import LABELS, logits
 from fusionlab.fusion import CandidateTest, Fused, Fuser, FusionPlan, TestSet
 from fusionlab.inputs import Inputs
+from fusionlab.stages import run as run_stages
 from fusionlab.statistics import Statistics
 from fusionlab.trainers import make_tester, make_trainer
 
@@ -120,13 +121,9 @@ def run(
 
     # Refused settings are told before any work.
     make_trainer(plan.trainer, "")
-
-    def trainer(label: str, **options: Any) -> Trainer:
-        return make_trainer(plan.trainer, label, **options)
-
-    fuser = Fuser(models, plan, inputs, statistics, base, trainer)
+    fuser = Fuser(models, plan, inputs, statistics, base)
     refuse_misfit(fuser.end_models, data)
-    fused = fuser.fuse()
+    fused = run_stages(fuser.fuse(), partial(make_trainer, plan.trainer, "matching and merging"))
     tested = CandidateTest(fused.candidates, data.sets, fuser.heads)
     curves: list[Curve] = []
     if data.loaders:
@@ -182,14 +179,14 @@ def draw_lines(fuser: Fuser, matching: str, data: Data, points: int, trainer: Ma
 
     Args:
         fuser: whose models and matchings these are.
-        matching: one of its plan's matchings, or ``none``.
+        matching: one of its plan's matchings, which was matched by, or ``none``.
         data: what to measure on.
         points: positions on each line, at least 2.
         trainer: what the Trainer is made with.
     """
     found = []
     positions = tuple(index / (points - 1) for index in range(points))
-    models = fuser.end_models if matching == UNMATCHED else fuser.match(matching).twins
+    models = fuser.end_models if matching == UNMATCHED else fuser.fused.matched[matching].twins
     anchor = fuser.names[fuser.anchor]
     for index, source in enumerate(fuser.names):
         if index == fuser.anchor:

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import copy
-import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
-from lightning import LightningModule, Trainer
-from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
+from torch.optim import AdamW, Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 from transformers import get_scheduler
 
-from fusionlab.distillation import Batch, Targets, distillation_loss, output_of, teacher_targets
 from fusionlab.errors import InputError
-from fusionlab.matching.lessons import Lesson, Lessons, Pool, gather
-from fusionlab.matching.mixtures import ENOUGH
+from fusionlab.learning.batches import DistillationBatch
+from fusionlab.learning.descent import Descent, Mean, share_of_mean
+from fusionlab.learning.distillation import distillation_loss, output_of, rows_that_count
+from fusionlab.learning.mixtures import ENOUGH
 from fusionlab.models import with_state
-from fusionlab.trainers import quiet_trainer
+from fusionlab.stages import Run, Stages, TrainerFactory, result_of, run
 
 Model = TypeVar("Model", bound=nn.Module)
-Source = Iterable[Batch]
 # Adam moves every weight by about the learning rate, so an output by that times the width; see `PolishOptions`.
 WIDTH_TIMES_RATE, HIGHEST_RATE, WARMUP = 0.064, 1e-3, 0.05
 
@@ -74,18 +72,18 @@ class PolishOptions:
         return min(HIGHEST_RATE, WIDTH_TIMES_RATE / widths[len(widths) // 2]) if widths else HIGHEST_RATE
 
 
-class PolishModule(LightningModule):
-    """Trains a copy of the merged model to return what its end models return on average; one pass is the whole job.
+class Polishing(Descent[dict[str, Tensor]]):
+    """The stage that trains a copy of the merged model to return what its end models return on average.
 
-    What the end models return is computed once, before the first step (with every batch only where it is too large to
-    keep). Dropout stays off. Devices, precision and strategy are the Trainer's; ``student`` is the result.
+    Dropout stays off. The result is the trained copy's state.
 
     Args:
         merged: the model to polish; not modified.
-        end_models: the teachers; not modified.
-        sources: inputs, one iterable of batches that all teach on, or one for each end model.
+        end_models: the teachers, of any basis: only their outputs count; not modified.
+        batches: see `Descent`.
         options: how.
         known: for each end model which labels it knows, bool of shape ``(classes,)``; all if None.
+        label: see `Stage`.
 
     Raises:
         InputError: no end model, a number of sources that fits neither, or a merged model without anything to train.
@@ -95,81 +93,74 @@ class PolishModule(LightningModule):
         self,
         merged: nn.Module,
         end_models: Sequence[nn.Module],
-        sources: Sequence[Source],
+        batches: Any,
         options: PolishOptions,
         known: Sequence[Tensor] | None = None,
+        label: str = "polishing",
     ) -> None:
-        super().__init__()
         if not end_models:
             raise InputError("polish was given no end model; expected at least one to learn from")
-        if len(sources) not in (1, len(end_models)):
-            raise InputError(
-                f"polish was given {len(sources)} sets of inputs for {len(end_models)} end models; expected one for "
-                f"all, or one for each"
-            )
-        self.student = copy.deepcopy(merged)
+        self.options = options
+        self.student = copy.deepcopy(merged).eval()
         # Half precision cannot hold steps this small.
         self.student.to(torch.promote_types(next(merged.parameters()).dtype, torch.float32))
         if not any(parameter.requires_grad for parameter in self.student.parameters()):
             raise InputError("all parameters of the merged model are frozen; expected some that polish may train")
-        self.sources, self.options, self.known = list(sources), options, known
-        # A plain list: the teachers are neither trained nor saved with the student.
-        self._teachers = [copy.deepcopy(model).eval() for model in end_models]
+        teachers = [copy.deepcopy(model).eval() for model in end_models]
+        super().__init__(label, self.student, teachers, batches, options, known)
 
-    def train_dataloader(self) -> DataLoader:
-        """As many batches as steps, with what the end models make of them."""
-        for teacher in self._teachers:
-            teacher.to(self.device)
-        alone = len(self.sources) > 1
-        pools = [self._pool(source, index if alone else None) for index, source in enumerate(self.sources)]
-        lessons = Lessons(pools, self.options.steps, self.options.batch_size, self.options.seed)
-        return DataLoader(lessons, batch_size=None)
-
-    def on_train_start(self) -> None:
-        self.student.eval()
-
-    def training_step(self, lessons: list[Lesson], batch_index: int) -> Tensor:
-        """The mean loss over the sources."""
-        losses = []
-        for lesson in lessons:
-            targets = lesson.targets or self._targets(lesson.batch, lesson.own)
-            output = output_of(self.student, lesson.batch)
-            losses.append(distillation_loss(output, targets, lesson.batch, self.options.temperature))
-        loss = torch.stack(losses).mean()
-        self.log("polish/loss", loss, prog_bar=True, batch_size=1)
-        return loss
-
-    def on_train_batch_end(self, *_: Any) -> None:
-        if self.global_step >= self.options.steps:
-            self.trainer.should_stop = True
-
-    def configure_optimizers(self) -> OptimizerLRScheduler:
+    def make_optimizer(self) -> tuple[Optimizer, LRScheduler]:
         """AdamW; the learning rate rises over the first twentieth and then falls as a cosine."""
         options = self.options
         trained = [parameter for parameter in self.student.parameters() if parameter.requires_grad]
-        optimizer = torch.optim.AdamW(trained, lr=options.rate(self.student), weight_decay=options.weight_decay)
+        optimizer = AdamW(trained, lr=options.rate(self.student), weight_decay=options.weight_decay)
         schedule = get_scheduler("cosine", optimizer, round(WARMUP * options.steps), options.steps)
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+        return optimizer, schedule
 
-    def _targets(self, batch: Batch, own: int | None) -> Targets:
-        return teacher_targets(self._teachers, batch, own, known=self.known)
+    def loss(self, run: Run, batch: Sequence[DistillationBatch]) -> Tensor:
+        """This process's share of the mean loss over the sources."""
+        return torch.stack([share_of_mean(run, source, self._mean_loss) for source in batch]).mean()
 
-    def _pool(self, source: Source, own: int | None) -> Pool:
-        options = self.options
-        wanted = options.steps * options.batch_size // len(self.sources)
-        how: Any = {"known": self.known, "mixed": options.mixtures, "seed": options.seed}
-        return gather(self._teachers, source, own, wanted, with_targets=True, **how)
+    def _mean_loss(self, batch: DistillationBatch) -> Mean:
+        output = output_of(self.student, batch.inputs)
+        loss = distillation_loss(output, self.targets(batch), batch.inputs, self.options.temperature)
+        return loss, rows_that_count(output, batch.inputs)
+
+    def finish(self, run: Run) -> dict[str, Tensor]:
+        """The state of the polished model."""
+        return self.student.state_dict()
+
+    def pack(self, result: dict[str, Tensor]) -> Any:
+        """The state as it is."""
+        return dict(result)
+
+    def unpack(self, packed: Any) -> dict[str, Tensor]:
+        """The state as it is."""
+        return dict(packed)
+
+
+def polished(
+    merged: Model,
+    end_models: Sequence[nn.Module],
+    batches: Any,
+    options: PolishOptions | None = None,
+    known: Sequence[Tensor] | None = None,
+    label: str = "polishing",
+) -> Stages[Model]:
+    """The stages of `polish`; arguments and errors are the same, and see `Stage` for the label."""
+    state = yield from result_of(Polishing(merged, end_models, batches, options or PolishOptions(), known, label))
+    return with_state(merged, state)
 
 
 def polish(
     merged: Model,
     end_models: Sequence[nn.Module],
-    batches: Source | Sequence[Source],
+    batches: Any,
     options: PolishOptions | None = None,
-    trainer: Trainer | None = None,
+    trainer: TrainerFactory | None = None,
     known: Sequence[Tensor] | None = None,
 ) -> Model:
-    """Distil the end models' averaged outputs into a merged model (Hinton, Vinyals and Dean, 2015).
+    """A merged model after its end models' averaged outputs were distilled into it (Hinton, Vinyals and Dean, 2015).
 
     Args:
         merged: what to start from; not modified.
@@ -177,7 +168,7 @@ def polish(
         batches: inputs by name, labels ignored: batches that all end models teach on; or a list with one iterable of
             batches for each end model, which then teaches alone on its own.
         options: how; the defaults if None.
-        trainer: runs it; it stops after ``options.steps``. A quiet one if None.
+        trainer: makes the Trainer; one quiet process if None.
         known: for each end model which labels it knows, bool of shape ``(classes,)``; all if None.
 
     Returns:
@@ -186,17 +177,4 @@ def polish(
     Raises:
         InputError: no inputs, or inputs that do not fit the number of end models.
     """
-    first, whole = _peek(batches)
-    sources: list[Any] = [whole] if isinstance(first, Mapping) else list(whole)
-    module = PolishModule(merged, end_models, sources, options or PolishOptions(), known)
-    (trainer or quiet_trainer(devices=1)).fit(module)
-    return with_state(merged, module.student.state_dict())
-
-
-def _peek(items: Iterable[Any]) -> tuple[Any, Iterable[Any]]:
-    """The first item, and all of them."""
-    iterator = iter(items)
-    first = next(iterator, None)
-    if first is None:
-        raise InputError("polish was given no inputs; expected at least one batch")
-    return first, itertools.chain([first], iterator)
+    return run(polished(merged, end_models, batches, options, known), trainer)

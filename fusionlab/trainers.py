@@ -14,20 +14,34 @@ from fusionlab.errors import InputError, first_line
 
 # Precisions in which Lightning converts the module's parameters in place: end models and merges would be rounded.
 ROUNDING = ("16-true", "bf16-true", "transformer-engine", "transformer-engine-float16")
-# Makes a Trainer with a label for its progress bar; further keywords are the Trainer's.
-TrainerFactory = Callable[..., Trainer]
 
 
 class NamedProgressBar(RichProgressBar):
-    """Lightning's progress bar, saying what is being done."""
+    """Lightning's progress bar, saying what is being done.
 
-    def __init__(self, label: str, leave: bool = True) -> None:
+    Args:
+        label: what it says, where the module runs no stages (see `fusionlab.stages`), which have labels of their own.
+        leave: whether a finished bar stays on the screen.
+    """
+
+    def __init__(self, label: str = "", leave: bool = True) -> None:
         super().__init__(leave=leave)
         self._label = label
 
     def _get_train_description(self, current_epoch: int) -> str:
         # Lightning has no public name for this one; its own words would be "Epoch 0/0".
-        return self._label
+        stage = self._stage
+        return self._label if stage is None else str(stage.label)
+
+    @property
+    def _stage(self) -> Any:
+        return getattr(self.trainer.lightning_module, "stage", None)
+
+    @property
+    def total_train_batches(self) -> int | float:
+        """How many batches the present stage has, where that is known."""
+        stage, most = self._stage, super().total_train_batches
+        return most if stage is None or stage.steps is None else min(stage.steps, most)
 
     @property
     def predict_description(self) -> str:
@@ -52,8 +66,7 @@ def quiet_trainer(**options: Any) -> Trainer:
         "enable_checkpointing": False,
         "enable_model_summary": False,
         "enable_progress_bar": False,
-        # Where steps are counted no pass is, and the progress bar knows how many there will be.
-        "max_epochs": -1 if "max_steps" in options else 1,
+        "max_epochs": 1,
     }
     trainer = Trainer(**{**quiet, **options})
     # Lightning starts as many processes as it is told to, on a processor of any size. Two are for trying things out.
@@ -63,7 +76,7 @@ def quiet_trainer(**options: Any) -> Trainer:
     return trainer
 
 
-def quiet_factory(settings: Mapping[str, Any]) -> TrainerFactory:
+def quiet_factory(settings: Mapping[str, Any]) -> Callable[[], Trainer]:
     """What makes such Trainers.
 
     Args:
@@ -74,9 +87,9 @@ def quiet_factory(settings: Mapping[str, Any]) -> TrainerFactory:
     """
     refuse_rounding(settings.get("precision"))
 
-    def make(label: str, **options: Any) -> Trainer:
+    def make() -> Trainer:
         with _refusals():
-            return quiet_trainer(**{**settings, **options})
+            return quiet_trainer(**settings)
 
     return make
 

@@ -26,6 +26,7 @@ from fusionlab.fusion import Fuser, FusionPlan
 from fusionlab.inputs import Inputs
 from fusionlab.matching.recipe import recipe
 from fusionlab.polish import PolishOptions
+from fusionlab.stages import run
 from fusionlab.statistics import basis_of
 from fusionlab.statistics.gather import gather
 from tests.commands.small import bert, timm_vit
@@ -163,7 +164,7 @@ def test_statistics_of_a_narrower_model_still_count() -> None:
     assert given[0]["gram"].basis == basis_of(models[0].state_dict())
     merged = fusionlab.merge(models, "regmean", data=given)
     fuser = Fuser(dict(zip("ab", models, strict=True)), FusionPlan(methods={"regmean": {}}), statistics=given)
-    other = fuser.merge("regmean", "none").model
+    other = run(fuser.merge("regmean", "none")).model
     for name, tensor in merged.state_dict().items():
         assert torch.equal(tensor, other.state_dict()[name])
     with pytest.raises(InputError, match="needed"):
@@ -206,7 +207,7 @@ def test_what_is_corrected_and_polished_is_rounded_too() -> None:
     tokens = torch.randint(0, 31, (8, 6), generator=generator)
     batches = [{"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}]
     plan = FusionPlan(correct=True, polish=PolishOptions(steps=1), dtype=BF16)
-    fused = Fuser(models, plan, Inputs.from_batches(batches, 2)).fuse()
+    fused = run(Fuser(models, plan, Inputs.from_batches(batches, 2)).fuse())
     merges = [candidate for candidate in fused.candidates if len(candidate.models) == 2]
     assert [merge.method for merge in merges] == ["simple", "simple, corrected", "simple, corrected, polished"]
     for merge in merges:
@@ -223,9 +224,9 @@ def test_a_narrower_base_model_is_moved_without_rounding() -> None:
     models = {name: bert(seed) for seed, name in enumerate("ab")}
     base = bert(2).to(BF16)
     fuser = Fuser(models, FusionPlan({"weights": recipe("weights")}, {"task_arithmetic": {}}), base=base)
+    alignment = run(fuser.match("weights")).alignments[fuser.anchor]
     found = fuser.base_in("weights")
     assert found is not None
-    alignment = fuser.match("weights").alignments[fuser.anchor]
     exact = alignment.apply(copy.deepcopy(base).double().state_dict())
     for name, tensor in found.items():
         if tensor.is_floating_point():

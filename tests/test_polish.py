@@ -2,7 +2,6 @@
 
 import copy
 import math
-from typing import Any
 
 import pytest
 import torch
@@ -12,13 +11,16 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy, cross_entropy, kl_div
 from transformers import BertConfig, BertForQuestionAnswering, BertForTokenClassification, CLIPConfig, CLIPModel
 
-from fusionlab.distillation import Kind, Targets, distillation_loss, output_of, teacher_targets
 from fusionlab.errors import InputError
 from fusionlab.forward import logits
+from fusionlab.learning.batches import DistillationBatch
+from fusionlab.learning.distillation import Kind, Targets, distillation_loss, output_of, teacher_targets
 from fusionlab.merging import merge_states
 from fusionlab.models import with_state
-from fusionlab.polish import PolishModule, PolishOptions, polish
+from fusionlab.polish import Polishing, PolishOptions, polish
 from fusionlab.probes import probes
+from fusionlab.stages import StagedModule
+from fusionlab.trainers import quiet_trainer
 from tests.commands.small import bert, randomized, timm_vit, vit
 from tests.symmetry.models import laws
 
@@ -188,16 +190,26 @@ def test_the_same_seed_gives_the_same_model_and_another_seed_another() -> None:
     assert any(not torch.equal(found[0][name], found[2][name]) for name in found[0])
 
 
+def batches_of(stage: Polishing) -> list[list[DistillationBatch]]:
+    """What a stage learns on, one list for each step."""
+    module = StagedModule()
+    module.trainer = quiet_trainer(accelerator="cpu", devices=1)
+    stage.begin(module)
+    return list(stage.batches(module))
+
+
 def test_each_end_model_teaches_alone_on_its_own_inputs() -> None:
-    """With one set of inputs each, a lesson's targets are those of the model whose inputs they are."""
+    """With one set of inputs each, a batch's targets are those of the model whose inputs they are."""
     models = [vit(0), vit(1)]
     own = [[images(16, 0)], [images(16, 1)]]
-    module = PolishModule(merge_of(models), models, own, PolishOptions(steps=2, batch_size=8))
-    for lessons in module.train_dataloader():
-        for index, lesson in enumerate(lessons):
-            assert lesson.own == index
-            expected = logits(models[index], lesson.batch).softmax(-1)
-            assert torch.allclose(lesson.targets.values, expected, atol=1e-6)
+    seen = batches_of(Polishing(merge_of(models), models, own, PolishOptions(steps=2, batch_size=8)))
+    assert len(seen) == 2
+    for batches in seen:
+        for index, batch in enumerate(batches):
+            assert batch.own == index
+            expected = logits(models[index], batch.inputs).softmax(-1)
+            assert batch.targets is not None
+            assert torch.allclose(batch.targets.values, expected, atol=1e-6)
     polish(merge_of(models), models, own, PolishOptions(steps=2, batch_size=8))
 
 
@@ -215,16 +227,15 @@ def test_a_half_precision_merge_is_trained_in_float32_and_returned_in_its_type()
 )
 def test_the_student_is_trained_in_float32_or_better(given: torch.dtype, trained: torch.dtype) -> None:
     models = [vit(0).to(given), vit(1).to(given)]
-    module = PolishModule(merge_of(models), models, [[images()]], PolishOptions(steps=1))
-    assert {parameter.dtype for parameter in module.student.parameters()} == {trained}
+    stage = Polishing(merge_of(models), models, [images()], PolishOptions(steps=1))
+    assert {parameter.dtype for parameter in stage.student.parameters()} == {trained}
 
 
 def test_the_rate_rises_over_a_twentieth_and_falls_as_a_cosine() -> None:
     """Step by step against the formula; the last step is all but zero."""
     models = [vit(0), vit(1)]
-    module = PolishModule(merge_of(models), models, [[images()]], PolishOptions(steps=60, learning_rate=0.01))
-    found: Any = module.configure_optimizers()
-    optimizer, schedule = found["optimizer"], found["lr_scheduler"]["scheduler"]
+    stage = Polishing(merge_of(models), models, [images()], PolishOptions(steps=60, learning_rate=0.01))
+    optimizer, schedule = stage.make_optimizer()
     rates = []
     for _ in range(60):
         rates.append(optimizer.param_groups[0]["lr"])
@@ -234,7 +245,6 @@ def test_the_rate_rises_over_a_twentieth_and_falls_as_a_cosine() -> None:
         0.01 * step / 3 if step < 3 else 0.005 * (1 + math.cos(math.pi * (step - 3) / 57)) for step in range(60)
     ]
     assert rates == pytest.approx(expected, abs=1e-12)
-    assert found["lr_scheduler"]["interval"] == "step"
 
 
 def test_where_an_output_compares_examples_targets_follow_the_draw() -> None:
@@ -243,8 +253,8 @@ def test_where_an_output_compares_examples_targets_follow_the_draw() -> None:
     vision = {**TEXT, "image_size": 8, "patch_size": 4, "num_channels": 1, "projection_dim": 8}
     config = CLIPConfig(text_config=text, vision_config=vision, projection_dim=8)
     models = [randomized(CLIPModel(config), seed) for seed in (0, 1)]
-    module = PolishModule(merge_of(models), models, [probes(models, 8, batch_size=4)], PolishOptions(2, batch_size=4))
-    assert all(lesson.targets is None for lessons in module.train_dataloader() for lesson in lessons)
+    stage = Polishing(merge_of(models), models, probes(models, 8, batch_size=4), PolishOptions(2, batch_size=4))
+    assert all(batch.targets is None for batches in batches_of(stage) for batch in batches)
     polish(merge_of(models), models, probes(models, 8, batch_size=4), PolishOptions(steps=2, batch_size=4))
 
 
@@ -260,9 +270,9 @@ def test_bad_options_and_inputs_are_refused_in_a_sentence() -> None:
         with pytest.raises(InputError, match=f"polish {name} is"):
             PolishOptions(**{name: value})
     models = [vit(0), vit(1)]
-    with pytest.raises(InputError, match="no inputs"):
+    with pytest.raises(InputError, match="holds no batch"):
         polish(models[0], models, [])
-    with pytest.raises(InputError, match="3 sets of inputs for 2 end models"):
+    with pytest.raises(InputError, match="3 sets of batches for 2 models"):
         polish(models[0], models, [[images()]] * 3)
     with pytest.raises(InputError, match="no end model"):
         polish(models[0], [], [images()])

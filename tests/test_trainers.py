@@ -1,43 +1,62 @@
 """Trainers of the project's own passes: what their progress bars say."""
 
+from collections.abc import Iterator
+
 import torch
-from lightning.pytorch import LightningModule
+from lightning.pytorch.callbacks import RichProgressBar, TQDMProgressBar
 from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset
 
-from fusionlab.trainers import NamedProgressBar, make_trainer
-
-
-class Endless(IterableDataset):
-    def __iter__(self):
-        while True:
-            yield torch.ones(1)
+from fusionlab.stages import Run, Stage, StagedModule, Stages, result_of, run
+from fusionlab.trainers import NamedProgressBar, make_trainer, quiet_trainer
 
 
-class Slope(LightningModule):
-    """One number to be learned."""
+class Counting(Stage[int]):
+    """Three batches that are counted."""
+
+    label, steps = "going up", 3
 
     def __init__(self) -> None:
-        super().__init__()
-        self.number = torch.nn.Parameter(torch.ones(1))
         self.totals: set[float] = set()
 
-    def training_step(self, batch: Tensor, index: int) -> Tensor:
-        bar = self.trainer.progress_bar_callback
+    def begin(self, run: Run) -> None:
+        pass
+
+    def batches(self, run: Run) -> Iterator[Tensor]:
+        return iter([torch.ones(1)] * 3)
+
+    def step(self, run: Run, batch: Tensor) -> None:
+        bar = run.trainer.progress_bar_callback
         assert isinstance(bar, NamedProgressBar)
         self.totals.add(bar.total_train_batches)
-        return (self.number * batch).sum()
 
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.SGD(self.parameters(), lr=0.125)
+    def finish(self, run: Run) -> int:
+        return 3
+
+    def pack(self, result: int) -> int:
+        return result
+
+    def unpack(self, packed: int) -> int:
+        return packed
 
 
-def test_a_counted_number_of_steps_is_known_to_the_progress_bar(capsys):
-    """Inputs without a length stop after `max_steps`, and the bar counts towards that."""
-    module = Slope()
-    trainer = make_trainer({"accelerator": "cpu", "devices": 1}, "going down", max_steps=3)
-    trainer.fit(module, DataLoader(Endless(), batch_size=None))
-    assert module.number.item() == 1 - 3 * 0.125
-    # Lightning says how many steps are left.
-    assert module.totals == {3, 2, 1}
-    assert "going down" in capsys.readouterr().out
+class Counted(StagedModule):
+    def __init__(self, stage: Counting) -> None:
+        super().__init__()
+        self.counting = stage
+
+    def stages(self) -> Stages[int]:
+        return result_of(self.counting)
+
+
+def test_the_progress_bar_names_the_stage_and_counts_its_batches(capsys):
+    """Whether the Trainer was made with such a bar, or with one of Lightning's own."""
+    stage = Counting()
+    assert run(result_of(stage), lambda: make_trainer({"accelerator": "cpu", "devices": 1}, "matching")) == 3
+    assert stage.totals == {3}
+    assert "going up" in capsys.readouterr().out
+    for bar in (TQDMProgressBar(), RichProgressBar()):
+        module = Counted(Counting())
+        quiet_trainer(accelerator="cpu", devices=1, enable_progress_bar=True, callbacks=[bar]).fit(module)
+        assert module.outcome == 3
+        assert module.counting.totals == {3}
+        assert "going up" in capsys.readouterr().out

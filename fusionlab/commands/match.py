@@ -25,6 +25,7 @@ from fusionlab.matching.align import gauged
 from fusionlab.matching.recipe import Recipe, align_models
 from fusionlab.models import common_blueprint
 from fusionlab.paths import expanded
+from fusionlab.stages import run as run_stages
 from fusionlab.symmetry import Alignment, Blueprint
 
 DESCRIPTION = """Match models to an anchor: write a twin of each that computes the same function in the anchor's basis.
@@ -71,7 +72,7 @@ def run(argv: Sequence[str]) -> None:
         start = time.perf_counter()
         pair = [models[name], models[anchor_name]]
         inputs = data_options.inputs(arguments, pair, [arguments.anchor], recipe.needs_inputs)
-        alignment, of_anchor = align_models(pair, blueprint, recipe, 1, inputs)
+        alignment, of_anchor = run_stages(align_models(pair, blueprint, recipe, 1, inputs))
         twin, anchor_twin = (
             rounded(one.apply(model), dtype) for one, model in zip((alignment, of_anchor), pair, strict=True)
         )

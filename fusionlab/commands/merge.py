@@ -1,6 +1,7 @@
 """``fusionlab merge``: merge checkpoints that share a basis, without measuring."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -19,6 +20,7 @@ from fusionlab.evaluation.distance import parameter_distance
 from fusionlab.evaluation.results import UNMATCHED
 from fusionlab.fusion import Candidate, Fuser, FusionPlan
 from fusionlab.paths import expanded
+from fusionlab.stages import run as run_stages
 from fusionlab.trainers import make_trainer
 
 DESCRIPTION = """Merge checkpoints as they are into one of the same format.
@@ -60,10 +62,9 @@ def run(argv: Sequence[str]) -> None:
         data_options.inputs(arguments, list(models.values()), arguments.ckpts),
         merging_options.given_statistics(arguments),
         merging_options.base_model(arguments),
-        lambda label, **options: make_trainer(settings, label, **options),
     )
     (method,) = methods
-    merged = fuser.merge(method, UNMATCHED)
+    merged = run_stages(fuser.merge(method, UNMATCHED), partial(make_trainer, settings, "merging"))
     made = {"matching": "none", **merging_options.described(arguments)}
     card = merge_card(merging_options.parents(found, arguments), made, next(iter(found.values())).format)
     note = merge_note(models, dtype)

@@ -1,4 +1,4 @@
-"""The main job in plain Python: match, check, merge, correct, polish."""
+"""The main job: match, check, merge, correct, polish."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from fusionlab.matching.align import choose_anchor
 from fusionlab.merging import find_method, merge_states, merge_weights
 from fusionlab.merging.correction import correct
 from fusionlab.models import with_state
-from fusionlab.polish import PolishOptions, polish
+from fusionlab.polish import PolishOptions, polished
+from fusionlab.stages import Stages
 from fusionlab.statistics import Statistics
 from fusionlab.statistics.store import StatisticsStore
 from fusionlab.symmetry import Alignment
-from fusionlab.trainers import TrainerFactory
 
 # Batches that activations are measured on for a correction: it goes through them once for each linear map.
 CORRECTION_BATCHES = 8
@@ -41,8 +41,9 @@ STATISTICS = ("gram", "fisher", "activations")
 class Fuser:
     """Matches and merges end models.
 
-    Each pass over data that matching and merging need (none, for matching by weights and simple merging) runs under a
-    Trainer of its own. Alignments, merges and statistics are found once.
+    What looks at data is a stage (none, for matching by weights and simple merging), and all that may need one is a
+    generator of stages: ``run(fuser.fuse(), trainer)`` runs them by a Trainer (`fusionlab.stages`). Alignments and
+    statistics are found once.
 
     Args:
         models: end models by name, all of one architecture; not modified.
@@ -52,7 +53,6 @@ class Fuser:
         statistics: of the end models, gathered before, for each.
         base: the model that all were fine-tuned from, for methods that need it; merges of twins use it in the twins'
             basis, which is the anchor's, gauge included.
-        trainer: makes a Trainer for each pass over data, see `TrainerFactory`; Lightning's own defaults if None.
 
     Raises:
         InputError: fewer than two models, models that do not fit each other, or a method or option that does not exist.
@@ -65,9 +65,8 @@ class Fuser:
         inputs: Inputs | None = None,
         statistics: Sequence[Mapping[str, Statistics]] = (),
         base: nn.Module | None = None,
-        trainer: TrainerFactory | None = None,
     ) -> None:
-        self.plan, self.trainer_factory = plan, trainer
+        self.plan = plan
         self._given = inputs
         self.heads = STRATEGIES[plan.heads](models)
         # In one type, as a merge in the narrower of two would round the numbers of the other; the base model in one at
@@ -88,11 +87,16 @@ class Fuser:
         self.heads.refuse(plan, self.needs)
         self.base = None if base is None else self.heads.base(base)
         settings = {"seed": plan.seed, "labels": plan.methods.get("fisher", {}).get("labels")}
-        self.store = StatisticsStore(inputs, statistics, trainer, settings)
+        self.store = StatisticsStore(inputs, statistics, settings)
         for name, model in self.heads.models.items():
             if model is not stored[name]:
                 self.store.also_of(stored[name].state_dict(), model.state_dict())
         self.fused = Fused(self.anchor)
+        # What was found already: alignments and the seconds they took, seconds of gathering, merges.
+        self._aligned: dict[str, tuple[list[Alignment], float]] = {}
+        self._gathered: dict[tuple[str, str], float] = {}
+        self._merges: dict[tuple[str, str], Candidate] = {}
+        self._finished: list[Candidate] | None = None
 
     @cached_property
     def inputs(self) -> Inputs | None:
@@ -101,7 +105,30 @@ class Fuser:
             return Inputs.synthetic(self.end_models, seed=self.plan.seed)
         return self._given
 
-    def fuse(self) -> Fused:
+    @property
+    def looks_at_data(self) -> bool:
+        """Whether there may be stages."""
+        gathers = any(set(needs) & set(STATISTICS) for needs in self.needs.values())
+        return gathers or self.plan.polish is not None or any(r.needs_inputs for r in self.plan.matchings.values())
+
+    def prepare(self) -> Stages[None]:
+        """Do all that looks at data, and of the rest only what that needs; `fuse` then has no stages.
+
+        Raises:
+            InputError: data is needed and there is none, or a matching that changed a function.
+        """
+        plan = self.plan
+        for name, recipe in plan.matchings.items():
+            if recipe.needs_inputs:
+                yield from self._align(name)
+        for matching in (UNMATCHED, *plan.matchings):
+            for method in plan.methods:
+                if set(self.needs[method]) & set(STATISTICS):
+                    yield from self._gather(method, matching)
+        if plan.polish is not None:
+            yield from self._finish()
+
+    def fuse(self) -> Stages[Fused]:
         """Match by every matching, merge by every method, unmatched too; what is tested is all of it.
 
         Raises:
@@ -110,32 +137,28 @@ class Fuser:
         plan = self.plan
         pairs = zip(self.names, self.end_models, strict=True)
         ends = [Candidate((name,), END_MODEL, NO_MATCHING, model) for name, model in pairs]
-        merges = [self.merge(method, matching) for matching in (UNMATCHED, *plan.matchings) for method in plan.methods]
-        unmatched = merges[0]
-        self.fused.kept = merges[len(plan.methods)] if plan.matchings else unmatched
-        starts = [unmatched, *([self.fused.kept] if self.fused.kept is not unmatched else [])]
-        if plan.correct:
-            starts = [self._corrected(candidate) for candidate in starts]
-            merges += starts
-        if plan.polish is not None:
-            merges += [self._polished(candidate, plan.polish) for candidate in starts]
-        self.fused.kept = merges[-1] if plan.correct or plan.polish is not None else self.fused.kept
+        merges = []
+        for matching in (UNMATCHED, *plan.matchings):
+            for method in plan.methods:
+                merges += [(yield from self._merge_once(method, matching))]
+        finished = yield from self._finish()
+        merges += finished
+        kept = merges[len(plan.methods)] if plan.matchings else merges[0]
+        self.fused.kept = merges[-1] if finished else kept
         self.fused.candidates = [*ends, *merges, *([self.ensemble_of_all()] if plan.ensemble else [])]
         return self.fused
 
-    def match(self, name: str) -> Matched:
+    def match(self, name: str) -> Stages[Matched]:
         """Match all end models by one of the matchings; done once.
 
         Raises:
             InputError: data is needed and there is none, or a function changed.
         """
         if name not in self.fused.matched:
-            start = time.perf_counter()
-            models, recipe = self.end_models, self.plan.matchings[name]
-            factory = self.trainer_factory
-            alignments = self.heads.align(models, self.blueprint, recipe, self.anchor, self.inputs, factory)
+            alignments, seconds = yield from self._align(name)
+            start, models = time.perf_counter(), self.end_models
             twins = [alignment.apply(model) for alignment, model in zip(alignments, models, strict=True)]
-            seconds = time.perf_counter() - start
+            seconds += time.perf_counter() - start
             checks = [
                 check_preservation(model, twin, alignment)
                 for model, twin, alignment in zip(models, twins, alignments, strict=True)
@@ -144,7 +167,16 @@ class Fuser:
             self.fused.distances += self._distances(name)
         return self.fused.matched[name]
 
-    def merge(self, method: str, matching: str) -> Candidate:
+    def _align(self, name: str) -> Stages[tuple[list[Alignment], float]]:
+        """The alignments of one of the matchings, and how many seconds they took to find."""
+        if name not in self._aligned:
+            start = time.perf_counter()
+            recipe = self.plan.matchings[name]
+            found = yield from self.heads.align(self.end_models, self.blueprint, recipe, self.anchor, self.inputs, name)
+            self._aligned[name] = found, time.perf_counter() - start
+        return self._aligned[name]
+
+    def merge(self, method: str, matching: str) -> Stages[Candidate]:
         """Merge the end models, or their matched twins, by one of the methods.
 
         Args:
@@ -154,18 +186,13 @@ class Fuser:
         Raises:
             InputError: something that the method needs is missing.
         """
-        models: Sequence[nn.Module] = self.end_models
-        origins: list[tuple[nn.Module, Alignment] | None] = [None] * len(models)
-        seconds = 0.0
-        if matching != UNMATCHED:
-            matched = self.match(matching)
-            origins = list(zip(models, matched.alignments, strict=True))
-            models, seconds = matched.twins, matched.seconds
+        statistics = yield from self._gather(method, matching)
         start = time.perf_counter()
-        statistics = [
-            self.statistics_of(index, model, self.needs[method], origin)
-            for index, (model, origin) in enumerate(zip(models, origins, strict=True))
-        ]
+        models: Sequence[nn.Module] = self.end_models
+        seconds = self._gathered[method, matching]
+        if matching != UNMATCHED:
+            matched = yield from self.match(matching)
+            models, seconds = matched.twins, seconds + matched.seconds
         base = self.base_in(matching)
         merged = self.heads.combine(
             lambda states, known: self._merged_state(method, states, known, base),
@@ -175,8 +202,28 @@ class Fuser:
             self.anchor,
         )
         merged = rounded(merged, self.plan.dtype)
-        took = seconds + time.perf_counter() - start
-        return Candidate(self.names, method, matching, merged, took)
+        return Candidate(self.names, method, matching, merged, seconds + time.perf_counter() - start)
+
+    def _merge_once(self, method: str, matching: str) -> Stages[Candidate]:
+        """A merge that is tested, and that others may start from."""
+        if (method, matching) not in self._merges:
+            self._merges[method, matching] = yield from self.merge(method, matching)
+        return self._merges[method, matching]
+
+    def _gather(self, method: str, matching: str) -> Stages[list[dict[str, Statistics]]]:
+        """The statistics that a method needs of every model in the basis of a matching; the first time is timed."""
+        models: Sequence[nn.Module] = self.end_models
+        origins: list[tuple[nn.Module, Alignment] | None] = [None] * len(models)
+        if matching != UNMATCHED:
+            matched = yield from self.match(matching)
+            origins = list(zip(models, matched.alignments, strict=True))
+            models = matched.twins
+        start = time.perf_counter()
+        found = []
+        for index, (model, origin) in enumerate(zip(models, origins, strict=True)):
+            found += [(yield from self.statistics_of(index, model, self.needs[method], origin))]
+        self._gathered.setdefault((method, matching), time.perf_counter() - start)
+        return found
 
     def base_in(self, matching: str) -> dict[str, Tensor] | None:
         """The base model's merged parameters in the basis of one of the matchings; None without a base.
@@ -185,13 +232,13 @@ class Fuser:
         twin, so the anchor's alignment, gauge included, is what brings the base there.
 
         Args:
-            matching: one of the plan's matchings, or ``none``.
+            matching: one of the plan's matchings, which was matched by, or ``none``.
         """
         if self.base is None:
             return None
         if matching == UNMATCHED:
             return self.heads.states([self.base])[0]
-        return self.heads.moved(self.base, self.match(matching).alignments[self.anchor])
+        return self.heads.moved(self.base, self.fused.matched[matching].alignments[self.anchor])
 
     @property
     def uses_base(self) -> bool:
@@ -202,7 +249,7 @@ class Fuser:
         """Lengths of the end models' task vectors as the models come, and in the basis of one of the matchings.
 
         Args:
-            matching: one of the plan's matchings.
+            matching: one of the plan's matchings, which was matched by.
 
         Raises:
             InputError: there is no base.
@@ -210,13 +257,13 @@ class Fuser:
         base, moved = self.base_in(UNMATCHED), self.base_in(matching)
         if base is None or moved is None:
             raise InputError("task vectors need the base model that all were fine-tuned from; expected one")
-        twins = self.heads.states(self.match(matching).twins)
+        twins = self.heads.states(self.fused.matched[matching].twins)
         pairs = zip(self.heads.states(self.end_models), twins, strict=True)
         return [(parameter_distance(end, base), parameter_distance(twin, moved)) for end, twin in pairs]
 
     def statistics_of(
         self, index: int, model: nn.Module, needs: Sequence[str], origin: tuple[nn.Module, Alignment] | None
-    ) -> dict[str, Statistics]:
+    ) -> Stages[dict[str, Statistics]]:
         """The statistics that a method needs of one model, in that model's basis.
 
         Args:
@@ -257,14 +304,31 @@ class Fuser:
         assert self.inputs is not None
         return score_of(with_state(self.end_models[self.anchor], state), self.inputs.held_out)
 
-    def _polished(self, candidate: Candidate, options: PolishOptions) -> Candidate:
+    def _finish(self) -> Stages[list[Candidate]]:
+        """The merge to keep, and the unmatched one beside it, corrected and polished as the plan says; done once."""
+        if self._finished is None:
+            plan, made = self.plan, list[Candidate]()
+            method = next(iter(plan.methods))
+            starts = []
+            if plan.correct or plan.polish is not None:
+                for matching in (UNMATCHED, *itertools.islice(plan.matchings, 1)):
+                    starts += [(yield from self._merge_once(method, matching))]
+            if plan.correct:
+                starts = [self._corrected(candidate) for candidate in starts]
+                made += starts
+            if plan.polish is not None:
+                for candidate in starts:
+                    made += [(yield from self._polished(candidate, plan.polish))]
+            self._finished = made
+        return self._finished
+
+    def _polished(self, candidate: Candidate, options: PolishOptions) -> Stages[Candidate]:
         """A merge after a short distillation."""
         assert self.inputs is not None
         start = time.perf_counter()
         batches = self.inputs.shared if self.inputs.is_shared else list(self.inputs.own)
-        factory = self.trainer_factory
-        trainer = None if factory is None else factory("polishing", max_steps=options.steps)
-        model = polish(candidate.model, self.end_models, batches, options, trainer, self.heads.known)
+        label = f"polishing {candidate.method}{'' if candidate.matching == UNMATCHED else f', {candidate.matching}'}"
+        model = yield from polished(candidate.model, self.end_models, batches, options, self.heads.known, label)
         model = rounded(model, self.plan.dtype)
         took = (candidate.seconds or 0.0) + time.perf_counter() - start
         return replace(candidate, method=f"{candidate.method}, polished", model=model, seconds=took)
@@ -273,7 +337,7 @@ class Fuser:
         """A merge whose activations have the end models' mean and spread again."""
         assert self.inputs is not None
         start = time.perf_counter()
-        twins = self.end_models if candidate.matching == UNMATCHED else self.match(candidate.matching).twins
+        twins = self.end_models if candidate.matching == UNMATCHED else self.fused.matched[candidate.matching].twins
         batches = list(itertools.islice(self.inputs.shared, CORRECTION_BATCHES))
         model = rounded(correct(candidate.model, list(twins), batches, self.weights), self.plan.dtype)
         took = (candidate.seconds or 0.0) + time.perf_counter() - start

@@ -25,18 +25,21 @@ from fusionlab.fusion.results import Candidate, Fused, TestSet
 from fusionlab.fusion.testing import CandidateTest
 from fusionlab.inputs import Inputs
 from fusionlab.matching.recipe import Recipe, recipe
+from fusionlab.stages import StagedModule, Stages
 from fusionlab.statistics import Statistics
-from fusionlab.trainers import quiet_factory
 
 Model = str | Path | nn.Module
 
 
-class FusionModule(CandidateTest):
+class FusionModule(StagedModule, CandidateTest):
     """End models that ``trainer.fit`` makes one of, and ``trainer.test`` measures with every merge beside them.
 
-    There is nothing to train: the fit has no steps, and ``on_fit_end`` matches and merges. Training data of the
-    Trainer's data module (or ``inputs``) are what matching and merging may look at; passes over them run on the
-    Trainer's accelerator, in its precision, on one device.
+    What looks at data is a stage of the fit, an epoch each: gathering statistics, learning an alignment, polishing.
+    ``on_fit_end`` matches and merges, as far as no stage needed it before; where no method and no matching looks at
+    data, the fit is empty. How many epochs and steps there are follows from the plan, not from the Trainer.
+
+    Training data of the Trainer (or ``inputs``) are what matching and merging may look at. A fit that was cut goes on
+    from the Trainer's last checkpoint (``trainer.fit(fusion, ..., ckpt_path="last")``).
 
     >>> fusion = FusionModule(["path/a", "path/b"], match="learned", methods={"simple": {}, "regmean": {}})
     >>> trainer = Trainer()
@@ -49,8 +52,8 @@ class FusionModule(CandidateTest):
         match: a preset, a recipe, or several by the name to show them under; ``none`` for the unmatched merge alone,
             which is always made too.
         methods: a merge method, or several with their hyperparameters; the first makes the merge that is kept.
-        inputs: what matching and merging may look at; the training data of the Trainer's data module if None, and
-            where there is none and some are needed, synthetic ones.
+        inputs: what matching and merging may look at; the training data of the Trainer if None, and where there is
+            none and some are needed, synthetic ones.
         samples: how many training samples of the data module they see; all if None.
         test_sets: what the test loaders are, in their order; told from the data module if empty.
         statistics: of the end models, gathered before, for each.
@@ -74,14 +77,15 @@ class FusionModule(CandidateTest):
         base: Model | None = None,
         **options: Any,
     ) -> None:
-        super().__init__((), test_sets)
+        super().__init__()
+        self.test_sets = tuple(test_sets)
         self.plan = make_plan(match, methods, **options)
         self.models = {name: _loaded(model) for name, model in _named(models).items()}
         self.inputs, self.samples, self.statistics = inputs, samples, statistics
         self.base = None if base is None else _loaded(base)
         self.fused: Fused | None = None
         # What does not fit is refused here, not after the Trainer has been set up.
-        Fuser(self.models, self.plan, inputs, statistics, self.base)
+        self.fuser = Fuser(self.models, self.plan, inputs, statistics, self.base)
 
     @property
     def kept(self) -> Candidate:
@@ -107,45 +111,42 @@ class FusionModule(CandidateTest):
 
     # --- fit ---------------------------------------------------------------------------------------------------------
 
-    def configure_optimizers(self) -> None:
-        """None: nothing is trained."""
-
-    def train_dataloader(self) -> list[Any]:
-        """No batches; the loop over them is left out in any case."""
-        return []
-
-    def training_step(self, *batch: Any) -> None:
-        """Never called."""
-        raise AssertionError("a fusion has no training steps")
-
     def setup(self, stage: str) -> None:
-        """Leave the loop over training batches out.
+        """Take the Trainer's training data as inputs; where nothing looks at data, leave its loop out.
 
         Raises:
-            InputError: several devices, each of which would do all of the work.
+            InputError: models, inputs and options that do not fit each other.
         """
         if stage != "fit":
+            super().setup(stage)
             return
-        if self.trainer.world_size > 1:
-            raise InputError(
-                f"devices is {self.trainer.world_size}; expected 1 to fuse (gathering alone takes several: "
-                f"`fusionlab gather`)"
-            )
-        self._epochs = self.trainer.fit_loop.max_epochs
-        self.trainer.fit_loop.max_epochs = 0
+        data = self.trainer.fit_loop._data_source.instance
+        if data is self:
+            data = None
+        inputs = self.inputs
+        if inputs is None and isinstance(data, LightningDataModule):
+            inputs = Inputs.of([data], len(self.models), self.samples, self.plan.seed)
+        elif inputs is None and data is not None:
+            inputs = Inputs.from_batches(data, len(self.models))
+        self.fuser = Fuser(self.models, self.plan, inputs, self.statistics, self.base)
+        super().setup(stage)
+        if not self.fuser.looks_at_data:
+            self.trainer.fit_loop.max_epochs = 0
+
+    def stages(self) -> Stages[None]:
+        """All that looks at data."""
+        return self.fuser.prepare()
 
     def on_fit_end(self) -> None:
-        """Match and merge."""
-        trainer = self.trainer
-        trainer.fit_loop.max_epochs = self._epochs
-        data = getattr(trainer, "datamodule", None)
-        inputs = self.inputs
-        if inputs is None and data is not None:
-            inputs = Inputs.of([data], len(self.models), self.samples, self.plan.seed)
-        kind = {"cuda": "gpu"}.get(trainer.strategy.root_device.type, trainer.strategy.root_device.type)
-        factory = quiet_factory({"accelerator": kind, "devices": 1, "precision": trainer.precision})
-        fuser = Fuser(self.models, self.plan, inputs, self.statistics, self.base, factory)
-        self.fused, self.heads = fuser.fuse(), fuser.heads
+        """Match and merge.
+
+        Raises:
+            InputError: the fit was stopped in the middle of a stage.
+        """
+        super().on_fit_end()
+        if self.fuser.looks_at_data:
+            _ = self.outcome
+        self.fused, self.heads = without_stages(self.fuser.fuse()), self.fuser.heads
         self.test_all(self.fused.candidates)
 
     # --- test --------------------------------------------------------------------------------------------------------
@@ -163,6 +164,16 @@ class FusionModule(CandidateTest):
             count = 1 if isinstance(loaders, DataLoader) else len(loaders)
             self.test_sets = told_by(getattr(self.trainer, "datamodule", None), count)
         super().on_test_start()
+
+
+def without_stages(stages: Stages[Fused]) -> Fused:
+    """What code comes to whose stages were all run before."""
+    try:
+        stage = next(stages)
+    except StopIteration as last:
+        found: Fused = last.value
+        return found
+    raise AssertionError(f"{stage.label} was not prepared")
 
 
 def make_plan(

@@ -53,6 +53,16 @@ class CandidateTest(LightningModule):
         """The model that answers for a candidate on a test set; None where the set is not its task."""
         return candidate.model if self.heads is None else self.heads.scored(candidate, test_set)
 
+    def setup(self, stage: str) -> None:
+        """Let every process go through all of the test data.
+
+        Lightning's sampler would give all of them the same number of examples, some twice, and the scores would count
+        those twice. There is no public way to tell a Trainer that was made.
+        """
+        super().setup(stage)
+        if stage == "test":
+            self.trainer._accelerator_connector.use_distributed_sampler = False
+
     def on_test_start(self) -> None:
         loaders = len(self.trainer.num_test_batches)
         if loaders != len(self.test_sets):

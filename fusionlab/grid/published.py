@@ -14,6 +14,7 @@ from typing import Any
 from torch import nn
 
 from fusionlab.fusion import Candidate, Fuser
+from fusionlab.stages import Stages
 from fusionlab.statistics import Statistics, basis_of
 from fusionlab.symmetry import Alignment
 
@@ -28,20 +29,20 @@ class PublishedFuser(Fuser):
             # Nothing is gathered for a plain average.
             self.needs["regmean"] = ()
 
-    def merge(self, method: str, matching: str) -> Candidate:
+    def merge(self, method: str, matching: str) -> Stages[Candidate]:
         """As `Fuser.merge`; RegMean of text models is the plain average."""
         if method == "regmean" and self._is_text:
             self.plan = replace(self.plan, methods={**self.plan.methods, "simple": {}})
             self.needs["simple"] = ()
-            return replace(super().merge("simple", matching), method=method)
-        return super().merge(method, matching)
+            return replace((yield from super().merge("simple", matching)), method=method)
+        return (yield from super().merge(method, matching))
 
     def statistics_of(
         self, index: int, model: nn.Module, needs: Sequence[str], origin: tuple[nn.Module, Alignment] | None
-    ) -> dict[str, Statistics]:
+    ) -> Stages[dict[str, Statistics]]:
         """As `Fuser.statistics_of`; a twin gets its end model's statistics, in the wrong basis."""
         if origin is None:
-            return super().statistics_of(index, model, needs, None)
-        stale = super().statistics_of(index, origin[0], needs, None)
+            return (yield from super().statistics_of(index, model, needs, None))
+        stale = yield from super().statistics_of(index, origin[0], needs, None)
         basis = basis_of(model.state_dict())
         return {kind: replace(statistics, basis=basis) for kind, statistics in stale.items()}

@@ -6,7 +6,7 @@ import gc
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from fusionlab.grid.published import PublishedFuser
 from fusionlab.grid.statistics_files import StatisticsFiles
 from fusionlab.inputs import Inputs
 from fusionlab.sentences import sentence
+from fusionlab.stages import Stages, run
 from fusionlab.trainers import make_trainer
 
 Train = Callable[[EndModel, int, Path], None]
@@ -110,14 +111,18 @@ class GridRunner:
         fuser = self._fuser(cell.models, cell.seed)
         if cell.method == ENSEMBLE:
             return self._test(cell, fuser.end_models, fuser.ensemble_of_all(), data, fuser.heads)
-        self._statistics.gather(fuser, cell.method)
-        merged = fuser.merge(cell.method, cell.matching)
+        merged = run(self._merged(fuser, cell), partial(self._trainer, "matching and merging"))
         finished = self._test(cell, fuser.end_models, merged, data, fuser.heads)
         distances = tuple(found for found in fuser.fused.distances if found.matching == cell.matching)
         curves: list[Curve] = []
         if self.grid.draws_lines(cell):
             curves = draw_lines(fuser, cell.matching, data.inside(), self.grid.points, self.trainer)
         return replace(finished, curves=tuple(curves), distances=distances, note=self._note)
+
+    def _merged(self, fuser: Fuser, cell: Cell) -> Stages[Candidate]:
+        """A cell's merge; statistics that it needs are kept on the disk."""
+        yield from self._statistics.gather(fuser, cell.method)
+        return (yield from fuser.merge(cell.method, cell.matching))
 
     def _test(
         self,
@@ -134,8 +139,8 @@ class GridRunner:
         measured = tuple(replace(one, seed=cell.seed) for one in tested.measured)
         return Finished(cell, tuple(tested.rows), measured=measured)
 
-    def _trainer(self, label: str, **options: Any) -> Trainer:
-        return make_trainer(self.trainer, label, leave=False, **options)
+    def _trainer(self, label: str) -> Trainer:
+        return make_trainer(self.trainer, label, leave=False)
 
     def _fuser(self, group: tuple[str, ...], seed: int) -> Fuser:
         """The fuser of a group; kept until the next group, so that a matching is found once for all methods."""
@@ -149,7 +154,7 @@ class GridRunner:
             kind = PublishedFuser if grid.protocol == "published" else Fuser
             plan = FusionPlan(grid.matchings, grid.methods, heads=grid.heads, seed=seed)
             known = self._statistics.read(models, seed)
-            fuser = kind(models, plan, self._inputs(group, seed), known, self._base, self._trainer)
+            fuser = kind(models, plan, self._inputs(group, seed), known, self._base)
             self._group = (group, seed), fuser
         return self._group[1]
 

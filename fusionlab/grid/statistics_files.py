@@ -9,6 +9,7 @@ from torch import nn
 
 from fusionlab.fusion.fuser import STATISTICS, Fuser
 from fusionlab.grid.design import Grid, digest
+from fusionlab.stages import Stages
 from fusionlab.statistics import Statistics, basis_of
 from fusionlab.statistics.files import load, save
 from fusionlab.statistics.statistics import Activations
@@ -34,11 +35,12 @@ class StatisticsFiles:
         names = [self._name(name, model, seed) for name, model in models.items()]
         return [load(path) for name in names for path in sorted(self.folder.glob(f"{name}-*.safetensors"))]
 
-    def gather(self, fuser: Fuser, method: str) -> None:
+    def gather(self, fuser: Fuser, method: str) -> Stages[None]:
         """Let a fuser have what a method needs of its end models, and keep it."""
         kinds = [need for need in fuser.needs[method] if need in STATISTICS and need != Activations.kind]
         for index, (name, model) in enumerate(zip(fuser.names, fuser.end_models, strict=True)):
-            for kind, found in fuser.statistics_of(index, model, kinds, None).items():
+            gathered = yield from fuser.statistics_of(index, model, kinds, None)
+            for kind, found in gathered.items():
                 path = self.folder / f"{self._name(name, model, fuser.plan.seed)}-{kind}.safetensors"
                 if not path.exists():
                     self.folder.mkdir(parents=True, exist_ok=True)

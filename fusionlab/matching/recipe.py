@@ -12,14 +12,14 @@ from fusionlab.errors import InputError
 from fusionlab.inputs import Batches, Inputs
 from fusionlab.matching.activations import activations_then_weights
 from fusionlab.matching.align import align_states, beside_anchor, gauged
-from fusionlab.matching.learned import refine
+from fusionlab.matching.learned import refined
 from fusionlab.matching.options import ALL, PRESETS, MatchOptions, describe, given
 from fusionlab.matching.permutations import Objective, match_permutations
 from fusionlab.matching.refine_options import RefineOptions
+from fusionlab.stages import Stages
 from fusionlab.statistics import Activations
-from fusionlab.statistics.gather import gather
+from fusionlab.statistics.gather import gathered
 from fusionlab.symmetry import Alignment, Blueprint
-from fusionlab.trainers import TrainerFactory
 
 ACTIVATIONS, LEARNED, GIT_REBASIN, OT_FUSION = "activations", "learned", "git-rebasin", "ot-fusion"
 
@@ -117,9 +117,9 @@ def align_models(
     chosen: Recipe,
     anchor: int = 0,
     inputs: Inputs | None = None,
-    trainer: TrainerFactory | None = None,
     known: Sequence[Tensor] | None = None,
-) -> list[Alignment]:
+    name: str = "",
+) -> Stages[list[Alignment]]:
     """An alignment for each model, in order, such that all matched twins share one basis.
 
     Args:
@@ -128,8 +128,8 @@ def align_models(
         chosen: how.
         anchor: index of the anchor.
         inputs: what the models are run on, labels not needed; required where the recipe needs inputs.
-        trainer: makes the Trainer of each pass over the inputs.
         known: for each model which labels it knows; None where all know all.
+        name: of the matching, for progress bars and logs.
 
     Raises:
         InputError: inputs are needed and there are none.
@@ -145,7 +145,7 @@ def align_models(
         raise InputError("this matching runs the models, and there is nothing to run them on; expected data or probes")
     chosen.weights.select(blueprint)
     if chosen.activations:
-        alignments = _from_activations(models, blueprint, chosen.weights, anchor, inputs, trainer)
+        alignments = yield from _from_activations(models, blueprint, chosen.weights, anchor, inputs)
     else:
         alignments = align_states(states, blueprint, chosen.weights, anchor)
     if chosen.refine is None:
@@ -153,7 +153,9 @@ def align_models(
     described = alignments[0].blueprint
     batches: Batches | list[Batches] = inputs.shared if inputs.is_shared else list(inputs.own)
     spaces = chosen.weights.select(described)
-    return refine(models, described, alignments, batches, chosen.refine, trainer, anchor, spaces, known=known)
+    label = "learned matching" if name in ("", LEARNED) else f"learned matching {name!r}"
+    refining = refined(models, described, alignments, batches, chosen.refine, anchor, spaces, known, label)
+    return (yield from refining)
 
 
 def _by_permutations(
@@ -172,20 +174,26 @@ def _from_activations(
     options: MatchOptions,
     anchor: int,
     inputs: Inputs,
-    trainer: TrainerFactory | None,
-) -> list[Alignment]:
+) -> Stages[list[Alignment]]:
     described, gauges = gauged([model.state_dict() for model in models], blueprint, options)
     twins = [gauge.apply(model) for gauge, model in zip(gauges, models, strict=True)]
-    seen = [activations_of(twin, inputs.shared, trainer) for twin in twins]
+    seen = []
+    for index, twin in enumerate(twins):
+        seen.append((yield from activations_of(twin, inputs.shared, f"gathering activations of model {index + 1}")))
     pairs = [(twin.state_dict(), activations) for twin, activations in zip(twins, seen, strict=True)]
     return beside_anchor(
         gauges, anchor, lambda index: activations_then_weights(pairs[index], pairs[anchor], described, options)
     )
 
 
-def activations_of(model: nn.Module, batches: Batches, trainer: TrainerFactory | None = None) -> Activations:
-    """What a model's linear maps read and write at a sample of rows of some inputs."""
-    factory = None if trainer is None else lambda: trainer("gathering activations")
-    found = gather(model, batches, [Activations.kind], trainer=factory)[Activations.kind]
+def activations_of(model: nn.Module, batches: Batches, label: str = "") -> Stages[Activations]:
+    """Activations of a model's linear maps at a sample of rows of some inputs.
+
+    Args:
+        model: see `fusionlab.statistics.gather.gather`.
+        batches: the same ones for all models whose activations are compared.
+        label: see `Stage`.
+    """
+    found = (yield from gathered(model, batches, [Activations.kind], label=label))[Activations.kind]
     assert isinstance(found, Activations)
     return found

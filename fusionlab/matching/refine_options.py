@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from fusionlab.errors import InputError
-from fusionlab.matching.mixtures import ENOUGH
+from fusionlab.learning.mixtures import ENOUGH
 
 Target = Literal["outputs", "labels"]
 

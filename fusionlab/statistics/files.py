@@ -42,6 +42,14 @@ def save(
     found = list(statistics.values() if isinstance(statistics, Mapping) else statistics)
     if len({one.basis for one in found}) != 1 or len({one.kind for one in found}) != len(found):
         raise InputError("one file holds statistics of one model, each kind once; expected such")
+    text, tensors = packed(found)
+    with atomic_file(expanded(path), overwrite) as temporary:
+        metadata = {"format": FORMAT, "statistics": text, "checksum": checksum(text, tensors)}
+        save_file(tensors, temporary, metadata)
+
+
+def packed(found: Iterable[Statistics]) -> tuple[str, dict[str, Tensor]]:
+    """Statistics of one model, one of each kind at most, as the JSON of all that is no tensor, and tensors by name."""
     tensors: dict[str, Tensor] = {}
     described: dict[str, dict[str, Any]] = {}
     for one in found:
@@ -56,10 +64,12 @@ def save(
                 else:
                     shared[key] = known
         described[one.kind] = {"fields": _told(one), "shared": shared}
-    text = json.dumps(described)
-    with atomic_file(expanded(path), overwrite) as temporary:
-        metadata = {"format": FORMAT, "statistics": text, "checksum": checksum(text, tensors)}
-        save_file(tensors, temporary, metadata)
+    return json.dumps(described), tensors
+
+
+def unpacked(text: str, tensors: Mapping[str, Tensor]) -> dict[str, Statistics]:
+    """By kind, the statistics that `packed` was given."""
+    return {kind: _rebuilt(kind, told, tensors) for kind, told in json.loads(text).items()}
 
 
 def load(path: str | Path, state: State | None = None) -> dict[str, Statistics]:

@@ -1,79 +1,94 @@
-"""Gathering statistics: one pass of Lightning's Trainer over data, whatever kinds are asked for."""
+"""Gathering statistics: one pass over data, whatever kinds are asked for."""
 
 from __future__ import annotations
 
 import inspect
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
-from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch import Trainer
+from lightning.pytorch.utilities import move_data_to_device
 from torch import Tensor, nn
 from torch.utils.data import IterableDataset
 
 from fusionlab.errors import InputError, first_line
 from fusionlab.forward import Batch, forward
+from fusionlab.stages import Run, Stage, Stages, TrainerFactory, result_of, run
 from fusionlab.statistics import activations, fisher, gram  # noqa: F401 (each registers its kind)
 from fusionlab.statistics.accumulator import Accumulator, Common, OwnPass, Watcher, find_kind
 from fusionlab.statistics.accumulator import kinds as all_kinds
+from fusionlab.statistics.files import packed, unpacked
 from fusionlab.statistics.layout import example_count, take_examples
 from fusionlab.statistics.linear_maps import linear_maps
-from fusionlab.statistics.loading import ordered_loader
+from fusionlab.statistics.loading import count_of, ordered_loader, shared_out
 from fusionlab.statistics.statistics import Statistics, basis_of
 from fusionlab.statistics.watching import Observer, explore
-from fusionlab.trainers import quiet_trainer, refuse_rounding
+from fusionlab.trainers import quiet_trainer
 
 
-class GatherModule(LightningModule):
-    """Gathers statistics of a model over the batches of one ``trainer.predict``.
+class Gathering(Stage[dict[str, Statistics]]):
+    """The stage that gathers statistics of a model over data, every example once.
 
-    Its sampler gives each process its share and no example twice. Watchers share one forward for each batch; what
-    each process found is joined once, at the end. Devices, precision and the progress bar are the Trainer's.
-
-    Attributes:
-        statistics: by kind, on every process, once the pass is over.
+    Watchers share one forward for each batch; what each process found is joined once, at the end.
 
     Args:
-        model: as `fusionlab.forward.forward` takes it.
-        accumulators: one for each kind.
-        first: any batch of the data, to find out by what the linear maps read.
+        model: as `fusionlab.forward.forward` takes it; left as it was, on its device and in its mode.
+        batches: see `gather`.
+        kinds: some of ``gram``, ``fisher`` and ``activations``.
         ready: is told before the first batch how many bytes of statistics there will be, as far as it is known then.
+        label: see `Stage`.
+        settings: of the kinds.
+
+    Raises:
+        InputError: an unknown kind or setting, or data that is empty.
     """
 
     def __init__(
         self,
         model: nn.Module,
-        accumulators: Sequence[Accumulator],
-        first: Batch,
+        batches: Iterable[Batch],
+        kinds: Sequence[str],
         ready: Callable[[int], object] | None = None,
+        label: str = "",
+        **settings: Any,
     ) -> None:
-        super().__init__()
+        self._accumulators = make_accumulators(kinds, settings)
+        self.label = label or f"gathering {', '.join(kinds)}"
         self.model = model
-        self.statistics: dict[str, Statistics] = {}
-        self._accumulators = tuple(accumulators)
-        self._own = [accumulator for accumulator in accumulators if isinstance(accumulator, OwnPass)]
-        self._first = first
+        self._own = [accumulator for accumulator in self._accumulators if isinstance(accumulator, OwnPass)]
+        self._loader, self._first = ordered_loader(batches)
+        self.steps = count_of(self._loader)
         self._ready = ready
         self._observer: Observer | None = None
-        self._examples = torch.zeros((), dtype=torch.int64)
-        # Measured on the model as it was given: a policy of double precision has its own copy of every number.
+        self._examples = 0
+        # Measured on the model as it was given: a policy of double precision converts every number.
         self._basis = basis_of(model.state_dict())
         self._start = 0.0
         self._allocated = 0
+        self._unchanged = ExitStack()
 
-    def on_predict_start(self) -> None:
+    def begin(self, run: Run) -> None:
         """Explore the model on one example, and let every accumulator prepare."""
+        processes, dataset = run.processes, self._loader.dataset
+        if not isinstance(dataset, IterableDataset) and len(dataset) < processes:  # type: ignore[arg-type]
+            raise InputError(f"the data is too little for {processes} processes; expected some for each")
         self._start = time.perf_counter()
-        self.model.eval()
-        if self.device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(self.device)
-            self._allocated = torch.cuda.memory_allocated(self.device)
-        # The Trainer's inference mode would forbid gradients, and sums that outlive it.
-        with torch.inference_mode(False):
-            self._examples = torch.zeros((), dtype=torch.int64, device=self.device)
-            first = self._ordinary(self._first)
+        self._unchanged.enter_context(_unchanged(self.model))
+        if next(self.model.parameters()).dtype in (torch.float16, torch.bfloat16):
+            # Half precision would blur what is summed; the numbers come back as they were.
+            self.model.float()
+        self.model.eval().to(run.device)
+        policy = run.trainer.precision_plugin
+        policy.convert_module(self.model)
+        if run.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(run.device)
+            self._allocated = torch.cuda.memory_allocated(run.device)
+        first = move_data_to_device(policy.convert_input(_checked(self._first)), run.device)
+        # As in the steps: what is explored under a policy is what is seen under it.
+        with policy.train_step_context():
             _refuse_misfit(self.model, first)
             watchers = [accumulator for accumulator in self._accumulators if isinstance(accumulator, Watcher)]
             if watchers:
@@ -84,65 +99,55 @@ class GatherModule(LightningModule):
                 self._observer = Observer(maps, watchers)
             for own in self._own:
                 own.start(self.model)
-            if self._ready is not None and self.trainer.is_global_zero:
-                self._ready(self._collected())
+        if self._ready is not None and run.trainer.is_global_zero:
+            self._ready(self._collected())
 
-    def predict_step(self, batch: Batch, batch_index: int) -> int:
-        """Let every accumulator add a batch; returns how many examples it has."""
-        with torch.inference_mode(False):
-            batch = self._ordinary(batch)
-            self._examples += example_count(batch)
-            if self._observer is not None:
-                self._observer.watch(self.model, batch)
-            with torch.enable_grad():
-                for own in self._own:
-                    own.update(self.model, batch)
-            return example_count(batch)
+    def batches(self, run: Run) -> Iterator[Batch]:
+        """This process's share of the data; empty batches at its end where another process has more."""
+        return shared_out(self._loader, run.global_rank, run.processes)
 
-    def on_predict_end(self) -> None:
-        """Join what all processes found."""
-        with torch.inference_mode(False), torch.no_grad():
-            examples = int(self._sum(self._examples))
-            found = [self._joined(accumulator) for accumulator in self._accumulators]
-            # How long the pass took, joining included.
-            seconds = time.perf_counter() - self._start
-            common: Common = {
-                "architecture": type(self.model).__name__,
-                "basis": self._basis,
-                "examples": examples,
-                "settings": {"seconds": f"{seconds:.2f}", "bytes above the model": str(self._held())},
-            }
-            self.statistics = {
-                accumulator.kind: accumulator.finish(totals, common)
-                for accumulator, totals in zip(self._accumulators, found, strict=True)
-            }
+    def step(self, run: Run, batch: Batch) -> None:
+        """Let every accumulator add a batch."""
+        if not _checked(batch):
+            return
+        self._examples += example_count(batch)
+        if self._observer is not None:
+            self._observer.watch(self.model, batch)
+        for own in self._own:
+            own.update(self.model, batch)
 
-    def _ordinary(self, batch: Batch) -> dict[str, Tensor]:
-        """The batch on the model's device, free of inference mode, which gradients cannot pass through."""
-        if not isinstance(batch, Mapping):
-            raise InputError(f"the data gives batches of {type(batch).__name__}; expected dicts of inputs by name")
+    @torch.no_grad()
+    def finish(self, run: Run) -> dict[str, Statistics]:
+        """By kind, the statistics, once what all processes found is joined."""
+        examples = int(run.total(torch.tensor(self._examples)))
+        found = [_joined(accumulator, run) for accumulator in self._accumulators]
+        # How long the pass took, joining included.
+        seconds = time.perf_counter() - self._start
+        held = self._collected()
+        if run.device.type == "cuda":
+            held = torch.cuda.max_memory_allocated(run.device) - self._allocated
+        common: Common = {
+            "architecture": type(self.model).__name__,
+            "basis": self._basis,
+            "examples": examples,
+            "settings": {"seconds": f"{seconds:.2f}", "bytes above the model": str(held)},
+        }
         return {
-            name: value.to(self.device).clone() if isinstance(value, Tensor) else value for name, value in batch.items()
+            accumulator.kind: accumulator.finish(totals, common)
+            for accumulator, totals in zip(self._accumulators, found, strict=True)
         }
 
-    def _joined(self, accumulator: Accumulator) -> dict[str, Tensor]:
-        totals = {name: self._sum(tensor) for name, tensor in accumulator.sums().items()}
-        samples = accumulator.samples()
-        if self.trainer.world_size > 1 and samples:
-            parts: list[Any] = [None] * self.trainer.world_size
-            torch.distributed.all_gather_object(parts, samples)
-            samples = {name: torch.cat([part[name] for part in parts]) for name in samples}
-        return totals | samples
+    def end(self) -> None:
+        """Bring back the model's mode, device and types."""
+        self._unchanged.close()
 
-    def _sum(self, tensor: Tensor) -> Tensor:
-        total: Any = self.trainer.strategy.reduce(tensor.to(self.device), reduce_op="sum")
-        return total
+    def pack(self, result: dict[str, Statistics]) -> Any:
+        """As in a file of statistics."""
+        return packed(result.values())
 
-    def _held(self) -> int:
-        """Bytes held above the model: the peak on a GPU, elsewhere what the accumulators hold at the end."""
-        if self.device.type == "cuda":
-            return torch.cuda.max_memory_allocated(self.device) - self._allocated
-        return self._collected()
+    def unpack(self, packed: Any) -> dict[str, Statistics]:
+        """As from a file of statistics."""
+        return unpacked(*packed)
 
     def _collected(self) -> int:
         """Bytes of what the accumulators hold now; sums have their size from the start, samples grow to theirs."""
@@ -155,11 +160,11 @@ def gather(
     batches: Iterable[Batch],
     kinds: Sequence[str] = ("gram",),
     *,
-    trainer: Callable[[], Trainer] | None = None,
+    trainer: TrainerFactory | None = None,
     ready: Callable[[int], object] | None = None,
     **settings: Any,
 ) -> dict[str, Statistics]:
-    """Gather statistics of a model in one pass over data.
+    """Statistics of a model, gathered in one pass over data.
 
     Args:
         model: as `fusionlab.forward.forward` takes it; left as it was, on its device and in its mode.
@@ -177,21 +182,19 @@ def gather(
         InputError: an unknown kind or setting, data that is empty or does not fit the model, or a Trainer that would
             round the model or keeps what it found in other processes.
     """
-    accumulators = make_accumulators(kinds, settings)
-    loader, first = ordered_loader(batches)
-    chosen = trainer() if trainer is not None else _trainer_for(model)
-    refuse_rounding(chosen.precision)
-    if not isinstance(loader.dataset, IterableDataset) and len(loader.dataset) < chosen.world_size:  # type: ignore[arg-type]
-        raise InputError(f"the data is too little for {chosen.world_size} processes; expected some for each")
-    with _unchanged(model):
-        module = GatherModule(model, accumulators, first, ready)
-        if next(model.parameters()).dtype in (torch.float16, torch.bfloat16):
-            # Half precision would blur what is summed; the numbers come back as they were.
-            model.float()
-        chosen.predict(module, loader, return_predictions=False)
-    if not module.statistics:
-        raise InputError("the Trainer ran in processes that return nothing; expected one device or the strategy ddp")
-    return module.statistics
+    return run(gathered(model, batches, kinds, ready, **settings), trainer or (lambda: _trainer_for(model)))
+
+
+def gathered(
+    model: nn.Module,
+    batches: Iterable[Batch],
+    kinds: Sequence[str],
+    ready: Callable[[int], object] | None = None,
+    label: str = "",
+    **settings: Any,
+) -> Stages[dict[str, Statistics]]:
+    """The stages of `gather`; arguments and errors are the same, and see `Stage` for the label."""
+    return (yield from result_of(Gathering(model, batches, kinds, ready, label, **settings)))
 
 
 def make_accumulators(kinds: Sequence[str], settings: Mapping[str, Any]) -> list[Accumulator]:
@@ -215,6 +218,22 @@ def make_accumulators(kinds: Sequence[str], settings: Mapping[str, Any]) -> list
         factory(**{name: value for name, value in settings.items() if name in known[kind]})
         for kind, factory in chosen.items()
     ]
+
+
+def _checked(batch: Any) -> Batch:
+    if not isinstance(batch, Mapping):
+        raise InputError(f"the data gives batches of {type(batch).__name__}; expected dicts of inputs by name")
+    return batch
+
+
+def _joined(accumulator: Accumulator, run: Run) -> dict[str, Tensor]:
+    totals = {name: run.total(tensor) for name, tensor in accumulator.sums().items()}
+    samples = accumulator.samples()
+    if run.processes > 1 and samples:
+        parts: list[Any] = [None] * run.processes
+        torch.distributed.all_gather_object(parts, samples)
+        samples = {name: torch.cat([part[name] for part in parts]) for name in samples}
+    return totals | samples
 
 
 @torch.no_grad()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
-import torch
-from torch.utils.data import DataLoader, IterableDataset, RandomSampler
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler, Subset
 
 from fusionlab.errors import InputError
 from fusionlab.forward import Batch
@@ -41,11 +41,14 @@ def ordered_loader(batches: Iterable[Batch]) -> tuple[DataLoader, Batch]:
 
 
 def _in_order(loader: DataLoader) -> DataLoader:
-    """The loader, if shuffled one that is not: each process would shuffle by itself, and examples be seen twice."""
-    if not isinstance(loader.sampler, RandomSampler):
+    """A loader of the same data that neither shuffles nor drops a last batch: a process would shuffle by itself."""
+    if isinstance(loader.dataset, IterableDataset) or loader.batch_size is None:
         return loader
+    dataset: Any = loader.dataset
+    if not isinstance(loader.sampler, RandomSampler | SequentialSampler):
+        dataset = Subset(dataset, list(loader.sampler))
     return DataLoader(
-        loader.dataset,
+        dataset,
         batch_size=loader.batch_size,
         collate_fn=loader.collate_fn,
         num_workers=loader.num_workers,
@@ -54,12 +57,49 @@ def _in_order(loader: DataLoader) -> DataLoader:
 
 
 class Stream(IterableDataset[Batch]):
-    """Batches that can be gone through only once; each process takes every so many."""
+    """Batches that can be gone through only once."""
 
     def __init__(self, batches: Iterable[Batch]) -> None:
         self._batches = batches
 
     def __iter__(self) -> Iterator[Batch]:
-        distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
-        rank, count = (torch.distributed.get_rank(), torch.distributed.get_world_size()) if distributed else (0, 1)
-        return itertools.islice(self._batches, rank, None, count)
+        return iter(self._batches)
+
+
+def count_of(loader: DataLoader) -> int | None:
+    """How many batches a loader gives; None where that is not known before."""
+    return None if isinstance(loader.dataset, IterableDataset) else len(loader)
+
+
+def _shares_batches(loader: DataLoader) -> bool:
+    """Whether the batches are made before they are shared out."""
+    return isinstance(loader.dataset, IterableDataset) or (
+        loader.batch_size is None and loader.batch_sampler is not None
+    )
+
+
+def shared_out(loader: DataLoader, rank: int, processes: int) -> Iterator[Batch]:
+    """One process's share of the data; as many batches for each, empty ones at the end where another has more.
+
+    The examples of a data set are shared, each process taking every so many, and the batches of anything else.
+
+    Args:
+        loader: of all of the data, in order.
+        rank: of the process.
+        processes: how many there are.
+    """
+    if processes == 1:
+        yield from loader
+    elif _shares_batches(loader):
+        batches = iter(loader)
+        while together := list(itertools.islice(batches, processes)):
+            yield together[rank] if rank < len(together) else {}
+    else:
+        size: int = len(loader.dataset)  # type: ignore[arg-type]
+        per_batch = loader.batch_size or 1
+        mine = Subset(loader.dataset, range(rank, size, processes))
+        yield from DataLoader(
+            mine, batch_size=loader.batch_size, collate_fn=loader.collate_fn, num_workers=loader.num_workers
+        )
+        most, own = (-(-len(range(first, size, processes)) // per_batch) for first in (0, rank))
+        yield from ({} for _ in range(most - own))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 from fusionlab.errors import InputError
 from fusionlab.inputs import Inputs
+from fusionlab.stages import Stages
 from fusionlab.statistics.accumulator import find_kind
-from fusionlab.statistics.gather import gather
+from fusionlab.statistics.gather import gathered
 from fusionlab.statistics.statistics import Activations, Grams, Statistics, basis_of
 from fusionlab.statistics.transport import move
 from fusionlab.symmetry import Alignment, SymmetryError
-from fusionlab.trainers import TrainerFactory
 
 # Kinds that an alignment moves.
 MOVABLE = (Grams.kind, Activations.kind)
@@ -28,7 +28,6 @@ class StatisticsStore:
     Args:
         inputs: what to gather on; None where there is no data.
         given: statistics that exist already, of any models.
-        trainer: makes the Trainer of a pass.
         settings: how to gather; each kind takes those that it has (``seed``, ``labels``, ``samples``), unless they are
             None.
     """
@@ -37,10 +36,9 @@ class StatisticsStore:
         self,
         inputs: Inputs | None = None,
         given: Sequence[Mapping[str, Statistics]] = (),
-        trainer: TrainerFactory | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
-        self.inputs, self.trainer = inputs, trainer
+        self.inputs = inputs
         self.settings = dict(settings or {})
         self._kept: dict[tuple[str, str], Statistics] = {}
         for found in given:
@@ -56,8 +54,8 @@ class StatisticsStore:
 
     def of(
         self, index: int, model: nn.Module, kinds: Sequence[str], twin_of: tuple[nn.Module, Alignment] | None = None
-    ) -> dict[str, Statistics]:
-        """Statistics of one model.
+    ) -> Stages[dict[str, Statistics]]:
+        """Statistics of one model, gathered where there are none yet.
 
         Args:
             index: its place among the models, which says which inputs are its own.
@@ -72,19 +70,22 @@ class StatisticsStore:
         basis = basis_of(model.state_dict())
         missing = [kind for kind in kinds if (basis, kind) not in self._kept]
         if twin_of is not None:
-            missing = [kind for kind in missing if kind not in MOVABLE or not self._move(index, model, kind, twin_of)]
+            for kind in [kind for kind in missing if kind in MOVABLE]:
+                if (yield from self._move(index, model, kind, twin_of)):
+                    missing.remove(kind)
         if missing:
-            for kind, statistics in self._gather(index, model, missing).items():
+            gathered = yield from self._gather(index, model, missing)
+            for kind, statistics in gathered.items():
                 self._kept[basis, kind] = statistics
         found = {kind: self._kept[basis, kind] for kind in kinds}
         for statistics in found.values():
             statistics.refuse_strangers(model.state_dict(), f"model {index}")
         return found
 
-    def _move(self, index: int, twin: nn.Module, kind: str, twin_of: tuple[nn.Module, Alignment]) -> bool:
+    def _move(self, index: int, twin: nn.Module, kind: str, twin_of: tuple[nn.Module, Alignment]) -> Stages[bool]:
         """Keep what the end model's statistics become for its twin; whether there is a way."""
         model, alignment = twin_of
-        found = self.of(index, model, [kind])[kind]
+        found = (yield from self.of(index, model, [kind]))[kind]
         assert isinstance(found, Grams | Activations)
         try:
             moved = move(found, alignment, twin.state_dict(), model.state_dict())
@@ -93,7 +94,7 @@ class StatisticsStore:
         self._kept[moved.basis, kind] = moved
         return True
 
-    def _gather(self, index: int, model: nn.Module, kinds: Sequence[str]) -> dict[str, Statistics]:
+    def _gather(self, index: int, model: nn.Module, kinds: Sequence[str]) -> Stages[dict[str, Statistics]]:
         if self.inputs is None:
             raise InputError(
                 f"{' and '.join(kinds)} statistics of each model are needed; expected data to gather them on, or "
@@ -106,13 +107,10 @@ class StatisticsStore:
             (self.inputs.shared, [kind for kind in kinds if kind == Activations.kind]),
         ):
             if wanted:
-                found |= gather(model, batches, wanted, trainer=self._labelled(wanted), **self._settings(wanted))
+                label = f"gathering {', '.join(wanted)} of model {index + 1}"
+                found |= yield from gathered(model, batches, wanted, label=label, **self._settings(wanted))
         return found
 
     def _settings(self, kinds: Sequence[str]) -> dict[str, Any]:
         known = {name for kind in kinds for name in inspect.signature(find_kind(kind)).parameters}
         return {name: value for name, value in self.settings.items() if name in known and value is not None}
-
-    def _labelled(self, kinds: Sequence[str]) -> Callable[[], Any] | None:
-        factory = self.trainer
-        return None if factory is None else lambda: factory(f"gathering {', '.join(kinds)}")

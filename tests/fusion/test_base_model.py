@@ -19,6 +19,7 @@ from fusionlab.matching.align import gauged
 from fusionlab.matching.recipe import RECIPES, recipe
 from fusionlab.merging import find_method, methods
 from fusionlab.models import with_state
+from fusionlab.stages import run
 from fusionlab.symmetry import Alignment, blueprint
 from tests.commands.small import bert, random_logits, randomized, vit
 from tests.symmetry.scramble import scrambled
@@ -171,6 +172,7 @@ def test_task_vectors_are_as_long_as_in_the_gauge(kind: str, gauge: str) -> None
     matching = recipe("weights", gauge=gauge)
     plan = FusionPlan({"mine": matching}, {"ties": {}}, anchor=1)
     fuser = Fuser({"a": ends[0], "b": ends[1]}, plan, base=base)
+    run(fuser.match("mine"))
     lengths = fuser.task_lengths("mine")
     twins = fuser.fused.matched["mine"].twins
     for end, twin, (given, moved) in zip(ends, twins, lengths, strict=True):
@@ -207,7 +209,7 @@ def test_the_fuser_merges_as_the_python_call(method: str) -> None:
     fuser = Fuser(models, plan, base=base)
     for matching, preset in (("none", "none"), ("weights", "weights")):
         wanted = fusionlab.fuse(ends, preset, method, anchor=1, base=base, **HYPERPARAMETERS[method])
-        assert apart(fuser.merge(method, matching).model, wanted) < 1e-9
+        assert apart(run(fuser.merge(method, matching)).model, wanted) < 1e-9
 
 
 def test_a_base_of_another_architecture_is_refused() -> None:
@@ -240,7 +242,7 @@ def test_own_heads_move_the_body_of_a_base() -> None:
     models = {"a": ends[0], "b": ends[1]}
     plan = FusionPlan({"weights": recipe("weights")}, {"task_arithmetic": {"lambda_": 0.0}}, heads="own")
     fuser = Fuser(models, plan, base=base)
-    merged = fuser.merge("task_arithmetic", "weights").model
+    merged = run(fuser.merge("task_arithmetic", "weights")).model
     assert isinstance(merged, TaskModels)
     # With no step away from it, the merged body is the base's: under the head of the base's twin it is the base.
     moved = fuser.base_in("weights")
@@ -256,9 +258,9 @@ def test_union_heads_take_a_base_whose_labels_are_its_own() -> None:
     """Rows of labels come from the models that know them, whatever head the base has."""
     models = {"a": labelled(0, ["x", "y"]), "b": labelled(1, ["y", "z"])}
     merged = [
-        Fuser(models, FusionPlan(methods={"ties": {}}, heads="union"), base=base)
-        .merge("ties", "none")
-        .model.state_dict()
+        run(
+            Fuser(models, FusionPlan(methods={"ties": {}}, heads="union"), base=base).merge("ties", "none")
+        ).model.state_dict()
         for base in (labelled(2, ["p", "q", "r", "s"]), labelled(2, ["x", "y", "z"]))
     ]
     assert merged[0]["classifier.weight"].shape == (3, 16)
@@ -273,8 +275,8 @@ def test_distances_before_and_after_are_in_one_gauge() -> None:
     twin = with_state(model, scrambled_gains(model))
     plan = FusionPlan({"weights": recipe("weights"), "paper": recipe("paper")})
     fuser = Fuser({"a": model, "b": twin}, plan)
-    fuser.match("weights")
-    fuser.match("paper")
+    run(fuser.match("weights"))
+    run(fuser.match("paper"))
     raw = parameter_distance(state, twin.state_dict())
     assert raw > 1
     parts = {m: [d for d in fuser.fused.distances if d.matching == m] for m in ("weights", "paper")}

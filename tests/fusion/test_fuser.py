@@ -16,6 +16,7 @@ from fusionlab.evaluation.distance import parameter_distance
 from fusionlab.forward import logits
 from fusionlab.fusion import CandidateTest, Fused, Fuser, FusionPlan, TestSet
 from fusionlab.matching.recipe import recipe
+from fusionlab.stages import run
 from tests.commands.small import bert, random_logits, vit
 
 Batch = dict[str, Tensor]
@@ -67,7 +68,7 @@ pytestmark = pytest.mark.filterwarnings(
 def fused() -> Fused:
     """Three models, two matchings, weights and another anchor."""
     models = {name: vit(seed) for seed, name in enumerate(("a", "b", "c"))}
-    return Fuser(models, FusionPlan(MATCHINGS, weights=[1, 2, 3], anchor=1)).fuse()
+    return run(Fuser(models, FusionPlan(MATCHINGS, weights=[1, 2, 3], anchor=1)).fuse())
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +156,7 @@ def test_distances_add_up(fused: Fused) -> None:
 def test_models_are_not_modified() -> None:
     """Parameters keep their bits, and whether they can be trained; merges can be trained too."""
     models = {"a": vit(0), "b": vit(1)}
-    fused = Fuser(models, FusionPlan(MATCHINGS)).fuse()
+    fused = run(Fuser(models, FusionPlan(MATCHINGS)).fuse())
     trainer().test(CandidateTest(fused.candidates, [TestSet("x")]), loader(4, 0), verbose=False)
     assert same(models["a"], vit(0))
     assert same(models["b"], vit(1))
@@ -166,11 +167,11 @@ def test_models_are_not_modified() -> None:
 def test_without_a_trainer() -> None:
     """`fuse` is what the Python calls do; the matched merge is kept, or the plain one."""
     fuser = Fuser({"a": vit(0), "b": vit(1)}, FusionPlan({"paper": recipe("paper")}))
-    fused = fuser.fuse()
+    fused = run(fuser.fuse())
     assert fused is fuser.fused
     assert fused.kept is fused.candidates[-1]
     assert same(fused.candidates[-1].model, fusionlab.fuse([vit(0), vit(1)]))
-    assert same(Fuser({"a": vit(0), "b": vit(1)}, FusionPlan()).fuse().candidates[-1].model, _mean())
+    assert same(run(Fuser({"a": vit(0), "b": vit(1)}, FusionPlan()).fuse()).candidates[-1].model, _mean())
 
 
 def _mean() -> nn.Module:
@@ -180,7 +181,7 @@ def _mean() -> nn.Module:
 def test_labels_out_of_range_name_the_data_set() -> None:
     """The second loader is at fault, and the sentence says so."""
     few = {name: vit(seed, num_labels=3) for seed, name in enumerate("ab")}
-    module = CandidateTest(Fuser(few, FusionPlan()).fuse().candidates, [TestSet("good"), TestSet("bad")])
+    module = CandidateTest(run(Fuser(few, FusionPlan()).fuse()).candidates, [TestSet("good"), TestSet("bad")])
     good = [sample | {"labels": sample["labels"] % 3} for sample in samples(4, 0)]
     with pytest.raises(InputError, match=r"bad: the data holds the label \d for a model of 3 classes"):
         trainer().test(module, [DataLoader(good, batch_size=4), loader(20, 0)], verbose=False)  # type: ignore[arg-type]
@@ -222,7 +223,7 @@ def test_a_part_of_the_data_gives_no_intervals(monkeypatch: pytest.MonkeyPatch) 
     """Under Lightning's own sampler each of several processes sees some examples only, and some of them twice."""
     sets = [loader(20, 0), loader(11, 1)]
     halves = [DataLoader(s.dataset, batch_size=8, sampler=DistributedSampler(s.dataset, 2, 0)) for s in sets]
-    module = CandidateTest(Fuser({"a": vit(0), "b": vit(1)}, FusionPlan()).fuse().candidates, SETS)
+    module = CandidateTest(run(Fuser({"a": vit(0), "b": vit(1)}, FusionPlan()).fuse()).candidates, SETS)
     monkeypatch.setattr(Trainer, "world_size", 2)
     for loaders, kept in ((halves, 0), ([halves[0], sets[1]], 3), (sets, 6)):
         trainer().test(module, loaders, verbose=False)

@@ -19,6 +19,7 @@ from fusionlab.inputs import Inputs
 from fusionlab.matching.recipe import recipe
 from fusionlab.merging import merge_states
 from fusionlab.polish import PolishOptions
+from fusionlab.stages import run
 from tests.commands.small import vit
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -57,7 +58,7 @@ def own_fuser(**keywords: Any) -> Fuser:
 def test_own_heads_answer_for_their_tasks() -> None:
     """One model for each task: the same merged body, the twin's own head bit by bit, functions preserved."""
     fuser = own_fuser()
-    merged = fuser.fuse().kept
+    merged = run(fuser.fuse()).kept
     assert merged is not None
     assert isinstance(merged.model, TaskModels)
     matched = fuser.fused.matched["weights"]
@@ -77,7 +78,7 @@ def test_own_heads_answer_for_their_tasks() -> None:
 def test_own_heads_are_measured_on_their_own_sets() -> None:
     """Every end model on its set alone, every merge on both; a set of nobody is refused."""
     fuser = own_fuser()
-    fuser.fuse()
+    run(fuser.fuse())
     sets = (TestSet("animals", owner=0), TestSet("colours", owner=1))
     rows = rows_of(fuser, sets, samples(6, 3, 0), samples(5, 2, 1))
     found = {(row.models, row.matching, row.data_set) for row in rows}
@@ -126,7 +127,7 @@ def of_equal_labels(heads: Heads, method: str) -> nn.Module:
     models = {"a": named(0, ["x", "y"]), "b": named(1, ["y", "z"])}
     pixels = torch.randn(40, 1, 8, 8, generator=torch.Generator().manual_seed(3))
     inputs = Inputs.from_batches([{"pixel_values": pixels}], 2)
-    merged = Fuser(models, FusionPlan(methods={method: {}}, heads=heads), inputs).merge(method, "none").model
+    merged = run(Fuser(models, FusionPlan(methods={method: {}}, heads=heads), inputs).merge(method, "none")).model
     return merged.tasks[1] if isinstance(merged, TaskModels) else merged
 
 
@@ -145,7 +146,7 @@ def test_own_heads_take_the_body_of_a_base(method: str) -> None:
     """The base may have a head of its own: bodies are merged as if there were nothing else."""
     base = named(2, ["p", "q", "r"])
     models = {"a": named(0, ["w", "x"]), "b": named(1, ["y"])}
-    merged = Fuser(models, FusionPlan(methods={method: {}}, heads="own"), base=base).merge(method, "none").model
+    merged = run(Fuser(models, FusionPlan(methods={method: {}}, heads="own"), base=base).merge(method, "none")).model
     assert isinstance(merged, TaskModels)
     bodies = [body_of(model) for model in models.values()]
     wanted = merge_states(bodies, method, blueprint=body_blueprint(base), base=body_of(base))
@@ -157,7 +158,7 @@ def test_union_heads_know_every_label() -> None:
     models = {"a": named(0, ["x", "y"]), "b": named(1, ["y", "z"])}
     sets = (TestSet("one", class_names=("x", "y")), TestSet("two", class_names=("z", "y")))
     fuser = Fuser(models, FusionPlan(heads="union"))
-    merged = fuser.fuse().kept
+    merged = run(fuser.fuse()).kept
     assert merged is not None
     assert isinstance(fuser.heads, UnionHeads)
     assert fuser.heads.union.labels == ("x", "y", "z")

@@ -16,6 +16,7 @@ from fusionlab.grid.published import PublishedFuser
 from fusionlab.inputs import Inputs
 from fusionlab.matching.recipe import recipe
 from fusionlab.merging import merge_states
+from fusionlab.stages import run
 from fusionlab.statistics import basis_of, store
 from tests.commands.small import bert, vit
 from tests.grid.toys import BOTH, berts, grid, runner, value, vits
@@ -43,7 +44,7 @@ def test_a_plain_average_gathers_nothing(tmp_path: Path, monkeypatch: pytest.Mon
     def gather(*arguments: Any, **keywords: Any) -> Any:
         raise AssertionError("nothing is to be gathered")
 
-    monkeypatch.setattr(store, "gather", gather)
+    monkeypatch.setattr(store, "gathered", gather)
     given = grid(berts(tmp_path), protocol="published", methods={"regmean": {}})
     assert not [done.error for done in runner(given, tmp_path / "out").run() if done.error]
     assert not (tmp_path / "out" / "statistics").exists()
@@ -56,9 +57,9 @@ def test_published_fisher_is_that_of_the_unmatched_models() -> None:
     made = {}
     for kind in (Fuser, PublishedFuser):
         fuser = kind(models, FusionPlan({"paper": recipe("paper")}, {"fisher": {}}), inputs)
-        made[kind is Fuser] = fuser.merge("fisher", "paper").model.state_dict()
-        twins = fuser.match("paper").twins
-        stale = [fuser.store.of(i, model, ["fisher"]) for i, model in enumerate(fuser.end_models)]
+        made[kind is Fuser] = run(fuser.merge("fisher", "paper")).model.state_dict()
+        twins = run(fuser.match("paper")).twins
+        stale = [run(fuser.store.of(i, model, ["fisher"])) for i, model in enumerate(fuser.end_models)]
         in_twin = [
             {"fisher": replace(found["fisher"], basis=basis_of(twin.state_dict()))}
             for found, twin in zip(stale, twins, strict=True)

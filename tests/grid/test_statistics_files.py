@@ -14,9 +14,9 @@ from tests.grid.toys import Words, berts, grid, numbers, runner, vits
 def passes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The bases of the models that passes over data are made with, one for each pass."""
     found: list[str] = []
-    gather = store.gather
+    gathered = store.gathered
     monkeypatch.setattr(
-        store, "gather", lambda m, *a, **k: found.append(basis_of(m.state_dict())) or gather(m, *a, **k)
+        store, "gathered", lambda m, *a, **k: found.append(basis_of(m.state_dict())) or gathered(m, *a, **k)
     )
     return found
 

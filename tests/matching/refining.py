@@ -12,17 +12,18 @@ from transformers import (
     GPT2LMHeadModel,
 )
 
-from fusionlab.distillation import distillation_loss, output_of, teacher_targets
+from fusionlab.learning.distillation import distillation_loss, output_of, teacher_targets
+from fusionlab.matching import learned
 from fusionlab.matching.charts import Charts
-from fusionlab.matching.learned import refine
 from fusionlab.matching.refine_options import RefineOptions
+from fusionlab.stages import run
 from fusionlab.symmetry import Alignment, Blueprint, blueprint
 from tests.symmetry.models import generator, random_model
 
 Batches = list[dict[str, Tensor]]
 
 
-def quiet(label: str, **settings: Any) -> Trainer:
+def quiet(**settings: Any) -> Trainer:
     """A Trainer that leaves no files and prints nothing."""
     silent = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
     return Trainer(accelerator="cpu", devices=1, enable_model_summary=False, **{**silent, **settings})
@@ -73,7 +74,7 @@ def refined(models: Sequence[nn.Module], data: Any, **changes: Any) -> list[Alig
     """Refine from the identity of the folded blueprint."""
     description = folded(models[0])
     start = [Alignment.identity(description) for _ in models]
-    return refine(models, description, start, data, RefineOptions(**changes), quiet)
+    return run(learned.refined(models, description, start, data, RefineOptions(**changes)), quiet)
 
 
 def planted(count: int = 2, size: float = 0.25) -> list[nn.Module]:

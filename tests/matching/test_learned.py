@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+from lightning.pytorch import Callback, Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import nn
-from torch.utils.data import DataLoader
 from transformers import (
     BertConfig,
     BertForSequenceClassification,
@@ -18,10 +18,12 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
+from fusionlab.errors import InputError
 from fusionlab.evaluation.preservation import check_preservation
-from fusionlab.matching.learned import RefinementModule
-from fusionlab.matching.lessons import Lessons, gather
+from fusionlab.matching.learned import Refinement
+from fusionlab.matching.learned import refined as refined_stages
 from fusionlab.matching.refine_options import RefineOptions
+from fusionlab.stages import StagedModule, Stages
 from fusionlab.symmetry import Alignment
 from tests.matching.refining import excess, folded, gpt2, inputs, planted, quiet, refined, turned
 from tests.symmetry.models import generator, randomize, text_config, timm_model
@@ -103,15 +105,15 @@ def test_every_family_descends_and_keeps_its_functions(family):
 def test_only_gradients_move_the_coordinates():
     """A step without any leaves them where they are: a decay would draw the twins back to where they started."""
     models = planted()
-    module = RefinementModule(models, [Alignment.identity(folded(models[0]))] * 2, RefineOptions())
-    coordinates = list(module.charts.parameters())
+    module = Refinement(models, [Alignment.identity(folded(models[0]))] * 2, inputs(models[0], 1), RefineOptions())
+    coordinates = list(module.twins.charts.parameters())
     for seed, parameter in enumerate(coordinates):
         parameter.data = torch.randn(parameter.shape, generator=generator(seed), dtype=parameter.dtype)
         parameter.grad = torch.zeros_like(parameter)
     before = [parameter.detach().clone() for parameter in coordinates]
     assert before
-    found = module.configure_optimizers()
-    found["optimizer"].step()
+    optimizer, _schedule = module.make_optimizer()
+    optimizer.step()
     assert all(torch.equal(old, new) for old, new in zip(before, coordinates, strict=True))
 
 
@@ -134,39 +136,78 @@ def test_half_precision_end_models_are_refined_in_float32():
     found = refined(models, data, steps=3)
     assert found[1].elements["residual"].dtype == torch.float64
     assert {x.dtype for x in found[1].apply(models[1]).state_dict().values()} == {torch.bfloat16}
-    module = RefinementModule(models, found, RefineOptions())
-    assert {x.dtype for twin in module.twins() for x in twin.values()} == {torch.float32}
+    module = Refinement(models, found, data, RefineOptions())
+    assert {x.dtype for twin in module.twins.states() for x in twin.values()} == {torch.float32}
 
 
-def test_held_out_inputs_stop_early_and_a_checkpoint_resumes(tmp_path):
-    """The module is an ordinary one: val_loss can be watched, and a run that was cut in two ends in the same place."""
+class Fit(StagedModule):
+    """Stages for a Trainer of the test's own."""
+
+    def __init__(self, make: Callable[[], Stages[list[Alignment]]]) -> None:
+        super().__init__()
+        self.make = make
+
+    def stages(self) -> Stages[list[Alignment]]:
+        return self.make()
+
+
+class StopAfter(Callback):
+    """Stops a fit after some batches."""
+
+    def __init__(self, batches: int) -> None:
+        self.batches = batches
+
+    def on_train_batch_end(self, trainer: Trainer, *_: object) -> None:
+        self.batches -= 1
+        trainer.should_stop = self.batches == 0
+
+
+@pytest.mark.parametrize("steps", [3, 6])
+def test_a_descent_that_was_cut_ends_in_the_same_place(tmp_path, steps):
+    """Its checkpoint holds the start, the coordinates and their moments, the rate, the orders, which batch is next."""
     models = planted()
     description = folded(models[0])
-    start = [Alignment.identity(description)] * 2
-    options = RefineOptions(steps=12, every=5, batch_size=16)
-    pools = [gather(models, inputs(models[0], 4), None, 64, with_targets=True)]
+    units = [space for space in description.spaces.values() if space.role == "ffn"]
+    draw = generator(0)
+    shuffled = Alignment(description, {s.name: s.group.random(s.copies, draw) for s in units})
+    models[1] = shuffled.apply(models[1])
+    data, options = inputs(models[0], 4), RefineOptions(steps=9, every=2, batch_size=16)
 
-    def module() -> RefinementModule:
-        return RefinementModule(models, start, options)
+    def fit(start: Alignment) -> Fit:
+        found = [Alignment.identity(description), start]
+        return Fit(lambda: refined_stages(models, description, found, data, options))
 
-    held_out = DataLoader(inputs(models[0], 1, seed=5), batch_size=None)  # type: ignore[arg-type]
-    stop = EarlyStopping("val_loss", patience=0, min_delta=100.0, check_on_train_epoch_end=False)
-    trainer = quiet("", max_steps=12, callbacks=[stop], val_check_interval=2, num_sanity_val_steps=0)
-    watched = module()
-    trainer.fit(watched, DataLoader(Lessons(pools, 12, 16, 0), batch_size=None), held_out)
-    assert trainer.global_step == 4
-    assert "val_loss" in trainer.callback_metrics
-    assert {"train_loss", "val_loss"} <= trainer.progress_bar_metrics.keys()
+    whole, cut = fit(Alignment.identity(description)), fit(Alignment.identity(description))
+    quiet().fit(whole)
+    keep = ModelCheckpoint(tmp_path, save_last=True, every_n_train_steps=steps)
+    quiet(callbacks=[keep, StopAfter(steps)], enable_checkpointing=True).fit(cut)
+    with pytest.raises(InputError, match="stopped in the middle of 'learned matching'"):
+        _ = cut.outcome
+    # As if matching by weights had found another start, on another machine: the checkpoint's own counts.
+    resumed = fit(shuffled.inverse())
+    quiet().fit(resumed, ckpt_path=str(tmp_path / "last.ckpt"))
+    assert len(whole.outcome[1].elements) > len(units)
+    for name, element in whole.outcome[1].elements.items():
+        torch.testing.assert_close(resumed.outcome[1].elements[name], element, rtol=0, atol=1e-7)
 
-    # The same batch at every step, since no loader is asked to remember where it was.
-    plain = inputs(models[0], 1) * 12
-    whole = module()
-    quiet("", max_steps=12).fit(whole, DataLoader(plain, batch_size=None))  # type: ignore[arg-type]
-    keep = ModelCheckpoint(tmp_path, save_last=True, every_n_train_steps=7)
-    cut = module()
-    quiet("", max_steps=7, callbacks=[keep], enable_checkpointing=True).fit(cut, DataLoader(plain, batch_size=None))  # type: ignore[arg-type]
-    resumed = module()
-    path = str(tmp_path / "last.ckpt")
-    quiet("", max_steps=12).fit(resumed, DataLoader(plain, batch_size=None), ckpt_path=path)  # type: ignore[arg-type]
-    for name, element in whole.alignments()[1].elements.items():
-        torch.testing.assert_close(resumed.alignments()[1].elements[name], element, rtol=0, atol=1e-6)
+
+def test_a_checkpoint_of_another_plan_is_refused(tmp_path):
+    """One that did something else, and one of something else altogether."""
+    models = planted()
+    description, data = folded(models[0]), inputs(models[0], 1)
+
+    def fit(label: str) -> Fit:
+        start = [Alignment.identity(description)] * 2
+        options = RefineOptions(steps=2)
+        return Fit(lambda: refined_stages(models, description, start, data, options, label=label))
+
+    keep = ModelCheckpoint(tmp_path, save_last=True)
+    trainer = quiet(callbacks=[keep], enable_checkpointing=True)
+    trainer.fit(fit("mine"))
+    with pytest.raises(InputError, match="of a run that did 'mine' where this one does 'yours'"):
+        quiet().fit(fit("yours"), ckpt_path=str(tmp_path / "last.ckpt"))
+    saved = torch.load(tmp_path / "last.ckpt", weights_only=True)
+    del saved["stages"]
+    torch.save(saved, tmp_path / "other.ckpt")
+    with pytest.raises(InputError, match="holds no stages of a fusion"):
+        quiet().fit(fit("mine"), ckpt_path=str(tmp_path / "other.ckpt"))

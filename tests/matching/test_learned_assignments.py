@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 
-from fusionlab.matching import learned
+from fusionlab.matching import twins
 from fusionlab.symmetry import Alignment
 from fusionlab.symmetry.groups import Permutation
 from tests.matching.refining import folded, gpt2, inputs, refined, turned
@@ -70,7 +70,7 @@ def test_an_assignment_that_raises_the_loss_is_taken_back(monkeypatch: pytest.Mo
 
     options = {"steps": 4, "every": 1, "learning_rate": 1e-3}
     expected = refined(models, inputs(model, 2), **{**options, "every": 0})
-    monkeypatch.setattr(learned, "match_weights", propose)
+    monkeypatch.setattr(twins, "match_weights", propose)
     found = refined(models, inputs(model, 2), **options)
     assert len(proposed) == 3
     inside = [name for name, space in description.spaces.items() if space.index]

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from fusionlab.errors import InputError
-from fusionlab.matching.learned import refine
+from fusionlab.matching.learned import refined as refined_stages
 from fusionlab.matching.refine_options import RefineOptions
+from fusionlab.stages import run
 from fusionlab.symmetry import Alignment, blueprint
 from tests.matching.refining import folded, inputs, planted, quiet, refined
 
@@ -28,7 +29,9 @@ def test_only_chosen_spaces_are_learned():
     description = folded(models[0])
     chosen = [s for s in description.spaces.values() if s.role == "attention.qk"]
     start = [Alignment.identity(description)] * 2
-    found = refine(models, description, start, inputs(models[0], 2), RefineOptions(steps=3), quiet, spaces=chosen)
+    found = run(
+        refined_stages(models, description, start, inputs(models[0], 2), RefineOptions(steps=3), spaces=chosen), quiet
+    )
     assert set(found[1].elements) == {s.name for s in chosen}
 
 
@@ -36,7 +39,9 @@ def test_another_anchor_stays():
     models = planted()
     description = folded(models[0])
     start = [Alignment.identity(description)] * 2
-    found = refine(models, description, start, inputs(models[0], 2), RefineOptions(steps=3), quiet, anchor=1)
+    found = run(
+        refined_stages(models, description, start, inputs(models[0], 2), RefineOptions(steps=3), anchor=1), quiet
+    )
     assert found[1].elements == {}
     assert found[0].elements
 
@@ -65,15 +70,15 @@ def test_what_does_not_fit_is_refused():
     description, plain = folded(models[0]), blueprint(models[0])
     start, data = [Alignment.identity(description)] * 2, inputs(models[0], 1)
     with pytest.raises(InputError, match="1 alignments"):
-        refine(models, description, start[:1], data)
+        run(refined_stages(models, description, start[:1], data))
     with pytest.raises(InputError, match="another blueprint"):
-        refine(models, plain, start, data)
+        run(refined_stages(models, plain, start, data))
     with pytest.raises(InputError, match="3 sets of batches for 2 models"):
-        refine(models, description, start, (data, data, data))
+        run(refined_stages(models, description, start, (data, data, data)))
     with pytest.raises(InputError, match="no batch"):
-        refine(models, description, start, ([], []))
+        run(refined_stages(models, description, start, ([], [])))
     with pytest.raises(InputError, match="anchor is 2"):
-        refine(models, description, start, data, anchor=2)
+        run(refined_stages(models, description, start, data, anchor=2))
     units = [s for s in description.spaces.values() if s.role == "ffn"]
     with pytest.raises(InputError, match="continuous space"):
-        refine(models, description, start, data, spaces=units)
+        run(refined_stages(models, description, start, data, spaces=units))

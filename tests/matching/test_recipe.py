@@ -8,10 +8,11 @@ from fusionlab.errors import InputError
 from fusionlab.evaluation.preservation import check_preservation
 from fusionlab.inputs import Inputs
 from fusionlab.matching.align import align_states, gauged
-from fusionlab.matching.learned import refine
+from fusionlab.matching.learned import refined
 from fusionlab.matching.options import PRESETS
 from fusionlab.matching.recipe import RECIPES, align_models, recipe
 from fusionlab.matching.weights import rescaled, squared_distance
+from fusionlab.stages import run
 from fusionlab.symmetry import Alignment, blueprint
 from tests.commands.small import vit
 
@@ -75,7 +76,7 @@ def test_every_recipe_preserves_every_function(name: str) -> None:
     """Two models from different seeds; in float64, each twin computes what its end model does."""
     models = [vit(0), vit(1)]
     chosen = recipe(name, steps=3) if name == "learned" else recipe(name)
-    found = align_models(models, blueprint(models[0]), chosen, 1, inputs())
+    found = run(align_models(models, blueprint(models[0]), chosen, 1, inputs()))
     for model, alignment in zip(models, found, strict=True):
         assert check_preservation(model, alignment.apply(model), alignment).exact < 1e-8
 
@@ -86,7 +87,7 @@ def test_twins_are_closer_than_the_models(name: str) -> None:
     models = [vit(seed).double() for seed in (0, 1)]
     states = [model.state_dict() for model in models]
     chosen = recipe(name)
-    found = align_models(models, blueprint(models[0]), chosen, 1)
+    found = run(align_models(models, blueprint(models[0]), chosen, 1))
     _, gauges = gauged(states, blueprint(models[0]), chosen.weights)
 
     def distance(alignments: list[Alignment]) -> float:
@@ -110,7 +111,7 @@ def test_a_twin_is_found_again(name: str) -> None:
     original = vit(0).double()
     described = blueprint(original)
     moved = Alignment.random(described, torch.Generator().manual_seed(3)).apply(original)
-    found = align_models([moved, original], described, recipe(name), 1, inputs())
+    found = run(align_models([moved, original], described, recipe(name), 1, inputs()))
     twins = [alignment.apply(model).state_dict() for alignment, model in zip(found, (moved, original), strict=True)]
     for parameter, tensor in twins[1].items():
         assert (twins[0][parameter] - tensor).abs().max() < 1e-6, parameter
@@ -128,8 +129,8 @@ def test_refinement_learns_on_the_inputs_that_there_are() -> None:
     found: list[dict[str, Tensor]] = []
     for given, batches in ((shared, shared.shared), (own, list(own.own))):
         spaces = chosen.weights.select(start[0].blueprint)
-        expected = refine(models, start[0].blueprint, start, batches, chosen.refine, spaces=spaces)
-        found.append(align_models(models, described, chosen, inputs=given)[1].elements)
+        expected = run(refined(models, start[0].blueprint, start, batches, chosen.refine, spaces=spaces))
+        found.append(run(align_models(models, described, chosen, inputs=given))[1].elements)
         for name, element in expected[1].elements.items():
             torch.testing.assert_close(found[-1][name], element, rtol=0, atol=1e-6)
     moved = [float((found[0][n] - x).abs().max()) for n, x in found[1].items() if x.is_floating_point()]
@@ -140,4 +141,4 @@ def test_inputs_that_are_missing() -> None:
     """Asked for, in one sentence."""
     models = [vit(0), vit(1)]
     with pytest.raises(InputError, match="nothing to run them on; expected data or probes"):
-        align_models(models, blueprint(models[0]), recipe("learned"), 0)
+        run(align_models(models, blueprint(models[0]), recipe("learned"), 0))

@@ -8,8 +8,9 @@ from torch import Tensor, nn
 
 from fusionlab.errors import InputError
 from fusionlab.inputs import Inputs
+from fusionlab.stages import run
 from fusionlab.statistics import Activations, Fisher, Grams, basis_of, store
-from fusionlab.statistics.gather import gather
+from fusionlab.statistics.gather import gather, gathered
 from fusionlab.statistics.store import StatisticsStore
 from fusionlab.symmetry import Alignment, blueprint
 from tests.statistics.passes import Batch, batched, examples_for, model_of, trainer
@@ -25,9 +26,9 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> list[Pass]:
 
     def noted(model: nn.Module, batches: Any, kinds: list[str], **options: Any) -> Any:
         found.extend((basis_of(model.state_dict()), kind, batches) for kind in kinds)
-        return gather(model, batches, kinds, **options)
+        return gathered(model, batches, kinds, **options)
 
-    monkeypatch.setattr(store, "gather", noted)
+    monkeypatch.setattr(store, "gathered", noted)
     return found
 
 
@@ -39,10 +40,6 @@ def inputs_of(model: nn.Module) -> Inputs:
 def twin_of(model: nn.Module, folded: bool = False) -> tuple[nn.Module, Alignment]:
     alignment = Alignment.random(blueprint(model, folded=folded), torch.Generator().manual_seed(2))
     return alignment.apply(model), alignment
-
-
-def quiet(what: str) -> Any:
-    return trainer()
 
 
 def assert_close(found: dict[str, Tensor] | Any, expected: Any) -> None:
@@ -57,9 +54,9 @@ def test_inputs_of_each_kind(passes: list[Pass]) -> None:
     """Gram and Fisher see the model's own inputs, activations those that all models share; each in one pass."""
     model = model_of("bert-sequence")
     inputs = inputs_of(model)
-    kept = StatisticsStore(inputs, trainer=quiet, settings={"samples": 5, "labels": None})
+    kept = StatisticsStore(inputs, settings={"samples": 5, "labels": None})
     for _ in range(2):
-        found = kept.of(1, model, KINDS)
+        found = run(kept.of(1, model, KINDS), trainer)
         assert set(found) == set(KINDS)
     basis = basis_of(model.state_dict())
     assert [(b, kind) for b, kind, _ in passes] == [(basis, kind) for kind in KINDS]
@@ -79,10 +76,10 @@ def test_a_twin_costs_no_second_pass(passes: list[Pass], name: str, folded: bool
     model = model_of(name)
     inputs = inputs_of(model)
     twin, alignment = twin_of(model, folded)
-    kept = StatisticsStore(inputs, trainer=quiet, settings={"samples": 6})
-    found = kept.of(0, twin, ("gram", "activations"), (model, alignment))
+    kept = StatisticsStore(inputs, settings={"samples": 6})
+    found = run(kept.of(0, twin, ("gram", "activations"), (model, alignment)), trainer)
     assert {basis for basis, _, _ in passes} == {basis_of(model.state_dict())}
-    expected = StatisticsStore(inputs, trainer=quiet, settings={"samples": 6}).of(0, twin, ("gram", "activations"))
+    expected = run(StatisticsStore(inputs, settings={"samples": 6}).of(0, twin, ("gram", "activations")), trainer)
     grams, others = found["gram"], expected["gram"]
     assert isinstance(grams, Grams)
     assert isinstance(others, Grams)
@@ -103,8 +100,8 @@ def test_what_cannot_be_moved_is_gathered_on_the_twin(passes: list[Pass]) -> Non
     with torch.no_grad():
         model.get_parameter(description.norms[0].weight)[0] = 0
     twin, alignment = twin_of(model, folded=True)
-    kept = StatisticsStore(inputs_of(model), trainer=quiet)
-    found = kept.of(0, twin, KINDS, (model, alignment))
+    kept = StatisticsStore(inputs_of(model))
+    found = run(kept.of(0, twin, KINDS, (model, alignment)), trainer)
     basis = basis_of(twin.state_dict())
     assert {kind for owner, kind, _ in passes if owner == basis} == set(KINDS)
     assert all(statistics.basis == basis for statistics in found.values())
@@ -116,9 +113,9 @@ def test_without_data() -> None:
     twin, alignment = twin_of(model)
     batches: list[Batch] = batched(examples_for(model), 2)
     kept = StatisticsStore(given=[gather(model, batches, ["gram"], trainer=trainer)])
-    assert set(kept.of(0, model, ["gram"])) == {"gram"}
-    assert kept.of(0, twin, ["gram"], (model, alignment))["gram"].basis == basis_of(twin.state_dict())
+    assert set(run(kept.of(0, model, ["gram"]), trainer)) == {"gram"}
+    assert run(kept.of(0, twin, ["gram"], (model, alignment)), trainer)["gram"].basis == basis_of(twin.state_dict())
     with pytest.raises(InputError, match="fisher statistics of each model are needed; expected data"):
-        kept.of(0, model, ["gram", "fisher"])
+        run(kept.of(0, model, ["gram", "fisher"]), trainer)
     with pytest.raises(InputError, match="activations statistics of each model are needed"):
-        kept.of(0, twin, ["activations"], (model, alignment))
+        run(kept.of(0, twin, ["activations"], (model, alignment)), trainer)

@@ -13,8 +13,8 @@ from fusionlab.inputs import Inputs
 from fusionlab.matching.align import gauged
 from fusionlab.matching.recipe import Recipe, align_models
 from fusionlab.models import common_blueprint, with_state
+from fusionlab.stages import Stages
 from fusionlab.symmetry import Alignment, Blueprint
-from fusionlab.trainers import TrainerFactory
 
 
 class MergedHeads(HeadStrategy):
@@ -47,9 +47,9 @@ class MergedHeads(HeadStrategy):
         recipe: Recipe,
         anchor: int,
         inputs: Inputs | None,
-        trainer: TrainerFactory | None,
-    ) -> list[Alignment]:
-        return align_models(models, blueprint, recipe, anchor, inputs, trainer, self.known)
+        name: str,
+    ) -> Stages[list[Alignment]]:
+        return align_models(models, blueprint, recipe, anchor, inputs, self.known, name)
 
     def combine(
         self,

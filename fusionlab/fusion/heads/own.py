@@ -23,9 +23,9 @@ from fusionlab.fusion.plan import FusionPlan
 from fusionlab.fusion.results import Candidate, TestSet
 from fusionlab.inputs import Inputs
 from fusionlab.matching.recipe import Recipe
+from fusionlab.stages import Stages
 from fusionlab.statistics import Activations, Grams, Statistics, basis_of
 from fusionlab.symmetry import Alignment, Blueprint
-from fusionlab.trainers import TrainerFactory
 
 
 class TaskModels(nn.Module):
@@ -96,9 +96,10 @@ class OwnHeads(HeadStrategy):
         recipe: Recipe,
         anchor: int,
         inputs: Inputs | None,
-        trainer: TrainerFactory | None,
-    ) -> list[Alignment]:
+        name: str,
+    ) -> Stages[list[Alignment]]:
         """Alignments of whole models, found by their bodies."""
+        yield from ()
         return align_bodies(models, recipe.weights, anchor)
 
     def combine(

@@ -11,9 +11,9 @@ from fusionlab.fusion.plan import FusionPlan
 from fusionlab.fusion.results import Candidate, TestSet
 from fusionlab.inputs import Inputs
 from fusionlab.matching.recipe import Recipe
+from fusionlab.stages import Stages
 from fusionlab.statistics import Statistics
 from fusionlab.symmetry import Alignment, Blueprint
-from fusionlab.trainers import TrainerFactory
 
 State = dict[str, Tensor]
 StatisticsByKind = Mapping[str, Statistics]
@@ -82,8 +82,8 @@ class HeadStrategy(ABC):
         recipe: Recipe,
         anchor: int,
         inputs: Inputs | None,
-        trainer: TrainerFactory | None,
-    ) -> list[Alignment]:
+        name: str,
+    ) -> Stages[list[Alignment]]:
         """An alignment for each model.
 
         Args:
@@ -92,7 +92,7 @@ class HeadStrategy(ABC):
             recipe: how they are matched.
             anchor: index of the model that the others are matched to.
             inputs: what matching may look at.
-            trainer: makes the Trainer of a pass over inputs.
+            name: of the matching, for progress bars and logs.
         """
 
     @abstractmethod

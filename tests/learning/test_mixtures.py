@@ -2,8 +2,8 @@
 
 import torch
 
-from fusionlab.matching.lessons import gather
-from fusionlab.matching.mixtures import mixtures
+from fusionlab.learning.batches import ExamplePool, collect
+from fusionlab.learning.mixtures import mixtures
 from tests.matching.refining import inputs
 from tests.symmetry.models import generator, random_model
 
@@ -33,32 +33,36 @@ def test_tokens_are_not_mixed():
     assert mixtures({"labels": torch.rand(4, 2, generator=generator(0))}, 3, generator(0)) is None
 
 
+def sizes(pool: ExamplePool) -> list[int]:
+    return [len(group) for group in pool.groups]
+
+
 def test_few_inputs_are_filled_up_and_answered():
     """A pool is filled up to the number asked for; the targets of mixtures are the end models' answers to them."""
     models = [random_model("vit-classifier", seed).float().eval() for seed in range(2)]
     config = models[0].config
     shape = (6, config.num_channels, config.image_size, config.image_size)
     data = [{"pixel_values": torch.randn(shape, generator=generator(0))}]
-    plain, filled = (gather(models, data, None, 300, True, mixed=mixed) for mixed in (0, 300))
-    assert plain.sizes == [6]
-    assert filled.sizes == [300]
+    plain, filled = (collect(models, data, None, 300, True, mixed=mixed) for mixed in (0, 300))
+    assert sizes(plain) == [6]
+    assert sizes(filled) == [300]
     assert filled.groups[0].targets is not None
     with torch.no_grad():
-        pixels = filled.groups[0].batch["pixel_values"]
+        pixels = filled.groups[0].inputs["pixel_values"]
         answers = torch.stack([model(pixel_values=pixels).logits.softmax(-1) for model in models]).mean(0)
     assert torch.allclose(filled.groups[0].targets.values, answers, atol=1e-5)
     assert torch.equal(pixels[:6], data[0]["pixel_values"])
-    assert gather(models, data, None, 300, True, mixed=6).sizes == [6]
-    assert gather(models, data, None, 20, True, mixed=300).sizes == [20]
+    assert sizes(collect(models, data, None, 300, True, mixed=6)) == [6]
+    assert sizes(collect(models, data, None, 20, True, mixed=300)) == [20]
 
 
 def test_mixtures_stay_within_memory():
     """A pool is filled up only as far as its bytes allow; one that is full takes none."""
     model = random_model("vit-classifier")
     models, data = [model, model], inputs(model, 1, batch=6)
-    whole = gather(models, data, None, 300, True)
-    (lesson,) = whole.groups
-    assert lesson.targets is not None
-    used = lesson.batch["pixel_values"].nbytes + lesson.targets.values.nbytes
-    assert gather(models, data, None, 300, True, memory=3 * used, mixed=300).sizes == [18]
-    assert gather(models, data, None, 300, True, memory=used, mixed=300).sizes == [6]
+    whole = collect(models, data, None, 300, True)
+    (taught,) = whole.groups
+    assert taught.targets is not None
+    used = taught.inputs["pixel_values"].nbytes + taught.targets.values.nbytes
+    assert sizes(collect(models, data, None, 300, True, memory=3 * used, mixed=300)) == [18]
+    assert sizes(collect(models, data, None, 300, True, memory=used, mixed=300)) == [6]

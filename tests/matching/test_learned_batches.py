@@ -1,6 +1,5 @@
 """Learned refinement: who teaches what, where between the models, and on which inputs."""
 
-import itertools
 from collections.abc import Sequence
 
 import numpy
@@ -8,22 +7,26 @@ import pytest
 import torch
 from torch import Tensor
 
-from fusionlab.distillation import output_of
 from fusionlab.errors import InputError
 from fusionlab.evaluation.preservation import check_preservation
-from fusionlab.matching.learned import RefinementModule
-from fusionlab.matching.lessons import Lessons, gather
-from fusionlab.matching.points import mixed, random_points
+from fusionlab.learning.batches import DistillationBatch, collect, draws
+from fusionlab.learning.distillation import output_of
+from fusionlab.learning.points import mixed, random_points
+from fusionlab.matching.learned import Refinement
 from fusionlab.matching.refine_options import RefineOptions
+from fusionlab.stages import StagedModule
 from fusionlab.symmetry import Alignment
 from tests.matching.refining import folded, gpt2, inputs, labelled, mean_of, planted, refined, turned
 from tests.symmetry.models import generator, random_model, randomize
+
+# A run in one process.
+ALONE = StagedModule()
 
 
 def test_points_lie_on_the_simplex_and_on_edges_as_often_as_asked():
     """Weights sum to one; a share `edges` of the draws has a point for each of disjoint couples, all couples alike."""
     draw = numpy.random.default_rng(0)
-    drawn = [random_points(5, RefineOptions(edges=0.25), draw) for _ in range(4000)]
+    drawn = [random_points(5, 0.25, None, draw) for _ in range(4000)]
     numpy.testing.assert_allclose([sum(point) for points in drawn for point in points], 1)
     coupled = [points for points in drawn if len(points) > 1]
     assert abs(len(coupled) / 4000 - 0.25) < 0.03
@@ -34,7 +37,7 @@ def test_points_lie_on_the_simplex_and_on_edges_as_often_as_asked():
     counts = [flat.count(couple) for couple in set(flat)]
     assert len(counts) == 10
     assert min(counts) > 130
-    two = numpy.array([point for _ in range(4000) for point in random_points(2, RefineOptions(), draw)])
+    two = numpy.array([point for _ in range(4000) for point in random_points(2, 0.9, None, draw)])
     # Beta(10, 10): mean 1/2, variance 1 / 84.
     assert len(two) == 4000
     assert abs(two[:, 0].mean() - 0.5) < 0.01
@@ -43,7 +46,7 @@ def test_points_lie_on_the_simplex_and_on_edges_as_often_as_asked():
 
 @pytest.mark.parametrize("count", [3, 4, 5, 6])
 def test_couples_hold_every_model_but_one_of_an_odd_number(count):
-    points = numpy.array(random_points(count, RefineOptions(edges=1), numpy.random.default_rng(0)))
+    points = numpy.array(random_points(count, 1, None, numpy.random.default_rng(0)))
     assert points.shape == (count // 2, count)
     assert ((points > 0).sum(1) == 2).all()
     assert sorted((points > 0).sum(0)) == [0] * (count % 2) + [1] * (count - count % 2)
@@ -54,21 +57,22 @@ def test_couples_share_the_inputs_of_a_step():
     models = [random_model("vit-classifier", seed=seed) for seed in range(5)]
     (batch,) = inputs(models[0], 1, batch=8)
     options = RefineOptions(edges=1, seed=3)
-    module = RefinementModule(models, [Alignment.identity(folded(models[0]))] * 5, options)
-    module.log = lambda *_, **__: None
-    twins = module.twins()
+    stage = Refinement(models, [Alignment.identity(folded(models[0]))] * 5, [batch], options)
+    twins = stage.twins.states()
 
     def expected(parts: Sequence[slice]) -> float:
-        points = random_points(5, options, numpy.random.default_rng((3, 0, 0)))
+        points = random_points(5, 1, None, numpy.random.default_rng((3, 0, 0)))
         losses = [
-            module._loss(mixed(twins, point), {name: value[part] for name, value in batch.items()})
+            stage.loss_at(ALONE, mixed(twins, point), [DistillationBatch({n: x[part] for n, x in batch.items()})])
             for point, part in zip(points, parts, strict=False)
         ]
         return float(torch.stack(losses).mean())
 
-    assert float(module.training_step(batch, 0)) == pytest.approx(expected([slice(0, 4), slice(4, 8)]), rel=1e-6)
+    assert float(stage.loss(ALONE, [DistillationBatch(batch)])) == pytest.approx(
+        expected([slice(0, 4), slice(4, 8)]), rel=1e-6
+    )
     one = {name: value[:1] for name, value in batch.items()}
-    assert float(module.training_step(one, 0)) == pytest.approx(expected([slice(0, 1)]), rel=1e-6)
+    assert float(stage.loss(ALONE, [DistillationBatch(one)])) == pytest.approx(expected([slice(0, 1)]), rel=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["vit", "timm"])
@@ -103,25 +107,27 @@ def test_each_model_teaches_alone_on_its_own_inputs():
     models = [random_model("vit-classifier", seed=seed) for seed in (0, 1)]
     ours, theirs = inputs(models[0], 1, seed=2), inputs(models[0], 1, seed=3)
     description = folded(models[0])
-    module = RefinementModule(models, [Alignment.identity(description)] * 2, RefineOptions())
-    pools = [gather(models, source, own, 16, with_targets=True) for own, source in enumerate((ours, theirs))]
-    (lessons,) = Lessons(pools, 1, 32, seed=0)
-    for own, (lesson, source) in enumerate(zip(lessons, (ours, theirs), strict=True)):
+    stage = Refinement(models, [Alignment.identity(description)] * 2, (ours, theirs), RefineOptions())
+    pools = [collect(models, source, own, 16, with_targets=True) for own, source in enumerate((ours, theirs))]
+    (batches,) = draws(pools, 1, 32, seed=0)
+    for own, (taught, source) in enumerate(zip(batches, (ours, theirs), strict=True)):
         with torch.no_grad():
-            expected = output_of(models[own], lesson.batch).softmax(-1)
-        assert lesson.own == own
-        assert lesson.targets is not None
-        torch.testing.assert_close(lesson.targets.values, expected)
-        drawn = {tuple(row.flatten().tolist()) for row in lesson.batch["pixel_values"]}
+            expected = output_of(models[own], taught.inputs).softmax(-1)
+        assert taught.own == own
+        assert taught.targets is not None
+        torch.testing.assert_close(taught.targets.values, expected)
+        drawn = {tuple(row.flatten().tolist()) for row in taught.inputs["pixel_values"]}
         assert drawn == {tuple(row.flatten().tolist()) for row in source[0]["pixel_values"]}
-    # The same when targets are too large to keep and are computed for each lesson.
+    # The same when targets are too large to keep and are computed for each taught.
     late = [
-        gather(models, s, own, 16, True, memory=s[0]["pixel_values"].nbytes) for own, s in enumerate((ours, theirs))
+        collect(models, s, own, 16, True, memory=s[0]["pixel_values"].nbytes) for own, s in enumerate((ours, theirs))
     ]
-    (again,) = Lessons(late, 1, 32, seed=0)
-    assert all(lesson.targets is None for lesson in again)
-    point = module.twins()[0]
-    assert float(module._loss(point, again)) == pytest.approx(float(module._loss(point, lessons)), rel=1e-6)
+    (again,) = draws(late, 1, 32, seed=0)
+    assert all(taught.targets is None for taught in again)
+    point = stage.twins.states()[0]
+    assert float(stage.loss_at(ALONE, point, again)) == pytest.approx(
+        float(stage.loss_at(ALONE, point, batches)), rel=1e-6
+    )
     found = refined(models, (ours, theirs), steps=2)
     check_preservation(models[1], found[1].apply(models[1]), found[1])
 
@@ -133,49 +139,28 @@ def test_targets_that_are_not_kept_leave_out_the_same_labels(own):
     known = [torch.arange(models[0].config.num_labels) < 3, torch.arange(models[0].config.num_labels) > 1]
     data = inputs(models[0], 1)
     start = [Alignment.identity(folded(models[0]))] * 2
-    module = RefinementModule(models, start, RefineOptions(), known=known)
+    stage = Refinement(models, start, data, RefineOptions(), known=known)
     losses = []
     for memory, whose in ((1e9, known), (data[0]["pixel_values"].nbytes, known), (1e9, None)):
-        pool = gather(models, data, own, 16, True, memory=int(memory), known=whose)
-        (lessons,) = Lessons([pool], 1, 16, seed=0)
-        assert (lessons[0].targets is None) == (memory < 1e9)
-        losses.append(float(module._loss(module.twins()[0], lessons)))
+        pool = collect(models, data, own, 16, True, memory=int(memory), known=whose)
+        (batches,) = draws([pool], 1, 16, seed=0)
+        assert (batches[0].targets is None) == (memory < 1e9)
+        losses.append(float(stage.loss_at(ALONE, stage.twins.states()[0], batches)))
     assert losses[1] == pytest.approx(losses[0], rel=1e-6)
     assert losses[2] != pytest.approx(losses[0], rel=1e-2)
 
 
-def test_processes_draw_inputs_of_their_own(monkeypatch):
-    """The draws follow from the seed and the rank: the same for both twice, others for another of either."""
+def test_draws_follow_from_the_seed():
+    """The same twice, others for another seed; every process draws the same."""
     model = random_model("vit-classifier")
-    pool = gather([model], inputs(model, 2, batch=16), None, 32, with_targets=False)
+    pool = collect([model], inputs(model, 2, batch=16), None, 32, with_targets=False)
 
-    def drawn(seed: int, rank: int | None) -> list[Tensor]:
-        monkeypatch.setattr("torch.distributed.is_initialized", lambda: rank is not None)
-        monkeypatch.setattr("torch.distributed.get_rank", lambda: rank)
-        return [lessons[0].batch["pixel_values"] for lessons in Lessons([pool], 3, 8, seed)]
+    def drawn(seed: int) -> list[Tensor]:
+        return [batches[0].inputs["pixel_values"] for batches in draws([pool], 3, 8, seed)]
 
-    def same(first: list[Tensor], second: list[Tensor]) -> bool:
-        return all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
-
-    every = [drawn(seed, rank) for seed in (0, 1) for rank in (0, 1, 2)]
-    assert not any(same(a, b) for a, b in itertools.combinations(every, 2))
-    assert same(drawn(0, 1), every[1])
-    assert same(drawn(1, None), every[3])
-
-
-def test_held_out_inputs_are_judged_half_way():
-    """The validation loss is that of the twins' mean, all models counting alike."""
-    models = [random_model("vit-classifier", seed=seed) for seed in range(3)]
-    (batch,) = inputs(models[0], 1, batch=8)
-    module = RefinementModule(models, [Alignment.identity(folded(models[0]))] * 3, RefineOptions())
-    logged = {}
-    module.log = lambda name, value, **_: logged.update({name: float(value)})
-    module.validation_step(batch, 0)
-    with torch.no_grad():
-        twins = module.twins()
-        mean = {name: sum(twin[name] for twin in twins) / 3 for name in twins[0]}
-        assert logged == {"val_loss": pytest.approx(float(module._loss(mean, batch)), rel=1e-6)}
-        assert logged["val_loss"] != pytest.approx(float(module._loss(twins[0], batch)), rel=1e-3)
+    first, again, other = drawn(0), drawn(0), drawn(1)
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not any(torch.equal(a, b) for a, b in zip(first, other, strict=True))
 
 
 def test_texts_of_several_lengths_are_drawn_with_their_masks():
@@ -188,8 +173,10 @@ def test_texts_of_several_lengths_are_drawn_with_their_masks():
         mask = torch.ones(6, length, dtype=torch.long)
         mask[:3, length - 2 :] = 0
         data.append({"input_ids": torch.randint(40, (6, length), generator=draw), "attention_mask": mask})
-    pool = gather(models, data, None, 100, with_targets=True)
-    lengths = {lesson.batch["input_ids"].shape for lesson, _ in zip(pool.draw(6, generator(1)), range(8), strict=False)}
+    pool = collect(models, data, None, 100, with_targets=True)
+    lengths = {
+        taught.inputs["input_ids"].shape for taught, _ in zip(pool.draw(6, generator(1)), range(8), strict=False)
+    }
     assert lengths == {(6, 5), (6, 9)}
     found = refined(models, data, steps=3, batch_size=6)
     other = [{**b, "input_ids": torch.where(b["attention_mask"] == 0, 7, b["input_ids"])} for b in data]

@@ -24,7 +24,8 @@ Kind = Literal["classes", "labels", "values"]
 MASKS = ("decoder_attention_mask", "attention_mask")
 
 
-@dataclass(frozen=True)
+# Not frozen: a Trainer in double precision converts the tensors of a batch in place.
+@dataclass
 class Targets:
     """What a student is to return on one batch.
 
@@ -154,6 +155,18 @@ def distillation_loss(output: Tensor, targets: Targets, batch: Batch, temperatur
     if mask is None:
         return loss.mean()
     return (loss * mask).sum() / mask.sum().clamp_min(1)
+
+
+def rows_that_count(output: Tensor, batch: Batch) -> Tensor:
+    """How many rows of an output `distillation_loss` is the mean of.
+
+    Args:
+        output: from `output_of`.
+        batch: the inputs, for their masks.
+    """
+    rows = output[..., 0]
+    mask = token_mask(rows, batch)
+    return torch.tensor(float(rows.numel()), device=output.device) if mask is None else mask.sum().float()
 
 
 def kind_of(model: nn.Module, output: Any) -> Kind:

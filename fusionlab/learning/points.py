@@ -7,15 +7,13 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from fusionlab.matching.refine_options import RefineOptions
-
 Function = Callable[[nn.Module, Mapping[str, Tensor]], Tensor]
 # Points between two models lie near the middle, as in Theus et al. (2025); among many, pairs must be reached too.
 PAIR, MANY = 10.0, 3.0
 
 
-class Held(nn.Module):
-    """Tensors by any name that follow their module from device to device."""
+class BufferDict(nn.Module):
+    """Buffers by any name, which follow their module from device to device."""
 
     def __init__(self, tensors: Mapping[str, Tensor], persistent: bool) -> None:
         super().__init__()
@@ -62,21 +60,29 @@ def mixed(states: Sequence[Mapping[str, Tensor]], weights: Sequence[float]) -> d
     return total
 
 
-def random_points(count: int, options: RefineOptions, draw: numpy.random.Generator) -> list[list[float]]:
+def random_points(
+    count: int, edges: float, concentration: float | None, draw: numpy.random.Generator
+) -> list[list[float]]:
     """Weights of `count` models, summing to one.
 
     One point between all of them; or, where edges of the simplex are drawn, the models are coupled at random and there
     is a point for each couple (of an odd number one model has none).
+
+    Args:
+        count: of the models.
+        edges: of more than two models, the share of draws that are of edges, from 0 to 1.
+        concentration: of the Dirichlet distribution, above 0; None is 10 for two models and 3 for more.
+        draw: of the points.
     """
     chosen = [list(range(count))]
-    if count > 2 and draw.random() < options.edges:
+    if count > 2 and draw.random() < edges:
         order = draw.permutation(count).tolist()
         chosen = [order[start : start + 2] for start in range(0, count - 1, 2)]
     points = []
     for models in chosen:
-        concentration = options.concentration or (PAIR if len(models) == 2 else MANY)
+        alpha = concentration or (PAIR if len(models) == 2 else MANY)
         weights = [0.0] * count
-        for index, weight in zip(models, draw.dirichlet([concentration] * len(models)).tolist(), strict=True):
+        for index, weight in zip(models, draw.dirichlet([alpha] * len(models)).tolist(), strict=True):
             weights[index] = weight
         points.append(weights)
     return points

@@ -1,0 +1,230 @@
+"""Inputs with their distillation targets, kept in memory and drawn at random."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fusionlab.errors import InputError
+from fusionlab.forward import LABELS
+from fusionlab.learning.distillation import Targets, examples_are_independent, teacher_targets
+from fusionlab.learning.mixtures import mixtures
+
+# Of one set of inputs and of the targets for it, at most this many bytes are kept.
+MEMORY = 2**31
+# Mixtures that the end models are shown at once.
+BATCH = 128
+
+
+# Not frozen: a Trainer in double precision converts the tensors of a batch in place.
+@dataclass
+class DistillationBatch:
+    """One batch with its targets.
+
+    Attributes:
+        inputs: by name, with labels or without.
+        own: index of the one end model that teaches; all do if None.
+        targets: what they teach; None where it is still to be computed.
+        is_divisible: whether an example's output is the same in any batch, so that the batch may be split.
+    """
+
+    inputs: Mapping[str, Tensor]
+    own: int | None = None
+    targets: Targets | None = None
+    is_divisible: bool = True
+
+    def to(self, device: torch.device, **how: Any) -> DistillationBatch:
+        """The same on another device."""
+        inputs = {name: value.to(device, **how) for name, value in self.inputs.items()}
+        return replace(self, inputs=inputs, targets=None if self.targets is None else self.targets.to(device))
+
+    def split(self, parts: int) -> list[DistillationBatch]:
+        """The same in at most `parts` parts of equal size; fewer where it has fewer examples."""
+        return [self] if parts == 1 else [_at(self, index) for index in torch.arange(len(self)).chunk(parts)]
+
+    def __len__(self) -> int:
+        """How many examples there are."""
+        return int(next(iter(self.inputs.values())).shape[0])
+
+
+class ExamplePool:
+    """Examples of one source, in tensors by their shapes (texts of one padded length lie together).
+
+    Args:
+        batches: of the source; each tensor's first dimension counts examples.
+    """
+
+    def __init__(self, batches: Sequence[DistillationBatch]) -> None:
+        alike: dict[tuple, list[DistillationBatch]] = {}
+        for batch in batches:
+            shapes = tuple((name, value.shape[1:], value.dtype) for name, value in batch.inputs.items())
+            alike.setdefault(shapes, []).append(batch)
+        self.groups = [_joined(group) for group in alike.values()]
+
+    def draw(self, count: int, generator: torch.Generator) -> Iterator[DistillationBatch]:
+        """Batches of at most `count` examples for ever, in a new random order on every pass."""
+        while True:
+            chunks = [(group, index) for group in self.groups for index in _chunks(len(group), count, generator)]
+            for position in torch.randperm(len(chunks), generator=generator).tolist():
+                yield _at(*chunks[position])
+
+
+def draws(pools: Sequence[ExamplePool], steps: int, batch_size: int, seed: int) -> Iterator[list[DistillationBatch]]:
+    """The batches of some steps, one of every source in each; the same in every process.
+
+    Args:
+        pools: one for each source.
+        steps: how many.
+        batch_size: examples in one step, all sources together.
+        seed: of the draws.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    streams = [pool.draw(max(1, batch_size // len(pools)), generator) for pool in pools]
+    for _ in range(steps):
+        yield [next(stream) for stream in streams]
+
+
+def sources(batches: Any, count: int) -> list[tuple[int | None, Iterable[Any]]]:
+    """Each source of inputs with the index of the model that teaches there, None for all.
+
+    Args:
+        batches: an iterable of batches that all end models teach on, or a sequence with one such iterable for each
+            model, which alone teaches there.
+        count: how many models there are.
+
+    Raises:
+        InputError: no batch, or another number of sources than of models.
+    """
+    iterator = iter(batches)
+    first = next(iterator, None)
+    if first is None:
+        raise InputError("data holds no batch; expected at least one")
+    # What can be gone through only once must not lose its first batch.
+    whole = itertools.chain([first], iterator) if iterator is batches else batches
+    if isinstance(first, Mapping):
+        return [(None, whole)]
+    own = list(whole)
+    if len(own) != count:
+        raise InputError(f"data holds {len(own)} sets of batches for {count} models; expected one for each")
+    return list(enumerate(own))
+
+
+def collect(
+    models: Sequence[nn.Module],
+    batches: Iterable[Any],
+    own: int | None,
+    examples: int,
+    with_targets: bool,
+    memory: int = MEMORY,
+    known: Sequence[Tensor] | None = None,
+    mixed: int = 0,
+    seed: int = 0,
+) -> ExamplePool:
+    """One source's inputs, read once, with what the end models return for them.
+
+    Args:
+        models: the end models, in eval mode.
+        batches: of the source.
+        own: index of the one model that teaches; all do if None.
+        examples: the most that are of use; what comes after them, or does not fit into memory, is not read.
+        with_targets: whether targets are wanted. They are kept where they are no larger than what is left of memory,
+            and else computed again for each batch.
+        memory: bytes.
+        known: for each model which labels it knows; None where all know all.
+        mixed: fewer examples than this are filled up with mixtures of them, as far as they can be mixed, are of use and
+            fit into memory.
+        seed: of the mixtures.
+
+    Raises:
+        InputError: no batch, or one that is no mapping of tensors.
+    """
+    device = next(models[0].parameters()).device
+    kept: list[DistillationBatch] = []
+    seen, used, keep, is_divisible = 0, 0, with_targets, True
+    for given in batches:
+        if not isinstance(given, Mapping) or not all(isinstance(value, Tensor) for value in given.values()):
+            raise InputError(f"data holds a {type(given).__name__}; expected batches as mappings from names to tensors")
+        named = {name: value for name, value in given.items() if name != LABELS or not with_targets}
+        batch = DistillationBatch(named, own)
+        if not kept:
+            is_divisible = examples_are_independent(models[own or 0], batch.to(device).inputs)
+            # Examples are drawn anew for each step; where one's output depends on the others', so do its targets.
+            keep = keep and is_divisible
+        targets = teacher_targets(models, batch.to(device).inputs, own, known=known).to("cpu") if keep else None
+        used += sum(value.nbytes for value in named.values())
+        seen += len(batch)
+        if targets is not None and used + targets.values.nbytes > memory:
+            # Large outputs, such as logits over a vocabulary, would crowd out the inputs.
+            keep, targets = False, None
+            kept = [replace(old, targets=None) for old in kept]
+            used = sum(value.nbytes for old in kept for value in old.inputs.values())
+        elif targets is not None:
+            used += targets.values.nbytes
+        kept.append(replace(batch, targets=targets, is_divisible=is_divisible))
+        if seen >= examples or used > memory:
+            break
+    if not kept:
+        raise InputError("data holds no batch; expected at least one")
+    if with_targets and seen < mixed:
+        # As many as are asked for, are of use and fit into what is left of memory.
+        share = min(mixed, examples, memory / used * seen) / seen - 1
+        kept += _mixtures(ExamplePool(kept), share, keep, models, known, seed)
+    return ExamplePool(kept)
+
+
+def _mixtures(
+    pool: ExamplePool,
+    share: float,
+    with_targets: bool,
+    models: Sequence[nn.Module],
+    known: Sequence[Tensor] | None,
+    seed: int,
+) -> Iterator[DistillationBatch]:
+    """Mixtures of a pool's examples, `share` times as many as there are."""
+    device = next(models[0].parameters()).device
+    generator = torch.Generator().manual_seed(seed)
+    for group in pool.groups:
+        for count in _parts(round(share * len(group))):
+            inputs = mixtures(group.inputs, count, generator)
+            if inputs is None:
+                return
+            batch = replace(group, inputs=inputs, targets=None)
+            targets = None
+            if with_targets:
+                targets = teacher_targets(models, batch.to(device).inputs, group.own, known=known).to("cpu")
+            yield replace(batch, targets=targets)
+
+
+def _parts(count: int) -> Iterator[int]:
+    """A number in parts of at most a batch."""
+    for start in range(0, count, BATCH):
+        yield min(BATCH, count - start)
+
+
+def _chunks(size: int, count: int, generator: torch.Generator) -> tuple[Tensor, ...]:
+    """A random order, cut into batches; a last one that is not full is left out, unless it is the only one."""
+    order = torch.randperm(size, generator=generator)
+    return order[: max(1, size // count) * count].split(count)
+
+
+def _joined(batches: Sequence[DistillationBatch]) -> DistillationBatch:
+    inputs = {name: torch.cat([batch.inputs[name] for batch in batches]) for name in batches[0].inputs}
+    first = batches[0].targets
+    targets = None
+    if first is not None:
+        targets = replace(first, values=torch.cat([x.targets.values for x in batches if x.targets is not None]))
+    return replace(batches[0], inputs=inputs, targets=targets)
+
+
+def _at(batch: DistillationBatch, index: Tensor) -> DistillationBatch:
+    targets = batch.targets
+    return replace(
+        batch,
+        inputs={name: value[index] for name, value in batch.inputs.items()},
+        targets=None if targets is None else replace(targets, values=targets.values[index]),
+    )

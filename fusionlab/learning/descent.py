@@ -1,0 +1,155 @@
+"""The stage of every descent: inputs with what the end models return for them, and steps of AdamW."""
+
+from __future__ import annotations
+
+import itertools
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from fusionlab.learning.batches import DistillationBatch, collect, draws, sources
+from fusionlab.learning.distillation import Targets, teacher_targets
+from fusionlab.stages import Run, Stage
+
+Result = TypeVar("Result")
+# A loss, the mean over some rows, and how many rows those are.
+Mean = tuple[Tensor, Tensor]
+
+
+class DescentOptions(Protocol):
+    """What every descent is told; see `RefineOptions` and `PolishOptions`."""
+
+    @property
+    def steps(self) -> int: ...
+    @property
+    def batch_size(self) -> int: ...
+    @property
+    def mixtures(self) -> int: ...
+    @property
+    def seed(self) -> int: ...
+
+
+class Descent(Stage[Result]):
+    """Steps on batches of inputs with distillation targets; a subclass says what is learned, and by which loss.
+
+    Every process draws the same batches and does its share of each, so that several take the steps of one.
+
+    Attributes:
+        teachers: the end models, in eval mode, on the run's device once it has begun.
+        done: how many steps were taken.
+
+    Args:
+        label: see `Stage`.
+        learned: what is trained, moved to the run's device.
+        teachers: the end models; not modified.
+        batches: inputs: an iterable of batches that all end models teach on, or a sequence with one such iterable for
+            each, which alone teaches there. Read once, and only as far as the steps need and memory allows.
+        options: how many steps, on how many examples each.
+        known: for each end model which labels it knows, bool of shape ``(classes,)``; all if None.
+        with_targets: whether what the end models return is the target; labels are kept where it is not.
+
+    Raises:
+        InputError: no batch, or another number of sources than of end models.
+    """
+
+    def __init__(
+        self,
+        label: str,
+        learned: nn.Module,
+        teachers: Sequence[nn.Module],
+        batches: Any,
+        options: DescentOptions,
+        known: Sequence[Tensor] | None = None,
+        with_targets: bool = True,
+    ) -> None:
+        self.label, self.steps = label, options.steps
+        self.learned, self.teachers, self.known = learned, list(teachers), known
+        self.done = 0
+        self._how, self._with_targets = options, with_targets
+        self._sources = sources(batches, len(self.teachers))
+        self._batches: Iterator[list[DistillationBatch]] = iter(())
+        self._optimizer: tuple[Optimizer, LRScheduler] | None = None
+
+    @abstractmethod
+    def make_optimizer(self) -> tuple[Optimizer, LRScheduler]:
+        """The optimizer, and a schedule that is advanced after every step."""
+
+    @property
+    def optimizer(self) -> tuple[Optimizer, LRScheduler] | None:
+        """The optimizer with its schedule, once the stage has begun."""
+        return self._optimizer
+
+    def begin(self, run: Run) -> None:
+        """Ask the end models for the targets, where the descent will run."""
+        for model in (self.learned, *self.teachers):
+            model.to(run.device)
+        options = self._how
+        wanted = options.steps * options.batch_size // len(self._sources)
+        how: Any = {"known": self.known, "mixed": options.mixtures, "seed": options.seed}
+        pools = [
+            collect(self.teachers, source, own, wanted, self._with_targets, **how) for own, source in self._sources
+        ]
+        for model in (self.learned, *self.teachers):
+            run.trainer.precision_plugin.convert_module(model)
+        self._batches = draws(pools, options.steps, options.batch_size, options.seed)
+        self._optimizer = self.make_optimizer()
+
+    def batches(self, run: Run) -> Iterator[list[DistillationBatch]]:
+        """Batches of the steps that are left, one of every source in each."""
+        return itertools.islice(self._batches, self.done, None)
+
+    def step(self, run: Run, batch: list[DistillationBatch]) -> Tensor:
+        """The loss on one batch of every source."""
+        loss = self.loss(run, batch)
+        self.done += 1
+        return loss
+
+    @abstractmethod
+    def loss(self, run: Run, batch: Sequence[DistillationBatch]) -> Tensor:
+        """This process's share of the loss; the shares of all sum to it."""
+
+    def targets(self, batch: DistillationBatch) -> Targets:
+        """The targets of a batch, computed where they were too large to keep."""
+        return batch.targets or teacher_targets(self.teachers, batch.inputs, batch.own, known=self.known)
+
+    def state(self) -> dict[str, Any]:
+        """What is learned, its moments and rates, and how many steps were taken."""
+        assert self._optimizer is not None
+        optimizer, schedule = self._optimizer
+        return {
+            "learned": self.learned.state_dict(),
+            "optimizer": optimizer.state_dict(),
+            "schedule": schedule.state_dict(),
+            "done": self.done,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on after the steps that were taken."""
+        assert self._optimizer is not None
+        optimizer, schedule = self._optimizer
+        self.learned.load_state_dict(state["learned"])
+        optimizer.load_state_dict(state["optimizer"])
+        schedule.load_state_dict(state["schedule"])
+        self.done = state["done"]
+
+
+def share_of_mean(run: Run, batch: DistillationBatch, mean: Callable[[DistillationBatch], Mean]) -> Tensor:
+    """This process's share of a mean over a batch; the shares of all processes sum to it.
+
+    Args:
+        run: the module that runs the stage.
+        batch: the same in every process.
+        mean: the mean over the rows of a batch or a part of it, and how many rows that has.
+    """
+    if run.processes == 1 or not batch.is_divisible:
+        return mean(batch)[0] / run.processes
+    parts = batch.split(run.processes)
+    loss, rows = torch.zeros((), device=run.device), torch.zeros((), device=run.device)
+    if run.global_rank < len(parts):
+        loss, rows = mean(parts[run.global_rank])
+    return loss * (rows / run.total(rows).clamp_min(1))

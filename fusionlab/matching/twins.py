@@ -1,0 +1,168 @@
+"""The twins of several models as functions of coordinates in their groups, for gradient descent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from fusionlab.errors import InputError
+from fusionlab.learning.points import BufferDict, aliases
+from fusionlab.matching.charts import Charts
+from fusionlab.matching.groups import geometry
+from fusionlab.matching.options import ALL, AS_IS, MatchOptions
+from fusionlab.matching.universe import mean_state
+from fusionlab.matching.weights import match_weights, workable
+from fusionlab.symmetry import Alignment, Space
+
+
+class Twins(nn.Module):
+    """The twins of several models, as differentiable functions of coordinates in their groups.
+
+    Args:
+        models: end models, of one architecture; not modified.
+        alignments: one for each, in order, of one blueprint (folded or not): where to start.
+        anchor: index of the model whose alignment stays as it is; that all others move is enough.
+        spaces: those to learn; None for all.
+        general: whether invertible spaces may also be stretched.
+
+    Raises:
+        InputError: fewer than two models, another number of alignments, alignments of different blueprints, or nothing
+            that can be learned by gradient.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[nn.Module],
+        alignments: Sequence[Alignment],
+        anchor: int = 0,
+        spaces: Sequence[Space] | None = None,
+        general: bool = True,
+    ) -> None:
+        super().__init__()
+        if len(models) < 2 or len(alignments) != len(models):
+            raise InputError(f"{len(alignments)} alignments were given for {len(models)} models; expected two or more")
+        blueprint = alignments[0].blueprint
+        if any(other.blueprint.fingerprint != blueprint.fingerprint for other in alignments):
+            raise InputError("the alignments belong to different blueprints; expected one for all")
+        if not 0 <= anchor < len(models):
+            raise InputError(f"anchor is {anchor}; expected an index from 0 to {len(models) - 1}")
+        self.blueprint = blueprint
+        self.moving = tuple(index for index in range(len(models)) if index != anchor)
+        chosen = tuple(blueprint.spaces.values()) if spaces is None else tuple(spaces)
+        self.charts = Charts(blueprint, chosen, len(self.moving), general)
+        if not len(self.charts.coordinates):
+            raise InputError("spaces holds nothing that gradients can move; expected a continuous space among them")
+        self.discrete = tuple(space for space in chosen if geometry(space.group).is_assigned)
+        # What is interpolated, in the basis where the descent starts; a tied parameter goes by its first name.
+        names = [name for name, _ in models[0].named_parameters()]
+        every = [_workable(model) for model in models]
+        self.starts: Any = nn.ModuleList(
+            BufferDict({n: torch.empty_like(state[n]) for n in names}, persistent=False) for state in every
+        )
+        self.start_from(models, alignments)
+        self.aliases = aliases(models[0])
+        self.orders: Any = nn.ModuleList(
+            BufferDict({space.name: space.group.identity(space.copies) for space in self.discrete}, persistent=True)
+            for _ in self.moving
+        )
+        continuous = [space.name for found in self.charts.kinds.values() for space in found]
+        self._learned = [name for name in blueprint.touching(continuous) if name in names]
+        self._ordered = [name for name in blueprint.touching(s.name for s in self.discrete) if name in names]
+        self._bases: list[dict[str, Tensor]] | None = None
+
+    def start_from(self, models: Sequence[nn.Module], alignments: Sequence[Alignment]) -> None:
+        """Let the coordinates count from other alignments.
+
+        Args:
+            models: the end models, in order.
+            alignments: one for each, of the blueprint.
+        """
+        self.start = tuple(alignments)
+        for held, model, alignment in zip(self.starts, models, alignments, strict=True):
+            state = alignment.apply(_workable(model))
+            held.update({name: state[name] for name in held.names})
+
+    @property
+    def device(self) -> torch.device:
+        """Where the coordinates are."""
+        return next(self.charts.parameters()).device
+
+    def alignments(self) -> list[Alignment]:
+        """The alignment of every model as it is now, in float64, on the CPU."""
+        found = list(self.start)
+        with torch.no_grad():
+            charts = self.charts.elements(torch.float64)
+            for index, orders, learned in zip(self.moving, self.orders, charts, strict=True):
+                first, then = (Alignment(self.blueprint, _on("cpu", e)) for e in (orders.tensors(), learned))
+                found[index] = then.compose(first).compose(self.start[index])
+        return found
+
+    def states(self) -> list[dict[str, Tensor]]:
+        """The parameters of every model in its present basis, differentiable in the coordinates."""
+        if self._bases is None:
+            self._bases = self._discretely_moved()
+        twins = list(self._bases)
+        with torch.autocast(self.device.type, enabled=False):
+            for index, elements in zip(self.moving, self.charts.elements(), strict=True):
+                step = Alignment(self.blueprint, elements)
+                moved = {name: step.apply_to(name, twins[index][name]) for name in self._learned}
+                twins[index] = {**twins[index], **moved}
+        return twins
+
+    @torch.no_grad()
+    def _discretely_moved(self) -> list[dict[str, Tensor]]:
+        """Every model's start after its discrete elements; those change seldom."""
+        bases = [start.tensors() for start in self.starts]
+        for index, orders in zip(self.moving, self.orders, strict=True):
+            step = Alignment(self.blueprint, orders.tensors())
+            bases[index] |= {name: step.apply_to(name, bases[index][name]) for name in self._ordered}
+        return bases
+
+    def refresh(self) -> None:
+        """Forget what followed from the discrete elements and the device as they were before."""
+        self._bases = None
+
+    def proposed(self, position: int) -> dict[str, Tensor]:
+        """Discrete elements that bring one moving model nearest to the mean of the others as they are now, by weights.
+
+        Args:
+            position: of the model among those that move.
+        """
+        only = replace(self.blueprint, spaces={space.name: space for space in self.discrete})
+        options = MatchOptions(spaces=(ALL,), rescale="off", start=AS_IS)
+        index, twins = self.moving[position], self.states()
+        mean = mean_state([twin for other, twin in enumerate(twins) if other != index])
+        step = match_weights(self._with_aliases(twins[index]), self._with_aliases(mean), only, options)
+        return dict(step.elements)
+
+    @torch.no_grad()
+    def reorder(self, position: int, elements: Mapping[str, Tensor], optimizer: Optimizer) -> None:
+        """Let discrete elements act on one moving model's twin.
+
+        Args:
+            position: of the model among those that move.
+            elements: by space.
+            optimizer: whose moments of the coordinates move along.
+        """
+        found, orders = _on(self.device, elements), self.orders[position]
+        self.charts.permute(position, {n: e for n, e in found.items() if not e.is_floating_point()}, optimizer)
+        before = Alignment(self.blueprint, orders.tensors())
+        orders.update(Alignment(self.blueprint, found).compose(before).elements)
+        self._bases = None
+
+    def _with_aliases(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {**state, **{alias: state[name] for alias, name in self.aliases.items()}}
+
+
+def _workable(model: nn.Module) -> dict[str, Tensor]:
+    """Parameters in float32 or better."""
+    return {name: workable(x) if x.is_floating_point() else x for name, x in model.state_dict().items()}
+
+
+def _on(device: torch.device | str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.to(device) for name, tensor in tensors.items()}

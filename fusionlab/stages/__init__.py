@@ -1,0 +1,6 @@
+"""Stages: passes over data and descents that one fit of a Trainer runs one after another."""
+
+from fusionlab.stages.module import StagedModule, TrainerFactory, run
+from fusionlab.stages.stage import Run, Stage, Stages, result_of
+
+__all__ = ["Run", "Stage", "StagedModule", "Stages", "TrainerFactory", "result_of", "run"]

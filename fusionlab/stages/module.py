@@ -1,0 +1,286 @@
+"""Running stages: each is an epoch of one fit, by manual optimisation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import RichProgressBar, TQDMProgressBar
+from torch import Tensor, nn
+
+from fusionlab.errors import InputError
+from fusionlab.stages.stage import Stage, Stages
+from fusionlab.trainers import NamedProgressBar, quiet_trainer, refuse_rounding
+
+# Makes a Trainer for stages, wherever some are to be run.
+TrainerFactory = Callable[[], Trainer]
+Result = TypeVar("Result")
+
+
+class StagedModule(LightningModule):
+    """``trainer.fit`` runs stages one after another, each as an epoch.
+
+    How long the fit takes follows from the stages alone, whatever the Trainer is told about epochs and steps. A
+    checkpoint holds the results of finished stages and the state of the present one, so that a run that was cut goes on
+    where it was: the code that asks for stages runs again from its start, and is given the results that there are.
+
+    Attributes:
+        stage: the present one; None before the first and after the last.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        # A distributed strategy wants something to train; the parameters of a stage exist only while it runs.
+        self.placeholder = nn.Parameter(torch.zeros(()))
+        self.stage: Stage[Any] | None = None
+        self._stages: Stages[Any] | None = None
+        self._has_begun = False
+        self._is_over = False
+        self._outcome: Any = None
+        self._packed: list[tuple[str, Any]] = []
+        self._saved: dict[str, Any] | None = None
+
+    def stages(self) -> Stages[Any]:
+        """The stages to run."""
+        raise NotImplementedError
+
+    @property
+    def outcome(self) -> Any:
+        """What the stages came to.
+
+        Raises:
+            InputError: they have not been run to their end in this process.
+        """
+        if not self._is_over:
+            if self.stage is not None and self._has_begun:
+                raise InputError(
+                    f"the fit was stopped in the middle of {self.stage.label!r}; expected it to run to its end (a "
+                    f"checkpoint of it goes on: `ckpt_path`)"
+                )
+            raise InputError(
+                "the Trainer ran in processes that return nothing; expected one device or the strategy ddp"
+            )
+        return self._outcome
+
+    def advance(self, result: Any = None) -> None:
+        """Go on to the next stage.
+
+        Args:
+            result: of the present one.
+        """
+        self._has_begun = False
+        try:
+            if self._stages is None:
+                self._stages = self.stages()
+                self.stage = next(self._stages)
+            else:
+                self.stage = self._stages.send(result)
+        except StopIteration as last:
+            self.stage, self._is_over, self._outcome = None, True, last.value
+            return
+        if self._saved is not None and len(self._packed) < len(self._saved["results"]):
+            label, packed = self._saved["results"][len(self._packed)]
+            self._refuse_other(label)
+            self._packed.append((label, packed))
+            self.advance(self.stage.unpack(packed))
+
+    def _refuse_other(self, label: str) -> None:
+        assert self.stage is not None
+        if label != self.stage.label:
+            raise InputError(
+                f"the checkpoint is of a run that did {label!r} where this one does {self.stage.label!r}; expected a "
+                f"checkpoint of the same plan"
+            )
+
+    def close(self) -> None:
+        """Let the stages leave their models as they were."""
+        if self._stages is not None:
+            self._stages.close()
+
+    def _begin(self) -> Iterator[Any]:
+        """Begin the present stage; its batches."""
+        if self._stages is None:
+            self.advance()
+        if self.stage is None:
+            return iter(())
+        if not self._has_begun:
+            self.stage.begin(self)
+            self._has_begun = True
+            saved, self._saved = self._saved, None
+            if saved is not None and saved["stage"] is not None:
+                label, state = saved["stage"]
+                self._refuse_other(label)
+                if state is not None:
+                    self.stage.restore(state)
+            found = self.stage.optimizer
+            self.trainer.strategy.optimizers = [] if found is None else [found[0]]
+        return self.stage.batches(self)
+
+    # --- fit ---------------------------------------------------------------------------------------------------------
+
+    def configure_callbacks(self) -> list[Callback]:
+        """A progress bar that names the stage, in place of Lightning's own where that is shown."""
+        shown = self.trainer.progress_bar_callback
+        if type(shown) not in (TQDMProgressBar, RichProgressBar):
+            return []
+        self.trainer.callbacks.remove(shown)
+        return [NamedProgressBar("testing")]
+
+    def configure_optimizers(self) -> None:
+        """None; every descent brings its own."""
+
+    def train_dataloader(self) -> StageLoader:
+        """The batches of whichever stage is the present one."""
+        return StageLoader(self._begin)
+
+    def setup(self, stage: str) -> None:
+        """Let the stages decide how long the fit takes, and which batches it goes through.
+
+        Raises:
+            InputError: a precision that rounds models, or a Trainer that goes through no batches.
+        """
+        super().setup(stage)
+        if stage != "fit":
+            return
+        refuse_rounding(self.trainer.precision)
+        if self.trainer.limit_train_batches == 0:
+            raise InputError("limit_train_batches is 0; expected the Trainer to go through batches")
+        loop = self.trainer.fit_loop
+        self._limits = loop.max_epochs, loop.epoch_loop.max_steps
+        loop.max_epochs, loop.epoch_loop.max_steps = -1, -1
+        # Whatever training data the Trainer was given, stages go through them as they need to. There is no public way.
+        loop._data_source.instance = self
+
+    def on_train_batch_start(self, batch: Any, batch_index: int) -> None:
+        """Do what comes before a step."""
+        assert self.stage is not None
+        self.stage.prepare(self, batch)
+
+    def training_step(self, batch: Any, batch_index: int) -> None:
+        """Do one batch of the present stage, with a step of its optimizer where it has one."""
+        assert self.stage is not None
+        loss = self.stage.step(self, batch)
+        if loss is None:
+            return
+        found = self.stage.optimizer
+        assert found is not None
+        optimizer: Any = self.optimizers()
+        optimizer.zero_grad()
+        self.manual_backward(loss + 0 * self.placeholder)
+        self.placeholder.grad = None
+        self._total_gradients([p for group in optimizer.param_groups for p in group["params"]])
+        optimizer.step()
+        rate = found[1].get_last_lr()[0]
+        found[1].step()
+        told = {f"{self.stage.label}/loss": self.total(loss.detach())}
+        self.log_dict(told, prog_bar=True, batch_size=1)
+        self.log(f"{self.stage.label}/learning rate", rate, batch_size=1)
+
+    def _total_gradients(self, parameters: Sequence[Tensor]) -> None:
+        """Sum gradients over processes; what no process has a gradient of keeps none, and so is not decayed either."""
+        if self.processes == 1:
+            return
+        has = self.total(torch.tensor([p.grad is not None for p in parameters], device=self.device).float())
+        for parameter, count in zip(parameters, has.tolist(), strict=True):
+            if count:
+                parameter.grad = self.total(torch.zeros_like(parameter) if parameter.grad is None else parameter.grad)
+
+    @property
+    def processes(self) -> int:
+        """How many processes run the stages; one before there is a Trainer."""
+        return 1 if self._trainer is None else self.trainer.world_size
+
+    def total(self, part: Tensor) -> Tensor:
+        """The sum of a tensor over all processes, on this one's device."""
+        if self.processes == 1:
+            return part
+        found: Tensor = self.trainer.strategy.reduce(part.to(self.device), reduce_op="sum")
+        return found
+
+    def on_train_epoch_end(self) -> None:
+        """Finish the present stage, unless the Trainer was told to stop in the middle of it, and go on to the next."""
+        stage = self.stage
+        if stage is not None and not self._is_cut():
+            result = stage.finish(self)
+            self._packed.append((stage.label, stage.pack(result)))
+            self.advance(result)
+        if self.stage is None:
+            self.trainer.fit_loop.max_epochs = self.trainer.current_epoch + 1
+
+    def _is_cut(self) -> bool:
+        return self.trainer.should_stop and not self.trainer.fit_loop.epoch_loop.batch_progress.is_last_batch
+
+    def on_fit_end(self) -> None:
+        """Leave the Trainer as it was."""
+        loop = self.trainer.fit_loop
+        loop.max_epochs, loop.epoch_loop.max_steps = self._limits
+
+    # --- checkpoints -------------------------------------------------------------------------------------------------
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Add the results of finished stages and the state of the present one."""
+        present = None
+        if self.stage is not None and self._has_begun:
+            present = (self.stage.label, self.stage.state())
+        checkpoint["stages"] = {"results": list(self._packed), "stage": present}
+        # It is part of the stage's state; the Trainer would restore it before there is one.
+        checkpoint["optimizer_states"] = []
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Go on from there once the stages are asked for.
+
+        Raises:
+            InputError: a checkpoint of something else.
+        """
+        if "stages" not in checkpoint:
+            raise InputError("the checkpoint holds no stages of a fusion; expected one that such a fit wrote")
+        self._saved = checkpoint["stages"]
+
+
+class StageLoader:
+    """Batches of the present stage, in each epoch of those that there are then.
+
+    Args:
+        begin: gives them.
+    """
+
+    def __init__(self, begin: Callable[[], Iterator[Any]]) -> None:
+        self._begin = begin
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._begin()
+
+
+class _Run(StagedModule):
+    """Some stages, for a fit of their own."""
+
+    def __init__(self, stages: Stages[Any]) -> None:
+        super().__init__()
+        self._given = stages
+
+    def stages(self) -> Stages[Any]:
+        return self._given
+
+
+def run(stages: Stages[Result], trainer: TrainerFactory | None = None) -> Result:
+    """What code that asks for stages comes to, all of them run by one fit.
+
+    Args:
+        stages: the code.
+        trainer: makes the Trainer, which is asked for only where there is a stage; one quiet process if None.
+
+    Raises:
+        InputError: what the stages refuse, a precision that rounds models, or a Trainer that returns nothing.
+    """
+    module = _Run(stages)
+    try:
+        module.advance()
+        if module.stage is not None:
+            (quiet_trainer(devices=1) if trainer is None else trainer()).fit(module)
+        found: Result = module.outcome
+        return found
+    finally:
+        module.close()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fusionlab.api import align, alignments, barrier, canonical, fuse, match, merge
     from fusionlab.checkpoints import load, save
     from fusionlab.errors import InputError
-    from fusionlab.fusion import FusionModule
+    from fusionlab.fusion import FusionData, FusionModule
     from fusionlab.symmetry import Alignment, Blueprint, SymmetryError, blueprint
 
 __version__ = "0.1.0"
@@ -24,6 +24,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Alignment",
     "Blueprint",
+    "FusionData",
     "FusionModule",
     "InputError",
     "SymmetryError",
@@ -43,7 +44,7 @@ _HOMES = {
     "fusionlab.api": ("align", "alignments", "barrier", "canonical", "fuse", "match", "merge"),
     "fusionlab.checkpoints": ("load", "save"),
     "fusionlab.errors": ("InputError",),
-    "fusionlab.fusion": ("FusionModule",),
+    "fusionlab.fusion": ("FusionData", "FusionModule"),
     "fusionlab.symmetry": ("Alignment", "Blueprint", "SymmetryError", "blueprint"),
 }
 

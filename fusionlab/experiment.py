@@ -1,31 +1,26 @@
 """One run from end models to results: fuse, test, draw the lines, write everything into one folder."""
 
-import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from lightning.pytorch import LightningDataModule
 from torch import nn
-from torch.utils.data import DataLoader
 
 from fusionlab.atomic import MIB
-from fusionlab.data.contract import described
 from fusionlab.dtypes import merge_note
 from fusionlab.errors import InputError, first_line
-from fusionlab.evaluation.comparison import compare
 from fusionlab.evaluation.line import LineModule
 from fusionlab.evaluation.report import write_report
 from fusionlab.evaluation.results import UNMATCHED, Curve, Results
 from fusionlab.evaluation.tensorboard import write_tensorboard
 from fusionlab.evaluation.wording import format_value, listing
 from fusionlab.forward import LABELS, logits
-from fusionlab.fusion import CandidateTest, Fused, Fuser, FusionPlan, TestSet
+from fusionlab.fusion import Data, Fused, Fuser, FusionModule, FusionPlan
 from fusionlab.inputs import Inputs
-from fusionlab.stages import run as run_stages
+from fusionlab.stages import RETURNS_NOTHING
 from fusionlab.statistics import Statistics
 from fusionlab.trainers import make_tester, make_trainer
 
@@ -50,46 +45,6 @@ class Plan(FusionPlan):
     def __post_init__(self) -> None:
         if self.points == 1 or self.points < 0:
             raise InputError(f"points is {self.points}; expected 0 for no lines, or at least 2")
-
-
-@dataclass(frozen=True)
-class Data:
-    """Test loaders with what they are."""
-
-    sets: tuple[TestSet, ...] = ()
-    loaders: tuple[DataLoader, ...] = ()
-
-    def inside(self) -> "Data":
-        """The part in domain."""
-        kept = [(s, loader) for s, loader in zip(self.sets, self.loaders, strict=True) if s.domain == "in"]
-        return Data(tuple(s for s, _ in kept), tuple(loader for _, loader in kept))
-
-    @staticmethod
-    def of(inside: Sequence[LightningDataModule], outside: Sequence[LightningDataModule] = ()) -> "Data":
-        """The test loaders of data modules, in domain and out of domain.
-
-        Raises:
-            InputError: a data module without test data.
-        """
-        sets: list[TestSet] = []
-        loaders: list[DataLoader] = []
-        for modules, domain in ((inside, "in"), (outside, "out")):
-            for owner, module in enumerate(modules):
-                facts = described(module)
-                name = facts.name
-                module.prepare_data()
-                module.setup("test")
-                loader = module.test_dataloader()
-                if not isinstance(loader, DataLoader) or len(loader) == 0:
-                    raise InputError(f"the data {name!r} has no test split; expected one to measure on")
-                taken = [s.name for s in sets]
-                numbered = (f"{name} {number}" for number in itertools.count(2))
-                unique = name if name not in taken else next(other for other in numbered if other not in taken)
-                sets.append(
-                    TestSet.of(facts, unique, "in" if domain == "in" else "out", owner if domain == "in" else None)
-                )
-                loaders.append(loader)
-        return Data(tuple(sets), tuple(loaders))
 
 
 def run(
@@ -118,33 +73,47 @@ def run(
     Raises:
         InputError: models, options or data that do not fit.
     """
-
     # Refused settings are told before any work.
-    make_trainer(plan.trainer, "")
-    fuser = Fuser(models, plan, inputs, statistics, base)
-    refuse_misfit(fuser.end_models, data)
-    fused = run_stages(fuser.fuse(), partial(make_trainer, plan.trainer, "matching and merging"))
-    tested = CandidateTest(fused.candidates, data.sets, fuser.heads)
-    curves: list[Curve] = []
+    trainer = make_trainer(plan.trainer, "end models and merges")
+    options = {field.name: getattr(plan, field.name) for field in fields(FusionPlan)}
+    chosen = {"match": options.pop("matchings"), "methods": options.pop("methods")}
+    module = FusionModule(
+        models, **chosen, inputs=inputs, test_sets=data.sets, statistics=statistics, base=base, **options
+    )
+    refuse_misfit(module.fuser.end_models, data)
+    trainer.fit(module)
+    fused = module.fused
+    if fused is None:
+        raise InputError(RETURNS_NOTHING)
     if data.loaders:
-        make_tester(plan.trainer, "end models and merges").test(tested, list(data.loaders), verbose=False)
-        if plan.points:
-            for matching in (UNMATCHED, *plan.matchings):
-                curves += draw_lines(fuser, matching, data, plan.points, plan.trainer)
-            curves.sort(key=lambda curve: fuser.names.index(curve.source))
+        trainer.test(module, list(data.loaders), verbose=False)
+    return fused, results_of(module, data, plan, title, inputs)
+
+
+def results_of(module: FusionModule, data: Data, plan: Plan, title: str, inputs: Inputs | None = None) -> Results:
+    """Everything measured on a fusion, lines drawn.
+
+    Args:
+        module: fitted, and tested where there are data.
+        data: what it was tested on.
+        plan: how.
+        title: of the report.
+        inputs: what matching and merging looked at.
+    """
+    fuser, fused = module.fuser, module.fuser.fused
+    curves: list[Curve] = []
+    if data.loaders and plan.points:
+        for matching in (UNMATCHED, *plan.matchings):
+            curves += draw_lines(fuser, matching, data, plan.points, plan.trainer)
+        curves.sort(key=lambda curve: fuser.names.index(curve.source))
     measured = "only distances between the models were measured" if plan.matchings else "nothing was measured"
     notes = [] if data.loaders else [f"No data was given, so {measured}."]
     if inputs is not None and inputs.described:
         notes.append(f"Matching and merging saw {inputs.described}; nothing here is measured on them.")
-    notes += [note] if (note := merge_note(models, plan.dtype)) else []
+    notes += [note] if (note := merge_note(module.models, plan.dtype)) else []
     notes += rounding_notes(fused)
     notes += [base_note(fuser, name) for name in plan.matchings] if fuser.uses_base else []
-    comparisons, levels = compare(tested.measured, seed=plan.seed)
-    kept = None if fused.kept is None else (fused.kept.method, fused.kept.matching)
-    results = Results(
-        title, fuser.names, tested.rows, curves, fused.distances, {}, notes, comparisons, levels, kept=kept
-    )
-    return fused, results
+    return replace(module.results, title=title, curves=curves, notes=notes)
 
 
 def rounding_notes(fused: Fused) -> list[str]:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from lightning.fabric.utilities.exceptions import MisconfigurationException
-from lightning.pytorch import Trainer
+from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.accelerators import CPUAccelerator
 from lightning.pytorch.callbacks import RichProgressBar
 
@@ -42,6 +42,13 @@ class NamedProgressBar(RichProgressBar):
         """How many batches the present stage has, where that is known."""
         stage, most = self._stage, super().total_train_batches
         return most if stage is None or stage.steps is None else min(stage.steps, most)
+
+    def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
+        """What is shown beside the bar: not the logs' version, and no loss where the stage is no descent."""
+        shown = super().get_metrics(trainer, pl_module)
+        stage = self._stage
+        left_out = {"v_num"} if stage is None or stage.optimizer is not None else {"v_num", "loss"}
+        return {name: value for name, value in shown.items() if name not in left_out}
 
     @property
     def predict_description(self) -> str:

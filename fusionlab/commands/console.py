@@ -41,6 +41,8 @@ def silence() -> None:
         ".*Total length of .* across ranks is zero.*",
         # Refining and polishing train parameters around models that stay in eval mode, and validate on request only.
         ".*module.s. in eval mode at the start of training.*",
+        # A checkpoint holds the present stage as it is after the step, which is where it goes on.
+        "(?s).*no pre-optimization state was saved.*",
         ".*defined a .validation_step. but have no .val_dataloader.*",
     ):
         warnings.filterwarnings("ignore", message=message)
@@ -85,9 +87,11 @@ def _one_sentence(message: str) -> str:
     what helps is the name of the key and the reasons other than that it is neither null nor a list.
     """
     key = re.search(r'Parser key "([^"]+)"', message)
+    # What a reason ends with a colon for stands on the line after it.
+    told = re.sub(r":\n\s+(?!- )", ": ", message)
     reasons = [
         line.strip().removeprefix("- ")
-        for line in message.splitlines()
+        for line in told.splitlines()
         if line.lstrip().startswith("- ") and "NoneType" not in line
     ]
     reasons = [reason for reason in reasons if reason != "Expected a <class 'list'>"] or reasons

@@ -10,7 +10,7 @@ from torch import nn
 from fusionlab.data import Digits, Images
 from fusionlab.data.preprocessing import preprocessing_of
 from fusionlab.errors import InputError
-from fusionlab.experiment import Data
+from fusionlab.fusion import Data
 from fusionlab.inputs import Inputs
 from fusionlab.probes import KINDS
 from fusionlab.trainers import make_trainer

@@ -20,8 +20,9 @@ from fusionlab.data import Digits
 from fusionlab.errors import InputError
 from fusionlab.evaluation.report import console_table
 from fusionlab.evaluation.verdict import verdict
-from fusionlab.experiment import REPORT_BYTES, Data, Plan, write
+from fusionlab.experiment import REPORT_BYTES, Plan, write
 from fusionlab.experiment import run as run_experiment
+from fusionlab.fusion import Data
 from fusionlab.inputs import Inputs
 from fusionlab.matching.recipe import Recipe, recipe
 from fusionlab.paths import expanded

@@ -1,35 +1,30 @@
 """``fusionlab fuse``: match, merge, measure and report; the main job."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
-import torch
 from lightning.pytorch import seed_everything
-from lightning.pytorch.utilities import rank_zero_only
-from rich.console import Console
-from torch import nn
 
-from fusionlab import checkpoints
-from fusionlab.atomic import atomic_folder, refuse_existing, require_space
+from fusionlab.atomic import refuse_existing, require_space
 from fusionlab.checkpoints.card import merge_card
-from fusionlab.commands import data_options, matching_options, merging_options, parsing
-from fusionlab.dtypes import Types, common_types, find_dtype, stored_size
-from fusionlab.evaluation.report import console_table
-from fusionlab.evaluation.results import Results
-from fusionlab.evaluation.verdict import verdict
+from fusionlab.commands import data_options, fuse_config, matching_options, merging_options, parsing
+from fusionlab.commands.fuse_output import write_fusion
+from fusionlab.dtypes import common_types, find_dtype, stored_size
 from fusionlab.evaluation.wording import listing
-from fusionlab.experiment import REPORT_BYTES, Plan, write
+from fusionlab.experiment import REPORT_BYTES, Plan
 from fusionlab.experiment import run as run_experiment
-from fusionlab.fusion import Fused, Heads, TaskModels
+from fusionlab.fusion import Heads
 from fusionlab.paths import expanded
 from fusionlab.polish import PolishOptions
 
 DESCRIPTION = """Match end models, merge them and show whether it helped.
 
 End models, the unmatched merge and the matched merge are measured side by side; the matched merge, tables, plots,
-TensorBoard logs and report.html go into the output folder."""
+TensorBoard logs and report.html go into the output folder.
+
+A config with the keys model, data and trainer (such as fuse_digits.yaml) is run as a Lightning module: --trainer takes
+any option of Lightning's Trainer then, and --ckpt_path last goes on where a run was cut."""
 
 
 def run(argv: Sequence[str]) -> None:
@@ -38,6 +33,9 @@ def run(argv: Sequence[str]) -> None:
     Raises:
         InputError: checkpoints, options or data that do not fit; nothing has been written then.
     """
+    if fuse_config.is_meant(argv):
+        fuse_config.run(argv)
+        return
     parser = parsing.make_parser("fuse", DESCRIPTION)
     parser.add_argument(
         "--ckpts", nargs="+", type=str, required=True, help="End models: folders, .ckpt files or hub ids."
@@ -125,51 +123,4 @@ def run(argv: Sequence[str]) -> None:
     made |= {"polish": f"{arguments.polish} steps"} if arguments.polish is not None else {}
     made |= {"activations": "corrected"} if arguments.correct else {}
     card = merge_card(merging_options.parents(found, arguments), made, next(iter(found.values())).format)
-    _write(fused, replace(results, settings=settings), found, output, arguments.overwrite, types, card)
-
-
-@rank_zero_only
-def _write(
-    fused: Fused,
-    results: Results,
-    found: Mapping[str, checkpoints.Checkpoint],
-    output: Path,
-    overwrite: bool,
-    types: Types | torch.dtype,
-    card: str,
-) -> None:
-    """Write the folder and tell what is in it; one process of several does."""
-    with atomic_folder(output, overwrite) as temporary:
-        assert fused.kept is not None
-        _write_merge(fused.kept.model, found, temporary, types, card)
-        write(results, temporary)
-    console = Console()
-    if results.rows or results.distances:
-        console.print(console_table(results))
-        console.print(verdict(results).headline.replace("`", ""), highlight=False)
-    for note in results.notes:
-        console.print(note, style="dim")
-    for label, matched in fused.matched.items():
-        worst = max(check.stored for check in matched.preservation)
-        console.print(
-            f"{label}: matching changed no model's logits by more than {worst:.1e} of the largest", style="dim"
-        )
-    console.print(f"Report: {output / 'report.html'}", highlight=False, soft_wrap=True)
-
-
-def _write_merge(
-    model: nn.Module,
-    found: Mapping[str, checkpoints.Checkpoint],
-    folder: Path,
-    types: Types | torch.dtype,
-    card: str,
-) -> None:
-    """Write the merge in the format of the end models: one checkpoint, or one for each task that kept its head."""
-    if isinstance(model, TaskModels):
-        for (name, checkpoint), task in zip(found.items(), model.tasks, strict=True):
-            suffix = ".ckpt" if checkpoint.format == "lightning" else ""
-            checkpoint.write(task, folder / "merged" / f"{name}{suffix}", types=types, card=card)
-        return
-    first = next(iter(found.values()))
-    output = folder / f"merged{'.ckpt' if first.format == 'lightning' else ''}"
-    first.write(model, output, types=types, card=card)
+    write_fusion(fused, replace(results, settings=settings), found, output, arguments.overwrite, types, card)

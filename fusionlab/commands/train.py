@@ -5,19 +5,18 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from lightning.fabric.plugins import CheckpointIO
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint, RichProgressBar
-from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
+from lightning.pytorch.cli import SaveConfigCallback
 from rich.console import Console
 from rich.table import Table
 
 from fusionlab import configs
 from fusionlab.atomic import atomic_file, require_space
 from fusionlab.checkpoints.lightning_file import read_archive
-from fusionlab.commands.console import OneLineParser, input_error, readable, silence
-from fusionlab.commands.parsing import refuse_seed
+from fusionlab.commands.console import OneLineParser, input_error, silence
+from fusionlab.commands.lightning_cli import SafeCLI
 from fusionlab.data.contract import described
 from fusionlab.data.overlap import overlap
 from fusionlab.dtypes import stored_size
@@ -25,7 +24,6 @@ from fusionlab.errors import InputError, first_line
 from fusionlab.paths import expanded
 from fusionlab.sentences import naming
 from fusionlab.tasks import ExportCheckpoint, FineTuning
-from fusionlab.tasks.durable import DurableCheckpointIO
 from fusionlab.tasks.export import best_weights
 from fusionlab.tasks.fine_tuning import SCORE
 from fusionlab.threads import failures_raised
@@ -39,25 +37,8 @@ _DESCRIPTIONS = {
 }
 
 
-class TrainingCLI(LightningCLI):
+class TrainingCLI(SafeCLI):
     """Lightning's command line with fusionlab's defaults, and a table at the end."""
-
-    def add_default_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        """Add the seed, under Lightning's name and a short one."""
-        parser.add_argument(
-            "--seed_everything",
-            "--seed",
-            type=bool | int,
-            default=self.seed_everything_default,
-            help="Seed of everything random; true for a random one.",
-        )
-
-    def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
-        """Parse; whatever the parser raises on options that it cannot read is one sentence."""
-        with readable():
-            super().parse_arguments(parser, args)
-        seed = self.config[self.config.subcommand].get("seed_everything")
-        refuse_seed(None if isinstance(seed, bool) else seed)
 
     def _parse_ckpt_path(self) -> None:
         """Read a checkpoint the safe way before Lightning does, so that a bad one is one sentence."""
@@ -77,21 +58,6 @@ class TrainingCLI(LightningCLI):
         """Run it; a disk that fills under the logs is told of their folder."""
         with naming(lambda: self.trainer.log_dir or self.trainer.default_root_dir), failures_raised():
             super()._run_subcommand(subcommand)
-
-    def instantiate_trainer(self, **keywords: Any) -> Trainer:
-        """Make the Trainer; a device or precision that it refuses is one sentence."""
-        if root := self._get(self.config_init, "trainer.default_root_dir"):
-            keywords["default_root_dir"] = str(expanded(root))
-        plugins = self._get(self.config_init, "trainer.plugins") or []
-        plugins = plugins if isinstance(plugins, list) else [plugins]
-        if not any(isinstance(plugin, CheckpointIO) for plugin in plugins):
-            keywords["plugins"] = [*plugins, DurableCheckpointIO()]
-        try:
-            return super().instantiate_trainer(**keywords)
-        except InputError:
-            raise
-        except (ValueError, MisconfigurationException) as error:
-            raise InputError(f"trainer: {first_line(error)}") from error
 
     def before_fit(self) -> None:
         """Refuse a disk that has no space for one of Lightning's checkpoints: weights, and Adam's two averages of each.

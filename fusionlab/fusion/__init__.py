@@ -1,5 +1,6 @@
 """Fusion: match, merge, correct, polish and test end models side by side."""
 
+from fusionlab.fusion.data import Data, FusionData
 from fusionlab.fusion.fuser import Fuser
 from fusionlab.fusion.heads import STRATEGIES, HeadStrategy, TaskModels
 from fusionlab.fusion.module import FusionModule
@@ -11,8 +12,10 @@ __all__ = [
     "STRATEGIES",
     "Candidate",
     "CandidateTest",
+    "Data",
     "Fused",
     "Fuser",
+    "FusionData",
     "FusionModule",
     "FusionPlan",
     "HeadStrategy",

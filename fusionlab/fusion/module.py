@@ -19,6 +19,7 @@ from fusionlab.errors import InputError
 from fusionlab.evaluation.comparison import compare
 from fusionlab.evaluation.results import UNMATCHED, Results
 from fusionlab.evaluation.wording import listing
+from fusionlab.fusion.data import FusionData
 from fusionlab.fusion.fuser import Fuser
 from fusionlab.fusion.plan import FusionPlan
 from fusionlab.fusion.results import Candidate, Fused, TestSet
@@ -46,6 +47,9 @@ class FusionModule(StagedModule, CandidateTest):
     >>> trainer.fit(fusion, datamodule=inputs)
     >>> trainer.test(fusion, datamodule=tests)
     >>> fusionlab.save(fusion.kept.model, "merged", like="path/a")
+
+    Attributes:
+        checkpoints: the end models that were read, by name; `Checkpoint.write` writes the merge in their format.
 
     Args:
         models: paths, hub ids or modules, or a mapping from names to them; not modified.
@@ -80,9 +84,16 @@ class FusionModule(StagedModule, CandidateTest):
         super().__init__()
         self.test_sets = tuple(test_sets)
         self.plan = make_plan(match, methods, **options)
-        self.models = {name: _loaded(model) for name, model in _named(models).items()}
+        given = _named(models)
+        self.checkpoints = {
+            name: checkpoints.read(str(model)) for name, model in given.items() if not isinstance(model, nn.Module)
+        }
+        self.models = {
+            name: model if isinstance(model, nn.Module) else self.checkpoints[name].model
+            for name, model in given.items()
+        }
         self.inputs, self.samples, self.statistics = inputs, samples, statistics
-        self.base = None if base is None else _loaded(base)
+        self.base = base if base is None or isinstance(base, nn.Module) else checkpoints.load(str(base))
         self.fused: Fused | None = None
         # What does not fit is refused here, not after the Trainer has been set up.
         self.fuser = Fuser(self.models, self.plan, inputs, statistics, self.base)
@@ -120,18 +131,23 @@ class FusionModule(StagedModule, CandidateTest):
         if stage != "fit":
             super().setup(stage)
             return
-        data = self.trainer.fit_loop._data_source.instance
-        if data is self:
-            data = None
-        inputs = self.inputs
-        if inputs is None and isinstance(data, LightningDataModule):
-            inputs = Inputs.of([data], len(self.models), self.samples, self.plan.seed)
-        elif inputs is None and data is not None:
-            inputs = Inputs.from_batches(data, len(self.models))
-        self.fuser = Fuser(self.models, self.plan, inputs, self.statistics, self.base)
+        inputs = self._seen_inputs() if self.inputs is None else self.inputs
+        if inputs is not self.inputs or self.fused is not None:
+            self.fuser = Fuser(self.models, self.plan, inputs, self.statistics, self.base)
         super().setup(stage)
         if not self.fuser.looks_at_data:
             self.trainer.fit_loop.max_epochs = 0
+
+    def _seen_inputs(self) -> Inputs | None:
+        """The Trainer's training data."""
+        data, count = self.trainer.fit_loop._data_source.instance, len(self.models)
+        if data is self or data is None:
+            return None
+        if isinstance(data, FusionData):
+            return data.inputs(count, self.samples, self.plan.seed)
+        if isinstance(data, LightningDataModule):
+            return Inputs.of([data], count, self.samples, self.plan.seed)
+        return Inputs.from_batches(data, count)
 
     def stages(self) -> Stages[None]:
         """All that looks at data."""
@@ -162,7 +178,8 @@ class FusionModule(StagedModule, CandidateTest):
         if not self.test_sets:
             loaders: Any = self.trainer.test_dataloaders
             count = 1 if isinstance(loaders, DataLoader) else len(loaders)
-            self.test_sets = told_by(getattr(self.trainer, "datamodule", None), count)
+            data = getattr(self.trainer, "datamodule", None)
+            self.test_sets = data.data.sets if isinstance(data, FusionData) else told_by(data, count)
         super().on_test_start()
 
 
@@ -227,7 +244,3 @@ def _named(models: Sequence[Model] | Mapping[str, Model]) -> dict[str, Model]:
     return {
         f"model {index}" if isinstance(model, nn.Module) else next(paths): model for index, model in enumerate(models)
     }
-
-
-def _loaded(model: Model) -> nn.Module:
-    return model if isinstance(model, nn.Module) else checkpoints.load(str(model))

@@ -12,7 +12,7 @@ from lightning.pytorch import LightningDataModule
 from fusionlab.data.contract import described
 from fusionlab.errors import InputError, first_line
 from fusionlab.evaluation.rows import END_MODEL, MULTITASK
-from fusionlab.experiment import Data
+from fusionlab.fusion import Data
 from fusionlab.grid.design import Cell, Grid
 from fusionlab.inputs import in_order
 

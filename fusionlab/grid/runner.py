@@ -19,8 +19,8 @@ from fusionlab.errors import InputError, first_line
 from fusionlab.evaluation.comparison import Measured
 from fusionlab.evaluation.curves import Curve
 from fusionlab.evaluation.rows import END_MODEL, ENSEMBLE, MULTITASK
-from fusionlab.experiment import Data, draw_lines, refuse_misfit
-from fusionlab.fusion import Candidate, CandidateTest, Fuser, FusionPlan, HeadStrategy
+from fusionlab.experiment import draw_lines, refuse_misfit
+from fusionlab.fusion import Candidate, CandidateTest, Data, Fuser, FusionPlan, HeadStrategy
 from fusionlab.grid.cells import CellStore, Finished
 from fusionlab.grid.data_sets import TestData
 from fusionlab.grid.design import Cell, EndModel, Grid

@@ -1,6 +1,6 @@
 """Stages: passes over data and descents that one fit of a Trainer runs one after another."""
 
-from fusionlab.stages.module import StagedModule, TrainerFactory, run
+from fusionlab.stages.module import RETURNS_NOTHING, StagedModule, TrainerFactory, run
 from fusionlab.stages.stage import Run, Stage, Stages, result_of
 
-__all__ = ["Run", "Stage", "StagedModule", "Stages", "TrainerFactory", "result_of", "run"]
+__all__ = ["RETURNS_NOTHING", "Run", "Stage", "StagedModule", "Stages", "TrainerFactory", "result_of", "run"]

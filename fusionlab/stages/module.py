@@ -14,6 +14,7 @@ from fusionlab.errors import InputError
 from fusionlab.stages.stage import Stage, Stages
 from fusionlab.trainers import NamedProgressBar, quiet_trainer, refuse_rounding
 
+RETURNS_NOTHING = "the Trainer ran in processes that return nothing; expected one device or the strategy ddp"
 # Makes a Trainer for stages, wherever some are to be run.
 TrainerFactory = Callable[[], Trainer]
 Result = TypeVar("Result")
@@ -60,9 +61,7 @@ class StagedModule(LightningModule):
                     f"the fit was stopped in the middle of {self.stage.label!r}; expected it to run to its end (a "
                     f"checkpoint of it goes on: `ckpt_path`)"
                 )
-            raise InputError(
-                "the Trainer ran in processes that return nothing; expected one device or the strategy ddp"
-            )
+            raise InputError(RETURNS_NOTHING)
         return self._outcome
 
     def advance(self, result: Any = None) -> None:
@@ -124,9 +123,10 @@ class StagedModule(LightningModule):
     def configure_callbacks(self) -> list[Callback]:
         """A progress bar that names the stage, in place of Lightning's own where that is shown."""
         shown = self.trainer.progress_bar_callback
-        if type(shown) not in (TQDMProgressBar, RichProgressBar):
+        if shown is None or type(shown) not in (TQDMProgressBar, RichProgressBar):
             return []
-        self.trainer.callbacks.remove(shown)
+        callbacks: list[Callback] = self.trainer.callbacks  # type: ignore[attr-defined]
+        callbacks.remove(shown)
         return [NamedProgressBar("testing")]
 
     def configure_optimizers(self) -> None:
@@ -175,9 +175,9 @@ class StagedModule(LightningModule):
         optimizer.step()
         rate = found[1].get_last_lr()[0]
         found[1].step()
-        told = {f"{self.stage.label}/loss": self.total(loss.detach())}
-        self.log_dict(told, prog_bar=True, batch_size=1)
-        self.log(f"{self.stage.label}/learning rate", rate, batch_size=1)
+        told = {"loss": self.total(loss.detach()), "learning rate": rate}
+        self.log_dict({f"{self.stage.label}/{name}": value for name, value in told.items()}, batch_size=1)
+        self.log("loss", told["loss"], prog_bar=True, logger=False, batch_size=1)
 
     def _total_gradients(self, parameters: Sequence[Tensor]) -> None:
         """Sum gradients over processes; what no process has a gradient of keeps none, and so is not decayed either."""

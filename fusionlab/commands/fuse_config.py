@@ -1,0 +1,188 @@
+"""``fusionlab fuse`` from a config of Lightning's shape: a FusionModule, a data module and a Trainer."""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch import LightningDataModule, Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.cli import LightningArgumentParser, SaveConfigCallback
+from lightning.pytorch.loggers import TensorBoardLogger
+
+from fusionlab import configs
+from fusionlab.atomic import refuse_existing, require_space
+from fusionlab.checkpoints.card import merge_card, parent
+from fusionlab.commands import parsing
+from fusionlab.commands.console import OneLineParser, input_error, silence
+from fusionlab.commands.fuse_output import write_fusion
+from fusionlab.commands.lightning_cli import SafeCLI
+from fusionlab.dtypes import common_types, stored_size
+from fusionlab.errors import InputError, first_line
+from fusionlab.experiment import REPORT_BYTES, Plan, refuse_misfit, results_of
+from fusionlab.fusion import Data, FusionData, FusionModule, FusionPlan
+from fusionlab.matching.recipe import Recipe
+from fusionlab.paths import expanded
+from fusionlab.statistics.files import load
+
+SECTIONS = ("model", "data", "trainer")
+# Steps between two checkpoints of a descent, which may be cut at any time.
+CHECKPOINT_STEPS = 50
+
+
+def is_meant(argv: Sequence[str]) -> bool:
+    """Whether the arguments name a config of this shape, or options that only it has."""
+    arguments, _ = configs.resolve_arguments(argv)
+    for index, argument in enumerate(arguments):
+        option, _, value = argument.partition("=")
+        if option.startswith(("--model.", "--trainer.")):
+            return True
+        if option in ("--config", "-c"):
+            path = value or next(iter(arguments[index + 1 : index + 2]), "")
+            try:
+                with open(path, encoding="utf-8") as file:
+                    read = yaml.safe_load(file)
+            except (OSError, yaml.YAMLError, ValueError):
+                # The parser of flags says what is wrong with it.
+                return False
+            if isinstance(read, dict) and {"model", "trainer"} & read.keys():
+                return True
+    return False
+
+
+def fusion(
+    models: list[str] | dict[str, str],
+    match: str | Recipe | dict[str, str | Recipe] = "paper",
+    methods: str | dict[str, dict[str, Any]] = "simple",
+    samples: int | None = 1000,
+    statistics: list[str] | None = None,
+    base: str | None = None,
+    **options: Any,
+) -> FusionModule:
+    """A fusion of checkpoints.
+
+    Args:
+        models: end models: folders, .ckpt files or hub ids, or names for them.
+        match: a preset, a recipe, or several by the name to show them under.
+        methods: a merge method, or several with their hyperparameters; the first makes the merge that is kept.
+        samples: training samples of each data module that matching and merging see; null for all.
+        statistics: files of `fusionlab gather`, of any of the models.
+        base: the checkpoint that all were fine-tuned from, where a method needs it.
+        options: fields of `FusionPlan`.
+    """
+    return FusionModule(
+        models,
+        match,
+        methods,
+        samples=samples,
+        statistics=[load(path) for path in statistics or []],
+        base=base,
+        **options,
+    )
+
+
+class FuseCLI(SafeCLI):
+    """Lightning's command line around one fit and one test of a fusion."""
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """Add where to write, how far to draw lines, and which checkpoint to go on from."""
+        parsing.add_output(parser)
+        parser.add_argument("--points", type=int, default=11, help="Points on the line between two models; 0 for none.")
+        parser.add_argument(
+            "--ckpt_path", type=str | None, help="Checkpoint of a fit that was cut, to go on from; last for the last."
+        )
+
+    def instantiate_trainer(self, **keywords: Any) -> Trainer:
+        """Make the Trainer; checkpoints of every start are in one place, where the next start finds them."""
+        callbacks = self._get(self.config_init, "trainer.callbacks") or []
+        callbacks = callbacks if isinstance(callbacks, list) else [callbacks]
+        logger = self._get(self.config_init, "trainer.logger")
+        is_wanted = self._get(self.config_init, "trainer.enable_checkpointing") is not False
+        if is_wanted and not any(isinstance(callback, ModelCheckpoint) for callback in callbacks):
+            folder = Path(logger.root_dir if isinstance(logger, TensorBoardLogger) else "logs") / "checkpoints"
+            kept = ModelCheckpoint(folder, save_last=True, every_n_train_steps=CHECKPOINT_STEPS)
+            keywords["callbacks"] = [*callbacks, kept]
+        return super().instantiate_trainer(**keywords)
+
+
+def run(argv: Sequence[str]) -> None:
+    """Fit and test a fusion, and write what ``fusionlab fuse`` writes.
+
+    Raises:
+        InputError: a wrong key or value, models or data that do not fit, an output that exists.
+    """
+    arguments, name = configs.resolve_arguments(argv)
+    silence()
+    try:
+        cli = _command_line(arguments, name)
+        _fuse(cli, shlex.join(["fusionlab", "fuse", *argv]))
+    except MisconfigurationException as error:
+        raise InputError(first_line(error)) from error
+    except ValueError as error:
+        cause = input_error(error)
+        if cause is None or cause is error:
+            raise
+        raise cause from error
+
+
+def _command_line(argv: Sequence[str], name: str) -> FuseCLI:
+    return FuseCLI(
+        fusion,
+        LightningDataModule,
+        subclass_mode_data=True,
+        run=False,
+        seed_everything_default=0,
+        parser_class=OneLineParser,
+        parser_kwargs={"prog": "fusionlab fuse"},
+        save_config_callback=SaveConfigCallback,
+        save_config_kwargs={"overwrite": True},
+        auto_configure_optimizers=False,
+        trainer_defaults={
+            "logger": {
+                "class_path": "lightning.pytorch.loggers.TensorBoardLogger",
+                "init_args": {"save_dir": "logs", "name": name},
+            },
+            "enable_model_summary": False,
+        },
+        args=list(argv),
+    )
+
+
+def _fuse(cli: FuseCLI, command: str) -> None:
+    module, data, trainer = cli.model, cli.datamodule, cli.trainer
+    given = cli.config
+    assert isinstance(module, FusionModule)
+    output = expanded(given.output)
+    refuse_existing(output, given.overwrite)
+    settings = {name: given.trainer.get(name) for name in ("accelerator", "devices", "precision")}
+    plan = Plan(
+        **{field.name: getattr(module.plan, field.name) for field in fields(FusionPlan)},
+        points=given.points if module.plan.heads == "merged" else 0,
+        trainer={name: value for name, value in settings.items() if value is not None},
+    )
+    measured = Data() if data is None else data.data if isinstance(data, FusionData) else Data.of([data])
+    refuse_misfit(module.fuser.end_models, measured)
+    types = common_types(module.models.values()) if plan.dtype is None else plan.dtype
+    kept = list(module.models.values()) if plan.heads == "own" else list(module.models.values())[:1]
+    require_space(output, sum(stored_size(model, types) for model in kept) + REPORT_BYTES)
+    trainer.fit(module, datamodule=data, ckpt_path=given.ckpt_path, weights_only=True if given.ckpt_path else None)
+    module.test_sets = measured.sets
+    if measured.loaders:
+        trainer.test(module, list(measured.loaders), verbose=False)
+    results = results_of(module, measured, plan, module.results.title, module.fuser.inputs)
+    matchings = {name: str(recipe) for name, recipe in plan.matchings.items()}
+    told = {
+        "command": command,
+        "matching": "; ".join(f"{name} ({words})" for name, words in matchings.items()) or "none",
+        "anchor": results.models[module.fuser.anchor],
+        "merge methods": ", ".join(plan.methods),
+        "seed": str(plan.seed),
+    }
+    found = module.checkpoints
+    parents = [parent(name, checkpoint.location) for name, checkpoint in found.items()]
+    card = merge_card(parents, {key: told[key] for key in told if key != "command"}, next(iter(found.values())).format)
+    assert module.fused is not None
+    write_fusion(module.fused, replace(results, settings=told), found, output, given.overwrite, types, card)

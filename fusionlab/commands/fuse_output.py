@@ -1,0 +1,78 @@
+"""What ``fusionlab fuse`` writes and tells."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from lightning.pytorch.utilities import rank_zero_only
+from rich.console import Console
+from torch import nn
+
+from fusionlab import checkpoints
+from fusionlab.atomic import atomic_folder
+from fusionlab.dtypes import Types
+from fusionlab.evaluation.report import console_table
+from fusionlab.evaluation.results import Results
+from fusionlab.evaluation.verdict import verdict
+from fusionlab.experiment import write
+from fusionlab.fusion import Fused, TaskModels
+
+
+@rank_zero_only
+def write_fusion(
+    fused: Fused,
+    results: Results,
+    found: Mapping[str, checkpoints.Checkpoint],
+    output: Path,
+    overwrite: bool,
+    types: Types | torch.dtype,
+    card: str,
+) -> None:
+    """Write the folder of a fusion and tell what is in it; one process of several does.
+
+    Args:
+        fused: what was matched and merged.
+        results: what was measured.
+        found: the checkpoints of the end models by name.
+        output: the folder.
+        overwrite: whether one that exists may be replaced.
+        types: to write the merge in.
+        card: the text of its model card.
+
+    Raises:
+        InputError: the folder exists and may not be replaced.
+    """
+    with atomic_folder(output, overwrite) as temporary:
+        assert fused.kept is not None
+        _write_merge(fused.kept.model, found, temporary, types, card)
+        write(results, temporary)
+    console = Console()
+    if results.rows or results.distances:
+        console.print(console_table(results))
+        console.print(verdict(results).headline.replace("`", ""), highlight=False)
+    for note in results.notes:
+        console.print(note, style="dim")
+    for label, matched in fused.matched.items():
+        worst = max(check.stored for check in matched.preservation)
+        console.print(
+            f"{label}: matching changed no model's logits by more than {worst:.1e} of the largest", style="dim"
+        )
+    console.print(f"Report: {output / 'report.html'}", highlight=False, soft_wrap=True)
+
+
+def _write_merge(
+    model: nn.Module,
+    found: Mapping[str, checkpoints.Checkpoint],
+    folder: Path,
+    types: Types | torch.dtype,
+    card: str,
+) -> None:
+    """Write the merge in the format of the end models: one checkpoint, or one for each task that kept its head."""
+    if isinstance(model, TaskModels):
+        for (name, checkpoint), task in zip(found.items(), model.tasks, strict=True):
+            suffix = ".ckpt" if checkpoint.format == "lightning" else ""
+            checkpoint.write(task, folder / "merged" / f"{name}{suffix}", types=types, card=card)
+        return
+    first = next(iter(found.values()))
+    output = folder / f"merged{'.ckpt' if first.format == 'lightning' else ''}"
+    first.write(model, output, types=types, card=card)

@@ -1,0 +1,166 @@
+"""`fusionlab fuse` from a config of Lightning's shape: as by flags, with the Trainer's options, resumable."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from lightning.pytorch import Callback, Trainer
+from safetensors.torch import load_file
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from fusionlab.cli import main
+from fusionlab.configs import shipped_folder
+from tests.commands.conftest import Command
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+
+
+class Cut(Callback):
+    """Ends the process's run as a signal would, after some batches of all stages together."""
+
+    def __init__(self, batches: int) -> None:
+        self.batches = batches
+
+    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+        self.batches -= 1
+        if self.batches == 0:
+            raise RuntimeError("cut")
+
+
+def config(ckpts: Path, folder: Path, **changes: Any) -> Path:
+    """A small fusion of two ViTs on the digits."""
+    values: dict[str, Any] = {
+        "output": str(folder / "out"),
+        "points": 3,
+        "trainer": {"accelerator": "cpu", "devices": 1, "log_every_n_steps": 1, "enable_progress_bar": False},
+        "model": {
+            "models": {"a": str(ckpts / "a"), "b": str(ckpts / "b")},
+            "match": "weights",
+            "methods": {"regmean": {"alpha": 0.5}, "simple": {}},
+            "samples": 40,
+            "ensemble": True,
+            "polish": {"steps": 6, "batch_size": 16},
+        },
+        "data": {
+            "class_path": "fusionlab.FusionData",
+            "init_args": {
+                "inside": [{"class_path": "fusionlab.data.Digits", "init_args": {"classes": [0, 1, 2]}}],
+                "outside": [{"class_path": "fusionlab.data.Digits", "init_args": {"classes": [3, 4]}}],
+            },
+        },
+    }
+    for name, value in changes.items():
+        values[name] = {**values[name], **value} if isinstance(value, dict) else value
+    path = folder / "mine.yaml"
+    path.write_text(yaml.safe_dump(values))
+    return path
+
+
+def rows(output: Path) -> list[dict[str, Any]]:
+    """All results but times."""
+    return [
+        {k: v for k, v in row.items() if k != "seconds"} for row in json.loads((output / "results.json").read_text())
+    ]
+
+
+@pytest.fixture
+def at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of its own to work in, as logs go into the working folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_config_gives_what_flags_give(ckpts: Path, at: Path) -> None:
+    """The same merge, the same scores in and out of domain; one log holds the curves and the scores."""
+    assert main(["fuse", "--config", str(config(ckpts, at))]) == 0
+    data = "[{class_path: Digits, init_args: {classes: [0, 1, 2]}}]"
+    other = "[{class_path: Digits, init_args: {classes: [3, 4]}}]"
+    flags = ["--ckpts", str(ckpts / "a"), str(ckpts / "b"), "--match", "weights", "--method", "regmean,simple"]
+    flags += ["--hyperparameters", "{regmean: {alpha: 0.5}}", "--samples", "40", "--polish", "6", "--points", "3"]
+    flags += ["--data", data, "--out_of_domain", other, "--output", str(at / "flags")]
+    assert main(["fuse", *flags]) == 0
+    ours, theirs = rows(at / "out"), rows(at / "flags")
+    assert len(ours) > 30
+    unpolished = [[row for row in found if "polished" not in row["method"]] for found in (ours, theirs)]
+    assert unpolished[0] == unpolished[1]
+    assert {row["domain"] for row in ours} == {"in", "out", None}
+    assert {path.name for path in (at / "out").iterdir()} == {path.name for path in (at / "flags").iterdir()}
+    log = EventAccumulator(str(at / "logs" / "mine" / "version_0")).Reload()
+    tags = log.Tags()["scalars"]
+    assert len(log.Scalars("polishing regmean, weights/loss")) == 6
+    assert any("regmean/weights/accuracy" in tag for tag in tags)
+    assert any("regmean/none/accuracy" in tag for tag in tags)
+
+
+def test_a_fit_that_was_cut_goes_on(ckpts: Path, at: Path) -> None:
+    """``--ckpt_path last`` ends where a run that was not cut ends, and nothing was written before."""
+    path = config(ckpts, at, trainer={"callbacks": [{"class_path": "ModelCheckpoint", "init_args": {
+        "dirpath": str(at / "kept"), "save_last": True, "every_n_train_steps": 2}}]})  # fmt: skip
+    whole, again = ["--output", str(at / "whole")], ["--ckpt_path", "last"]
+    assert main(["fuse", "--config", str(path), *whole]) == 0
+    for file in (at / "kept").iterdir():
+        file.unlink()
+    values = yaml.safe_load(path.read_text())
+    values["trainer"]["callbacks"].append({"class_path": f"{__name__}.Cut", "init_args": {"batches": 11}})
+    cut = at / "cut.yaml"
+    cut.write_text(yaml.safe_dump(values))
+    assert main(["fuse", "--config", str(cut)]) == 70
+    assert not (at / "out").exists()
+    assert (at / "kept" / "last.ckpt").exists()
+    assert main(["fuse", "--config", str(path), *again]) == 0
+    expected, found = (load_file(at / name / "merged" / "model.safetensors") for name in ("whole", "out"))
+    for name, tensor in expected.items():
+        torch.testing.assert_close(found[name], tensor, rtol=0, atol=1e-6)
+
+
+def test_options_of_the_trainer_are_options(ckpts: Path, at: Path) -> None:
+    """On the command line as in the config: one batch of every stage."""
+    assert main(["fuse", "--config", str(config(ckpts, at)), "--trainer.fast_dev_run", "true"]) == 0
+    assert len(rows(at / "out")) > 30
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"model": {"match": "nope"}}, "matching preset 'nope' does not exist"),
+        ({"model": {"wieghts": [1, 2]}}, "wieghts"),
+        ({"model": {"methods": {"regmean": {"alhpa": 1}}}}, "alhpa"),
+        ({"model": {"models": {"a": "nowhere"}}}, "nowhere"),
+        ({"trainer": {"precision": "bf16-true"}}, "which rounds the models"),
+        ({"trainer": {"max_epohcs": 1}}, "max_epohcs"),
+        ({"data": {"class_path": "fusionlab.data.Nothing"}}, "Nothing"),
+        ({"data": {"init_args": {"inside": []}}}, "inside names no data"),
+        ({"ckpt_path": "nowhere.ckpt"}, "nowhere.ckpt"),
+        ({"points": 1}, "points is 1; expected 0 for no lines"),
+    ],
+)
+def test_bad_configs_are_one_sentence(
+    ckpts: Path, at: Path, command: Command, changes: dict[str, Any], sentence: str
+) -> None:
+    """Exit code 2, and nothing is written."""
+    outcome = command("fuse", "--config", str(config(ckpts, at, **changes)))
+    assert outcome.code == 2
+    (line,) = outcome.err.strip().splitlines()
+    assert sentence in line
+    assert not (at / "out").exists()
+
+
+def test_an_output_that_exists_is_refused(ckpts: Path, at: Path, command: Command) -> None:
+    """Before any work."""
+    (at / "out").mkdir()
+    (at / "out" / "kept.txt").write_text("mine")
+    outcome = command("fuse", "--config", str(config(ckpts, at)))
+    assert outcome.code == 2
+    assert "exists already; choose another output" in outcome.err
+    assert (at / "out" / "kept.txt").read_text() == "mine"
+
+
+def test_the_shipped_config(ckpts: Path, at: Path) -> None:
+    """With the checkpoints that its comment makes, here ones that are there."""
+    models = yaml.safe_dump({name: str(ckpts / name) for name in "ab"}, default_flow_style=True).strip()
+    path = str(shipped_folder() / "fuse_digits.yaml")
+    assert main(["fuse", "--config", path, "--model.models", models, "--trainer.fast_dev_run", "true"]) == 0
+    assert (at / "merged_digits" / "report.html").exists()

@@ -88,7 +88,7 @@ def _one_sentence(message: str) -> str:
     """
     key = re.search(r'Parser key "([^"]+)"', message)
     # What a reason ends with a colon for stands on the line after it.
-    told = re.sub(r":\n\s+(?!- )", ": ", message)
+    told = re.sub(r"(class_path \S+):\n\s+(?=[^\s-])", r"\1: ", message)
     reasons = [
         line.strip().removeprefix("- ")
         for line in told.splitlines()

@@ -78,7 +78,7 @@ def test_too_little_space_is_told_before_any_work(
     monkeypatch.setattr("fusionlab.fusion.Fuser.__init__", lambda *arguments, **keywords: 1 / 0)
     monkeypatch.setattr("fusionlab.commands.match.align_models", lambda *arguments: 1 / 0)
     pair = (ckpts / "a", ckpts / "b")
-    monkeypatch.setattr("fusionlab.statistics.gather.GatherModule.predict_step", lambda *arguments: 1 / 0)
+    monkeypatch.setattr("fusionlab.statistics.gather.Gathering.step", lambda *arguments: 1 / 0)
     digits = ("--data", "Digits")
     for line in (
         ("merge", *pair),

@@ -11,6 +11,7 @@ from transformers import BertForSequenceClassification, ViTForImageClassificatio
 from fusionlab import canonical, checkpoints
 from fusionlab.commands import match as command_match
 from fusionlab.evaluation.distance import parameter_distance
+from fusionlab.stages import Stages
 from fusionlab.symmetry import Alignment, blueprint
 from tests.commands.conftest import Command
 from tests.commands.small import random_logits, weights
@@ -159,7 +160,8 @@ def test_a_matching_that_changes_the_function_writes_nothing(
 ) -> None:
     """Were the engine wrong, about the anchor's own twin too, the command would stop with a sentence and no output."""
 
-    def wrong(*arguments: object) -> list[Alignment]:
+    def wrong(*arguments: object) -> Stages[list[Alignment]]:
+        yield from ()
         model = blueprint(checkpoints.load(ckpts / "a"))
         stretched = {"layers.0.ffn": torch.zeros(32, dtype=torch.long)}  # one unit 32 times: not a permutation
         found = [Alignment.identity(model), Alignment.identity(model)]

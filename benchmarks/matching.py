@@ -39,7 +39,7 @@ from transformers import RobertaConfig, RobertaForSequenceClassification, ViTCon
 
 from fusionlab.atomic import atomic_file
 from fusionlab.matching import weights
-from fusionlab.matching.options import preset
+from fusionlab.matching.presets import preset
 from fusionlab.matching.weights import match_weights, squared_distance
 from fusionlab.symmetry import Alignment, Blueprint, blueprint
 from fusionlab.symmetry.groups import Orthogonal, Permutation

@@ -17,7 +17,7 @@ from fusionlab.matching.activations import match_activations
 from fusionlab.matching.align import choose_anchor
 from fusionlab.matching.gauge import balance
 from fusionlab.matching.options import BALANCED, GAUGES
-from fusionlab.matching.options import preset as preset_options
+from fusionlab.matching.presets import preset as preset_options
 from fusionlab.matching.recipe import LEARNED, activations_of, align_models, recipe
 from fusionlab.matching.solvers import Rescale
 from fusionlab.matching.weights import match_weights

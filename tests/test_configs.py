@@ -14,9 +14,12 @@ from fusionlab.configs import resolve, shipped_folder
 from fusionlab.errors import InputError
 
 # Configs of `fusionlab fit`; those of other commands have no model.
-CONFIGS = sorted(
-    path for path in shipped_folder().glob("*.yaml") if {"model", "data"} <= yaml.safe_load(path.read_text()).keys()
-)
+SHIPPED = sorted(shipped_folder().glob("*.yaml"))
+# Those of `fusionlab fit`, whose model is a class that is named, and those of a fusion.
+FUSIONS = [path for path in SHIPPED if "models" in (yaml.safe_load(path.read_text()).get("model") or {})]
+CONFIGS = [
+    path for path in SHIPPED if {"model", "data"} <= yaml.safe_load(path.read_text()).keys() and path not in FUSIONS
+]
 # What stands in for checkpoints of the hub: the same kind of model, smaller.
 TINY: dict[str, dict[str, Any]] = {
     "FacebookAI/roberta-base": {"model_type": "roberta", "hidden_size": 12, "num_attention_heads": 2},
@@ -99,7 +102,7 @@ def test_shipped_config_builds(path: Path) -> None:
     assert monitored <= logged
 
 
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [*CONFIGS, *FUSIONS], ids=lambda path: path.stem)
 def test_shipped_config_explains_every_field(path: Path) -> None:
     """A comment stands above each field that has a value."""
     lines = path.read_text().splitlines()

@@ -61,7 +61,7 @@ def run(argv: Sequence[str]) -> None:
     notes = _types_note(models, dtype)
     if dtype is not None:
         models = {name: widened({name: model}, dtype)[name] for name, model in models.items()}
-    recipe.weights.select(blueprint)
+    recipe.options.select(blueprint)
 
     table = _table(anchor_name, bool(recipe.gauge))
     moves_anchor = bool(recipe.gauge) or arguments.untie
@@ -187,7 +187,7 @@ def _distances(
     states = [model.state_dict() for model in pair]
     stages = [states, [twin.state_dict() for twin in twins]]
     if recipe.gauge:
-        _, gauges = gauged(states, blueprint, recipe.weights)
+        _, gauges = gauged(states, blueprint, recipe.options)
         stages.insert(1, [gauge.apply(state) for gauge, state in zip(gauges, states, strict=True)])
     return [parameter_distance(*stage) for stage in stages]
 

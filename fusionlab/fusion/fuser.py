@@ -81,7 +81,7 @@ class Fuser:
         self.end_models = [model.eval() for model in self.heads.models.values()]
         self.anchor = choose_anchor(self.heads.states(self.end_models), plan.anchor)
         for recipe in plan.matchings.values():
-            recipe.weights.select(self.blueprint)
+            recipe.options.select(self.blueprint)
         self.needs = {name: find_method(name).requires(**values) for name, values in plan.methods.items()}
         self.weights = merge_weights(plan.weights, len(models))
         self.heads.refuse(plan, self.needs)

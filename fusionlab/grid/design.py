@@ -140,6 +140,8 @@ class Grid:
         _ = self._signatures
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise InputError(f"seeds are {list(self.seeds)}; expected at least one, each once")
+        if not self.groups:
+            raise InputError(f"groups holds none of {len(self.end_models)} end models; expected two end models or more")
         for group in self.groups:
             if unknown := [name for name in group if name not in self.end_models]:
                 raise InputError(

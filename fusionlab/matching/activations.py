@@ -5,14 +5,13 @@ and whose samples are fixed. A blueprint can say so, and then the engine for wei
 through two spaces, so that every space is solved in closed form, whatever couples them in the weights.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from torch import Tensor
 
 from fusionlab.errors import InputError
-from fusionlab.matching.options import ALL, MatchOptions
-from fusionlab.matching.weights import match_weights, rescaled, squared_distance
+from fusionlab.matching.options import ALL, ANNEALED, MatchOptions
+from fusionlab.matching.weights import match_weights
 from fusionlab.statistics import Activations
 from fusionlab.symmetry import Alignment, Blueprint
 from fusionlab.symmetry.axes import Axis, Fixed, spaces_of
@@ -54,46 +53,9 @@ def match_activations(
             first[name], second[name] = a / scale, b / scale
     table = {name: (axes[name], Fixed()) for name in first}
     pseudo = Blueprint(blueprint.architecture, spaces, table)
-    found = match_weights(first, second, pseudo, replace(options, spaces=(ALL,), layers=ALL, rescale="off"))
+    plain = replace(options, spaces=(ALL,), layers=ALL, rescale="off", start=ANNEALED)
+    found = match_weights(first, second, pseudo, plain)
     return Alignment(blueprint, found.elements)
-
-
-def activations_then_weights(
-    source: tuple[Mapping[str, Tensor], Activations],
-    anchor: tuple[Mapping[str, Tensor], Activations],
-    blueprint: Blueprint,
-    options: MatchOptions,
-) -> Alignment:
-    """Residual streams from activations; then block coordinate ascent on weights over all spaces, from there.
-
-    Args:
-        source: parameters by name of the model that is moved, and its activations.
-        anchor: the same of the model that keeps its basis.
-        blueprint: of both models.
-        options: what to match, and the most ``sweeps``; its gauge is the caller's business.
-
-    Returns:
-        An alignment for the source. The distance of the weights is never above what the streams' start leaves.
-
-    Raises:
-        InputError: see `match_activations`.
-    """
-    roles = tuple(dict.fromkeys(space.role for space in options.select(blueprint)))
-    streams = tuple(role for role in roles if role == Role.RESIDUAL)
-    others = tuple(role for role in roles if role != Role.RESIDUAL)
-    found = match_activations(source[1], anchor[1], blueprint, replace(options, spaces=streams))
-    twin = found.apply(source[0])
-    before = float("inf")
-    for _ in range(options.sweeps):
-        for part in (others, streams):
-            step = match_weights(twin, anchor[0], blueprint, replace(options, spaces=part))
-            twin, found = step.apply(twin), step.compose(found)
-        moved, goal = rescaled([twin, anchor[0]], options.relative)
-        after = squared_distance(moved, goal, blueprint.parameters)
-        if not streams or after >= (1 - 1e-9) * before:
-            break
-        before = after
-    return found
 
 
 def check_comparable(first: Activations, second: Activations) -> None:

@@ -1,14 +1,16 @@
 """Bring several models into one common basis."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
 from fusionlab.errors import InputError
 from fusionlab.matching.gauge import balance
-from fusionlab.matching.options import BALANCED, MEAN, MatchOptions
-from fusionlab.matching.universe import match_universe, mean_state
-from fusionlab.matching.weights import match_weights, squared_distance
+from fusionlab.matching.matchers.registry import Models, matcher_of
+from fusionlab.matching.options import BALANCED, Selection
+from fusionlab.matching.universe import mean_state
+from fusionlab.matching.weights import squared_distance
+from fusionlab.statistics import Activations
 from fusionlab.symmetry import Alignment, Blueprint
 
 NEAREST = "nearest"
@@ -36,7 +38,11 @@ def choose_anchor(states: Sequence[Mapping[str, Tensor]], anchor: int | str | No
 
 
 def align_states(
-    states: Sequence[Mapping[str, Tensor]], blueprint: Blueprint, options: MatchOptions, anchor: int = 0
+    states: Sequence[Mapping[str, Tensor]],
+    blueprint: Blueprint,
+    options: Selection,
+    anchor: int = 0,
+    activations: Sequence[Activations] | None = None,
 ) -> list[Alignment]:
     """An alignment for each model, in order, such that all matched twins share one basis.
 
@@ -46,34 +52,35 @@ def align_states(
     Args:
         states: parameters by name, one mapping for each model, all of `blueprint`; not modified.
         blueprint: of the models.
-        options: what to match and how.
+        options: of a matcher: what to match and how.
         anchor: index of the anchor.
+        activations: of each model in the gauge, where the matcher needs them.
     """
     if not options.spaces:
         return [Alignment.identity(blueprint) for _ in states]
     described, gauges = gauged(states, blueprint, options)
-    options.select(described)
     twins = [gauge.apply(state) for gauge, state in zip(gauges, states, strict=True)]
-    if options.towards == MEAN and len(states) > 2:
-        found = match_universe(twins, described, options)
-        back = found[anchor].inverse()
-        return beside_anchor(gauges, anchor, lambda index: back.compose(found[index]))
-    return beside_anchor(gauges, anchor, lambda index: match_weights(twins[index], twins[anchor], described, options))
+    return in_one_basis(Models(twins, described, anchor, activations), gauges, options)
 
 
-def beside_anchor(gauges: Sequence[Alignment], anchor: int, match: Callable[[int], Alignment]) -> list[Alignment]:
+def in_one_basis(models: Models, gauges: Sequence[Alignment], options: Selection) -> list[Alignment]:
     """Every model's gauge and then its alignment; the anchor keeps the basis that its gauge gives it.
 
     Args:
-        gauges: one for each model, see `gauged`.
-        anchor: index of the anchor.
-        match: from a model's index, the alignment of the model in its gauge.
+        models: in the gauge.
+        gauges: what brought each there.
+        options: of a matcher.
     """
-    return [gauge if index == anchor else match(index).compose(gauge) for index, gauge in enumerate(gauges)]
+    options.select(models.blueprint)
+    found = matcher_of(options).function(models, options)
+    return [
+        gauge if index == models.anchor else alignment.compose(gauge)
+        for index, (alignment, gauge) in enumerate(zip(found, gauges, strict=True))
+    ]
 
 
 def gauged(
-    states: Sequence[Mapping[str, Tensor]], blueprint: Blueprint, options: MatchOptions
+    states: Sequence[Mapping[str, Tensor]], blueprint: Blueprint, options: Selection
 ) -> tuple[Blueprint, list[Alignment]]:
     """What brings every model into the options' gauge, and the blueprint of the models that are in it."""
     blueprint = blueprint.in_gauge(options.gauge)

@@ -1,11 +1,12 @@
 """What to match: the options every matching has, checked where they are written."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from typing import Any, get_args
 
 from fusionlab.errors import InputError
 from fusionlab.matching.solvers import Rescale
+from fusionlab.matching.starts.registry import find_start
 from fusionlab.symmetry import Blueprint, Space
 from fusionlab.symmetry.blueprint import BIASES, FOLDED
 
@@ -13,63 +14,34 @@ BALANCED = "balanced"
 GAUGES = (FOLDED, BIASES, BALANCED)
 ALL = "all"
 KNOWN, ANNEALED, AS_IS = "known", "annealed", "as-is"
-STARTS = (KNOWN, ANNEALED, AS_IS)
+ACTIVATIONS = "activations"
 ANCHOR, MEAN = "anchor", "mean"
 TOWARDS = (ANCHOR, MEAN)
 
 
 @dataclass(frozen=True)
-class MatchOptions:
-    """Which spaces are matched, in which layers, and how.
+class Selection:
+    """What every way of matching is told: which spaces, in which layers, in which gauge.
 
     Attributes:
         spaces: roles to match. ``attention`` stands for ``attention.qk`` and ``attention.vo``, ``all`` for
             every space of the architecture; empty matches nothing.
         layers: ``all``, or a comma-separated list of layers (``3``), ranges with both ends (``0-5``), ``first:K``
             and ``last:K``. Spaces that belong to no layer, such as the residual stream, are not affected.
-        rescale: ``off``, ``sequential`` (the paper's Eq. 11 and 12, after the rotation) or ``joint`` (the global
-            optimum over rotation and scale) for spaces that admit a scale.
         gauge: canonical forms that every model, the anchor too, is brought into before matching: ``folded`` (norm
             gains and layer scales go into the maps beside them, so that the residual stream can be rotated), ``biases``
             (key biases that softmax ignores are cleared, value biases move into the output's bias) and ``balanced``
             (query against key and value against output in every head); empty for none.
-        relative: by which power of their length the parameters of every module are divided in what is minimised: 0 for
-            plain distance, in which large modules outweigh the embeddings and the head; 1 for relative distance, in
-            which each counts the same; 0.5 is between them.
-        start: of spaces that are coupled: ``known`` (first what connects a space with tokens, pixels, positions and
-            labels), ``annealed`` (all together, while a temperature falls; models that share most of their basis
-            already start as they are) or ``as-is``.
-        temperatures: steps of annealing.
-        sweeps: the most passes of block coordinate ascent over spaces that are coupled (the residual stream with
-            all others), after the start; uncoupled spaces are solved once, exactly.
-        towards: of more than two models, whether all are matched to one of them (``anchor``) or to the ``mean`` of all,
-            so that the order they are listed in does not matter.
     """
 
     spaces: tuple[str, ...] = ("attention", "ffn")
     layers: str = "all"
-    rescale: Rescale = "sequential"
     gauge: tuple[str, ...] = ()
-    relative: float = 0.0
-    start: str = KNOWN
-    temperatures: int = 20
-    sweeps: int = 50
-    towards: str = ANCHOR
 
     def __post_init__(self) -> None:
-        if self.rescale not in get_args(Rescale):
-            raise InputError(f"rescale is {self.rescale!r}; expected one of {', '.join(get_args(Rescale))}")
         for gauge in self.gauge:
             if gauge not in GAUGES:
                 raise InputError(f"gauge names {gauge!r}; expected none, or some of {', '.join(GAUGES)}")
-        if not 0 <= self.relative <= 1:
-            raise InputError(f"relative is {self.relative}; expected a number from 0 to 1")
-        for name, value, known in (("start", self.start, STARTS), ("towards", self.towards, TOWARDS)):
-            if value not in known:
-                raise InputError(f"{name} is {value!r}; expected one of {', '.join(known)}")
-        for name, count in (("sweeps", self.sweeps), ("temperatures", self.temperatures)):
-            if count < 1:
-                raise InputError(f"{name} is {count}; expected at least 1")
 
     def select(self, blueprint: Blueprint) -> tuple[Space, ...]:
         """The spaces of a blueprint that these options match.
@@ -94,26 +66,60 @@ class MatchOptions:
         )
 
 
-PRESETS: dict[str, MatchOptions] = {
-    "none": MatchOptions(spaces=()),
-    "paper": MatchOptions(spaces=("attention", "ffn"), rescale="sequential"),
-    "weights": MatchOptions(spaces=(ALL,), rescale="off", gauge=GAUGES, relative=0.5, start=ANNEALED),
-}
+@dataclass(frozen=True)
+class MatchOptions(Selection):
+    """How weights are brought closest.
+
+    Attributes:
+        rescale: ``off``, ``sequential`` (the paper's Eq. 11 and 12, after the rotation) or ``joint`` (the global
+            optimum over rotation and scale) for spaces that admit a scale.
+        relative: by which power of their length the parameters of every module are divided in what is minimised: 0 for
+            plain distance, in which large modules outweigh the embeddings and the head; 1 for relative distance, in
+            which each counts the same; 0.5 is between them.
+        start: of spaces that are coupled: ``known`` (first what connects a space with tokens, pixels, positions and
+            labels), ``annealed`` (all together, while a temperature falls; models that share most of their basis
+            already start as they are), ``activations`` (residual streams by what the models compute on inputs) or
+            ``as-is``.
+        temperatures: steps of annealing.
+        sweeps: the most passes of block coordinate ascent over spaces that are coupled (the residual stream with
+            all others), after the start; uncoupled spaces are solved once, exactly.
+        towards: of more than two models, whether all are matched to one of them (``anchor``) or to the ``mean`` of all,
+            so that the order they are listed in does not matter.
+    """
+
+    rescale: Rescale = "sequential"
+    relative: float = 0.0
+    start: str = KNOWN
+    temperatures: int = 20
+    sweeps: int = 50
+    towards: str = ANCHOR
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.rescale not in get_args(Rescale):
+            raise InputError(f"rescale is {self.rescale!r}; expected one of {', '.join(get_args(Rescale))}")
+        if not 0 <= self.relative <= 1:
+            raise InputError(f"relative is {self.relative}; expected a number from 0 to 1")
+        find_start(self.start)
+        if self.towards not in TOWARDS:
+            raise InputError(f"towards is {self.towards!r}; expected one of {', '.join(TOWARDS)}")
+        for name, count in (("sweeps", self.sweeps), ("temperatures", self.temperatures)):
+            if count < 1:
+                raise InputError(f"{name} is {count}; expected at least 1")
+        if self.towards == MEAN and find_start(self.start).needs:
+            raise InputError(f"towards the mean has no start {self.start!r}; expected another start, or an anchor")
 
 
-def describe(options: MatchOptions) -> str:
-    """The options in words, for a report."""
-    if not options.spaces:
-        return "nothing is matched"
-    parts = [f"spaces {', '.join(options.spaces)}", f"layers {options.layers}", f"rescale {options.rescale}"]
-    parts.append(f"gauge {', '.join(options.gauge) or 'none'}")
-    if options.relative:
-        parts.append(f"modules divided by their length to the power {options.relative:g}")
-    if options.start != KNOWN:
-        parts.append(f"start {options.start}")
-    if options.towards != ANCHOR:
-        parts.append(f"towards the {options.towards}")
-    return "; ".join(parts)
+def describe(options: Any) -> str:
+    """Every option of a dataclass with its value, for a report."""
+    values = {field.name.replace("_", " "): getattr(options, field.name) for field in fields(options)}
+    return "; ".join(f"{name} {_said(value)}" for name, value in values.items())
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(value) or "none"
+    return "by default" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def given(changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -137,23 +143,6 @@ def _plain(option: str, value: Any) -> Any:
         case "rescale", False:
             return "off"
     return value
-
-
-def preset(name: str, **changes: Any) -> MatchOptions:
-    """A documented set of options, some of them changed.
-
-    Args:
-        name: ``none``; ``paper`` (Algorithm 1: a rotation for each head and an assignment for each feed-forward
-            layer, sequential rescale, heads kept in order); ``weights`` (every space that is exact for the
-            architecture, in every gauge, relative distance by half, annealed; no data).
-        changes: fields of `MatchOptions` in any way that `given` knows; None keeps the preset's value.
-
-    Raises:
-        InputError: a name or a value that does not exist.
-    """
-    if name not in PRESETS:
-        raise InputError(f"matching preset {name!r} does not exist; expected one of {', '.join(PRESETS)}")
-    return replace(PRESETS[name], **given(changes))
 
 
 def parse_layers(text: str, blueprint: Blueprint) -> frozenset[int]:

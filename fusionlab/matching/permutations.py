@@ -7,13 +7,14 @@ alignment, so that every model keeps its function.
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
+from fusionlab.errors import InputError
 from fusionlab.matching.assignment import assignment
-from fusionlab.matching.options import MatchOptions
+from fusionlab.matching.options import Selection
 from fusionlab.matching.problems import Block, Problem, State, blocks, correlate_inner, correlate_permutation, waves
 from fusionlab.matching.transport import Metric, ground_cost_from_products
 from fusionlab.symmetry import Alignment, Blueprint, Space
@@ -21,13 +22,29 @@ from fusionlab.symmetry import Alignment, Blueprint, Space
 Objective = Literal["inner"] | Metric
 
 
-def match_permutations(
-    source: State,
-    anchor: State,
-    blueprint: Blueprint,
-    options: MatchOptions,
-    objective: Objective = "inner",
-) -> Alignment:
+@dataclass(frozen=True)
+class PermutationOptions(Selection):
+    """How units are permuted.
+
+    Attributes:
+        sweeps: the most passes over all spaces, one assignment at a time.
+        objective: ``inner``, to maximise the sum of inner products of matched units (Git Re-Basin), or a ground
+            metric, to minimise the sum of its values between units divided by their length (OT fusion).
+    """
+
+    sweeps: int = 50
+    objective: Objective = "inner"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        known = ("inner", *get_args(Metric))
+        if self.objective not in known:
+            raise InputError(f"objective is {self.objective!r}; expected one of {', '.join(known)}")
+        if self.sweeps < 1:
+            raise InputError(f"sweeps is {self.sweeps}; expected at least 1")
+
+
+def match_permutations(source: State, anchor: State, blueprint: Blueprint, options: PermutationOptions) -> Alignment:
     """The alignment of permutations that brings a source's units closest to an anchor's.
 
     Spaces are solved in turn with the others held fixed until nothing moves; in the first pass only from what is known
@@ -38,9 +55,7 @@ def match_permutations(
         source: parameters by name; not modified.
         anchor: parameters by name, of the same blueprint.
         blueprint: of both models, folded or not.
-        options: which spaces to match, and the most ``sweeps``; nothing is rescaled.
-        objective: ``inner``, to maximise the sum of inner products of matched units (Git Re-Basin), or a ground
-            metric, to minimise the sum of its values between units divided by their length (OT fusion).
+        options: which spaces to match, and how; nothing is rescaled.
 
     Returns:
         An alignment for the source whose elements are permutations or permutation matrices.
@@ -54,7 +69,7 @@ def match_permutations(
     for _ in range(options.sweeps):
         settled = True
         for block in (block for group in groups for block in group):
-            elements = _Units(replace(problem, unknown=unsolved), block, objective).solve()
+            elements = _Units(replace(problem, unknown=unsolved), block, options.objective).solve()
             unsolved -= block.names
             still = {s.name: s.group.permuting(torch.arange(s.group.size).expand(*s.copies, -1)) for s in block.spaces}
             if all(torch.equal(elements[name], still[name]) for name in elements):

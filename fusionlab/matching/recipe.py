@@ -1,8 +1,8 @@
-"""Recipes: how models are brought into one basis, by weights, by activations, by learning, as one documented choice."""
+"""Recipes: how models are brought into one basis, as one documented choice: a matcher's options, and refinement."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -10,66 +10,64 @@ from torch import Tensor, nn
 
 from fusionlab.errors import InputError
 from fusionlab.inputs import Batches, Inputs
-from fusionlab.matching.activations import activations_then_weights
-from fusionlab.matching.align import align_states, beside_anchor, gauged
+from fusionlab.matching.align import gauged, in_one_basis
 from fusionlab.matching.learned import refined
-from fusionlab.matching.options import ALL, PRESETS, MatchOptions, describe, given
-from fusionlab.matching.permutations import Objective, match_permutations
+from fusionlab.matching.matchers.registry import Models, matcher_of, matchers
+from fusionlab.matching.options import ACTIVATIONS, ALL, Selection, describe, given
+from fusionlab.matching.permutations import PermutationOptions
+from fusionlab.matching.presets import PRESETS
 from fusionlab.matching.refine_options import RefineOptions
 from fusionlab.stages import Stages
 from fusionlab.statistics import Activations
 from fusionlab.statistics.gather import gathered
 from fusionlab.symmetry import Alignment, Blueprint
 
-ACTIVATIONS, LEARNED, GIT_REBASIN, OT_FUSION = "activations", "learned", "git-rebasin", "ot-fusion"
+LEARNED, GIT_REBASIN, OT_FUSION = "learned", "git-rebasin", "ot-fusion"
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How models are matched.
+    """How models are matched: by the matcher that the options belong to, and then by learning.
 
     Attributes:
-        weights: which spaces are matched, and how by weights.
-        permutations: in place of rotations, permutations of all spaces that go by this objective: ``inner`` (Git
-            Re-Basin) or a ground metric (hard OT fusion); None for the groups' own elements.
-        activations: whether matching by weights starts from what brings activations together.
+        options: which spaces are matched, in which gauge, and how.
         refine: how the alignment is then learned, or None for not at all.
     """
 
-    weights: MatchOptions
-    permutations: Objective | None = None
-    activations: bool = False
+    options: Selection
     refine: RefineOptions | None = None
 
     @property
     def gauge(self) -> tuple[str, ...]:
         """The gauge that every model is brought into before anything is matched; empty where nothing is."""
-        return self.weights.gauge if self.weights.spaces else ()
+        return self.options.gauge if self.options.spaces else ()
 
     @property
     def needs_inputs(self) -> bool:
         """Whether the models have to be run."""
-        return self.activations or self.refine is not None
+        return bool(self.options.spaces) and (bool(self.needs) or self.refine is not None)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """What the matcher needs of each model beside its weights."""
+        return matcher_of(self.options).needs(self.options)
 
     def __str__(self) -> str:
         """In words, for a report."""
-        parts = [describe(self.weights)]
-        if self.permutations is not None:
-            parts.append(f"permutations only, by {self.permutations} of units")
-        if self.activations:
-            parts.append("started from activations")
+        if not self.options.spaces:
+            return "nothing is matched"
+        parts = [f"by {matcher_of(self.options).name}: {describe(self.options)}"]
         if self.refine is not None:
-            taught = "the end models' mean output" if self.refine.target == "outputs" else "labels"
-            parts.append(f"refined in {self.refine.steps} steps towards {taught}")
+            parts.append(f"then refined: {describe(self.refine)}")
         return "; ".join(parts)
 
 
 RECIPES: dict[str, Recipe] = {
     **{name: Recipe(options) for name, options in PRESETS.items()},
-    ACTIVATIONS: Recipe(PRESETS["weights"], activations=True),
+    ACTIVATIONS: Recipe(replace(PRESETS["weights"], start=ACTIVATIONS)),
     LEARNED: Recipe(PRESETS["weights"], refine=RefineOptions()),
-    GIT_REBASIN: Recipe(MatchOptions(spaces=(ALL,), rescale="off"), permutations="inner"),
-    OT_FUSION: Recipe(MatchOptions(spaces=("ffn",), rescale="off"), permutations="euclidean"),
+    GIT_REBASIN: Recipe(PermutationOptions(spaces=(ALL,))),
+    OT_FUSION: Recipe(PermutationOptions(spaces=("ffn",), objective="euclidean")),
 }
 
 
@@ -77,38 +75,32 @@ def recipe(name: str, **changes: Any) -> Recipe:
     """A documented recipe, some of its options changed.
 
     Args:
-        name: ``none``, ``paper`` and ``weights`` as in `fusionlab.matching.options.preset`; ``activations`` (as
+        name: ``none``, ``paper`` and ``weights`` as in `fusionlab.matching.presets.preset`; ``activations`` (as
             ``weights``, started from activations); ``learned`` (as ``weights``, then refined by gradient descent inside
             the group); two to compare with, ``git-rebasin`` (Ainsworth et al., 2023: permutations of all spaces) and
-            ``ot-fusion`` (Singh and Jaggi, 2020: exact transport of feed-forward units, as in the paper's Figure 4).
-        changes: fields of `MatchOptions` in any way that `given` knows, and for ``learned`` of `RefineOptions`; None
-            keeps the recipe's value.
+            ``ot-fusion`` (Singh and Jaggi, 2020: exact transport of feed-forward units, as in the paper's Figure 4);
+            or the name of a registered matcher, with its options' defaults.
+        changes: fields of the matcher's options in any way that `given` knows, and for ``learned`` of `RefineOptions`;
+            None keeps the recipe's value.
 
     Raises:
         InputError: a name, a field or a value that does not exist.
     """
-    if name not in RECIPES:
-        raise InputError(f"matching preset {name!r} does not exist; expected one of {', '.join(RECIPES)}")
-    chosen, known = RECIPES[name], given(changes)
-    matching = {field.name for field in fields(MatchOptions)} - _without_effect(chosen)
+    known = {found: Recipe(one.options()) for found, one in matchers().items()} | RECIPES
+    if name not in known:
+        raise InputError(f"matching preset {name!r} does not exist; expected one of {', '.join({**RECIPES, **known})}")
+    chosen, wanted = known[name], given(changes)
+    matching = {field.name for field in fields(chosen.options)}
     refining = {field.name for field in fields(RefineOptions)} if chosen.refine is not None else set()
-    for field in known:
+    for field in wanted:
         if field not in matching | refining:
             hint = " (an option of learned)" if field in {f.name for f in fields(RefineOptions)} else ""
             expected = ", ".join(sorted(matching | refining))
             raise InputError(f"matching by {name} has no option {field!r}{hint}; expected some of {expected}")
-    weights = replace(chosen.weights, **{field: value for field, value in known.items() if field in matching})
+    options = replace(chosen.options, **{field: value for field, value in wanted.items() if field in matching})
     if chosen.refine is None:
-        return replace(chosen, weights=weights)
-    refined = replace(chosen.refine, **{field: value for field, value in known.items() if field in refining})
-    return replace(chosen, weights=weights, refine=refined)
-
-
-def _without_effect(chosen: Recipe) -> frozenset[str]:
-    """Options of matching by weights that mean nothing where something else is done."""
-    if chosen.permutations is not None:
-        return frozenset({"towards", "relative", "start", "rescale", "temperatures"})
-    return frozenset({"towards"} if chosen.activations else ())
+        return Recipe(options)
+    return Recipe(options, replace(chosen.refine, **{f: value for f, value in wanted.items() if f in refining}))
 
 
 def align_models(
@@ -134,56 +126,32 @@ def align_models(
     Raises:
         InputError: inputs are needed and there are none.
     """
-    states = [model.state_dict() for model in models]
-    if not chosen.weights.spaces:
+    options = chosen.options
+    if not options.spaces:
         return [Alignment.identity(blueprint) for _ in models]
-    if chosen.permutations is not None:
-        return _by_permutations(states, blueprint, chosen.weights, anchor, chosen.permutations)
-    if not chosen.needs_inputs:
-        return align_states(states, blueprint, chosen.weights, anchor)
-    if inputs is None:
+    if chosen.needs_inputs and inputs is None:
         raise InputError("this matching runs the models, and there is nothing to run them on; expected data or probes")
-    chosen.weights.select(blueprint)
-    if chosen.activations:
-        alignments = yield from _from_activations(models, blueprint, chosen.weights, anchor, inputs)
+    described, gauges = gauged([model.state_dict() for model in models], blueprint, options)
+    options.select(described)
+    activations = None
+    if ACTIVATIONS in chosen.needs:
+        assert inputs is not None
+        twins = [gauge.apply(model) for gauge, model in zip(gauges, models, strict=True)]
+        states, activations = [twin.state_dict() for twin in twins], []
+        for index, twin in enumerate(twins):
+            label = f"gathering activations of model {index + 1}"
+            activations += [(yield from activations_of(twin, inputs.shared, label))]
     else:
-        alignments = align_states(states, blueprint, chosen.weights, anchor)
+        states = [gauge.apply(model.state_dict()) for gauge, model in zip(gauges, models, strict=True)]
+    alignments = in_one_basis(Models(states, described, anchor, activations), gauges, options)
     if chosen.refine is None:
         return alignments
-    described = alignments[0].blueprint
+    assert inputs is not None
     batches: Batches | list[Batches] = inputs.shared if inputs.is_shared else list(inputs.own)
-    spaces = chosen.weights.select(described)
+    spaces = options.select(described)
     label = "learned matching" if name in ("", LEARNED) else f"learned matching {name!r}"
     refining = refined(models, described, alignments, batches, chosen.refine, anchor, spaces, known, label)
     return (yield from refining)
-
-
-def _by_permutations(
-    states: Sequence[Mapping[str, Tensor]], blueprint: Blueprint, options: MatchOptions, anchor: int, by: Objective
-) -> list[Alignment]:
-    described, gauges = gauged(states, blueprint, options)
-    twins = [gauge.apply(state) for gauge, state in zip(gauges, states, strict=True)]
-    return beside_anchor(
-        gauges, anchor, lambda index: match_permutations(twins[index], twins[anchor], described, options, by)
-    )
-
-
-def _from_activations(
-    models: Sequence[nn.Module],
-    blueprint: Blueprint,
-    options: MatchOptions,
-    anchor: int,
-    inputs: Inputs,
-) -> Stages[list[Alignment]]:
-    described, gauges = gauged([model.state_dict() for model in models], blueprint, options)
-    twins = [gauge.apply(model) for gauge, model in zip(gauges, models, strict=True)]
-    seen = []
-    for index, twin in enumerate(twins):
-        seen.append((yield from activations_of(twin, inputs.shared, f"gathering activations of model {index + 1}")))
-    pairs = [(twin.state_dict(), activations) for twin, activations in zip(twins, seen, strict=True)]
-    return beside_anchor(
-        gauges, anchor, lambda index: activations_then_weights(pairs[index], pairs[anchor], described, options)
-    )
 
 
 def activations_of(model: nn.Module, batches: Batches, label: str = "") -> Stages[Activations]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from fusionlab.matching.annealing import anneal
 from fusionlab.matching.assignment import assignment
 from fusionlab.matching.groups import solve
 from fusionlab.matching.hidden_units import solve_units
-from fusionlab.matching.options import ANNEALED, AS_IS, MatchOptions
+from fusionlab.matching.options import MatchOptions
+from fusionlab.matching.pair import Pair
 from fusionlab.matching.problems import (
     Block,
     Problem,
@@ -23,6 +23,7 @@ from fusionlab.matching.problems import (
     waves,
 )
 from fusionlab.matching.solvers import Correlation, Rescale
+from fusionlab.matching.starts.registry import find_start
 from fusionlab.symmetry import Alignment, Blueprint
 
 # Correlations of heads are solved many layers at a time, up to this many float64 numbers.
@@ -45,20 +46,41 @@ def match_weights(source: State, anchor: State, blueprint: Blueprint, options: M
     Returns:
         An alignment for the source.
     """
+    return find_start(options.start).function(Pair(source, anchor, blueprint), options)
+
+
+# From coupled blocks in waves and the problem, what is known before the first pass: an alignment to start from, and
+# the names of the spaces that it leaves open.
+Known = Callable[[Sequence[Sequence[Block]], Problem], tuple[Alignment, frozenset[str]]]
+
+
+def ascent(pair: Pair, options: MatchOptions, known: Known) -> Alignment:
+    """The alignment that block coordinate ascent ends in; for starts.
+
+    Args:
+        pair: the two models.
+        options: what to match.
+        known: where to start; asked only where spaces are coupled, as others are solved exactly.
+    """
+    blueprint = pair.blueprint
     spaces = options.select(blueprint)
-    identity = Alignment.identity(blueprint)
     if not spaces:
-        return identity
+        return Alignment.identity(blueprint)
     groups = waves(blocks(spaces), blueprint)
     touched = blueprint.touching(space.name for space in spaces)
-    models: list[State] = [{name: workable(state[name]) for name in touched} for state in (source, anchor)]
+    models: list[State] = [{name: workable(state[name]) for name in touched} for state in (pair.source, pair.anchor)]
     if options.relative:
         models = rescaled(models, options.relative)
     problem = Problem(blueprint, models[0], models[1])
     with torch.no_grad():
         if len(groups) == 1:
             return Alignment(blueprint, _solve(groups[0], problem, options.rescale))
-        return _ascend(groups, problem, options)
+        return _ascend(groups, problem, options, *known(groups, problem))
+
+
+def names_of(groups: Sequence[Sequence[Block]]) -> frozenset[str]:
+    """The names of all spaces of some blocks."""
+    return frozenset(name for group in groups for block in group for name in block.names)
 
 
 def rescaled(states: Sequence[State], power: float) -> list[State]:
@@ -86,27 +108,24 @@ def _module(parameter: str) -> str:
     return parameter.rpartition(".")[0]
 
 
-def _ascend(groups: Sequence[Sequence[Block]], problem: Problem, options: MatchOptions) -> Alignment:
-    """Block coordinate ascent over coupled spaces, from a start; then the distance never rises.
+def _ascend(
+    groups: Sequence[Sequence[Block]],
+    problem: Problem,
+    options: MatchOptions,
+    alignment: Alignment,
+    unsolved: frozenset[str],
+) -> Alignment:
+    """Block coordinate ascent over coupled spaces, from an alignment; then the distance never rises.
 
-    Starting from ``known``, a space is solved in the first pass from what is known by then: parameters that run from it
-    to fixed axes (tokens, pixels, positions, labels), to spaces that are not matched, or to spaces already solved.
+    What is unsolved is solved in the first pass from what is known by then: parameters that run from it to fixed axes
+    (tokens, pixels, positions, labels), to spaces that are not matched, or to spaces already solved.
     """
-    blueprint = problem.blueprint
-    alignment = Alignment.identity(blueprint)
     start = squared_distance(problem.source, problem.anchor)
-    unsolved = {name for group in groups for block in group for name in block.names}
-    if options.start == AS_IS or (options.start == ANNEALED and _alike(problem)):
-        unsolved.clear()
-    elif options.start == ANNEALED:
-        alignment = Alignment(blueprint, anneal(groups, problem, options.temperatures))
-        unsolved -= alignment.elements.keys()
-        problem = _moved(problem, alignment)
+    problem = _moved(problem, alignment)
     before = squared_distance(problem.source, problem.anchor)
     for sweep in range(options.sweeps):
         for group in groups:
-            here = replace(problem, unknown=frozenset(unsolved))
-            step = Alignment(blueprint, _solve(group, here, options.rescale))
+            step = Alignment(problem.blueprint, _solve(group, replace(problem, unknown=unsolved), options.rescale))
             problem = _moved(problem, step)
             alignment = step.compose(alignment)
             unsolved -= {name for block in group for name in block.names}
@@ -114,17 +133,8 @@ def _ascend(groups: Sequence[Sequence[Block]], problem: Problem, options: MatchO
         if sweep > 0 and before - after <= 1e-9 * before:
             break
         before = after
-    return alignment if squared_distance(problem.source, problem.anchor) < start else Alignment.identity(blueprint)
-
-
-def _alike(problem: Problem) -> bool:
-    """Whether the models share their basis already, as fine-tunes of one base do; others' weights are at a right angle.
-
-    Only matrices tell: gains of norms are near 1 in every model.
-    """
-    matrices = [name for name, x in problem.source.items() if x.ndim > 1]
-    lengths = sum(squared_length(state, matrices) for state in (problem.source, problem.anchor))
-    return squared_distance(problem.source, problem.anchor, matrices) < 0.5 * lengths
+    reached = squared_distance(problem.source, problem.anchor)
+    return alignment if reached < start else Alignment.identity(problem.blueprint)
 
 
 def _moved(problem: Problem, step: Alignment) -> Problem:

@@ -160,7 +160,7 @@ def test_an_output_that_exists_is_refused(ckpts: Path, at: Path, command: Comman
 
 def test_the_shipped_config(ckpts: Path, at: Path) -> None:
     """With the checkpoints that its comment makes, here ones that are there."""
-    models = yaml.safe_dump({name: str(ckpts / name) for name in "ab"}, default_flow_style=True).strip()
+    models = yaml.safe_dump([str(ckpts / name) for name in "ab"], default_flow_style=True).strip()
     path = str(shipped_folder() / "fuse_digits.yaml")
     assert main(["fuse", "--config", path, "--model.models", models, "--trainer.fast_dev_run", "true"]) == 0
     assert (at / "merged_digits" / "report.html").exists()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import tests.families
-from fusionlab.matching.options import preset
+from fusionlab.matching.presets import preset
 from fusionlab.symmetry import blueprint, known_architectures
 from tests.families import harness
 from tests.families.harness import Case

@@ -103,7 +103,7 @@ def images() -> list[dict[str, Tensor]]:
 
 def gauge_of(model: nn.Module, preset: str) -> Alignment:
     """What brings a model into the preset's gauge, and no nearer to any other."""
-    _, (gauge,) = gauged([model.state_dict()], blueprint(model), recipe(preset).weights)
+    _, (gauge,) = gauged([model.state_dict()], blueprint(model), recipe(preset).options)
     return gauge
 
 

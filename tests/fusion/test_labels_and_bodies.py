@@ -30,7 +30,7 @@ from fusionlab.forward import forward, logits
 from fusionlab.fusion.heads.bodies import align_bodies, body_states, split_heads
 from fusionlab.fusion.heads.labels import labels_of, merge_heads, with_union_heads
 from fusionlab.fusion.heads.parameters import head_parameters
-from fusionlab.matching.options import preset
+from fusionlab.matching.presets import preset
 from fusionlab.merging import merge_states
 from fusionlab.models import with_state
 from fusionlab.polish import PolishOptions, polish

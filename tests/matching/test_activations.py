@@ -9,8 +9,10 @@ from torch import Tensor, nn
 from transformers import GPT2LMHeadModel
 
 from fusionlab.errors import InputError
-from fusionlab.matching.activations import activation_axes, activations_then_weights, match_activations
+from fusionlab.matching.activations import activation_axes, match_activations
 from fusionlab.matching.options import MatchOptions
+from fusionlab.matching.pair import Pair
+from fusionlab.matching.starts.activations import from_activations
 from fusionlab.matching.weights import squared_distance
 from fusionlab.statistics import Activations
 from fusionlab.symmetry import Alignment, Blueprint, blueprint
@@ -67,6 +69,12 @@ CASES = [
 ]
 
 
+def both(source: nn.Module, anchor: nn.Module, description: Blueprint, batch: dict[str, Tensor]) -> Pair:
+    """Two models with their activations on a batch."""
+    activations = (sample(source, batch), sample(anchor, batch))
+    return Pair(source.state_dict(), anchor.state_dict(), description, activations)
+
+
 @pytest.mark.parametrize(("name", "folded"), CASES)
 def test_planted_alignment_is_recovered(name, folded):
     """Permutations, rotations in heads, and of a folded model's stream: the twin comes back to distance zero."""
@@ -86,8 +94,7 @@ def test_planted_alignment_is_recovered_with_weights_after(name, folded):
     _, anchor, description = pair(name, folded)
     source = length_preserving(description).apply(anchor)
     batch = inputs(description)
-    sides = [(model.state_dict(), sample(model, batch)) for model in (source, anchor)]
-    found = activations_then_weights(*sides, description, ALL)
+    found = from_activations(both(source, anchor, description, batch), ALL)
     assert difference(found.apply(source), anchor) < 1e-9
 
 
@@ -96,11 +103,11 @@ def test_more_sweeps_bring_weights_closer(name):
     """Independent folded models: streams and the rest are solved in turn, and one pass is not the last that helps."""
     source, anchor, description = pair(name, True)
     batch = inputs(description)
-    sides = [(model.state_dict(), sample(model, batch)) for model in (source, anchor)]
+    sides = both(source, anchor, description, batch)
     left = []
     for sweeps in (1, 2, 50):
-        found = activations_then_weights(*sides, description, replace(ALL, sweeps=sweeps))
-        left.append(squared_distance(found.apply(sides[0][0]), sides[1][0]))
+        found = from_activations(sides, replace(ALL, sweeps=sweeps))
+        left.append(squared_distance(found.apply(sides.source), sides.anchor))
     assert left[2] <= left[1] < left[0]
 
 

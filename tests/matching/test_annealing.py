@@ -8,7 +8,8 @@ import torch
 
 from fusionlab.matching import annealing
 from fusionlab.matching.align import align_states
-from fusionlab.matching.options import MatchOptions, preset
+from fusionlab.matching.options import MatchOptions
+from fusionlab.matching.presets import preset
 from fusionlab.matching.weights import match_weights, rescaled, squared_distance
 from fusionlab.symmetry import blueprint
 from tests.families.harness import random_model

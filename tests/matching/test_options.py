@@ -5,7 +5,8 @@ import re
 import pytest
 
 from fusionlab.errors import InputError
-from fusionlab.matching.options import PRESETS, MatchOptions, given, parse_layers, preset
+from fusionlab.matching.options import MatchOptions, given, parse_layers
+from fusionlab.matching.presets import PRESETS, preset
 from fusionlab.symmetry import blueprint
 from fusionlab.symmetry.blueprint import Blueprint
 from fusionlab.symmetry.builder import BlueprintBuilder
@@ -128,7 +129,7 @@ def test_preset_takes_changes_and_keeps_what_is_none():
         (lambda: MatchOptions(sweeps=0), "sweeps is 0; expected at least 1"),
         (lambda: MatchOptions(temperatures=0), "temperatures is 0; expected at least 1"),
         (lambda: MatchOptions(relative=1.5), "relative is 1.5; expected a number from 0 to 1"),
-        (lambda: MatchOptions(start="warm"), "start is 'warm'; expected one of known, annealed, as-is"),
+        (lambda: MatchOptions(start="warm"), "start is 'warm'; expected one of activations, annealed, as-is, known"),
         (lambda: MatchOptions(towards="median"), "towards is 'median'; expected one of anchor, mean"),
         (lambda: MatchOptions(spaces=("attentoin",)).select(BERT), "spaces names 'attentoin'; expected some of"),
         (lambda: MatchOptions(spaces=("residual",)).select(BARE), "'residual'; expected some of"),

@@ -1,6 +1,7 @@
 """Matching by permutations alone: Git Re-Basin and OT fusion, against scipy and against trying all."""
 
 import itertools
+from dataclasses import replace
 
 import numpy
 import pytest
@@ -9,8 +10,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.spatial.distance import cdist
 from torch import Tensor
 
-from fusionlab.matching.options import MatchOptions
-from fusionlab.matching.permutations import match_permutations
+from fusionlab.matching.permutations import PermutationOptions, match_permutations
 from fusionlab.matching.weights import squared_distance
 from fusionlab.symmetry import Alignment, Blueprint, Space, blueprint
 from fusionlab.symmetry.axes import Along, Fixed, Per
@@ -45,7 +45,7 @@ def test_planted_permutations_are_recovered(name, folded, objective):
     goal = fold(anchor.state_dict(), description) if folded else anchor.state_dict()
     source = permuting(description, 3).apply(goal)
     assert squared_distance(source, goal) > 1
-    found = match_permutations(source, goal, description, MatchOptions(spaces=("all",)), objective)
+    found = match_permutations(source, goal, description, PermutationOptions(spaces=("all",), objective=objective))
     assert squared_distance(found.apply(source), goal) < 1e-20
 
 
@@ -58,8 +58,7 @@ def test_function_is_kept_by_permutations(name, folded, objective):
     found = match_permutations(
         *(fold(m.state_dict(), description) if folded else m.state_dict() for m in (source, anchor)),
         description,
-        MatchOptions(spaces=("all",)),
-        objective,
+        PermutationOptions(spaces=("all",), objective=objective),
     )
     assert found.elements
     twin = found.apply(source)
@@ -77,7 +76,7 @@ def test_git_re_basin_of_one_layer_is_the_assignment():
     """Hidden units of an uncoupled layer: scipy's assignment on summed inner products of weights and bias."""
     source, anchor = (random_model("bert-sequence", seed).state_dict() for seed in (0, 1))
     description = blueprint(random_model("bert-sequence"))
-    found = match_permutations(source, anchor, description, MatchOptions(spaces=("ffn",)))
+    found = match_permutations(source, anchor, description, PermutationOptions(spaces=("ffn",)))
     at = "bert.encoder.layer.1"
     up, bias, down = (f"{at}.intermediate.dense.weight", f"{at}.intermediate.dense.bias", f"{at}.output.dense.weight")
     gains = anchor[up] @ source[up].T + torch.outer(anchor[bias], source[bias]) + anchor[down].T @ source[down]
@@ -104,13 +103,15 @@ def test_ot_fusion_of_one_layer_is_scipys_assignment_of_directions(objective):
         loud = torch.randn(len(state[bias]), generator=generator(4), dtype=torch.float64).exp()
         state[names[0]] = loud[:, None] * state[names[0]]
         state[bias] = torch.zeros_like(state[bias])
-    options = MatchOptions(spaces=("ffn",), layers="1")
-    found = match_permutations(source, anchor, description, options, objective)
+    options = PermutationOptions(spaces=("ffn",), layers="1", objective=objective)
+    found = match_permutations(source, anchor, description, options)
     rows = [unit_rows(state, names) for state in (anchor, source)]
     anchored, moved = (x / numpy.linalg.norm(x, axis=1, keepdims=True) for x in rows)
     _, order = linear_sum_assignment(cdist(anchored, moved, objective))
     assert found.elements["layers.1.ffn"].tolist() == order.tolist()
-    inner = match_permutations(source, anchor, description, options).elements["layers.1.ffn"]
+    inner = match_permutations(source, anchor, description, replace(options, objective="inner")).elements[
+        "layers.1.ffn"
+    ]
     assert inner.tolist() != order.tolist()
 
 
@@ -132,7 +133,7 @@ def test_heads_and_the_units_inside_them_are_the_best_of_all(objective, seed):
          (("query", 5), ("key", 4))}
         for x in loud
     )  # fmt: skip
-    found = match_permutations(source, anchor, description, MatchOptions(spaces=("all",)), objective)
+    found = match_permutations(source, anchor, description, PermutationOptions(spaces=("all",), objective=objective))
     rows = [torch.cat([s["query"], s["key"]], 1).unflatten(0, (heads, size)).numpy() for s in (anchor, source)]
 
     def cost(here: int, there: int) -> numpy.ndarray:

@@ -1,5 +1,7 @@
 """Recipes: presets with changes, and alignments of real models by each of them."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -9,7 +11,8 @@ from fusionlab.evaluation.preservation import check_preservation
 from fusionlab.inputs import Inputs
 from fusionlab.matching.align import align_states, gauged
 from fusionlab.matching.learned import refined
-from fusionlab.matching.options import PRESETS
+from fusionlab.matching.permutations import PermutationOptions
+from fusionlab.matching.presets import PRESETS
 from fusionlab.matching.recipe import RECIPES, align_models, recipe
 from fusionlab.matching.weights import rescaled, squared_distance
 from fusionlab.stages import run
@@ -27,11 +30,11 @@ def inputs(count: int = 24) -> Inputs:
 def test_presets_without_inputs_are_the_options() -> None:
     """none, paper and weights run nothing; activations and learned start from weights."""
     for name, options in PRESETS.items():
-        assert recipe(name).weights == options
+        assert recipe(name).options == options
         assert not recipe(name).needs_inputs
-    for name in ("activations", "learned"):
+    for name, start in (("activations", "activations"), ("learned", "annealed")):
         assert recipe(name).needs_inputs
-        assert recipe(name).weights == PRESETS["weights"]
+        assert recipe(name).options == replace(PRESETS["weights"], start=start)
 
 
 def test_changes_go_where_they_belong() -> None:
@@ -39,8 +42,11 @@ def test_changes_go_where_they_belong() -> None:
     changed = recipe("learned", steps=7, layers="first:1", target=None, sweeps=3)
     assert changed.refine is not None
     assert (changed.refine.steps, changed.refine.target) == (7, "outputs")
-    assert (changed.weights.layers, changed.weights.sweeps) == ("first:1", 3)
-    assert "refined in 7 steps" in str(changed)
+    assert (changed.options.layers, changed.options.sweeps) == ("first:1", 3)
+    assert str(changed).startswith(
+        "by weights: spaces all; layers first:1; gauge folded, biases, balanced; rescale off"
+    )
+    assert "; then refined: steps 7; learning rate by default; " in str(changed)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +57,7 @@ def test_changes_go_where_they_belong() -> None:
         ("learned", {"step": 3}, "has no option 'step'; expected some of"),
         ("learned", {"steps": 0}, "steps is 0"),
         ("paper", {"rescale": "x"}, "rescale is 'x'"),
-        ("activations", {"towards": "mean"}, "matching by activations has no option 'towards'; expected some of"),
+        ("activations", {"towards": "mean"}, "towards the mean has no start 'activations'; expected another start"),
         *(
             (name, {field: value}, f"matching by {name} has no option '{field}'; expected some of")
             for name in ("git-rebasin", "ot-fusion")
@@ -88,14 +94,14 @@ def test_twins_are_closer_than_the_models(name: str) -> None:
     states = [model.state_dict() for model in models]
     chosen = recipe(name)
     found = run(align_models(models, blueprint(models[0]), chosen, 1))
-    _, gauges = gauged(states, blueprint(models[0]), chosen.weights)
+    _, gauges = gauged(states, blueprint(models[0]), chosen.options)
 
     def distance(alignments: list[Alignment]) -> float:
         twins = [alignment.apply(state) for alignment, state in zip(alignments, states, strict=True)]
-        return squared_distance(*rescaled(twins, chosen.weights.relative))
+        return squared_distance(*rescaled(twins, getattr(chosen.options, "relative", 0.0)))
 
     assert distance(found) < 0.99 * distance(gauges)
-    if chosen.permutations is not None:
+    if isinstance(chosen.options, PermutationOptions):
         for space, element in found[0].elements.items():
             if element.is_floating_point():
                 assert set(element.unique().tolist()) == {0.0, 1.0}, space
@@ -123,12 +129,12 @@ def test_refinement_learns_on_the_inputs_that_there_are() -> None:
     chosen = recipe("learned", steps=4)
     assert chosen.refine is not None
     described = blueprint(models[0])
-    start = align_states([model.state_dict() for model in models], described, chosen.weights)
+    start = align_states([model.state_dict() for model in models], described, chosen.options)
     shared = inputs()
     own = Inputs.from_batches([shared.shared, [{"pixel_values": -b["pixel_values"]} for b in shared.shared]], 2)
     found: list[dict[str, Tensor]] = []
     for given, batches in ((shared, shared.shared), (own, list(own.own))):
-        spaces = chosen.weights.select(start[0].blueprint)
+        spaces = chosen.options.select(start[0].blueprint)
         expected = run(refined(models, start[0].blueprint, start, batches, chosen.refine, spaces=spaces))
         found.append(run(align_models(models, described, chosen, inputs=given))[1].elements)
         for name, element in expected[1].elements.items():

@@ -7,7 +7,7 @@ import torch
 
 from fusionlab.matching import universe
 from fusionlab.matching.align import align_states
-from fusionlab.matching.options import preset
+from fusionlab.matching.presets import preset
 from fusionlab.matching.universe import match_universe, spread_of
 from fusionlab.matching.weights import match_weights, rescaled, squared_distance
 from fusionlab.symmetry import blueprint

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from fusionlab.matching import assignment as assigning
-from fusionlab.matching.options import MatchOptions, preset
+from fusionlab.matching.options import MatchOptions
+from fusionlab.matching.presets import preset
 from fusionlab.matching.weights import match_weights, squared_distance
 from tests.matching.pairs import RESCALES, distance, noisy, norm, pair
 from tests.symmetry.models import CASES, HEAD_DIM, outputs, relative, rigid

@@ -7,8 +7,8 @@ import pytest
 import torch
 from transformers import BertConfig, BertForSequenceClassification
 
-from fusionlab.matching import weights
 from fusionlab.matching.options import MatchOptions
+from fusionlab.matching.starts import annealed
 from fusionlab.matching.weights import match_weights
 from fusionlab.symmetry import blueprint
 from tests.matching.pairs import RESCALES, distance, noisy, pair
@@ -75,8 +75,8 @@ def test_independent_models_are_annealed_although_their_gains_are_alike(monkeypa
     models = [narrow_bert(seed) for seed in (0, 1)]
     first, second = (model.state_dict() for model in models)
     steps = []
-    annealing = weights.anneal
-    monkeypatch.setattr(weights, "anneal", lambda *given: steps.append(given[2]) or annealing(*given))
+    annealing = annealed.anneal
+    monkeypatch.setattr(annealed, "anneal", lambda *given: steps.append(given[2]) or annealing(*given))
     options = MatchOptions(("all",), rescale="off", start="annealed", relative=0.5, temperatures=3, sweeps=1)
     match_weights(first, second, blueprint(models[0]), options)
     assert steps == [3]

@@ -16,7 +16,8 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from fusionlab.matching.options import MatchOptions, preset
+from fusionlab.matching.options import MatchOptions
+from fusionlab.matching.presets import preset
 from fusionlab.matching.weights import match_weights
 from fusionlab.symmetry import Alignment
 from fusionlab.symmetry.groups import Permutation

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from fusionlab.errors import InputError
 from fusionlab.fusion.heads.parameters import head_parameters
 from fusionlab.matching.align import align_states, gauged
-from fusionlab.matching.options import MatchOptions
+from fusionlab.matching.options import Selection
 from fusionlab.models import with_state
 from fusionlab.symmetry import Alignment, Blueprint, blueprint
 
@@ -38,7 +38,7 @@ def body_states(models: Sequence[nn.Module]) -> list[dict[str, Tensor]]:
     return states
 
 
-def align_bodies(models: Sequence[nn.Module], options: MatchOptions, anchor: int = 0) -> list[Alignment]:
+def align_bodies(models: Sequence[nn.Module], options: Selection, anchor: int = 0) -> list[Alignment]:
     """Alignments of models that are matched by their bodies alone, whatever their heads are.
 
     Args:
@@ -55,7 +55,7 @@ def align_bodies(models: Sequence[nn.Module], options: MatchOptions, anchor: int
     return _by_bodies(models, options, lambda states, shared: align_states(states, shared, options, anchor))
 
 
-def gauge_bodies(models: Sequence[nn.Module], options: MatchOptions) -> list[Alignment]:
+def gauge_bodies(models: Sequence[nn.Module], options: Selection) -> list[Alignment]:
     """Alignments that bring every model into the gauge of `options`, and no model nearer to another.
 
     Args:
@@ -111,7 +111,7 @@ def split_heads(body: State, twins: Sequence[Model]) -> list[Model]:
 
 def _by_bodies(
     models: Sequence[nn.Module],
-    options: MatchOptions,
+    options: Selection,
     find: Callable[[Sequence[State], Blueprint], Sequence[Alignment]],
 ) -> list[Alignment]:
     """Alignments of whole models from what is found for their bodies' states and the blueprint that those share."""

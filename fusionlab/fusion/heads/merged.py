@@ -38,7 +38,7 @@ class MergedHeads(HeadStrategy):
         return alignment.apply(model.state_dict())
 
     def gauges(self, models: Sequence[nn.Module], blueprint: Blueprint, recipe: Recipe) -> list[Alignment]:
-        return gauged(self.states(models), blueprint, recipe.weights)[1]
+        return gauged(self.states(models), blueprint, recipe.options)[1]
 
     def align(
         self,

@@ -87,7 +87,7 @@ class OwnHeads(HeadStrategy):
 
     def gauges(self, models: Sequence[nn.Module], blueprint: Blueprint, recipe: Recipe) -> list[Alignment]:
         """Alignments that bring each whole model into the gauge of a recipe."""
-        return gauge_bodies(models, recipe.weights)
+        return gauge_bodies(models, recipe.options)
 
     def align(
         self,
@@ -100,7 +100,7 @@ class OwnHeads(HeadStrategy):
     ) -> Stages[list[Alignment]]:
         """Alignments of whole models, found by their bodies."""
         yield from ()
-        return align_bodies(models, recipe.weights, anchor)
+        return align_bodies(models, recipe.options, anchor)
 
     def combine(
         self,

@@ -14,8 +14,8 @@ import fusionlab.matching.groups
 import fusionlab.symmetry.groups
 from fusionlab.matching.align import align_states
 from fusionlab.matching.groups import geometry
-from fusionlab.matching.options import MatchOptions, preset
-from fusionlab.matching.permutations import match_permutations
+from fusionlab.matching.permutations import PermutationOptions, match_permutations
+from fusionlab.matching.presets import preset
 from fusionlab.merging.units import find_sites
 from fusionlab.symmetry import Alignment
 from tests.matching.groups import test_geometry
@@ -94,7 +94,7 @@ def test_every_start_finds_it(shown: Mapping[str, Any], start: str) -> None:
 
 def test_permutations_alone_leave_the_signs(shown: Mapping[str, Any]) -> None:
     hidden, model = states(shown)
-    found = match_permutations(hidden, model, shown["blueprint"], MatchOptions(spaces=("all",), rescale="off"))
+    found = match_permutations(hidden, model, shown["blueprint"], PermutationOptions(spaces=("all",)))
     assert set(found.elements) <= {"units"}
 
 

@@ -1,0 +1,24 @@
+"""Two models to be matched."""
+
+from dataclasses import dataclass
+
+from fusionlab.matching.problems import State
+from fusionlab.statistics import Activations
+from fusionlab.symmetry import Blueprint
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A model that is moved and one that keeps its basis, both in the gauge.
+
+    Attributes:
+        source: parameters by name of the one that is moved; not modified.
+        anchor: of the other.
+        blueprint: of both.
+        activations: of both, in this order, at the same rows of the same data; None where nothing needs them.
+    """
+
+    source: State
+    anchor: State
+    blueprint: Blueprint
+    activations: tuple[Activations, Activations] | None = None

@@ -43,7 +43,7 @@ def test_every_combination_is_a_cell_once() -> None:
 def test_a_grid_without_groups_is_refused() -> None:
     """As of one end model, which there is nothing to merge with."""
     with pytest.raises(InputError, match="groups holds none of 1 end models; expected two end models or more"):
-        grid(end_models={"a": EndModel(Digits(), "a")}, groups=make_groups(["a"], "pairs"))
+        Grid({"a": EndModel(Digits(), "a")}, groups=make_groups(["a"], "pairs"), methods={"simple": {}}, matchings={})
 
 
 def test_end_models_outside_all_groups_are_not_trained() -> None:

@@ -9,7 +9,7 @@ LOWEST := .venv-lowest
 PEERS := .venv-peers
 LOWEST_PYTHON ?= $(or $(shell command -v python3.11),$(PYTHON))
 
-.PHONY: install demo test test-matrix test-lowest test-peers mutants fuzz lint bench clean
+.PHONY: install demo test test-matrix test-lowest test-peers mutants fuzz lint docs bench clean
 
 install: $(STAMP)
 
@@ -70,6 +70,10 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Writes the tables of options in the docs again, out of the options' docstrings.
+docs: $(STAMP)
+	$(BIN)/python -m tests.docs_tables
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/matching.py

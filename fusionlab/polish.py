@@ -32,7 +32,7 @@ class PolishOptions:
     """How a merged model is polished.
 
     Attributes:
-        steps: of the optimizer, at least 1.
+        steps: of AdamW, at least 1.
         learning_rate: peak learning rate of AdamW, above 0; None for 0.064 over the model's width, at most 0.001 (0.001
             for width 64, 0.00008 for 768).
         batch_size: examples in one step, at least 1; fewer where fewer are given.

@@ -7,24 +7,10 @@ import sys
 import pytest
 
 from fusionlab import __version__, cli
+from fusionlab.commands import matching_options
+from fusionlab.commands.option_groups import options_of
 
-MATCHING = [
-    "--match",
-    "--spaces",
-    "--layers",
-    "--rescale",
-    "--gauge",
-    "--untie",
-    "--sweeps",
-    "--start",
-    "--relative",
-    "--towards",
-    "--steps",
-    "--learning_rate",
-    "--batch_size",
-    "--target",
-    "--mixtures",
-]
+MATCHING = ["--match", "--untie", *(f"--{name}" for name in options_of(matching_options.options(), ("seed",)))]
 MERGING = ["--method", "--weights", "--hyperparameters", "--base", "--statistics"]
 INPUTS = ["--probes", "--samples"]
 DEVICES = ["--accelerator", "--devices", "--precision"]

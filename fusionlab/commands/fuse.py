@@ -10,11 +10,13 @@ from fusionlab.atomic import refuse_existing, require_space
 from fusionlab.checkpoints.card import merge_card
 from fusionlab.commands import data_options, fuse_config, matching_options, merging_options, parsing
 from fusionlab.commands.fuse_output import write_fusion
+from fusionlab.commands.option_groups import told
 from fusionlab.dtypes import common_types, find_dtype, stored_size
 from fusionlab.evaluation.wording import listing
 from fusionlab.experiment import REPORT_BYTES, Plan
 from fusionlab.experiment import run as run_experiment
-from fusionlab.fusion import Heads
+from fusionlab.fusion import FusionPlan, Heads
+from fusionlab.matching.options import describe
 from fusionlab.paths import expanded
 from fusionlab.polish import PolishOptions
 
@@ -48,28 +50,14 @@ def run(argv: Sequence[str]) -> None:
     data_options.add_inputs(parser)
     parser.add_argument(
         "--polish",
-        type=int | None,
+        type=int | PolishOptions | None,
         nargs="?",
         const=PolishOptions.steps,
-        help="Steps of a short distillation of the merge towards its end models' outputs; the unmatched merge is "
-        "polished beside it.",
+        help=f"{told(FusionPlan, 'polish')} A number of steps, or options (--polish.steps and so on).",
     )
-    parser.add_argument(
-        "--correct",
-        type=bool,
-        nargs="?",
-        const=True,
-        default=False,
-        help="Give the merge's activations the end models' mean and spread again, before it is polished.",
-    )
-    parser.add_argument(
-        "--heads",
-        type=Heads,
-        default="merged",
-        help="Heads of models whose tasks differ: merged like everything else, union (classifiers, joined by label "
-        "name), or own (each task keeps its own on the merged body; as many data modules as models).",
-    )
-    parser.add_argument("--ensemble", type=bool, default=True, help="Measure the ensemble of the end models too.")
+    parser.add_argument("--correct", type=bool, nargs="?", const=True, default=False, help=told(FusionPlan, "correct"))
+    parser.add_argument("--heads", type=Heads, default="merged", help=told(FusionPlan, "heads"))
+    parser.add_argument("--ensemble", type=bool, default=True, help=told(FusionPlan, "ensemble"))
     data_options.add_data(parser)
     arguments = parsing.parse(parser, argv)
     seed_everything(arguments.seed, verbose=False)
@@ -78,6 +66,9 @@ def run(argv: Sequence[str]) -> None:
     trainer = data_options.trainer_options(arguments)
     refuse_existing(output, arguments.overwrite)
 
+    polishing = arguments.polish
+    if isinstance(polishing, int):
+        polishing = PolishOptions(steps=polishing, seed=arguments.seed)
     found = parsing.read_all(arguments.ckpts)
     plan = Plan(
         matchings={} if arguments.match == "none" else {name: recipe},
@@ -86,7 +77,7 @@ def run(argv: Sequence[str]) -> None:
         anchor=arguments.anchor,
         ensemble=arguments.ensemble and arguments.heads == "merged",
         correct=arguments.correct,
-        polish=None if arguments.polish is None else PolishOptions(steps=arguments.polish, seed=arguments.seed),
+        polish=polishing,
         heads=arguments.heads,
         points=arguments.points if arguments.heads == "merged" else 0,
         trainer=trainer,
@@ -106,7 +97,7 @@ def run(argv: Sequence[str]) -> None:
             arguments,
             list(models.values()),
             arguments.ckpts,
-            recipe.needs_inputs or arguments.correct or arguments.polish is not None,
+            recipe.needs_inputs or arguments.correct or polishing is not None,
         ),
         merging_options.given_statistics(arguments),
         merging_options.base_model(arguments),
@@ -120,7 +111,7 @@ def run(argv: Sequence[str]) -> None:
     }
     made = {"matching": settings["matching"], "anchor": settings["anchor"], **merging_options.described(arguments)}
     made |= {"heads": arguments.heads} if arguments.heads != "merged" else {}
-    made |= {"polish": f"{arguments.polish} steps"} if arguments.polish is not None else {}
+    made |= {"polish": describe(polishing)} if polishing is not None else {}
     made |= {"activations": "corrected"} if arguments.correct else {}
     card = merge_card(merging_options.parents(found, arguments), made, next(iter(found.values())).format)
     write_fusion(fused, replace(results, settings=settings), found, output, arguments.overwrite, types, card)

@@ -6,14 +6,24 @@ from typing import Any
 from jsonargparse import ArgumentParser, Namespace
 from torch import nn
 
+from fusionlab.commands.option_groups import add_options, options_of
+from fusionlab.matching.matchers.registry import matchers
 from fusionlab.matching.recipe import LEARNED, RECIPES, Recipe, recipe
+from fusionlab.matching.refine_options import RefineOptions
 from fusionlab.models import untie
 
-# Options that change a recipe and belong to its name.
-OPTIONS = (
-    "spaces", "layers", "rescale", "gauge", "start", "relative", "towards", "steps", "learning_rate", "batch_size",
-    "target", "mixtures",
-)  # fmt: skip
+# Of the refinement; all commands have one seed.
+SEED = "seed"
+
+
+def options() -> dict[type, str]:
+    """The options classes that a recipe may have, with the presets that they are of."""
+    kinds: dict[type, str] = {}
+    for name, found in matchers().items():
+        presets = [preset for preset, chosen in RECIPES.items() if type(chosen.options) is found.options]
+        kinds[found.options] = "" if "weights" in presets else ", ".join(presets or [name])
+    # Those of the presets that most people use first.
+    return {**dict(sorted(kinds.items(), key=lambda item: item[1])), RefineOptions: LEARNED}
 
 
 def add_matching(parser: ArgumentParser, default: str = "paper") -> None:
@@ -28,23 +38,6 @@ def add_matching(parser: ArgumentParser, default: str = "paper") -> None:
         "`activations` starts it from what the models compute on inputs; `learned` refines it by gradient descent.",
     )
     group.add_argument(
-        "--spaces",
-        type=str | list[str] | None,
-        help="Comma-separated spaces to match instead of the preset's: attention (or attention.qk, attention.vo), "
-        "ffn, heads, residual, all. `fusionlab inspect` lists a model's.",
-    )
-    group.add_argument(
-        "--layers", type=str | int | None, help="Layers to match: 3 or 0-5 or 0,2,4 or first:K or last:K."
-    )
-    group.add_argument("--rescale", type=str | bool | None, help="Scale of a head's sides: off, sequential or joint.")
-    group.add_argument(
-        "--gauge",
-        type=str | list[str] | None,
-        help="Canonical forms to bring every model into first: none, or comma-separated folded (norm gains and layer "
-        "scales, so that the residual stream of pre-norm models can be rotated), biases (of key, value) and balanced "
-        "(heads).",
-    )
-    group.add_argument(
         "--untie",
         type=bool,
         nargs="?",
@@ -53,42 +46,22 @@ def add_matching(parser: ArgumentParser, default: str = "paper") -> None:
         help="Give language models whose output embedding is the input embedding one of its own, so that the residual "
         "stream can be rotated.",
     )
-    group.add_argument("--sweeps", type=int | None, help="Most passes over coupled spaces.")
-    group.add_argument("--start", type=str | None, help="Where coupled spaces start from: known, annealed or as-is.")
-    group.add_argument(
-        "--relative",
-        type=float | None,
-        help="Power of their length, 0 to 1, that parameters are divided by in distances.",
-    )
-    group.add_argument(
-        "--towards", type=str | None, help="Of several models: all to the anchor, or to the mean of all."
-    )
-    group.add_argument("--steps", type=int | None, help="Of learned: steps of gradient descent.")
-    group.add_argument(
-        "--learning_rate",
-        type=float | None,
-        help="Of learned: the first and largest; 0.04 of two models, 0.02 of more.",
-    )
-    group.add_argument("--batch_size", type=int | None, help="Of learned: inputs in one step; 128 if not given.")
-    group.add_argument("--target", type=str | None, help="Of learned: outputs (of the end models) or labels.")
-    group.add_argument(
-        "--mixtures", type=int | None, help="Of learned: fewer images than this are filled up with mixtures of them."
-    )
+    add_options(group, options(), leave_out=(SEED,))
 
 
 def matching_recipe(arguments: Namespace) -> Recipe:
     """The matching that the arguments describe."""
     return recipe(
         arguments.match,
-        sweeps=arguments.sweeps,
         seed=arguments.seed if arguments.match == LEARNED else None,
-        **{option: getattr(arguments, option) for option in OPTIONS},
+        **{name: getattr(arguments, name) for name in options_of(options(), (SEED,))},
     )
 
 
 def matching_name(arguments: Namespace) -> str:
     """What to call the matching: its preset, with what was changed."""
-    changes = [f"{option} {_said(value)}" for option in OPTIONS if (value := getattr(arguments, option)) is not None]
+    given = {name: getattr(arguments, name) for name in options_of(options(), (SEED,))}
+    changes = [f"{name} {_said(value)}" for name, value in given.items() if value is not None]
     return ", ".join([arguments.match, *changes])
 
 

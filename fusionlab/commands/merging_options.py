@@ -10,7 +10,9 @@ from torch import nn
 from fusionlab import checkpoints
 from fusionlab.checkpoints.card import Parent, parent
 from fusionlab.checkpoints.hub import locate
+from fusionlab.commands.option_groups import told
 from fusionlab.errors import InputError
+from fusionlab.fusion.plan import FusionPlan
 from fusionlab.merging import find_method, methods
 from fusionlab.statistics import Statistics
 from fusionlab.statistics.files import load
@@ -26,7 +28,7 @@ def add_merging(parser: ArgumentParser) -> None:
         help=f"Merge method, or a list of them, of which the first makes the merge that is kept: "
         f"{', '.join(methods())}.",
     )
-    group.add_argument("--weights", nargs="+", type=float, help="A weight for each model; equal if not given.")
+    group.add_argument("--weights", nargs="+", type=float, help=told(FusionPlan, "weights"))
     group.add_argument(
         "--hyperparameters",
         type=dict[str, Any],

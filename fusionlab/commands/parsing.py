@@ -9,6 +9,7 @@ from jsonargparse import ArgumentParser, Namespace
 from fusionlab import checkpoints, configs
 from fusionlab.checkpoints.names import short_names
 from fusionlab.commands.console import OneLineParser, input_error, readable, silence
+from fusionlab.commands.option_groups import told
 from fusionlab.dtypes import DTYPES
 from fusionlab.errors import InputError
 
@@ -94,11 +95,13 @@ def _one_sentence() -> Iterator[None]:
 
 def add_anchor(parser: ArgumentParser) -> None:
     """The option that names the anchor among several models."""
+    from fusionlab.fusion.plan import FusionPlan  # noqa: PLC0415 (most commands have no plan to import)
+
     parser.add_argument(
         "--anchor",
         type=int | str,
         default=0,
-        help="The model the others are matched to: its place in the list from 0, or nearest (to the mean of all).",
+        help=told(FusionPlan, "anchor"),
     )
 
 

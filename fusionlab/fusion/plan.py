@@ -23,12 +23,15 @@ class FusionPlan:
             unmatched merge is always made too.
         methods: merge methods with their hyperparameters, in order; the first makes the merge that is kept.
         weights: one for each model, or None for equal ones.
-        anchor: index of the model that the others are matched to, or ``nearest``; the first if None.
+        anchor: the model that the others are matched to: its place in the list from 0, or ``nearest`` (to the mean of
+            all); the first if None.
         ensemble: whether the ensemble of the end models is measured too, as an upper reference.
-        correct: whether activations are corrected in the merge that is kept, and in the unmatched one beside it.
-        polish: how those two are then polished; None for not at all.
-        heads: ``merged`` like everything else; ``union``, joined by label name; or ``own``, each task's on the merged
-            body.
+        correct: whether the activations of the merge that is kept, and of the unmatched one beside it, get the end
+            models' mean and spread again.
+        polish: a short distillation of the merge that is kept, and of the unmatched one beside it, towards the end
+            models' outputs, after a correction; None for none.
+        heads: of models whose tasks differ: ``merged`` like everything else; ``union`` (classifiers, joined by label
+            name); or ``own`` (each task keeps its own on the merged body; as many data modules as models).
         seed: of anything random.
         dtype: that merges will be written in, and are rounded to before they are tested; the widest of the end models'
             own if None.

@@ -16,7 +16,7 @@ class RefineOptions:
     """How alignments are refined.
 
     Attributes:
-        steps: of AdamW, at least 1.
+        steps: of AdamW, at least 1; each on inputs and a point between the models that are drawn anew.
         learning_rate: the first and largest, above 0, about radians a step for rotations; it falls to zero along a
             cosine. None is 0.04 for two models and 0.02 for more, whose loss is rougher.
         batch_size: inputs in one step, all sources together, at least 1.

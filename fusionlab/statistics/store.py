@@ -77,10 +77,11 @@ class StatisticsStore:
             gathered = yield from self._gather(index, model, missing)
             for kind, statistics in gathered.items():
                 self._kept[basis, kind] = statistics
-        found = {kind: self._kept[basis, kind] for kind in kinds}
-        for statistics in found.values():
-            statistics.refuse_strangers(model.state_dict(), f"model {index}")
-        return found
+        # All that is known of the model, whether it is needed or not: a file that is wrong about one kind is damaged.
+        for (measured, _), statistics in self._kept.items():
+            if measured == basis:
+                statistics.refuse_strangers(model.state_dict(), f"model {index}")
+        return {kind: self._kept[basis, kind] for kind in kinds}
 
     def _move(self, index: int, twin: nn.Module, kind: str, twin_of: tuple[nn.Module, Alignment]) -> Stages[bool]:
         """Keep what the end model's statistics become for its twin; whether there is a way."""

@@ -1,5 +1,6 @@
 """The store gathers what is missing on the right inputs, moves what can be moved, and does neither twice."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -119,3 +120,15 @@ def test_without_data() -> None:
         run(kept.of(0, model, ["gram", "fisher"]), trainer)
     with pytest.raises(InputError, match="activations statistics of each model are needed"):
         run(kept.of(0, twin, ["activations"], (model, alignment)), trainer)
+
+
+def test_what_is_wrong_about_one_kind_is_refused_for_all() -> None:
+    """A file with Fisher information of no parameter is damaged, also where Gram matrices alone are wanted."""
+    model = model_of("bert-sequence")
+    found = gather(model, batched(examples_for(model), 2), ["gram", "fisher"], trainer=trainer)
+    fisher = found["fisher"]
+    assert isinstance(fisher, Fisher)
+    strange = replace(fisher, diagonal={**fisher.diagonal, "../x": torch.ones(3)})
+    kept = StatisticsStore(given=[{"gram": found["gram"], "fisher": strange}])
+    with pytest.raises(InputError, match=r"hold '\.\./x' of shape \(3,\), which is no parameter of model 0"):
+        run(kept.of(0, model, ["gram"]), trainer)

@@ -1,0 +1,93 @@
+"""Options of the command line are the fields of options classes, told by their docstrings."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+import pytest
+
+from fusionlab.commands import matching_options, parsing
+from fusionlab.commands.option_groups import add_options, help_of, table
+from fusionlab.matching.options import MatchOptions, Selection
+from fusionlab.matching.permutations import PermutationOptions
+from fusionlab.matching.recipe import recipe
+from fusionlab.matching.refine_options import RefineOptions
+from fusionlab.polish import PolishOptions
+from tests.commands.conftest import Command
+from tests.docs_tables import PAGE, written
+
+
+@dataclass(frozen=True)
+class Colours:
+    """What colours there are.
+
+    Attributes:
+        names: of the colours, at least 10 %
+            of them ``red``.
+        depth: in bits.
+        finish: ``matt`` or ``off``.
+    """
+
+    names: tuple[str, ...] = ("red",)
+    depth: int | None = None
+    finish: Literal["matt", "off"] = "matt"
+
+
+def test_a_class_becomes_options() -> None:
+    """Types are as people write them; what is not given is None."""
+    parser = parsing.make_parser("test", "")
+    assert add_options(parser, {Colours: "painting"}) == ("names", "depth", "finish")
+    parsed = parsing.parse(parser, ["--names", "red,blue", "--finish", "off"])
+    assert (parsed.names, parsed.depth, parsed.finish) == ("red,blue", None, "off")
+    told = " ".join(parser.format_help().split())
+    assert "Of painting: of the colours, at least 10 % of them red." in told, told
+    assert table({Colours: "painting"}).splitlines()[2:] == [
+        "| `--names` | `painting` | `red` | Of the colours, at least 10 % of them `red`. |",
+        "| `--depth` | `painting` |  | In bits. |",
+        "| `--finish` | `painting` | `matt` | `matt` or `off`. |",
+    ]
+    with pytest.raises(KeyError, match="Colours does not say what shade is"):
+        help_of(Colours, "shade")
+
+
+@pytest.mark.parametrize("kind", [MatchOptions, PermutationOptions, RefineOptions, PolishOptions, Selection])
+def test_every_option_is_told(kind: type) -> None:
+    for field in fields(kind):
+        assert len(help_of(kind, field.name)) > 8
+
+
+@pytest.mark.parametrize(
+    ("flags", "changes"),
+    [
+        (["--match", "weights", "--temperatures", "5", "--sweeps", "2"], {"temperatures": 5, "sweeps": 2}),
+        (["--match", "learned", "--every", "0", "--edges", "0.5", "--general", "false"],
+         {"every": 0, "edges": 0.5, "general": False}),
+        (["--match", "learned", "--concentration", "4", "--layers", "1"], {"concentration": 4.0, "layers": "1"}),
+        (["--match", "ot-fusion", "--objective", "cosine"], {"objective": "cosine"}),
+        (["--match", "paper", "--rescale", "off", "--spaces", "ffn"], {"rescale": "off", "spaces": ("ffn",)}),
+        (["--match", "weights", "--start", "as-is"], {"start": "as-is"}),
+    ],
+    ids=lambda given: given[1] if isinstance(given, list) else "",
+)  # fmt: skip
+def test_all_that_python_takes_the_command_line_takes(flags: Sequence[str], changes: dict[str, Any]) -> None:
+    """The recipe of the flags is that of the call."""
+    parser = parsing.make_parser("test", "")
+    matching_options.add_matching(parser)
+    parsed = parsing.parse(parser, flags)
+    assert matching_options.matching_recipe(parsed) == recipe(flags[1], **changes)
+    name = matching_options.matching_name(parsed)
+    assert name.startswith(f"{flags[1]}, ")
+    assert all(option in name for option in changes)
+
+
+def test_an_option_of_another_preset_is_refused(command: Command, ckpts: Any, tmp_path: Any) -> None:
+    line = ("match", ckpts / "a", "--anchor", ckpts / "b", "--output", tmp_path / "out", "--objective", "cosine")
+    outcome = command(*line)
+    assert outcome.code == 2
+    assert "matching by paper has no option 'objective'" in outcome.err
+
+
+def test_the_docs_have_the_options_as_they_are() -> None:
+    """``make docs`` writes them."""
+    text = PAGE.read_text(encoding="utf-8")
+    assert text == written(text)

@@ -1,9 +1,12 @@
-"""How to choose an alignment: one engine over blueprints, nothing that knows an architecture."""
+"""How to choose an alignment: one engine over blueprints, nothing that knows an architecture.
 
-# Each registers its start or its matcher.
-import fusionlab.matching.matchers.permutations
-import fusionlab.matching.matchers.weights
-import fusionlab.matching.starts.activations
-import fusionlab.matching.starts.annealed
-import fusionlab.matching.starts.as_is
-import fusionlab.matching.starts.known  # noqa: F401
+Every file in ``matchers`` and ``starts`` registers what it holds and is found by itself.
+"""
+
+import importlib
+import pkgutil
+from pathlib import Path
+
+for _folder in ("matchers", "starts"):
+    for _module in pkgutil.iter_modules([str(Path(__file__).parent / _folder)]):
+        importlib.import_module(f"{__name__}.{_folder}.{_module.name}")

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fusionlab.errors import InputError
 from fusionlab.merging.ingredients import Ingredients, State
+from fusionlab.registration import first_parameters
 from fusionlab.statistics import Statistics
 from fusionlab.symmetry import Blueprint
 
@@ -96,6 +97,14 @@ def _check_kind(name: str, value: object, kind: Any) -> None:
         raise InputError(f"{name} is {value!r}; expected {expected}{optional}")
 
 
+def _is_plain(kind: Any) -> bool:
+    """Whether values of a type can be written in a config and checked."""
+    if get_origin(kind) is Literal:
+        return True
+    parts = [part for part in (get_args(kind) or (kind,)) if part is not type(None)]
+    return all(part in (float, int, bool) or get_origin(part) is Literal for part in parts)
+
+
 _registry: dict[str, MergeMethod] = {}
 
 
@@ -105,9 +114,24 @@ def merge_method(name: str, needs: Needs = ()) -> Callable[[Merger], Merger]:
     Args:
         name: in options and tables.
         needs: some of `NEEDS`; or a function that takes the hyperparameters by keyword and returns them.
+
+    Raises:
+        TypeError: a function of another signature, a hyperparameter without default or of a type that cannot be
+            written in a config, or a need that there is not.
     """
 
     def register(function: Merger) -> Merger:
+        what = "the merge method"
+        first_parameters(function, ("ingredients",), what)
+        hints = get_type_hints(function)
+        for parameter in list(inspect.signature(function).parameters)[1:]:
+            if not _is_plain(hints.get(parameter)):
+                raise TypeError(
+                    f"{what} {name!r} has a hyperparameter {parameter!r} of {hints.get(parameter, 'no type')}; "
+                    f"expected float, int, bool or a Literal, or one of these or None"
+                )
+        if unknown := [] if callable(needs) else [need for need in needs if need not in NEEDS]:
+            raise TypeError(f"{what} {name!r} needs {unknown[0]!r}; expected some of {', '.join(NEEDS)}")
         _registry[name] = MergeMethod(name, function, needs)
         return function
 

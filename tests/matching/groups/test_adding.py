@@ -28,7 +28,7 @@ FLOORS = (fusionlab.symmetry.groups, fusionlab.matching.groups)
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, Any]]:
     """The names of the section's last listing, after its first two became files of the packages that it says."""
-    section = re.search(r"^## A group$(.*?)^## ", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    section = re.search(r"^## A group$(.*?)(?=^## |\Z)", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     assert section is not None
     *files, use = re.findall(r"^```python\n(.*?)^```$", section[1], re.MULTILINE | re.DOTALL)
     named = re.findall(r"^\*\*\d\..*?`fusionlab/(\w+)/groups/signs\.py`", section[1], re.MULTILINE)

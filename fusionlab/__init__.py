@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fusionlab.checkpoints import load, save
     from fusionlab.errors import InputError
     from fusionlab.fusion import FusionData, FusionModule
+    from fusionlab.matching.recipe import recipe
     from fusionlab.symmetry import Alignment, Blueprint, SymmetryError, blueprint
 
 __version__ = "0.1.0"
@@ -37,6 +38,7 @@ __all__ = [
     "load",
     "match",
     "merge",
+    "recipe",
     "save",
 ]
 
@@ -45,6 +47,7 @@ _HOMES = {
     "fusionlab.checkpoints": ("load", "save"),
     "fusionlab.errors": ("InputError",),
     "fusionlab.fusion": ("FusionData", "FusionModule"),
+    "fusionlab.matching.recipe": ("recipe",),
     "fusionlab.symmetry": ("Alignment", "Blueprint", "SymmetryError", "blueprint"),
 }
 

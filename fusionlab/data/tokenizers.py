@@ -2,6 +2,7 @@
 
 import json
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -12,6 +13,8 @@ from fusionlab.checkpoints.quiet import quiet
 from fusionlab.errors import InputError, first_line
 
 BYTES = "bytes"
+# Some ten times the largest vocabulary that there is.
+MOST_TOKENS = 2**24
 _PAD, _END, _MASK = "<pad>", "<end>", "<mask>"
 
 
@@ -33,6 +36,7 @@ def load_tokenizer(source: str, *, words: bool = False) -> PreTrainedTokenizerBa
     location = locate(source)
     # Byte-level tokenizers take a word for the continuation of the one before unless a space is put before it.
     options: dict[str, Any] = {"add_prefix_space": True} if words else {}
+    _refuse_far_numbers(location, source)
     try:
         with quiet():
             tokenizer = AutoTokenizer.from_pretrained(str(location), trust_remote_code=False, **options)
@@ -48,6 +52,28 @@ def load_tokenizer(source: str, *, words: bool = False) -> PreTrainedTokenizerBa
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
     return tokenizer
+
+
+def _refuse_far_numbers(location: Path, source: str) -> None:
+    """Refuse tokens that are numbered far beyond any vocabulary: the library counts all numbers up to the largest.
+
+    Raises:
+        InputError: names the token.
+    """
+    try:
+        told = json.loads((location / "tokenizer.json").read_text(encoding="utf-8"))
+        vocabulary, added = told["model"]["vocab"], told.get("added_tokens") or []
+        numbered = dict(vocabulary) if isinstance(vocabulary, dict) else {}
+        numbered |= {token["content"]: token["id"] for token in added}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        # There is no such file, or the library says what is wrong with it.
+        return
+    for token, number in numbered.items():
+        if isinstance(number, int) and number >= MOST_TOKENS:
+            raise InputError(
+                f"{source}: its tokenizer gives {token[:40]!r} the number {number}; expected numbers below "
+                f"{MOST_TOKENS:,}"
+            )
 
 
 def byte_tokenizer() -> PreTrainedTokenizerFast:

@@ -1,0 +1,41 @@
+"""Tokenizers that are loaded, and those that are refused before they are."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fusionlab.data.tokenizers import load_tokenizer
+from fusionlab.errors import InputError
+
+
+def changed(tokenizer: str, folder: Path, **changes: Any) -> str:
+    """A copy of a tokenizer whose file says something else."""
+    shutil.copytree(tokenizer, folder)
+    path = folder / "tokenizer.json"
+    told = json.loads(path.read_text(encoding="utf-8"))
+    told["model"] |= changes.pop("model", {})
+    path.write_text(json.dumps(told | changes), encoding="utf-8")
+    return str(folder)
+
+
+@pytest.mark.parametrize("where", ["model", "added_tokens"])
+@pytest.mark.parametrize("number", [2**24, 2**31])
+def test_far_numbers_are_refused(tmp_path: Path, tokenizer: str, where: str, number: int) -> None:
+    """The library would hold every number up to the largest, 9 GB for one token with the number 2^31."""
+    told = json.loads((Path(tokenizer) / "tokenizer.json").read_text(encoding="utf-8"))
+    if where == "model":
+        values: Any = {"vocab": told["model"]["vocab"] | {"far": number}}
+    else:
+        values = [*told["added_tokens"], {**told["added_tokens"][0], "content": "far", "id": number}]
+    with pytest.raises(InputError, match=f"gives 'far' the number {number}; expected numbers below 16,777,216"):
+        load_tokenizer(changed(tokenizer, tmp_path / "far", **{where: values}))
+
+
+def test_a_gap_in_the_numbers_is_no_fault(tmp_path: Path, tokenizer: str) -> None:
+    """Vocabularies are padded to round sizes."""
+    vocabulary = json.loads((Path(tokenizer) / "tokenizer.json").read_text(encoding="utf-8"))["model"]["vocab"]
+    path = changed(tokenizer, tmp_path / "gap", model={"vocab": vocabulary | {"gap": 5000}})
+    assert load_tokenizer(path).get_vocab()["gap"] == 5000

@@ -13,6 +13,7 @@ import datasets.config
 import numpy as np
 from datasets import Dataset, Features, concatenate_datasets, load_dataset
 
+from fusionlab.data.json_lines import refuse_null_rows
 from fusionlab.errors import InputError, first_line
 from fusionlab.paths import expanded
 
@@ -177,6 +178,8 @@ def load(source: Source, split: str | None) -> Any:
     """
     path = expanded(source.path)
     try:
+        if path.exists():
+            refuse_null_rows(path)
         with quiet_datasets():
             if path.is_file():
                 builder = FILE_BUILDERS.get(path.suffix)

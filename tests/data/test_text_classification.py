@@ -242,3 +242,14 @@ def test_overlap_is_counted_whatever_the_punctuation() -> None:
     assert (found.count, found.total, found.share) == (3, 4, 0.75)
     assert overlap([], []).share == 0
     assert overlap(["!!!"], ["???", "!!!"]).count == 1
+
+
+@pytest.mark.parametrize("before", ["", '{"text": "a", "label": "x"}\n\n'])
+def test_rows_that_are_null_are_refused(tmp_path: Path, tokenizer: str, before: str) -> None:
+    """In a file or a folder of them; alone they would end the process."""
+    (tmp_path / "rows").mkdir()
+    path = tmp_path / "rows" / "x.jsonl"
+    path.write_text(f"{before}  null  \n")
+    for source in (path, tmp_path / "rows"):
+        with pytest.raises(InputError, match=rf"x\.jsonl: line {3 if before else 1} is null; expected an object"):
+            TextClassification(str(source), tokenizer).setup("fit")

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 
 from fusionlab.dtypes import main_dtype, rounded, widened, widest
 from fusionlab.errors import InputError
-from fusionlab.evaluation.distance import distance_by_space, parameter_distance
-from fusionlab.evaluation.distances import Distance
+from fusionlab.evaluation.distance import parameter_distance
 from fusionlab.evaluation.ensemble import Ensemble
 from fusionlab.evaluation.preservation import check_preservation
 from fusionlab.evaluation.rows import END_MODEL, ENSEMBLE, NO_MATCHING, UNMATCHED
 from fusionlab.evaluation.task_scores import score_of
+from fusionlab.fusion.distances import distances_to_anchor
 from fusionlab.fusion.heads import STRATEGIES
 from fusionlab.fusion.plan import FusionPlan
 from fusionlab.fusion.results import Candidate, Fused, Matched
@@ -164,7 +164,10 @@ class Fuser:
                 for model, twin, alignment in zip(models, twins, alignments, strict=True)
             ]
             self.fused.matched[name] = Matched(alignments, twins, checks, seconds)
-            self.fused.distances += self._distances(name)
+            recipe, ends = self.plan.matchings[name], self.heads.models
+            self.fused.distances += distances_to_anchor(
+                name, recipe, ends, twins, self.anchor, self.heads, self.blueprint
+            )
         return self.fused.matched[name]
 
     def _align(self, name: str) -> Stages[tuple[list[Alignment], float]]:
@@ -342,29 +345,3 @@ class Fuser:
         model = rounded(correct(candidate.model, list(twins), batches, self.weights), self.plan.dtype)
         took = (candidate.seconds or 0.0) + time.perf_counter() - start
         return replace(candidate, method=f"{candidate.method}, corrected", model=model, seconds=took)
-
-    def _distances(self, matching: str) -> list[Distance]:
-        """Distances to the anchor before and after a matching, both in its gauge; and as the models come."""
-        recipe, anchor, models, heads = self.plan.matchings[matching], self.anchor, self.end_models, self.heads
-        ends, twins = heads.states(models), heads.states(self.fused.matched[matching].twins)
-        gauges = heads.gauges(models, self.blueprint, recipe) if recipe.gauge else []
-        gauged = [heads.moved(model, gauge) for model, gauge in zip(models, gauges, strict=False)] or ends
-        found = []
-        for index, name in enumerate(self.names):
-            if index != anchor:
-                given, before, after = (
-                    distance_by_space(states[index], states[anchor], self.blueprint) for states in (ends, gauged, twins)
-                )
-                found += [
-                    Distance(
-                        name,
-                        self.names[anchor],
-                        matching,
-                        *place,
-                        before[place],
-                        value,
-                        given[place] if recipe.gauge else None,
-                    )
-                    for place, value in after.items()
-                ]
-        return found

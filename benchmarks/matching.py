@@ -38,7 +38,7 @@ from torch import Tensor
 from transformers import RobertaConfig, RobertaForSequenceClassification, ViTConfig, ViTForImageClassification
 
 from fusionlab.atomic import atomic_file
-from fusionlab.matching import weights
+from fusionlab.matching import hidden_units, weights
 from fusionlab.matching.presets import preset
 from fusionlab.matching.weights import match_weights, squared_distance
 from fusionlab.symmetry import Alignment, Blueprint, blueprint
@@ -192,8 +192,9 @@ def parts_of_ours(spent: dict[str, float]) -> Iterator[None]:
     spent.update(dict.fromkeys((*PARTS, "apply"), 0.0))
     with ExitStack() as patches:
         for part, names in PARTS.items():
-            for name in names:
-                patches.enter_context(mock.patch.object(weights, name, timed(part, getattr(weights, name))))
+            for name, module in ((name, module) for name in names for module in (weights, hidden_units)):
+                if hasattr(module, name):
+                    patches.enter_context(mock.patch.object(module, name, timed(part, getattr(module, name))))
         patches.enter_context(mock.patch.object(Alignment, "apply", timed("apply", Alignment.apply)))
         yield
 

@@ -11,14 +11,14 @@ def refuse_null_rows(path: Path) -> None:
     """Refuse rows that are null: where there is no other row, Arrow's reader ends the process.
 
     Args:
-        path: a file with one JSON value a line, or a folder whose files of that kind are looked at; others are not.
+        path: a file with one JSON value a line, or a folder whose files of that kind are looked at; whatever else it
+            is, it is not read.
 
     Raises:
         InputError: names the file and the line.
     """
-    files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
-    for file in files:
-        if file.suffix in SUFFIXES:
+    for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+        if file.is_file() and file.suffix in SUFFIXES:
             _refuse_null_rows(file)
 
 

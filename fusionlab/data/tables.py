@@ -178,8 +178,7 @@ def load(source: Source, split: str | None) -> Any:
     """
     path = expanded(source.path)
     try:
-        if path.exists():
-            refuse_null_rows(path)
+        refuse_null_rows(path)
         with quiet_datasets():
             if path.is_file():
                 builder = FILE_BUILDERS.get(path.suffix)

@@ -1,5 +1,6 @@
 """Damaged configs of commands: YAML that is wrong, that would run code, or that grows when it is read."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ from tests.robustness import raw_bytes
 from tests.robustness.cases import OUTPUT, Case, Place, any_json, kind, nested
 from tests.robustness.damaged_configs import EVIL
 
+# What the case itself lays out.
+PLACED = ("a", "b", "configs", "data")
 FIT_WRITES = ("lightning_logs*", "logs*", "checkpoints*", "config.yaml")
 
 
@@ -21,8 +24,15 @@ def _config(place: Place, name: str | None = None) -> tuple[str, Path]:
 
 def _case(command: str, path: Path, must_refuse: bool = False) -> Case:
     output = [] if command in ("fit", "test") else ["--output", OUTPUT]
-    may_write = FIT_WRITES if command in ("fit", "test") else ()
+    may_write = (*FIT_WRITES, *_outputs(path)) if command in ("fit", "test") else ()
     return Case([command, "--config", f"configs/{path.name}", *output], None, must_refuse, may_write)
+
+
+def _outputs(path: Path) -> list[str]:
+    """What a config names as its output, and how that is written: a flipped bit may make another name of it."""
+    text = path.read_bytes().decode("utf-8", errors="replace")
+    names = [name for name in re.findall(r"output: *(\w+) *$", text, re.MULTILINE) if name not in PLACED]
+    return [pattern for name in names for pattern in (name, f"{name}.*", f".{name}.*", f"..{name}.*")]
 
 
 @kind

@@ -1,7 +1,7 @@
 """The Python calls: modules go in, new modules of the same class come out, inputs are never modified."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,8 +28,8 @@ from fusionlab.statistics import Statistics
 from fusionlab.statistics.store import StatisticsStore
 from fusionlab.symmetry import Alignment, blueprint
 from fusionlab.trainers import quiet_factory
+from fusionlab.types import Model
 
-Model = TypeVar("Model", bound=nn.Module)
 # Batches for all models, or one iterable of them for each; inputs that are put together already.
 Data = Batches | Sequence[Batches] | Inputs | None
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from fusionlab.errors import InputError
+from fusionlab.types import Model
 
-Model = TypeVar("Model", bound=nn.Module)
 Key = TypeVar("Key")
 Types = Mapping[str, torch.dtype]
 DTYPES = {

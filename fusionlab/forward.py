@@ -1,6 +1,5 @@
 """One way to run any supported model on a batch."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -8,9 +7,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from fusionlab.errors import InputError
+from fusionlab.types import Batch
 
-# Inputs by name, their first dimension the examples.
-Batch = Mapping[str, Tensor]
 LABELS = "labels"
 # The label of what is unknown, as transformers has it.
 IGNORED = -100

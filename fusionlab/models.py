@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from fusionlab.errors import InputError
 from fusionlab.forward import logits
 from fusionlab.symmetry import Blueprint, blueprint
-
-Model = TypeVar("Model", bound=nn.Module)
+from fusionlab.types import Model
 
 
 def common_blueprint(models: Mapping[str, nn.Module]) -> Blueprint:

@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,8 +21,8 @@ from fusionlab.learning.distillation import distillation_loss, output_of, rows_t
 from fusionlab.learning.mixtures import ENOUGH
 from fusionlab.models import with_state
 from fusionlab.stages import Run, Stages, TrainerFactory, result_of, run
+from fusionlab.types import Model
 
-Model = TypeVar("Model", bound=nn.Module)
 # Adam moves every weight by about the learning rate, so an output by that times the width; see `PolishOptions`.
 WIDTH_TIMES_RATE, HIGHEST_RATE, WARMUP = 0.064, 1e-3, 0.05
 

@@ -1,15 +1,14 @@
 """Distance between models in parameter space, as a whole and by space and layer (the paper's Figure 4)."""
 
 import math
-from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
 from fusionlab.symmetry import Blueprint
 from fusionlab.symmetry.axes import Axis, leaves, spaces_of
+from fusionlab.types import State
 
-State = Mapping[str, Tensor]
 OTHER = "other"
 
 

@@ -29,7 +29,7 @@ from fusionlab.matching.recipe import Recipe, recipe
 from fusionlab.stages import StagedModule, Stages
 from fusionlab.statistics import Statistics
 
-Model = str | Path | nn.Module
+ModelSource = str | Path | nn.Module
 
 
 class FusionModule(StagedModule, CandidateTest):
@@ -71,14 +71,14 @@ class FusionModule(StagedModule, CandidateTest):
 
     def __init__(
         self,
-        models: Sequence[Model] | Mapping[str, Model],
+        models: Sequence[ModelSource] | Mapping[str, ModelSource],
         match: str | Recipe | Mapping[str, str | Recipe] = "paper",
         methods: str | Mapping[str, Mapping[str, Any]] = "simple",
         inputs: Inputs | None = None,
         samples: int | None = None,
         test_sets: Sequence[TestSet] = (),
         statistics: Sequence[Mapping[str, Statistics]] = (),
-        base: Model | None = None,
+        base: ModelSource | None = None,
         **options: Any,
     ) -> None:
         super().__init__()
@@ -235,7 +235,7 @@ def told_by(data: LightningDataModule | None, count: int) -> tuple[TestSet, ...]
     return tuple(TestSet.of(facts, f"{name}{number}") for number in numbers)
 
 
-def _named(models: Sequence[Model] | Mapping[str, Model]) -> dict[str, Model]:
+def _named(models: Sequence[ModelSource] | Mapping[str, ModelSource]) -> dict[str, ModelSource]:
     """Models by name; paths by the last part of theirs, modules by their place."""
     if isinstance(models, Mapping):
         return dict(models)

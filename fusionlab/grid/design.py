@@ -184,7 +184,8 @@ class Grid:
             recipe = self.matchings.get(cell.matching)
             settings |= {
                 "hyperparameters": dict(self.methods[cell.method]),
-                "matching": None if recipe is None else _choices(recipe),
+                # The class of the options says which matcher runs.
+                "matching": None if recipe is None else [type(recipe.options).__name__, _choices(recipe)],
                 "samples": self.samples,
                 "base": _stamp(self.base),
                 "points": self.points if self.draws_lines(cell) else 0,

@@ -8,7 +8,7 @@ Learned matching and polish share this file. Labels are never looked at.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, softmax
 
 from fusionlab.forward import forward, main_output
+from fusionlab.types import Batch
 
-Batch = Mapping[str, Tensor]
 Kind = Literal["classes", "labels", "values"]
 # Masks over tokens that a batch may carry, that of a decoder's tokens first.
 MASKS = ("decoder_attention_mask", "attention_mask")

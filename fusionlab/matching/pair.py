@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from fusionlab.matching.problems import State
 from fusionlab.statistics import Activations
 from fusionlab.symmetry import Blueprint
+from fusionlab.types import State
 
 
 @dataclass(frozen=True)

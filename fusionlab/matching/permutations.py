@@ -15,9 +15,10 @@ from torch import Tensor
 from fusionlab.errors import InputError
 from fusionlab.matching.assignment import assignment
 from fusionlab.matching.options import Selection
-from fusionlab.matching.problems import Block, Problem, State, blocks, correlate_inner, correlate_permutation, waves
+from fusionlab.matching.problems import Block, Problem, blocks, correlate_inner, correlate_permutation, waves
 from fusionlab.matching.transport import Metric, ground_cost_from_products
 from fusionlab.symmetry import Alignment, Blueprint, Space
+from fusionlab.types import State
 
 Objective = Literal["inner"] | Metric
 

@@ -4,7 +4,7 @@ A *block* is what one closed form solves: a continuous space with its copies, a 
 permutations together with the continuous spaces that it indexes (attention heads, with a rotation inside each).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,8 +14,7 @@ from fusionlab.matching.solvers import Correlation
 from fusionlab.symmetry.axes import Leaf, chains, leaves, spaces_of
 from fusionlab.symmetry.blueprint import Blueprint, Space
 from fusionlab.symmetry.groups import Permutation
-
-State = Mapping[str, Tensor]
+from fusionlab.types import State
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from fusionlab.matching.options import AS_IS, MatchOptions
-from fusionlab.matching.problems import State
 from fusionlab.matching.weights import match_weights, rescaled, squared_distance, squared_length, workable
 from fusionlab.symmetry import Alignment, Blueprint
+from fusionlab.types import State
 
 # The most passes over all models.
 ROUNDS = 100

@@ -13,18 +13,11 @@ from fusionlab.matching.groups import solve
 from fusionlab.matching.hidden_units import solve_units
 from fusionlab.matching.options import MatchOptions
 from fusionlab.matching.pair import Pair
-from fusionlab.matching.problems import (
-    Block,
-    Problem,
-    State,
-    blocks,
-    correlate_inner,
-    correlate_permutation,
-    waves,
-)
+from fusionlab.matching.problems import Block, Problem, blocks, correlate_inner, correlate_permutation, waves
 from fusionlab.matching.solvers import Correlation, Rescale
 from fusionlab.matching.starts.registry import find_start
 from fusionlab.symmetry import Alignment, Blueprint
+from fusionlab.types import State
 
 # Correlations of heads are solved many layers at a time, up to this many float64 numbers.
 BATCH_ENTRIES = 2**25

@@ -11,13 +11,14 @@ import torch
 from torch import Tensor
 
 from fusionlab.errors import InputError
-from fusionlab.merging.ingredients import Ingredients, State
+from fusionlab.merging.ingredients import Ingredients
 from fusionlab.merging.registry import merge_method
 from fusionlab.statistics import Grams
 from fusionlab.symmetry import Blueprint
 from fusionlab.symmetry.axes import Along, Axis, Concat, Fixed, Per, leaves, spaces_of
 from fusionlab.symmetry.blueprint import Space
 from fusionlab.symmetry.roles import Role
+from fusionlab.types import State
 
 Metric = Literal["frobenius", "gram"]
 INSIDE_HEADS = (Role.QUERY_KEY, Role.VALUE_OUTPUT)

@@ -10,20 +10,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from fusionlab.errors import InputError
-from fusionlab.forward import Batch, forward
+from fusionlab.forward import forward
 from fusionlab.merging.registry import merge_weights
 from fusionlab.models import with_state
 from fusionlab.statistics.layout import token_masks
 from fusionlab.statistics.linear_maps import LinearMaps, Weight, linear_maps, rows_written
 from fusionlab.statistics.watching import explore, hooked
+from fusionlab.types import Batch, Model
 
-Model = TypeVar("Model", bound=nn.Module)
 # A unit whose standard deviation is below this share of its map's is constant as far as can be told: only shifted.
 CONSTANT = 1e-4
 

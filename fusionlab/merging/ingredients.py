@@ -10,8 +10,8 @@ from torch import Tensor
 from fusionlab.errors import InputError
 from fusionlab.statistics import Statistics
 from fusionlab.symmetry import Blueprint
+from fusionlab.types import State
 
-State = Mapping[str, Tensor]
 Kind = TypeVar("Kind", bound=Statistics)
 
 

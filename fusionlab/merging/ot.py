@@ -19,12 +19,13 @@ from torch import Tensor
 from fusionlab.errors import InputError
 from fusionlab.matching.activations import check_comparable
 from fusionlab.matching.transport import Metric, Scaling, Solver, ground_cost, transport
-from fusionlab.merging.ingredients import Ingredients, State
+from fusionlab.merging.ingredients import Ingredients
 from fusionlab.merging.registry import merge_method
 from fusionlab.merging.units import Site, find_sites, module_of
 from fusionlab.statistics import Activations
 from fusionlab.symmetry import Blueprint
 from fusionlab.symmetry.roles import Role
+from fusionlab.types import State
 
 Features = Literal["weights", "activations"]
 Residual = Literal["mean", "last", "first", "all"]

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from fusionlab.errors import InputError
-from fusionlab.merging.ingredients import Ingredients, State
+from fusionlab.merging.ingredients import Ingredients
 from fusionlab.registration import first_parameters
 from fusionlab.statistics import Statistics
 from fusionlab.symmetry import Blueprint
+from fusionlab.types import State
 
 Merger = Callable[..., dict[str, Tensor]]
 Needs = Sequence[str] | Callable[..., Sequence[str]]

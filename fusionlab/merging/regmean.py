@@ -6,10 +6,11 @@ import torch
 from torch import Tensor
 
 from fusionlab.errors import InputError
-from fusionlab.merging.ingredients import Ingredients, State
+from fusionlab.merging.ingredients import Ingredients
 from fusionlab.merging.registry import merge_method
 from fusionlab.models import aliases
 from fusionlab.statistics import Grams, LinearMap
+from fusionlab.types import State
 
 # A Gram matrix whose Cholesky pivots span more than this is as good as singular in float64.
 SINGULAR = 1e-12

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from fusionlab.errors import InputError
-from fusionlab.merging.ingredients import Ingredients, State
+from fusionlab.merging.ingredients import Ingredients
+from fusionlab.types import State
 
 
 def working_type(tensor: Tensor) -> torch.dtype:

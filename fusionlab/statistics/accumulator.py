@@ -15,10 +15,10 @@ from typing import ClassVar, TypedDict, TypeVar
 from torch import Tensor, nn
 
 from fusionlab.errors import InputError
-from fusionlab.forward import Batch
 from fusionlab.statistics.linear_maps import LinearMaps
 from fusionlab.statistics.seen import Seen
 from fusionlab.statistics.statistics import Statistics
+from fusionlab.types import Batch
 
 
 class Common(TypedDict):

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from fusionlab.errors import InputError
-from fusionlab.forward import Batch
 from fusionlab.statistics.accumulator import Common, Watcher, accumulator, with_settings
 from fusionlab.statistics.layout import fingerprints
 from fusionlab.statistics.linear_maps import LinearMaps
 from fusionlab.statistics.seen import Seen
 from fusionlab.statistics.statistics import Activations
+from fusionlab.types import Batch
 
 
 @accumulator

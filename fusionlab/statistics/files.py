@@ -18,7 +18,8 @@ from fusionlab.atomic import atomic_file
 from fusionlab.errors import InputError
 from fusionlab.paths import expanded
 from fusionlab.statistics.checks import refuse_impossible
-from fusionlab.statistics.statistics import Activations, Fisher, Grams, LinearMap, State, Statistics
+from fusionlab.statistics.statistics import Activations, Fisher, Grams, LinearMap, Statistics
+from fusionlab.types import State
 
 FORMAT = "fusionlab statistics 2"
 TYPES: dict[str, type[Statistics]] = {cls.kind: cls for cls in (Grams, Fisher, Activations)}

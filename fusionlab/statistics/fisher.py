@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from fusionlab.errors import InputError
-from fusionlab.forward import Batch
 from fusionlab.statistics.accumulator import Common, OwnPass, accumulator, with_settings
 from fusionlab.statistics.gradient_rules import NoShortcutError
 from fusionlab.statistics.layout import example_count, take_examples
 from fusionlab.statistics.likelihood import LABEL_MODES, Labels, scores
 from fusionlab.statistics.per_example import batched, one_by_one
 from fusionlab.statistics.statistics import Fisher
+from fusionlab.types import Batch
 
 # How far the shortcut may be from examples taken one by one before it is distrusted, relative to each parameter's norm
 # (rounding is a hundred times below), and what counts as zero, relative to the largest norm of all parameters.

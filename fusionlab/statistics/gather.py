@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import IterableDataset
 
 from fusionlab.errors import InputError, first_line
-from fusionlab.forward import Batch, forward
+from fusionlab.forward import forward
 from fusionlab.stages import Run, Stage, Stages, TrainerFactory, result_of, run
 from fusionlab.statistics import activations, fisher, gram  # noqa: F401 (each registers its kind)
 from fusionlab.statistics.accumulator import Accumulator, Common, OwnPass, Watcher, find_kind
@@ -27,6 +27,7 @@ from fusionlab.statistics.loading import count_of, ordered_loader, shared_out
 from fusionlab.statistics.statistics import Statistics, basis_of
 from fusionlab.statistics.watching import Observer, explore
 from fusionlab.trainers import quiet_trainer
+from fusionlab.types import Batch
 
 
 class Gathering(Stage[dict[str, Statistics]]):

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from fusionlab.errors import InputError
-from fusionlab.forward import IGNORED, LABELS, Batch
+from fusionlab.forward import IGNORED, LABELS
+from fusionlab.types import Batch
 
 MASKS = {"encoder": "attention_mask", "decoder": "decoder_attention_mask"}
 

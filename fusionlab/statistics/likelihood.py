@@ -23,8 +23,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fusionlab.errors import InputError
-from fusionlab.forward import IGNORED, LABELS, Batch, forward, main_output
+from fusionlab.forward import IGNORED, LABELS, forward, main_output
 from fusionlab.statistics.layout import fingerprints
+from fusionlab.types import Batch
 
 Labels = Literal["model", "expected", "empirical"]
 LABEL_MODES: tuple[str, ...] = get_args(Labels)

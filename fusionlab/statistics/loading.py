@@ -9,7 +9,7 @@ from typing import Any
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler, Subset
 
 from fusionlab.errors import InputError
-from fusionlab.forward import Batch
+from fusionlab.types import Batch
 
 
 def ordered_loader(batches: Iterable[Batch]) -> tuple[DataLoader, Batch]:

@@ -19,10 +19,10 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from fusionlab.forward import Batch
 from fusionlab.statistics.gradient_rules import GradientRule, NoShortcutError
 from fusionlab.statistics.layout import example_count, take_examples
 from fusionlab.statistics.operations import ALIKE, Collector, apply
+from fusionlab.types import Batch
 
 # From a model and a batch: numbers for each example, shape (batch,); the squares of the gradients of each are added.
 Scores = Callable[[nn.Module, Batch], Sequence[Tensor]]

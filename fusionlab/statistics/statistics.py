@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from fusionlab.errors import InputError
-
-State = Mapping[str, Tensor]
+from fusionlab.types import State
 
 
 def basis_of(state: State) -> str:

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from fusionlab.errors import InputError
-from fusionlab.statistics.statistics import Activations, Grams, LinearMap, State, Statistics, basis_of
+from fusionlab.statistics.statistics import Activations, Grams, LinearMap, Statistics, basis_of
 from fusionlab.symmetry import Alignment, SymmetryError
 from fusionlab.symmetry.axes import Fixed
+from fusionlab.types import State
 
 # How much rounding may grow when a norm's bias is subtracted again, relative to what is left.
 NOTICEABLE = 1e-4

@@ -12,11 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from fusionlab.errors import InputError
-from fusionlab.forward import Batch, forward
+from fusionlab.forward import forward
 from fusionlab.statistics.accumulator import Watcher
 from fusionlab.statistics.layout import Layout, find_layout, shorter, take_examples, token_masks
 from fusionlab.statistics.linear_maps import LinearMaps, Weight, rows_read
 from fusionlab.statistics.seen import Seen
+from fusionlab.types import Batch
 
 Call = Callable[[Weight, nn.Module, Tensor, Tensor], None]
 

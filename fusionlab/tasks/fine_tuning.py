@@ -20,8 +20,8 @@ from fusionlab.evaluation.scores import Scores, Task
 from fusionlab.forward import LABELS, logits
 from fusionlab.sentences import sentence
 from fusionlab.tasks.models import unnamed
+from fusionlab.types import Batch
 
-Batch = dict[str, Tensor]
 SCORE = "val/score"
 """The main metric of any task, for callbacks that keep the best weights; language models have ``val/loss`` instead."""
 

@@ -9,9 +9,10 @@ from fusionlab.errors import InputError
 from fusionlab.evaluation.scores import Scores
 from fusionlab.evaluation.task_scores import make_scores
 from fusionlab.tasks.class_weights import Balance, WeightedClasses
-from fusionlab.tasks.fine_tuning import Batch, refuse_out_of_range
+from fusionlab.tasks.fine_tuning import refuse_out_of_range
 from fusionlab.tasks.image_models import fresh_model, pretrained_model
 from fusionlab.tasks.predictions import class_rows
+from fusionlab.types import Batch
 
 
 class ImageClassification(WeightedClasses):

@@ -12,9 +12,10 @@ from fusionlab.evaluation.losses import class_loss, shifted
 from fusionlab.evaluation.scores import Scores
 from fusionlab.evaluation.task_scores import make_scores
 from fusionlab.forward import IGNORED, LABELS
-from fusionlab.tasks.fine_tuning import Batch, FineTuning
+from fusionlab.tasks.fine_tuning import FineTuning
 from fusionlab.tasks.models import transformers_model
 from fusionlab.tasks.predictions import number_rows
+from fusionlab.types import Batch
 
 
 class _LanguageModelling(FineTuning):

@@ -13,9 +13,10 @@ from fusionlab.evaluation.losses import multilabel_loss
 from fusionlab.evaluation.scores import ClassMetric, Decision, Scores
 from fusionlab.evaluation.task_scores import make_scores
 from fusionlab.tasks.class_weights import Balance, WeightedClasses
-from fusionlab.tasks.fine_tuning import Batch, refuse_out_of_range
+from fusionlab.tasks.fine_tuning import refuse_out_of_range
 from fusionlab.tasks.models import label_fields, transformers_model
 from fusionlab.tasks.predictions import PREDICTED, class_rows, label_rows, number_rows
+from fusionlab.types import Batch
 
 _PROBLEMS = {
     "classification": "single_label_classification",

@@ -11,9 +11,10 @@ from fusionlab.evaluation.span_f1 import Mode
 from fusionlab.evaluation.task_scores import make_scores
 from fusionlab.forward import IGNORED, LABELS
 from fusionlab.tasks.class_weights import Balance, WeightedClasses
-from fusionlab.tasks.fine_tuning import Batch, refuse_out_of_range
+from fusionlab.tasks.fine_tuning import refuse_out_of_range
 from fusionlab.tasks.models import label_fields, transformers_model
 from fusionlab.tasks.predictions import tag_rows
+from fusionlab.types import Batch
 
 
 class TokenClassification(WeightedClasses):

@@ -10,7 +10,8 @@ import pytest
 from fusionlab.data import Digits
 from fusionlab.errors import InputError
 from fusionlab.grid.design import Cell, EndModel, Grid, make_groups
-from fusionlab.matching.recipe import recipe
+from fusionlab.matching.permutations import PermutationOptions
+from fusionlab.matching.recipe import Recipe, recipe
 
 NAMES = ("a", "b", "c")
 
@@ -57,6 +58,7 @@ def test_end_models_outside_all_groups_are_not_trained() -> None:
     [
         {"methods": {"simple": {"x": 1}}},
         {"matchings": {"paper": recipe("paper", layers="first:1")}},
+        {"matchings": {"paper": Recipe(PermutationOptions())}},
         {"samples": 7},
         {"points": 5},
         {"out_of_domain": (Digits(classes=[9]),)},

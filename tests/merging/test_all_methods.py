@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from fusionlab.errors import InputError
 from fusionlab.merging import find_method, merge_states, methods
-from fusionlab.merging.ingredients import State
 from fusionlab.models import with_state
 from fusionlab.statistics import basis_of
 from fusionlab.symmetry import Alignment, blueprint
+from fusionlab.types import State
 from tests.merging.measured import measure
 from tests.symmetry.models import generator, largest_difference, outputs, random_model, relative
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fusionlab.errors import InputError
 from fusionlab.merging import merge_states
-from fusionlab.merging.ingredients import State
+from fusionlab.types import State
 
 
 def numbers(*values: float) -> list[dict[str, Tensor]]:

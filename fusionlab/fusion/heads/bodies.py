@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TypeVar
 
 from torch import Tensor, nn
 
@@ -14,9 +13,7 @@ from fusionlab.matching.align import align_states, gauged
 from fusionlab.matching.options import Selection
 from fusionlab.models import with_state
 from fusionlab.symmetry import Alignment, Blueprint, blueprint
-
-Model = TypeVar("Model", bound=nn.Module)
-State = Mapping[str, Tensor]
+from fusionlab.types import Model, State
 
 
 def body_states(models: Sequence[nn.Module]) -> list[dict[str, Tensor]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 import torch
 from torch import Tensor, nn
@@ -14,8 +14,7 @@ from fusionlab.errors import InputError
 from fusionlab.fusion.heads.parameters import base_module, classifiers, head_parameters
 from fusionlab.merging import merge_weights
 from fusionlab.models import with_state
-
-Model = TypeVar("Model", bound=nn.Module)
+from fusionlab.types import Model
 
 
 def labels_of(model: nn.Module) -> tuple[str, ...]:

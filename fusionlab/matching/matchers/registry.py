@@ -9,10 +9,10 @@ from typing import Any
 from fusionlab.errors import InputError
 from fusionlab.matching.options import Selection
 from fusionlab.matching.pair import Pair
-from fusionlab.matching.problems import State
 from fusionlab.registration import annotation_of, first_parameters
 from fusionlab.statistics import Activations
 from fusionlab.symmetry import Alignment, Blueprint
+from fusionlab.types import State
 
 NEEDS = ("activations",)
 

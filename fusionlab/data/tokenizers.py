@@ -60,13 +60,17 @@ def _refuse_far_numbers(location: Path, source: str) -> None:
     Raises:
         InputError: names the token.
     """
+    path = location / "tokenizer.json"
+    if not path.is_file():
+        # None, or a device; the library says what is wrong with that.
+        return
     try:
-        told = json.loads((location / "tokenizer.json").read_text(encoding="utf-8"))
+        told = json.loads(path.read_text(encoding="utf-8"))
         vocabulary, added = told["model"]["vocab"], told.get("added_tokens") or []
         numbered = dict(vocabulary) if isinstance(vocabulary, dict) else {}
         numbered |= {token["content"]: token["id"] for token in added}
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        # There is no such file, or the library says what is wrong with it.
+        # The library says what is wrong with it.
         return
     for token, number in numbered.items():
         if isinstance(number, int) and number >= MOST_TOKENS:

@@ -48,6 +48,7 @@ class Digits(LightningDataModule):
             InputError: a value out of range.
         """
         super().__init__()
+        self.save_hyperparameters(logger=False)
         if batch_size < 1:
             raise InputError(f"data.batch_size is {batch_size}, but at least 1 was expected")
         if not 0 <= val_size < TRAIN_SIZE:

@@ -74,6 +74,7 @@ class Images(LightningDataModule):
             InputError: a value out of range, or a preprocessor that cannot be read.
         """
         super().__init__()
+        self.save_hyperparameters(logger=False)
         for argument, value, least in (
             ("batch_size", batch_size, 1),
             ("num_workers", num_workers, 0),

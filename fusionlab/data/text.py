@@ -77,6 +77,7 @@ class TextData(LightningDataModule, ABC):
             InputError: a value out of range.
         """
         super().__init__()
+        self.save_hyperparameters(logger=False)
         for argument, value, least in (
             ("batch_size", batch_size, 1),
             ("eval_batch_size", eval_batch_size, 1),

@@ -33,6 +33,7 @@ class Union(LightningDataModule):
             InputError: no parts, a part that is no data module of the contract, or a batch size below 1.
         """
         super().__init__()
+        self.save_hyperparameters(logger=False)
         if not parts:
             raise InputError("data.parts is empty; expected at least one data module")
         if batch_size is not None and batch_size < 1:

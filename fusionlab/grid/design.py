@@ -239,9 +239,10 @@ def make_groups(names: Sequence[str], wanted: Groups | Sequence[Sequence[str]]) 
 def signature(module: LightningDataModule) -> str:
     """A data module's class and settings, for telling whether data changed.
 
-    What a module finds out while it reads its data is no setting, so it has to be asked before that.
+    Settings are what the module saved of its arguments (`save_hyperparameters`); of one that saves none, its public
+    attributes, so that it has to be asked before it finds out more.
     """
-    settings = {name: _plain(value) for name, value in vars(module).items() if not name.startswith("_")}
+    settings = {name: _plain(value) for name, value in (module.hparams or vars(module)).items() if name[0] != "_"}
     known = {name: value for name, value in settings.items() if value is not _UNKNOWN}
     return f"{type(module).__name__}({json.dumps(known, sort_keys=True)})"
 

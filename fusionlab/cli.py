@@ -31,7 +31,7 @@ TRAINING = ("fit", "validate", "test", "predict")
 
 
 def usage() -> str:
-    """What ``fusionlab --help`` prints."""
+    """The text that ``fusionlab --help`` prints."""
     lines = [f"  {name:<10}{text}" for name, text in COMMANDS.items()]
     return "\n".join(
         [

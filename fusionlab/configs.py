@@ -109,7 +109,7 @@ def refuse_unfit(path: Path) -> None:
 
 
 def _count(node: yaml.Node, known: dict[int, int], above: tuple[int, ...]) -> int:
-    """How many values a node stands for, all repetitions counted."""
+    """The number of values that a node stands for, all repetitions counted."""
     if id(node) in above or len(above) > _DEEPEST:
         raise RecursionError
     if id(node) not in known:

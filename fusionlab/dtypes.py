@@ -118,7 +118,7 @@ def rounded(model: Model, dtype: torch.dtype | None) -> Model:
 
 
 def differing(models: Mapping[str, nn.Module]) -> str:
-    """Which model is stored in which type, such as ``a in bfloat16, b in float32``; empty where all agree.
+    """The type that each model is stored in, such as ``a in bfloat16, b in float32``; empty where all agree.
 
     A model's type is the one that most of its numbers have.
     """
@@ -178,7 +178,7 @@ def main_dtype(state: Mapping[str, Tensor]) -> torch.dtype:
 
 
 def stored_size(model: nn.Module, types: Types | torch.dtype | None = None) -> int:
-    """How many bytes a model's parameters take once they are written.
+    """The number of bytes that a model's parameters take once they are written.
 
     Args:
         model: the model.

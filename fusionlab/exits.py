@@ -1,4 +1,4 @@
-"""How a command ends: exit codes, and where the traceback of fusionlab's own errors goes."""
+"""The end of a command: exit codes, and where the traceback of fusionlab's own errors goes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def tell(error: BaseException, name: str, argv: Sequence[str]) -> int:
 
 
 def is_broken_pipe(error: BaseException) -> bool:
-    """Whether an exception says that nobody reads the standard output any more; it is closed then.
+    """True if an exception says that nobody reads the standard output any more; it is closed then.
 
     Args:
         error: what ended the command; rich turns a broken pipe into a SystemExit.

@@ -37,7 +37,7 @@ class Inputs:
 
     @property
     def is_shared(self) -> bool:
-        """Whether all models have the same inputs."""
+        """True if all models have the same inputs."""
         return all(batches is self.own[0] for batches in self.own)
 
     @staticmethod

@@ -51,7 +51,7 @@ def hidden(target: Path, kind: Kind) -> Path:
 
 
 def belongs(leftover: Leftover, target: Path) -> bool:
-    """Whether a temporary output was made for `target`."""
+    """True if a temporary output was made for `target`."""
     return leftover.label in (target.name, _digest(target.name))
 
 
@@ -100,7 +100,7 @@ def host() -> str:
 
 
 def started(pid: int) -> str | None:
-    """When a process of this host began, as letters and digits that no later process with its number shares.
+    """The start time of a process of this host, as letters and digits that no later process with its number shares.
 
     Returns:
         None where there is no such process; ``unknown`` where the system does not tell.

@@ -29,7 +29,7 @@ WIDTH_TIMES_RATE, HIGHEST_RATE, WARMUP = 0.064, 1e-3, 0.05
 
 @dataclass(frozen=True)
 class PolishOptions:
-    """How a merged model is polished.
+    """Options of the polish of a merged model.
 
     Attributes:
         steps: of AdamW, at least 1.

@@ -1,4 +1,4 @@
-"""What every registry asks of a function: its signature, told in a sentence when it is registered."""
+"""The signature that every registry asks of a function, told in a sentence when it is registered."""
 
 import inspect
 from collections.abc import Callable

@@ -87,7 +87,7 @@ _TORCH_WRITER = re.compile(r"PytorchStreamWriter|iostream error|inline_container
 
 
 def sentence(error: BaseException) -> str | None:
-    """What is wrong and the way on, in one sentence without its full stop.
+    """The fault and the way on, in one sentence without its full stop.
 
     Args:
         error: an exception; those that it was raised from are looked at too.
@@ -168,7 +168,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _told(error: BaseException) -> str | None:
-    """What one exception says, or None."""
+    """The sentence for one exception, or None."""
     told = None
     packages = [cls.__module__.partition(".")[0] for cls in type(error).__mro__]
     if isinstance(error, InputError) or (packages[0], type(error).__name__) == ("fusionlab", "SymmetryError"):

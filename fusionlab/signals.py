@@ -101,7 +101,7 @@ class Watch:
 
     @property
     def line(self) -> str:
-        """What is told about the signal that came."""
+        """The line that is printed about the signal that came."""
         words = "interrupted" if self.received is None else _WORDS[signal.Signals(self.received).name]
         return f"{self.name}: {words}; nothing was written half"
 

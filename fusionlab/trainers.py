@@ -39,12 +39,12 @@ class NamedProgressBar(RichProgressBar):
 
     @property
     def total_train_batches(self) -> int | float:
-        """How many batches the present stage has, where that is known."""
+        """The number of batches of the present stage, where that is known."""
         stage, most = self._stage, super().total_train_batches
         return most if stage is None or stage.steps is None else min(stage.steps, most)
 
     def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
-        """What is shown beside the bar: not the logs' version, and no loss where the stage is no descent."""
+        """The metrics shown beside the bar: not the logs' version, and no loss where the stage is no descent."""
         shown = super().get_metrics(trainer, pl_module)
         stage = self._stage
         left_out = {"v_num"} if stage is None or stage.optimizer is not None else {"v_num", "loss"}
@@ -84,7 +84,7 @@ def quiet_trainer(**options: Any) -> Trainer:
 
 
 def quiet_factory(settings: Mapping[str, Any]) -> Callable[[], Trainer]:
-    """What makes such Trainers.
+    """A function that makes quiet Trainers.
 
     Args:
         settings: arguments of every Trainer, such as accelerator, devices, precision.

@@ -29,7 +29,7 @@ class Checkpoint:
     source: str
     """The path or hub id it was read from."""
     format: Format
-    """How it is stored: a transformers folder, a timm folder or a Lightning file."""
+    """The format that it is stored in: a transformers folder, a timm folder or a Lightning file."""
     location: Path = dataclasses.field(repr=False)
     """The local file or folder that `source` stands for."""
     dtypes: Types = dataclasses.field(repr=False)
@@ -153,7 +153,7 @@ def save(
 
 
 def stored_as(location: Path) -> Format:
-    """How a local checkpoint is stored, judged by its name and config alone.
+    """The format of a local checkpoint, judged by its name and config alone.
 
     Args:
         location: a file or folder.

@@ -33,7 +33,7 @@ from fusionlab.errors import InputError, first_line
 
 
 def is_transformers(model: nn.Module) -> TypeIs[PreTrainedModel]:
-    """Whether `model` is one of the transformers library's."""
+    """True if `model` is one of the transformers library's."""
     return isinstance(model, PreTrainedModel)
 
 

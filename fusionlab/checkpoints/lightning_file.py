@@ -20,7 +20,7 @@ _OF_THE_OLD_WEIGHTS = ("optimizer_states", "lr_schedulers")
 
 
 def describe(model: nn.Module) -> dict[str, Any]:
-    """What is needed to build `model` again; tasks store it in their checkpoints under ``"fusionlab"``.
+    """The description that is needed to build `model` again; tasks store it in their checkpoints under ``"fusionlab"``.
 
     Args:
         model: a transformers or timm model.

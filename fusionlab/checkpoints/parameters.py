@@ -1,4 +1,4 @@
-"""What is checked about the parameters of every checkpoint, whatever its format."""
+"""Checks of the parameters of every checkpoint, whatever its format."""
 
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
@@ -46,7 +46,7 @@ def refuse_differences(
 def differences(
     model: nn.Module, state: Mapping[str, Tensor]
 ) -> tuple[set[str], set[str], list[tuple[str, Shape, Shape]]]:
-    """How a state dict differs from what a model expects.
+    """The differences between a state dict and what a model expects.
 
     Args:
         model: the model.

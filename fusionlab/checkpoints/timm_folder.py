@@ -28,7 +28,7 @@ ARCHITECTURE = "architecture"
 
 
 def is_timm(model: nn.Module) -> bool:
-    """Whether `model` was made by timm's factory."""
+    """True if `model` was made by timm's factory."""
     return hasattr(model, "pretrained_cfg") and type(model).__module__.startswith("timm.")
 
 
@@ -119,7 +119,7 @@ def build(config: dict[str, Any], source: Path, stored: Stored) -> nn.Module:
 
 
 def describe(model: nn.Module) -> dict[str, Any]:
-    """What timm needs to build `model` again, as the content of its ``config.json``.
+    """The config that timm needs to build `model` again, as the content of its ``config.json``.
 
     Args:
         model: a timm model.

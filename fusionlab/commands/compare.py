@@ -180,7 +180,7 @@ def make_grid(arguments: Namespace) -> Grid:
 
 
 def plan_table(runner: GridRunner) -> Table:
-    """What a run would do: how many cells of each kind, how many are finished, and about how long the rest takes."""
+    """A table of the cells of a run: how many of each kind, how many are missing, and about how long those take."""
     state = runner.state()
     table = Table(title=f"{len(state)} cells in {runner.folder}", title_justify="left", show_footer=True)
     expected = estimate(runner, state, fresh_task)

@@ -1,4 +1,4 @@
-"""How commands talk: errors in one line, no messages that tell a user nothing to act on."""
+"""The messages of commands: errors in one line, and none that tells a user nothing to act on."""
 
 import logging
 import re
@@ -49,7 +49,7 @@ def silence() -> None:
 
 
 def input_error(error: ValueError) -> InputError | None:
-    """What a class said about its arguments: it arrives inside the parser's own exception, with the whole config."""
+    """The error of a class about its arguments: it arrives inside the parser's own exception, with the whole config."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, InputError):
         cause = cause.__cause__

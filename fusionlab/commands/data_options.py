@@ -23,7 +23,7 @@ SAMPLES, SYNTHETIC_SAMPLES = 1000, 4000
 
 
 def add_data(parser: ArgumentParser, required: bool = False) -> None:
-    """What to measure on, and with what."""
+    """Add the options of measuring: the data, the points on a line and the devices."""
     group = parser.add_argument_group("Measuring")
     group.add_argument(
         "--data",
@@ -40,7 +40,7 @@ def add_data(parser: ArgumentParser, required: bool = False) -> None:
 
 
 def add_devices(parser: ArgumentParser) -> None:
-    """What everything that passes over data runs on."""
+    """Add the options of the devices that everything that passes over data runs on."""
     group = parser.add_argument_group("Devices")
     group.add_argument("--accelerator", type=str, default="auto", help="Of Lightning's Trainer: auto, cpu, gpu.")
     group.add_argument("--devices", type=int | str, default=1, help="Of Lightning's Trainer.")
@@ -48,7 +48,7 @@ def add_devices(parser: ArgumentParser) -> None:
 
 
 def add_inputs(parser: ArgumentParser) -> None:
-    """What matching, merging and polishing may look at."""
+    """Add the options of the inputs that matching, merging and polishing may look at."""
     group = parser.add_argument_group("Inputs of matching and merging")
     group.add_argument(
         "--probes",
@@ -110,7 +110,7 @@ def test_data(arguments: Namespace) -> Data:
 
 
 def trainer_options(arguments: Namespace) -> dict[str, Any]:
-    """What the Trainer is made with.
+    """The settings that the Trainer is made with.
 
     Raises:
         InputError: settings that it refuses; told before any work, also where nothing will run under it.

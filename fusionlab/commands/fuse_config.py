@@ -34,7 +34,7 @@ CHECKPOINT_STEPS = 50
 
 
 def is_meant(argv: Sequence[str]) -> bool:
-    """Whether the arguments name a config of this shape, or options that only it has."""
+    """True if the arguments name a config of this shape, or options that only it has."""
     arguments, _ = configs.resolve_arguments(argv)
     for index, argument in enumerate(arguments):
         option, _, value = argument.partition("=")

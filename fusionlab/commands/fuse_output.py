@@ -1,4 +1,4 @@
-"""What ``fusionlab fuse`` writes and tells."""
+"""The files that ``fusionlab fuse`` writes, and the text that it prints."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -111,7 +111,7 @@ def _table(found: dict[str, Statistics], checkpoint: str) -> Table:
 
 
 def _rows(statistics: Statistics) -> str:
-    """How many rows the largest sum or sample has; Fisher information is of examples."""
+    """The number of rows of the largest sum or sample; a dash for Fisher information, which is of examples."""
     if isinstance(statistics, Grams):
         return str(max(statistics.rows.values(), default=0))
     if isinstance(statistics, Activations):

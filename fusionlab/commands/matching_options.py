@@ -59,7 +59,7 @@ def matching_recipe(arguments: Namespace) -> Recipe:
 
 
 def matching_name(arguments: Namespace) -> str:
-    """What to call the matching: its preset, with what was changed."""
+    """The name of the matching: its preset, with what was changed."""
     given = {name: getattr(arguments, name) for name in options_of(options(), (SEED,))}
     changes = [f"{name} {_said(value)}" for name, value in given.items() if value is not None]
     return ", ".join([arguments.match, *changes])

@@ -61,7 +61,7 @@ def merge_methods(arguments: Namespace) -> dict[str, dict[str, Any]]:
 
 
 def described(arguments: Namespace) -> dict[str, str]:
-    """How models are merged, in words for a model card."""
+    """The way models are merged, in words for a model card."""
     methods = merge_methods(arguments)
     name, values = next(iter(methods.items()))
     words = {"merge method": name, "hyperparameters": ", ".join(f"{key} {value}" for key, value in values.items())}
@@ -71,7 +71,7 @@ def described(arguments: Namespace) -> dict[str, str]:
 
 
 def parents(found: Mapping[str, checkpoints.Checkpoint], arguments: Namespace) -> list[Parent]:
-    """What a merge is made of, for its card: the end models, and the base model if there is one."""
+    """The parents of a merge, for its card: the end models, and the base model if there is one."""
     named = [parent(name, checkpoint.location) for name, checkpoint in found.items()]
     if arguments.base is not None:
         named.append(parent(f"{Path(arguments.base).name} (base model)", locate(arguments.base)))

@@ -10,7 +10,7 @@ from docstring_parser import parse
 
 
 def help_of(kind: type, name: str) -> str:
-    """What the docstring of an options class, or of one that it derives from, says about a field.
+    """The description of a field in the docstring of an options class, or of one that it derives from.
 
     Args:
         kind: a dataclass with an ``Attributes`` section.

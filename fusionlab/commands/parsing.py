@@ -108,7 +108,7 @@ def add_anchor(parser: ArgumentParser) -> None:
 def add_output(
     parser: ArgumentParser, required: bool = True, default: str | None = None, what: str = "Folder to write."
 ) -> None:
-    """Where to write."""
+    """Add the options of the output: its path, and whether it may replace an existing one."""
     parser.add_argument("--output", type=str | None, required=required, default=default, help=what)
     parser.add_argument(
         "--overwrite", type=bool, nargs="?", const=True, default=False, help="Replace an existing output."

@@ -172,13 +172,13 @@ def _command_line(subcommand: str, argv: Sequence[str], name: str) -> TrainingCL
 
 
 def _metrics(trainer: Trainer) -> dict[str, float]:
-    """What the last validation logged; the main metric is there under its own name already."""
+    """The metrics that the last validation logged; the main metric is there under its own name already."""
     shown = {name: value for name, value in trainer.callback_metrics.items() if not name.startswith("train/")}
     return {name: float(value) for name, value in shown.items() if name != SCORE}
 
 
 def _outputs(trainer: Trainer) -> dict[str, str]:
-    """Where a fit wrote to."""
+    """The files and folders that a fit wrote, by what they are."""
     outputs: dict[str, str] = {}
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
         if isinstance(callback, ExportCheckpoint) and callback.written:
@@ -193,7 +193,7 @@ def _outputs(trainer: Trainer) -> dict[str, str]:
 
 
 def _overlap(module: LightningDataModule) -> str:
-    """How many test texts were trained on too; nothing for data that are no texts."""
+    """The number and share of test texts that were trained on too; empty for data that are no texts."""
     data = described(module)
     found = overlap(data.texts("train"), data.texts("test"))
     return f"{found.count} of {found.total} ({100 * found.share:.1f} %)" if found.total else ""

@@ -24,7 +24,7 @@ class BlockEncoder(Encoder):
     separator: str | None
     """Written after each text; the tokenizer's end-of-text (or separator) token if None."""
     special: bool
-    """Whether each block has the special tokens of a text around it."""
+    """True if each block has the special tokens of a text around it."""
 
     def __call__(self, rows: Columns) -> Columns:
         """Blocks of at least two tokens."""

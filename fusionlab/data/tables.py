@@ -47,11 +47,11 @@ class Splits:
     test_size: int | float = 0
     """The same without a ``test`` split; held out first, so that it does not depend on `val_size`."""
     test_on_all: bool = False
-    """Whether all rows are test rows."""
+    """True if all rows are test rows."""
     limit: int | None = None
     """At most this many rows of each split."""
     optional: bool = False
-    """Whether a name that the data does not have is like none."""
+    """True if a name that the data does not have is like none."""
 
 
 def refuse_wrong_splits(splits: Splits) -> None:

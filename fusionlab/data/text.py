@@ -29,7 +29,7 @@ class TextData(LightningDataModule, ABC):
 
     task: Task
     words = False
-    """Whether the tokenizer is given words instead of texts."""
+    """True if the tokenizer is given words instead of texts."""
     encoded_together = 1000
     """Rows that are encoded together."""
 

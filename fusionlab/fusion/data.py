@@ -1,4 +1,4 @@
-"""What a fusion is measured on, in domain and out of domain, and whose training data it may look at."""
+"""The data that a fusion is measured on, in domain and out of domain, and the training data that it may look at."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class FusionData(LightningDataModule):
 
     @property
     def data(self) -> Data:
-        """What is measured on.
+        """The data that is measured on.
 
         Raises:
             InputError: a data module without test data.

@@ -107,7 +107,7 @@ class Fuser:
 
     @property
     def looks_at_data(self) -> bool:
-        """Whether there may be stages."""
+        """True if there may be stages."""
         gathers = any(set(needs) & set(STATISTICS) for needs in self.needs.values())
         return gathers or self.plan.polish is not None or any(r.needs_inputs for r in self.plan.matchings.values())
 
@@ -245,7 +245,7 @@ class Fuser:
 
     @property
     def uses_base(self) -> bool:
-        """Whether there is a base model and a method that needs it."""
+        """True if there is a base model and a method that needs it."""
         return self.base is not None and any("base" in needs for needs in self.needs.values())
 
     def task_lengths(self, matching: str) -> list[tuple[float, float]]:
@@ -303,7 +303,7 @@ class Fuser:
         )
 
     def _score(self, state: Mapping[str, Tensor]) -> float:
-        """How good a merged state is on inputs that were held out; higher is better."""
+        """The score of a merged state on inputs that were held out; higher is better."""
         assert self.inputs is not None
         return score_of(with_state(self.end_models[self.anchor], state), self.inputs.held_out)
 

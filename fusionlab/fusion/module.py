@@ -184,7 +184,7 @@ class FusionModule(StagedModule, CandidateTest):
 
 
 def without_stages(stages: Stages[Fused]) -> Fused:
-    """What code comes to whose stages were all run before."""
+    """The result of code whose stages were all run before."""
     try:
         stage = next(stages)
     except StopIteration as last:

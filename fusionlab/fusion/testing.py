@@ -88,7 +88,7 @@ class CandidateTest(LightningModule):
             raise InputError(f"{test_set.name}: {error}") from error
 
     def _sees_everything(self, index: int) -> bool:
-        """Whether this process alone goes through all of a test set; of several under Lightning's sampler none does."""
+        """True if this process alone goes through all of a test set; of several under Lightning's sampler none does."""
         loader: Any = self.trainer.test_dataloaders
         loader = loader if isinstance(loader, DataLoader) else loader[index]
         return self.trainer.world_size == 1 or not isinstance(getattr(loader, "sampler", None), DistributedSampler)

@@ -21,7 +21,7 @@ from fusionlab.grid.examples import read_examples, write_examples
 
 @dataclass(frozen=True)
 class Finished:
-    """What a cell gave.
+    """The results of a cell.
 
     Attributes:
         cell: which one.

@@ -1,4 +1,4 @@
-"""What a grid holds: end models, groups of them, methods, matchings, seeds; and its cells."""
+"""The content of a grid: end models, groups of them, methods, matchings, seeds; and its cells."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class EndModel:
             raise InputError("an end model of a grid needs one of ckpt and fit; expected exactly one")
 
     def place(self, name: str, seed: int, folder: Path) -> Path:
-        """Where its checkpoint is (a hub id reads as a path too), or will be.
+        """The path where its checkpoint is (a hub id reads as a path too), or will be.
 
         Args:
             name: the end model's.
@@ -196,7 +196,7 @@ class Grid:
         return digest(settings)
 
     def identity(self, name: str, seed: int) -> str:
-        """What tells one end model from another: a checkpoint that serves several seeds, or names, is one model.
+        """The identity of an end model: a checkpoint that serves several seeds, or names, is one model.
 
         Args:
             name: of the end model.
@@ -205,7 +205,7 @@ class Grid:
         return str(self.end_models[name].place(name, seed, Path("trained")))
 
     def draws_lines(self, cell: Cell) -> bool:
-        """Whether a cell draws the line between its models: once for each matching, as no method plays a part in it."""
+        """True if a cell draws the line between its models: once for each matching, as no method plays a part in it."""
         first = cell.seed == self.seeds[0] and cell.method == next(iter(self.methods))
         return bool(self.points) and first and len(cell.models) == 2
 
@@ -272,7 +272,7 @@ def _plain(value: Any) -> Any:
 
 
 def _choices(options: Any) -> Any:
-    """What was chosen other than by default, so that an option that is new to fusionlab changes nothing."""
+    """The options that differ from their defaults, so that an option that is new to fusionlab changes nothing."""
     if not is_dataclass(options):
         return options
     chosen = {}
@@ -285,12 +285,12 @@ def _choices(options: Any) -> Any:
 
 
 def _given(model: EndModel, seed: int) -> Path | None:
-    """Where an end model's checkpoint is; None for one that is trained on the way."""
+    """The path of an end model's checkpoint; None for one that is trained on the way."""
     return None if model.ckpt is None else model.place("", seed, Path())
 
 
 def _stamp(checkpoint: str | Path | None) -> Any:
-    """What a given checkpoint is told from another one by: its place, and when its newest file was written."""
+    """The place of a given checkpoint, and when its newest file was written; they tell it from another one."""
     if checkpoint is None:
         return None
     path = Path(checkpoint)

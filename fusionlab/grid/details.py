@@ -1,4 +1,4 @@
-"""What the one table leaves out: each group by itself, lines between the models, distances to the anchor."""
+"""Details that the one table leaves out: each group by itself, lines between the models, distances to the anchor."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class GroupScores:
 
 @dataclass(frozen=True)
 class Geometry:
-    """Where a matching puts the models.
+    """The barrier and the distances between the models in one matching.
 
     Attributes:
         matching: its name, or ``none``.

@@ -27,7 +27,7 @@ TRAINING = 3
 
 @dataclass(frozen=True)
 class Expected:
-    """What cells of one method and matching take.
+    """The time that cells of one method and matching take.
 
     Attributes:
         seconds: for the missing ones together; None where nothing is known about them.

@@ -1,4 +1,4 @@
-"""What each test example added to a cell's scores, kept beside the cell, so that cells can be compared in pairs."""
+"""The part of each test example in a cell's scores, kept beside the cell, so that cells can be compared in pairs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def write_examples(path: Path, measured: Sequence[Measured], fingerprint: str) -
 
 
 def read_examples(path: Path, fingerprint: str) -> list[Measured]:
-    """What `write_examples` wrote; nothing where there is no such file, or it follows from other settings.
+    """The examples that `write_examples` wrote; none where there is no such file, or it follows from other settings.
 
     Raises:
         InputError: a file that is something else.

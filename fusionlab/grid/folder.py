@@ -76,7 +76,7 @@ def write_results(
 
 
 def compare_groups(finished: Sequence[Finished], examples: Examples) -> tuple[list[Comparison], list[Level], list[str]]:
-    """What matching changes in each group by itself, on the same test examples; means over its seeds.
+    """The effect of matching in each group by itself, on the same test examples; means over its seeds.
 
     Args:
         finished: all cells.

@@ -75,7 +75,7 @@ class GridRunner:
             yield finished if finished is not None else self._make(cell)
 
     def has(self, name: str, seed: int) -> bool:
-        """Whether the checkpoint of an end model is on this machine."""
+        """True if the checkpoint of an end model is on this machine."""
         return self._place(name, seed).exists()
 
     def _make(self, cell: Cell) -> Finished:
@@ -94,7 +94,7 @@ class GridRunner:
         return replace(finished, measured=())
 
     def examples(self, cells: Iterable[Cell]) -> list[Measured]:
-        """What each test example added in some finished cells; nothing of cells that were made before it was kept."""
+        """The part of each test example in some cells' scores; none for cells that were made before it was kept."""
         return [one for cell in cells for one in self.store.examples(cell, self.grid.fingerprint(cell))]
 
     def _measure(self, cell: Cell) -> Finished:
@@ -167,7 +167,7 @@ class GridRunner:
         return Inputs.of(modules, len(group), self.grid.samples, seed)
 
     def _is_untrained(self, name: str, seed: int) -> bool:
-        """Whether an end model has to be trained first; one that is given never has."""
+        """True if an end model has to be trained first; one that is given never has."""
         return self.end_model(name).fit is not None and not self.has(name, seed)
 
     def _place(self, name: str, seed: int) -> Path:

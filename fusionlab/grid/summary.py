@@ -119,7 +119,7 @@ def headline_metric(finished: Iterable[Finished]) -> str:
 
 
 def whole_count(lines: Sequence[Line], domain: Domain) -> int:
-    """How many numbers a merge's mean in a column is of where no cell is missing."""
+    """The number of values behind a merge's mean in a column where no cell is missing."""
     return max((mean.count for line in lines if line.is_merge and (mean := line.scores[domain]) is not None), default=0)
 
 
@@ -203,7 +203,7 @@ def main_rows(done: Finished) -> list[Row]:
 
 
 def divergences(done: Finished) -> list[str]:
-    """What of a cell is not a number, such as ``loss on digits is not a number``; nothing where all is."""
+    """The scores of a cell that are not finite, such as ``loss on digits is not a number``; none where all are."""
     return [
         f"{metric_label(row.metric)} on {row.data_set} is {format_value(row.metric, row.value)}"
         for row in done.rows
@@ -232,7 +232,7 @@ def _gain(
     sides: Sequence[tuple[Mapping[Place, Sequence[Row] | None], Mapping[Place, float | None]]],
     identity: Identity,
 ) -> GroupComparison | None:
-    """What matching adds; None where no group was measured both unmatched and matched.
+    """The gain by matching; None where no group was measured both unmatched and matched.
 
     Args:
         key: method, matching, domain and metric.

@@ -48,7 +48,7 @@ class DistillationBatch:
         return [self] if parts == 1 else [_at(self, index) for index in torch.arange(len(self)).chunk(parts)]
 
     def __len__(self) -> int:
-        """How many examples there are."""
+        """The number of examples."""
         return int(next(iter(self.inputs.values())).shape[0])
 
 

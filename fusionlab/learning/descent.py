@@ -22,7 +22,7 @@ Mean = tuple[Tensor, Tensor]
 
 
 class DescentOptions(Protocol):
-    """What every descent is told; see `RefineOptions` and `PolishOptions`."""
+    """The options of every descent; see `RefineOptions` and `PolishOptions`."""
 
     @property
     def steps(self) -> int: ...
@@ -118,7 +118,7 @@ class Descent(Stage[Result]):
         return batch.targets or teacher_targets(self.teachers, batch.inputs, batch.own, known=self.known)
 
     def state(self) -> dict[str, Any]:
-        """What is learned, its moments and rates, and how many steps were taken."""
+        """The learned parameters, their moments and rates, and the number of steps taken."""
         assert self._optimizer is not None
         optimizer, schedule = self._optimizer
         return {

@@ -1,4 +1,4 @@
-"""What end models teach: soft targets from their outputs, and the loss of a student against them.
+"""Soft targets from the outputs of end models, and the loss of a student against them.
 
 Learned matching and polish share this file. Labels are never looked at.
 
@@ -27,7 +27,7 @@ MASKS = ("decoder_attention_mask", "attention_mask")
 # Not frozen: a Trainer in double precision converts the tensors of a batch in place.
 @dataclass
 class Targets:
-    """What a student is to return on one batch.
+    """The targets of a student on one batch.
 
     Attributes:
         values: probabilities of classes or labels, or plain numbers, shape ``(batch, ..., classes)``, float32 or more.
@@ -48,7 +48,7 @@ class Targets:
 
 
 def output_of(model: nn.Module, batch: Batch) -> Tensor:
-    """What a model is used for, as one tensor with gradient; both ends of the span for question answering.
+    """The output that a model is used for, as one tensor with gradient; both ends of the span for question answering.
 
     Args:
         model: on the batch's device.
@@ -62,7 +62,7 @@ def output_of(model: nn.Module, batch: Batch) -> Tensor:
 
 @torch.no_grad()
 def examples_are_independent(model: nn.Module, batch: Batch) -> bool:
-    """Whether a batch's size leaves the shape of one example's output alone (it does not where pairs are compared)."""
+    """True if a batch's size leaves the shape of one example's output alone (it does not where pairs are compared)."""
     once = {name: value[:1] for name, value in batch.items()}
     twice = {name: torch.cat([value, value]) for name, value in once.items()}
     return output_of(model, once).shape[1:] == output_of(model, twice).shape[1:]
@@ -125,7 +125,7 @@ def teacher_targets(
 
 
 def distillation_loss(output: Tensor, targets: Targets, batch: Batch, temperature: float = 1.0) -> Tensor:
-    """How far a student's output is from its targets.
+    """The loss of a student's output against its targets.
 
     Soft cross-entropy for classes and labels (Hinton, Vinyals and Dean, "Distilling the knowledge in a neural network",
     2015), the mean squared error for plain numbers. Where the output has one row for each token, tokens that the
@@ -158,7 +158,7 @@ def distillation_loss(output: Tensor, targets: Targets, batch: Batch, temperatur
 
 
 def rows_that_count(output: Tensor, batch: Batch) -> Tensor:
-    """How many rows of an output `distillation_loss` is the mean of.
+    """The number of rows of an output that `distillation_loss` is the mean of.
 
     Args:
         output: from `output_of`.
@@ -170,7 +170,7 @@ def rows_that_count(output: Tensor, batch: Batch) -> Tensor:
 
 
 def kind_of(model: nn.Module, output: Any) -> Kind:
-    """Which kind of target a model's output makes.
+    """The kind of target that a model's output makes.
 
     Args:
         model: its config says whether several labels may be right, or whether it is a regression.
@@ -188,7 +188,7 @@ def kind_of(model: nn.Module, output: Any) -> Kind:
 
 
 def token_mask(rows: Tensor, batch: Batch) -> Tensor | None:
-    """Which rows ``(batch, tokens)`` belong to tokens that count, as numbers; None where no mask of the batch fits."""
+    """The mask of rows ``(batch, tokens)`` whose tokens count, as numbers; None where no mask of the batch fits."""
     for name in MASKS:
         if name in batch and rows.ndim == 2 and batch[name].shape == rows.shape:
             return batch[name].to(rows)

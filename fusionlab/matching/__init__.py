@@ -1,4 +1,4 @@
-"""How to choose an alignment: one engine over blueprints, nothing that knows an architecture.
+"""The choice of an alignment: one engine over blueprints, nothing that knows an architecture.
 
 Every file in ``matchers`` and ``starts`` registers what it holds and is found by itself.
 """

@@ -72,7 +72,7 @@ def check_comparable(first: Activations, second: Activations) -> None:
 
 
 def activation_axes(activations: Activations, blueprint: Blueprint) -> dict[str, Axis]:
-    """How the features of sampled activations transform: a name for each, and its axis.
+    """The axes along which the features of sampled activations transform, by name.
 
     What a weight writes runs along the axis that it writes; what it reads runs along the dual of the one that reads.
     A tensor that several weights read is there once. What is added to a residual stream is left out where something

@@ -82,7 +82,7 @@ def in_one_basis(models: Models, gauges: Sequence[Alignment], options: Selection
 def gauged(
     states: Sequence[Mapping[str, Tensor]], blueprint: Blueprint, options: Selection
 ) -> tuple[Blueprint, list[Alignment]]:
-    """What brings every model into the options' gauge, and the blueprint of the models that are in it."""
+    """The blueprint of models in the options' gauge, and the alignments that bring every model into it."""
     blueprint = blueprint.in_gauge(options.gauge)
     gauges = [Alignment.identity(blueprint) for _ in states]
     if BALANCED in options.gauge:

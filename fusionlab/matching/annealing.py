@@ -1,4 +1,4 @@
-"""Where coordinate ascent starts: deterministic annealing over all spaces at once.
+"""The start of coordinate ascent: deterministic annealing over all spaces at once.
 
 Of two models from different seeds only some directions can be told apart at first (those that pixels, tokens,
 positions and labels span). A rotation fitted to them must be completed somehow, and whatever is picked then passes
@@ -147,7 +147,7 @@ def _act_blocks(inner: Axis, blocks: Tensor, order: Tensor, means: Means) -> Ten
 
 
 def _expect(block: Block, problem: Problem, beta: float) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """What one block's elements are at one temperature.
+    """The means of one block's elements at one temperature.
 
     Returns:
         Their means; and where blocks are permuted, by the permutation what every pair of an anchor's and a source's

@@ -52,7 +52,7 @@ def solve_units(found: Sequence[Block], problem: Problem, rescale: Rescale) -> d
 
 
 def _correlate_units(block: Block, problem: Problem) -> Tensor:
-    """How well every source unit suits every anchor unit, at its own scale and the better sign if that is free."""
+    """The correlation of every source with every anchor unit, at its own scale and the better sign if that is free."""
     correlation, _ = correlate_permutation(problem, block)
     for space in block.inner:
         within = correlate_unit_factors(problem, block, space)[..., None, None]
@@ -76,7 +76,7 @@ def _quick_assignment(block: Block, problem: Problem) -> Tensor | None:
 
 
 def _fast_bfloat16(example: Tensor) -> bool:
-    """Whether matrix products in bfloat16 are native here and save time over `example`'s own type."""
+    """True if matrix products in bfloat16 are native here and save time over `example`'s own type."""
     if example.dtype != torch.float32:
         return False
     if example.is_cuda:

@@ -166,7 +166,7 @@ class Refinement(Descent[list[Alignment]]):
         return [Alignment(self.twins.blueprint, elements) for elements in packed]
 
     def state(self) -> dict[str, Any]:
-        """What `Descent` keeps, and where the descent started: another machine may have found another start."""
+        """The state of a `Descent`, and its start: another machine may have found another start."""
         return {**super().state(), "start": self.pack(list(self.twins.start))}
 
 

@@ -1,4 +1,4 @@
-"""What to match: the options every matching has, checked where they are written."""
+"""The options that every matching has, which say what to match, checked where they are written."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -21,7 +21,7 @@ TOWARDS = (ANCHOR, MEAN)
 
 @dataclass(frozen=True)
 class Selection:
-    """What every way of matching is told: which spaces, in which layers, in which gauge.
+    """The options of every way of matching: which spaces, in which layers, in which gauge.
 
     Attributes:
         spaces: roles to match. ``attention`` stands for ``attention.qk`` and ``attention.vo``, ``all`` for
@@ -68,7 +68,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class MatchOptions(Selection):
-    """How weights are brought closest.
+    """Options of the matching that brings weights closest.
 
     Attributes:
         rescale: ``off``, ``sequential`` (the paper's Eq. 11 and 12, after the rotation) or ``joint`` (the global

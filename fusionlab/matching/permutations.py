@@ -25,7 +25,7 @@ Objective = Literal["inner"] | Metric
 
 @dataclass(frozen=True)
 class PermutationOptions(Selection):
-    """How units are permuted.
+    """Options of the permutation of units.
 
     Attributes:
         sweeps: the most passes over all spaces, one assignment at a time.

@@ -39,7 +39,7 @@ class Block:
 
     @property
     def is_units(self) -> bool:
-        """Whether this is a plain assignment: nothing inside, or at most a factor for each unit."""
+        """True if this is a plain assignment: nothing inside, or at most a factor for each unit."""
         return self.permutation is not None and all(space.group.is_factor for space in self.inner)
 
 

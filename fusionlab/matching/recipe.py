@@ -27,7 +27,7 @@ LEARNED, GIT_REBASIN, OT_FUSION = "learned", "git-rebasin", "ot-fusion"
 
 @dataclass(frozen=True)
 class Recipe:
-    """How models are matched: by the matcher that the options belong to, and then by learning.
+    """The way models are matched: by the matcher that the options belong to, and then by learning.
 
     Attributes:
         options: which spaces are matched, in which gauge, and how.
@@ -44,12 +44,12 @@ class Recipe:
 
     @property
     def needs_inputs(self) -> bool:
-        """Whether the models have to be run."""
+        """True if the models have to be run."""
         return bool(self.options.spaces) and (bool(self.needs) or self.refine is not None)
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """What the matcher needs of each model beside its weights."""
+        """The needs of the matcher beside weights, some of `NEEDS`."""
         return matcher_of(self.options).needs(self.options)
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""How alignments are refined by gradient descent."""
+"""Options of the refinement of alignments by gradient descent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Target = Literal["outputs", "labels"]
 
 @dataclass(frozen=True)
 class RefineOptions:
-    """How alignments are refined.
+    """Options of the refinement of alignments.
 
     Attributes:
         steps: of AdamW, at least 1; each on inputs and a point between the models that are drawn anew.

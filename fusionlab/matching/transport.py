@@ -36,7 +36,7 @@ def check_choice(name: str, value: object, choices: object) -> None:
 
 
 def ground_cost(source: Tensor, anchor: Tensor, metric: Metric = "euclidean", normalised: bool = True) -> Tensor:
-    """What it costs to take a source's unit for an anchor's.
+    """The cost of taking a source's unit for an anchor's.
 
     Args:
         source: one row of features for each unit, shape ``(n, features)``.

@@ -89,7 +89,7 @@ class Twins(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the coordinates are."""
+        """The device that the coordinates are on."""
         return next(self.charts.parameters()).device
 
     def alignments(self) -> list[Alignment]:

@@ -201,14 +201,14 @@ def _assemble(
 
 
 def _rounding(correlation: Correlation, problem: Problem) -> Tensor:
-    """How far rounding may put off the difference of two values, shape ``(...)``."""
+    """The most that rounding may put off the difference of two values, shape ``(...)``."""
     example = next(iter(problem.source.values()))
     lengths = (correlation.primal_norm + correlation.dual_norm).sum(-1)
     return 1e4 * torch.finfo(example.dtype).eps * lengths
 
 
 def _shortens(block: Block, elements: Mapping[str, Tensor], problem: Problem) -> bool:
-    """Whether elements of one block bring what is known of the source closer to the anchor, measured on the parameters.
+    """True if elements of one block bring what is known of the source closer to the anchor, measured on the parameters.
 
     Near its optimum a gain is the difference of two large values and drowns in their rounding; distances do not.
     """

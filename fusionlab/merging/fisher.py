@@ -106,7 +106,7 @@ class _Scaled:
 
 
 def _factors(diagonal: Mapping[str, Tensor], normalize: Normalize) -> dict[str, float]:
-    """What to multiply each parameter's Fisher values by."""
+    """The factor of each parameter's Fisher values."""
     if normalize == "none":
         return dict.fromkeys(diagonal, 1.0)
     norms = {name: float(tensor.double().norm()) for name, tensor in diagonal.items()}

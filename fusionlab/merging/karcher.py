@@ -127,7 +127,7 @@ def _mean_direction(directions: Tensor, weights: Tensor, iterations: int, tol: f
 
 
 def _starts(directions: Tensor) -> Tensor:
-    """Where else a mean may be found from: each direction and each axis."""
+    """More points from which a mean may be found: each direction and each axis."""
     axes = torch.eye(directions.shape[1]).to(directions)
     return torch.cat((directions, axes))
 

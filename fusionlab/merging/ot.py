@@ -35,7 +35,7 @@ Heads = Literal["mixed", "within"]
 
 @dataclass(frozen=True)
 class Policies:
-    """How maps are chosen; see `optimal_transport`."""
+    """The options by which maps are chosen; see `optimal_transport`."""
 
     residual: Residual
     attention: Attention
@@ -251,7 +251,7 @@ class Flow:
         )
 
     def _sampled(self, site: Site) -> tuple[str, str] | None:
-        """What the activations at a site are called, None where there are none."""
+        """The key of the activations at a site; None where there are none."""
         assert self.activations is not None
         linear = self.activations[1].maps.get(site.parameter)
         if linear is None:
@@ -293,5 +293,5 @@ class Flow:
         return units in self.spaces and self.spaces[units].role == Role.RESIDUAL
 
     def _is_embedding(self, name: str) -> bool:
-        """Whether a parameter writes without reading from anything that is transported: tokens, positions, patches."""
+        """True if a parameter writes without reading from anything that is transported: tokens, positions, patches."""
         return self.moved[name].ndim > 1 and all(site.written for site in self.sites[name])

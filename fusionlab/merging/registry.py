@@ -51,7 +51,7 @@ class MergeMethod:
         return {parameter.name: parameter.default for parameter in parameters}
 
     def requires(self, **hyperparameters: Any) -> tuple[str, ...]:
-        """What it needs with these hyperparameters: some of `NEEDS`.
+        """The needs of the method with these hyperparameters: some of `NEEDS`.
 
         Raises:
             InputError: a hyperparameter that it does not have, or a value of another type than the hyperparameter's.
@@ -99,7 +99,7 @@ def _check_kind(name: str, value: object, kind: Any) -> None:
 
 
 def _is_plain(kind: Any) -> bool:
-    """Whether values of a type can be written in a config and checked."""
+    """True if values of a type can be written in a config and checked."""
     if get_origin(kind) is Literal:
         return True
     parts = [part for part in (get_args(kind) or (kind,)) if part is not type(None)]

@@ -22,7 +22,7 @@ def base_of(ingredients: Ingredients) -> State:
 
 
 def task_vectors(ingredients: Ingredients, name: str) -> Tensor:
-    """What each model changed of one parameter, shape ``(models, *shape)``, in float32 or better."""
+    """The change of one parameter in each model, shape ``(models, *shape)``, in float32 or better."""
     base = base_of(ingredients)[name]
     dtype = working_type(ingredients.states[0][name])
     return torch.stack([state[name].to(dtype) - base.to(state[name].device, dtype) for state in ingredients.states])

@@ -39,7 +39,7 @@ class Site:
     second: bool = False
 
     def rows(self, tensor: Tensor) -> Tensor:
-        """What belongs to each unit, shape ``(units, features)``."""
+        """The values that belong to each unit, shape ``(units, features)``."""
         return tensor.movedim(self.dim, 0)[self.index].flatten(1)
 
     def put(self, tensor: Tensor, rows: Tensor) -> Tensor:

@@ -125,7 +125,7 @@ def _paint(count: int, channels: int, grid: Tensor, generator: torch.Generator) 
 
 
 def _cover(distance: Tensor, grid: Tensor) -> Tensor:
-    """How much of each pixel lies inside a shape: 1 inside, 0 outside, a soft edge of one pixel."""
+    """The share of each pixel that lies inside a shape: 1 inside, 0 outside, a soft edge of one pixel."""
     return torch.sigmoid(-4 * distance * min(grid.shape[1:]))
 
 

@@ -150,7 +150,7 @@ def _written(
 
 
 def _usable_length(model: nn.Module, wanted: Input, length: int) -> int:
-    """What the model's table of positions leaves (some begin to count at 2); as the blueprint says if unknown."""
+    """The length that the model's table of positions leaves (some begin to count at 2); the blueprint's if unknown."""
     config: Any = getattr(model, "config", None)
     if not hasattr(config, "get_text_config") or wanted.last is not None:
         return wanted.shape[0]

@@ -43,7 +43,7 @@ class Vocabulary:
 
     @staticmethod
     def of(model: nn.Module, size: int, tokenizer: Any = None) -> Vocabulary:
-        """What the model's config says, and its tokenizer if there is one, which knows better."""
+        """The vocabulary by the model's config, and by its tokenizer if there is one, which knows better."""
         config: Any = getattr(model, "config", None)
         text = config.get_text_config() if hasattr(config, "get_text_config") else config
         names = ("cls", "bos", "sep", "eos", "pad", "mask", "decoder_start")
@@ -102,14 +102,14 @@ def framed(ids: Tensor, lengths: Tensor, vocabulary: Vocabulary) -> dict[str, Te
 
 
 def continues_text(model: nn.Module) -> bool:
-    """Whether a model writes texts from left to right."""
+    """True if a model writes texts from left to right."""
     config = getattr(model, "config", None)
     can = getattr(model, "can_generate", None)
     return bool(can and can()) and not getattr(config, "is_encoder_decoder", False)
 
 
 def fills_text(model: nn.Module, vocabulary: Vocabulary) -> bool:
-    """Whether a model fills in hidden tokens, and the mask is known: it has a score for each id at each place."""
+    """True if a model fills in hidden tokens, and the mask is known: it has a score for each id at each place."""
     output = getattr(model, "get_output_embeddings", lambda: None)()
     return output is not None and vocabulary.mask is not None and not continues_text(model)
 
@@ -194,7 +194,7 @@ def _filled(
 
 
 def accepts(model: nn.Module, name: str) -> bool:
-    """Whether a model's forward has a parameter of this name."""
+    """True if a model's forward has a parameter of this name."""
     return name in inspect.signature(model.forward).parameters
 
 

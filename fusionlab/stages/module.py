@@ -50,7 +50,7 @@ class StagedModule(LightningModule):
 
     @property
     def outcome(self) -> Any:
-        """What the stages came to.
+        """The result of the stages.
 
         Raises:
             InputError: they have not been run to their end in this process.
@@ -190,7 +190,7 @@ class StagedModule(LightningModule):
 
     @property
     def processes(self) -> int:
-        """How many processes run the stages; one before there is a Trainer."""
+        """The number of processes that run the stages; one before there is a Trainer."""
         return 1 if self._trainer is None else self.trainer.world_size
 
     def total(self, part: Tensor) -> Tensor:
@@ -266,7 +266,7 @@ class _Run(StagedModule):
 
 
 def run(stages: Stages[Result], trainer: TrainerFactory | None = None) -> Result:
-    """What code that asks for stages comes to, all of them run by one fit.
+    """The result of code that asks for stages, all of them run by one fit.
 
     Args:
         stages: the code.

@@ -32,7 +32,7 @@ class Run(Protocol):
 
     @property
     def device(self) -> torch.device:
-        """Where to compute."""
+        """The device to compute on."""
 
     @property
     def global_rank(self) -> int:
@@ -40,7 +40,7 @@ class Run(Protocol):
 
     @property
     def processes(self) -> int:
-        """How many there are."""
+        """The number of processes."""
 
     def total(self, part: Tensor) -> Tensor:
         """The sum of a tensor over all processes."""
@@ -105,7 +105,7 @@ class Stage(ABC, Generic[Result]):
         return None
 
     def state(self) -> dict[str, Any] | None:
-        """What a checkpoint needs to go on in the middle of the stage; None for starting it again."""
+        """The state that a checkpoint needs to go on in the middle of the stage; None to start it again."""
         return None
 
     def restore(self, state: dict[str, Any]) -> None:

@@ -67,12 +67,12 @@ class Stream(IterableDataset[Batch]):
 
 
 def count_of(loader: DataLoader) -> int | None:
-    """How many batches a loader gives; None where that is not known before."""
+    """The number of batches of a loader; None if it is not known before."""
     return None if isinstance(loader.dataset, IterableDataset) else len(loader)
 
 
 def _shares_batches(loader: DataLoader) -> bool:
-    """Whether the batches are made before they are shared out."""
+    """True if the batches are made before they are shared out."""
     return isinstance(loader.dataset, IterableDataset) or (
         loader.batch_size is None and loader.batch_sampler is not None
     )

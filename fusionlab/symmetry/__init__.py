@@ -1,4 +1,4 @@
-"""What may change in a transformer without changing its function. No data, no optimisation."""
+"""The changes of a transformer that keep its function. No data, no optimisation."""
 
 from fusionlab.symmetry.alignment import Alignment
 from fusionlab.symmetry.architectures import blueprint, blueprint_from_config, known_architectures

@@ -24,7 +24,7 @@ Model = TypeVar("Model", bound=nn.Module)
 
 @dataclass(frozen=True)
 class Alignment:
-    """What turns an end model into its matched twin: the same function in another basis.
+    """The change of an end model into its matched twin: the same function in another basis.
 
     An alignment of a folded blueprint (`Blueprint.after_folding`) folds a model before it acts on it; a folded model
     stays as it is. Its inverse brings back the folded model. The same goes for `Blueprint.without_biases`.

@@ -13,7 +13,7 @@ Balance = Literal["sqrt", "inverse"]
 
 
 class WeightedClasses(FineTuning):
-    """What classifiers share: a cross-entropy whose classes may be weighted and whose labels may be smoothed.
+    """The base of classifiers: a cross-entropy whose classes may be weighted and whose labels may be smoothed.
 
     A subclass sets ``num_classes`` and calls `_weigh` before `_ready`.
     """

@@ -1,4 +1,4 @@
-"""What all tasks share: AdamW with a warm-up, loss and metrics, what is stored with a checkpoint."""
+"""The base of all tasks: AdamW with a warm-up, loss and metrics, what is stored with a checkpoint."""
 
 import math
 from abc import ABC, abstractmethod

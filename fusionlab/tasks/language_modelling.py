@@ -19,7 +19,7 @@ from fusionlab.types import Batch
 
 
 class _LanguageModelling(FineTuning):
-    """What both kinds share: the cross-entropy of tokens whose label is not -100."""
+    """The base of both kinds: the cross-entropy of tokens whose label is not -100."""
 
     head_class: Any
     """The transformers class that adds the head."""

@@ -121,7 +121,7 @@ def label_fields(num_classes: int, labels: Sequence[str] | None) -> dict[str, An
 
 
 def unnamed(names: Sequence[str]) -> bool:
-    """Whether these are numbers instead of names, as transformers gives to classes that nobody named."""
+    """True if these are numbers instead of names, as transformers gives to classes that nobody named."""
     return all(name in (str(index), f"LABEL_{index}") for index, name in enumerate(names))
 
 
@@ -144,7 +144,7 @@ def say_new_head(source: str, fresh: Sequence[str], num_classes: int | None) -> 
 
 
 def _same_head(stored: PretrainedConfig, model: PreTrainedModel) -> bool:
-    """Whether a stored head of the right sizes is one for this task: heads of two tasks may have the same shapes."""
+    """True if a stored head of the right sizes is one for this task: heads of two tasks may have the same shapes."""
     return (stored.architectures or [""])[0] == type(model).__name__ and _fits(stored, model.config.to_dict())
 
 

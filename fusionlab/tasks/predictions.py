@@ -1,4 +1,4 @@
-"""What models predict, as rows of a table: the header first, then one row for each sample."""
+"""The predictions of models, as rows of a table: the header first, then one row for each sample."""
 
 import itertools
 from collections.abc import Iterator, Sequence

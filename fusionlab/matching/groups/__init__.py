@@ -1,4 +1,4 @@
-"""What optimisation needs of each group, one file for each, under the names of `fusionlab.symmetry.groups`.
+"""The geometry of each group for optimisation, one file for each, under the names of `fusionlab.symmetry.groups`.
 
 Every file here registers the `Geometry` of its group and is found by itself.
 """

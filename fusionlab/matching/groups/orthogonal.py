@@ -52,7 +52,7 @@ class BesideOnesGeometry(Geometry[OrthogonalFixingOnes]):
         return embed_beside_ones(cayley(coordinates, self.group.size - 1))
 
     def _inside(self, correlation: Tensor) -> Tensor:
-        """What a correlation says of the complement, shape ``(..., n - 1, n - 1)``."""
+        """The correlation within the complement, shape ``(..., n - 1, n - 1)``."""
         total = correlation.double()
         basis = complement_of_ones(self.group.size).to(total)
         return basis.mT @ total @ basis

@@ -60,7 +60,7 @@ class RotaryGeometry(Geometry[Rotary]):
 
 
 def plane_correlations(group: Rotary, correlation: Tensor) -> Tensor:
-    """What a correlation says of every plane: the complex s with ``<G, C> = Re(conj(c) s)``, ``G`` the rotation by c.
+    """The correlation of every plane: the complex s with ``<G, C> = Re(conj(c) s)``, ``G`` the rotation by c.
 
     Args:
         group: which coordinates make a plane.

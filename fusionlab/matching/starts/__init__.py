@@ -1,1 +1,1 @@
-"""Where matching by weights starts from; each start is a function in a file of its own, found by name."""
+"""The starts of matching by weights; each is a function in a file of its own, found by name."""

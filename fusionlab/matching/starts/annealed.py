@@ -25,7 +25,7 @@ def from_annealing(pair: Pair, options: MatchOptions) -> Alignment:
 
 
 def _alike(problem: Problem) -> bool:
-    """Whether the models share their basis already, as fine-tunes of one base do; others' weights are at a right angle.
+    """True if the models share their basis already, as fine-tunes of one base do; others' weights are at a right angle.
 
     Only matrices tell: gains of norms are near 1 in every model.
     """

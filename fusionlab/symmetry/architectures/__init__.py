@@ -119,7 +119,7 @@ def _as_tied(model: Any) -> Any:
 
 
 def class_head(class_name: str, family: str, heads: dict[str, str]) -> str:
-    """Which of a family's heads a class has.
+    """The head of a class, one of its family's.
 
     Args:
         class_name: such as ``RobertaForTokenClassification``.

@@ -105,7 +105,7 @@ def feed_forward_units(b: BlueprintBuilder, layer: int, size: int, activation: s
 
 
 def prediction_units(b: BlueprintBuilder, table: Axis | None, size: int, tied: bool) -> Axis | None:
-    """What the output embedding of a masked language model reads: the basis of its input embedding if they are tied."""
+    """The axis that a masked language model's output embedding reads; its input embedding's if they are tied."""
     return table if tied else b.space("predictions", Permutation(size), role="ffn")
 
 

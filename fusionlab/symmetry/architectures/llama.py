@@ -24,7 +24,7 @@ HEADS = {
 
 @dataclass(frozen=True)
 class Variant:
-    """How one of these families differs.
+    """The traits in which one of these families differs from the others.
 
     Attributes:
         family: what its class names begin with.
@@ -84,7 +84,7 @@ def llama(b: BlueprintBuilder, config: Any, class_name: str) -> None:
 
 @dataclass(frozen=True)
 class Frame:
-    """What surrounds the layers: which head, the prefix of the names inside, and the residual stream."""
+    """The surroundings of the layers: which head, the prefix of the names inside, and the residual stream."""
 
     head: str
     prefix: str
@@ -157,7 +157,7 @@ class Attention:
 
     @property
     def index(self) -> tuple[str, ...]:
-        """What indexes a space with one copy for each key-value head."""
+        """The index of a space with one copy for each key-value head."""
         return () if self.groups is None else (self.groups.space,)
 
     def by_group(self, inner: Axis) -> Axis:
@@ -182,7 +182,7 @@ class Attention:
 
     @property
     def mixed(self) -> Axis:
-        """What the output projection reads."""
+        """The axis that the output projection reads."""
         return self.by_query(self.vo)
 
 

@@ -155,7 +155,7 @@ def _attention_pool(b: BlueprintBuilder, m: Any, reads: Axis | Normed | None) ->
 
 
 def _norm(b: BlueprintBuilder, name: str, norm: nn.Module, axis: Axis | None) -> Axis | Normed | None:
-    """What a norm returns, or what it would have read where there is none."""
+    """The axis that a norm returns, or that it would have read where there is none."""
     return b.norm(name, axis, bias=_has_bias(norm)) if _there(norm) else axis
 
 

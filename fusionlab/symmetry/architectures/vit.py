@@ -118,7 +118,7 @@ def layer_heads(b: BlueprintBuilder, layer: int, count: int) -> Along:
 
 
 def inside_heads(b: BlueprintBuilder, layer: int, heads: Along, width: int) -> tuple[Along, Along]:
-    """What lies inside the heads of one layer: the space of queries and keys, and that of values."""
+    """The spaces inside the heads of one layer: that of queries and keys, and that of values."""
     qk = b.space(f"layers.{layer}.qk", Invertible(width), role="attention.qk", layer=layer, index=(heads.space,))
     vo = b.space(f"layers.{layer}.vo", Invertible(width), role="attention.vo", layer=layer, index=(heads.space,))
     return qk, vo

@@ -1,4 +1,4 @@
-"""What commutes with rotary position embeddings."""
+"""The group that commutes with rotary position embeddings."""
 
 import math
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from fusionlab.symmetry.groups.group import Copies, Group
 
 @dataclass(frozen=True)
 class Rotary(Group):
-    """What commutes with rotary position embeddings: for each plane a rotation and a positive scale.
+    """The group that commutes with rotary position embeddings: for each plane a rotation and a positive scale.
 
     A plane is a pair of coordinates that RoPE (Su et al., "RoFormer", 2021) turns by one frequency: ``(f, f + n/2)``
     in the half-split layout of transformers' Llama, ``(2f, 2f + 1)`` in the interleaved one of GPT-J. Elements are

@@ -118,6 +118,7 @@ def test_a_matcher(added: Any) -> None:
     original, twin = shown["model"].state_dict(), shown["twin"].state_dict()
     written = "bert.encoder.layer.0.intermediate.dense.weight"
     assert not torch.equal(shown["hidden"].state_dict()[written], original[written])
+    for name, tensor in original.items():
         torch.testing.assert_close(twin[name], tensor, rtol=0, atol=0)
     parser = parsing.make_parser("match", "")
     matching_options.add_matching(parser)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 
 from torch import Tensor, nn
@@ -18,22 +17,19 @@ from fusionlab.evaluation.preservation import check_preservation
 from fusionlab.evaluation.rows import END_MODEL, ENSEMBLE, NO_MATCHING, UNMATCHED
 from fusionlab.evaluation.task_scores import score_of
 from fusionlab.fusion.distances import distances_to_anchor
+from fusionlab.fusion.finishing import corrected, polishing
 from fusionlab.fusion.heads import STRATEGIES
 from fusionlab.fusion.plan import FusionPlan
 from fusionlab.fusion.results import Candidate, Fused, Matched
 from fusionlab.inputs import Inputs
 from fusionlab.matching.align import choose_anchor
 from fusionlab.merging import find_method, merge_states, merge_weights
-from fusionlab.merging.correction import correct
 from fusionlab.models import with_state
-from fusionlab.polish import PolishOptions, polished
 from fusionlab.stages import Stages
 from fusionlab.statistics import Statistics
 from fusionlab.statistics.store import StatisticsStore
 from fusionlab.symmetry import Alignment
 
-# Batches that activations are measured on for a correction: it goes through them once for each linear map.
-CORRECTION_BATCHES = 8
 # What a merge method may need that is gathered from data.
 STATISTICS = ("gram", "fisher", "activations")
 
@@ -260,8 +256,8 @@ class Fuser:
         base, moved = self.base_in(UNMATCHED), self.base_in(matching)
         if base is None or moved is None:
             raise InputError("task vectors need the base model that all were fine-tuned from; expected one")
-        twins = self.heads.states(self.fused.matched[matching].twins)
-        pairs = zip(self.heads.states(self.end_models), twins, strict=True)
+        ends, twins = self.heads.states(self.end_models), self.heads.states(self._models(matching))
+        pairs = zip(ends, twins, strict=True)
         return [(parameter_distance(end, base), parameter_distance(twin, moved)) for end, twin in pairs]
 
     def statistics_of(
@@ -307,6 +303,10 @@ class Fuser:
         assert self.inputs is not None
         return score_of(with_state(self.end_models[self.anchor], state), self.inputs.held_out)
 
+    def _models(self, matching: str) -> Sequence[nn.Module]:
+        """The end models, or their twins of one of the matchings, which was matched by."""
+        return self.end_models if matching == UNMATCHED else self.fused.matched[matching].twins
+
     def _finish(self) -> Stages[list[Candidate]]:
         """The merge to keep, and the unmatched one beside it, corrected and polished as the plan says; done once."""
         if self._finished is None:
@@ -317,31 +317,15 @@ class Fuser:
                 for matching in (UNMATCHED, *itertools.islice(plan.matchings, 1)):
                     starts += [(yield from self._merge_once(method, matching))]
             if plan.correct:
-                starts = [self._corrected(candidate) for candidate in starts]
+                starts = [
+                    corrected(one, self._models(one.matching), self.inputs, self.weights, plan.dtype) for one in starts
+                ]
                 made += starts
             if plan.polish is not None:
                 for candidate in starts:
-                    made += [(yield from self._polished(candidate, plan.polish))]
+                    known = self.heads.known
+                    made += [
+                        (yield from polishing(candidate, self.end_models, self.inputs, plan.polish, known, plan.dtype))
+                    ]
             self._finished = made
         return self._finished
-
-    def _polished(self, candidate: Candidate, options: PolishOptions) -> Stages[Candidate]:
-        """A merge after a short distillation."""
-        assert self.inputs is not None
-        start = time.perf_counter()
-        batches = self.inputs.shared if self.inputs.is_shared else list(self.inputs.own)
-        label = f"polishing {candidate.method}{'' if candidate.matching == UNMATCHED else f', {candidate.matching}'}"
-        model = yield from polished(candidate.model, self.end_models, batches, options, self.heads.known, label)
-        model = rounded(model, self.plan.dtype)
-        took = (candidate.seconds or 0.0) + time.perf_counter() - start
-        return replace(candidate, method=f"{candidate.method}, polished", model=model, seconds=took)
-
-    def _corrected(self, candidate: Candidate) -> Candidate:
-        """A merge whose activations have the end models' mean and spread again."""
-        assert self.inputs is not None
-        start = time.perf_counter()
-        twins = self.end_models if candidate.matching == UNMATCHED else self.fused.matched[candidate.matching].twins
-        batches = list(itertools.islice(self.inputs.shared, CORRECTION_BATCHES))
-        model = rounded(correct(candidate.model, list(twins), batches, self.weights), self.plan.dtype)
-        took = (candidate.seconds or 0.0) + time.perf_counter() - start
-        return replace(candidate, method=f"{candidate.method}, corrected", model=model, seconds=took)

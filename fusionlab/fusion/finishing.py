@@ -1,0 +1,76 @@
+"""Steps after a merge: a correction of its activations, and polish."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from fusionlab.dtypes import rounded
+from fusionlab.evaluation.rows import UNMATCHED
+from fusionlab.fusion.results import Candidate
+from fusionlab.inputs import Inputs
+from fusionlab.merging.correction import correct
+from fusionlab.polish import PolishOptions, polished
+from fusionlab.stages import Stages
+
+# Batches that activations are measured on for a correction: it goes through them once for each linear map.
+CORRECTION_BATCHES = 8
+
+
+def corrected(
+    merge: Candidate,
+    models: Sequence[nn.Module],
+    inputs: Inputs | None,
+    weights: Sequence[float],
+    dtype: torch.dtype | None,
+) -> Candidate:
+    """A merge whose activations have the mean and spread again that they have in the models it was made of.
+
+    Args:
+        merge: of `models`.
+        models: end models, or their twins.
+        inputs: to measure on.
+        weights: of the models.
+        dtype: to round to; none if None.
+    """
+    assert inputs is not None
+    start = time.perf_counter()
+    batches = list(itertools.islice(inputs.shared, CORRECTION_BATCHES))
+    model = rounded(correct(merge.model, list(models), batches, weights), dtype)
+    return _after(merge, "corrected", model, start)
+
+
+def polishing(
+    merge: Candidate,
+    end_models: Sequence[nn.Module],
+    inputs: Inputs | None,
+    options: PolishOptions,
+    known: Sequence[Tensor] | None,
+    dtype: torch.dtype | None,
+) -> Stages[Candidate]:
+    """A merge after a short distillation of its end models' outputs.
+
+    Args:
+        merge: to start from.
+        end_models: the teachers.
+        inputs: to learn on.
+        options: how.
+        known: for each end model which labels it knows; all if None.
+        dtype: to round to; none if None.
+    """
+    assert inputs is not None
+    start = time.perf_counter()
+    batches = inputs.shared if inputs.is_shared else list(inputs.own)
+    label = f"polishing {merge.method}{'' if merge.matching == UNMATCHED else f', {merge.matching}'}"
+    model = yield from polished(merge.model, end_models, batches, options, known, label)
+    return _after(merge, "polished", rounded(model, dtype), start)
+
+
+def _after(merge: Candidate, step: str, model: nn.Module, start: float) -> Candidate:
+    took = (merge.seconds or 0.0) + time.perf_counter() - start
+    return replace(merge, method=f"{merge.method}, {step}", model=model, seconds=took)

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 from fusionlab.symmetry.axes import Along, Axis, Concat, Fixed, Per, spaces_of
-from fusionlab.symmetry.blueprint import Blueprint, Input, LayerScale, Norm, Reader, Space
-from fusionlab.symmetry.groups import Group, Orthogonal, OrthogonalFixingOnes, Permutation, Scale
+from fusionlab.symmetry.blueprint import Blueprint, Input, LayerScale, Norm, Reader, Space, SymmetryError
+from fusionlab.symmetry.groups import (
+    Group,
+    Invertible,
+    Orthogonal,
+    OrthogonalFixingOnes,
+    Permutation,
+    Rotary,
+    Scale,
+)
 from fusionlab.symmetry.roles import Role
 
 POSITIVELY_HOMOGENEOUS = ("relu", "leaky_relu")
@@ -108,6 +116,35 @@ class BlueprintBuilder:
             return units
         factor = self.space(f"{name}.scale", Scale(1), role="ffn.scale", layer=layer, index=(units.space,))
         return self.per(units, factor)
+
+    def rotary_query(
+        self, name: str, width: int, rotary: int, layer: int, index: tuple[str, ...], interleaved: bool = False
+    ) -> Axis:
+        """Declare what is free in a head's query and, dually, its key, where positions turn coordinates in pairs.
+
+        The coordinates that are turned come first; the others are free.
+
+        Args:
+            name: of the space, or of both where some coordinates are free.
+            width: coordinates of a head.
+            rotary: how many of them are turned.
+            layer: of the heads.
+            index: spaces that the heads are indexed by.
+            interleaved: whether neighbours make a pair, instead of coordinates half of `rotary` apart.
+
+        Raises:
+            SymmetryError: an odd number is turned.
+        """
+        if rotary % 2:
+            raise SymmetryError(f"rotary positions on {rotary} coordinates of a head are not described; expected pairs")
+        where: Any = {"role": "attention.qk", "layer": layer, "index": index}
+        if rotary == width:
+            return self.space(name, Rotary(width, interleaved=interleaved), **where)
+        rest = Invertible(width - rotary)
+        if not rotary:
+            return self.space(f"{name}.rest", rest, **where)
+        turned = self.space(f"{name}.rotary", Rotary(rotary, interleaved=interleaved), **where)
+        return Concat(turned, self.space(f"{name}.rest", rest, **where))
 
     def gated_units(self, name: str, size: int, layer: int | None, activation: str) -> tuple[Axis, Axis]:
         """Declare the units of a gated feed-forward layer, ``down(activation(gate(x)) * up(x))`` (Shazeer, 2020).

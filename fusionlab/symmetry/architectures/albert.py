@@ -11,7 +11,6 @@ from fusionlab.symmetry.architectures.bert import (
     HEADS,
     attention_spaces,
     classification_head,
-    feed_forward_units,
     post_norm_stream,
     prediction_units,
 )
@@ -69,7 +68,7 @@ def albert(b: BlueprintBuilder, config: Any, class_name: str) -> None:
 def _layer(b: BlueprintBuilder, at: str, layer: int, config: Any, residual: Axis | None) -> Along:
     """One set of layer parameters; returns its heads."""
     heads, qk, vo = attention_spaces(b, layer, config.num_attention_heads, config.hidden_size)
-    ffn = feed_forward_units(b, layer, config.intermediate_size, config.hidden_act)
+    ffn = b.hidden_units(f"layers.{layer}.ffn", config.intermediate_size, layer, config.hidden_act)
     b.linear(f"{at}.attention.query", reads=residual, writes=b.per(heads, qk))
     b.linear(f"{at}.attention.key", reads=residual, writes=b.per(heads, qk.dual()))
     b.linear(f"{at}.attention.value", reads=residual, writes=b.per(heads, vo))

@@ -13,7 +13,7 @@ from fusionlab.symmetry.architectures import architecture, class_head
 from fusionlab.symmetry.axes import Along, Axis
 from fusionlab.symmetry.blueprint import SymmetryError
 from fusionlab.symmetry.builder import BlueprintBuilder
-from fusionlab.symmetry.groups import Invertible, Permutation, Scale
+from fusionlab.symmetry.groups import Invertible, Permutation
 
 HEADS = {
     "Model": "none",
@@ -64,7 +64,7 @@ def encoder_layer(b: BlueprintBuilder, at: str, layer: int, config: Any, residua
     """One encoder layer with the parameter names that BERT gave it."""
     heads, qk, vo = attention_spaces(b, layer, config.num_attention_heads, config.hidden_size)
     b.attention_maps(f"attentions.{layer}", heads)
-    ffn = feed_forward_units(b, layer, config.intermediate_size, config.hidden_act)
+    ffn = b.hidden_units(f"layers.{layer}.ffn", config.intermediate_size, layer, config.hidden_act)
     b.linear(f"{at}.attention.self.query", reads=residual, writes=b.per(heads, qk))
     b.linear(f"{at}.attention.self.key", reads=residual, writes=b.per(heads, qk.dual()))
     b.linear(f"{at}.attention.self.value", reads=residual, writes=b.per(heads, vo))
@@ -93,15 +93,6 @@ def attention_spaces(b: BlueprintBuilder, layer: int, count: int, width: int) ->
     qk = b.space(f"layers.{layer}.qk", inside, role="attention.qk", layer=layer, index=(heads.space,))
     vo = b.space(f"layers.{layer}.vo", inside, role="attention.vo", layer=layer, index=(heads.space,))
     return heads, qk, vo
-
-
-def feed_forward_units(b: BlueprintBuilder, layer: int, size: int, activation: str) -> Axis:
-    """Hidden units of one feed-forward layer, with a positive factor for each if they are ReLUs."""
-    ffn = b.space(f"layers.{layer}.ffn", Permutation(size), role="ffn", layer=layer)
-    if activation != "relu":
-        return ffn
-    scale = b.space(f"layers.{layer}.ffn.scale", Scale(1), role="ffn.scale", layer=layer, index=(ffn.space,))
-    return b.per(ffn, scale)
 
 
 def prediction_units(b: BlueprintBuilder, table: Axis | None, size: int, tied: bool) -> Axis | None:

@@ -7,7 +7,6 @@ from fusionlab.symmetry.architectures.bert import (
     HEADS,
     attention_spaces,
     classification_head,
-    feed_forward_units,
     post_norm_stream,
     prediction_units,
 )
@@ -30,7 +29,7 @@ def distilbert(b: BlueprintBuilder, config: Any, class_name: str) -> None:
         at = f"{prefix}transformer.layer.{layer}"
         heads, qk, vo = attention_spaces(b, layer, config.n_heads, config.dim)
         b.attention_maps(f"attentions.{layer}", heads)
-        ffn = feed_forward_units(b, layer, config.hidden_dim, config.activation)
+        ffn = b.hidden_units(f"layers.{layer}.ffn", config.hidden_dim, layer, config.activation)
         b.linear(f"{at}.attention.q_lin", reads=residual, writes=b.per(heads, qk))
         b.linear(f"{at}.attention.k_lin", reads=residual, writes=b.per(heads, qk.dual()))
         b.linear(f"{at}.attention.v_lin", reads=residual, writes=b.per(heads, vo))

@@ -8,10 +8,10 @@ layer read the same stream (parallel) or one after the other makes no difference
 from typing import Any
 
 from fusionlab.symmetry.architectures import architecture, class_head
-from fusionlab.symmetry.axes import Along, Axis, Concat
+from fusionlab.symmetry.axes import Axis, Concat
 from fusionlab.symmetry.blueprint import SymmetryError
 from fusionlab.symmetry.builder import BlueprintBuilder
-from fusionlab.symmetry.groups import Invertible, Permutation, Rotary
+from fusionlab.symmetry.groups import Invertible, Permutation
 
 HEADS = {
     "Model": "none",
@@ -38,7 +38,7 @@ def gpt_neox(b: BlueprintBuilder, config: Any, class_name: str) -> None:
         at = f"{prefix}layers.{layer}"
         heads = b.space(f"layers.{layer}.heads", Permutation(config.num_attention_heads), role="heads", layer=layer)
         b.attention_maps(f"attentions.{layer}", heads)
-        qk = _query_key(b, layer, heads, width, rotary, interleaved=False)
+        qk = b.rotary_query(f"layers.{layer}.qk", width, rotary, layer, (heads.space,), interleaved=False)
         vo = b.space(f"layers.{layer}.vo", Invertible(width), role="attention.vo", layer=layer, index=(heads.space,))
         ffn = b.hidden_units(f"layers.{layer}.ffn", config.intermediate_size, layer, config.hidden_act)
 
@@ -73,7 +73,7 @@ def gptj(b: BlueprintBuilder, config: Any, class_name: str) -> None:
         at = f"{prefix}h.{layer}"
         heads = b.space(f"layers.{layer}.heads", Permutation(config.num_attention_heads), role="heads", layer=layer)
         b.attention_maps(f"attentions.{layer}", heads)
-        qk = _query_key(b, layer, heads, width, config.rotary_dim, interleaved=True)
+        qk = b.rotary_query(f"layers.{layer}.qk", width, config.rotary_dim, layer, (heads.space,), interleaved=True)
         vo = b.space(f"layers.{layer}.vo", Invertible(width), role="attention.vo", layer=layer, index=(heads.space,))
         inner = 4 * config.hidden_size if config.n_inner is None else config.n_inner
         ffn = b.hidden_units(f"layers.{layer}.ffn", inner, layer, config.activation_function)
@@ -103,19 +103,3 @@ def _residual(b: BlueprintBuilder, head: str, config: Any) -> Axis | None:
     residual = b.stream("residual", config.hidden_size, norm="layer", tied=head == "lm" and config.tie_word_embeddings)
     b.gives("hidden_states", None, None, residual)
     return residual
-
-
-def _query_key(b: BlueprintBuilder, layer: int, heads: Along, width: int, rotary: int, interleaved: bool) -> Concat:
-    """One head's query: `rotary` coordinates that positions turn in pairs, then the rest, free."""
-    if rotary % 2:
-        raise SymmetryError(f"rotary positions on {rotary} coordinates of a head are not described; expected pairs")
-    parts = []
-    if rotary:
-        group = Rotary(rotary, interleaved=interleaved)
-        parts.append(
-            b.space(f"layers.{layer}.qk.rotary", group, role="attention.qk", layer=layer, index=(heads.space,))
-        )
-    if width > rotary:
-        rest = Invertible(width - rotary)
-        parts.append(b.space(f"layers.{layer}.qk.rest", rest, role="attention.qk", layer=layer, index=(heads.space,)))
-    return Concat(*parts)

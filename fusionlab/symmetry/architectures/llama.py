@@ -12,7 +12,7 @@ from fusionlab.symmetry.architectures import architecture, class_head
 from fusionlab.symmetry.axes import Along, Axis, Concat, Fixed, Per
 from fusionlab.symmetry.blueprint import SymmetryError
 from fusionlab.symmetry.builder import BlueprintBuilder
-from fusionlab.symmetry.groups import Invertible, Permutation, Rotary, Scale
+from fusionlab.symmetry.groups import Invertible, Permutation, Scale
 
 HEADS = {
     "Model": "none",
@@ -203,7 +203,7 @@ def attention_axes(b: BlueprintBuilder, config: Any, layer: int, rotary: int | N
     if count > 1 or sharing == 1:
         groups = b.space(f"{at}.heads", Permutation(count), role="heads", layer=layer)
     index = () if groups is None else (groups.space,)
-    qk = Fixed(width) if rotary is None else _query_key(b, layer, width, rotary, index)
+    qk = Fixed(width) if rotary is None else _query(b, layer, width, rotary, index)
     vo = b.space(f"{at}.vo", Invertible(width), role="attention.vo", layer=layer, index=index)
     if groups is None:
         queries = b.space(f"{at}.heads", Permutation(sharing), role="heads", layer=layer)
@@ -214,20 +214,13 @@ def attention_axes(b: BlueprintBuilder, config: Any, layer: int, rotary: int | N
     return attention
 
 
-def _query_key(b: BlueprintBuilder, layer: int, width: int, rotary: int, index: tuple[str, ...]) -> Axis:
-    """The axis of a head's query: first the coordinates that positions turn, then the free ones."""
-    if rotary < 2 or rotary % 2:
+def _query(b: BlueprintBuilder, layer: int, width: int, rotary: int, index: tuple[str, ...]) -> Axis:
+    """The axis of a head's query, of which positions turn some coordinates at least."""
+    if rotary < 2:
         raise SymmetryError(f"rotary positions on {rotary} coordinates of a head are not described; expected pairs")
-    at = f"layers.{layer}.qk"
     if layer == 0:
         b.leaves_out("query-key bases beyond rotary planes: only what commutes with the turns of positions is free")
-    if rotary == width:
-        return b.space(at, Rotary(width), role="attention.qk", layer=layer, index=index)
-    rest = Invertible(width - rotary)
-    return Concat(
-        b.space(f"{at}.rotary", Rotary(rotary), role="attention.qk", layer=layer, index=index),
-        b.space(f"{at}.rest", rest, role="attention.qk", layer=layer, index=index),
-    )
+    return b.rotary_query(f"layers.{layer}.qk", width, rotary, layer, index)
 
 
 def rotary_gains(b: BlueprintBuilder, layer: int, width: int, index: tuple[str, ...]) -> Axis:

@@ -10,7 +10,6 @@ from fusionlab.symmetry.architectures import architecture, class_head
 from fusionlab.symmetry.architectures.bert import (
     HEADS,
     classification_head,
-    feed_forward_units,
     post_norm_stream,
     prediction_units,
 )
@@ -39,7 +38,7 @@ def mpnet(b: BlueprintBuilder, config: Any, class_name: str) -> None:
         at = f"{prefix}encoder.layer.{layer}"
         qk = b.space(f"layers.{layer}.qk", inside, role="attention.qk", layer=layer, index=(heads.space,))
         vo = b.space(f"layers.{layer}.vo", inside, role="attention.vo", layer=layer, index=(heads.space,))
-        ffn = feed_forward_units(b, layer, config.intermediate_size, config.hidden_act)
+        ffn = b.hidden_units(f"layers.{layer}.ffn", config.intermediate_size, layer, config.hidden_act)
         b.linear(f"{at}.attention.attn.q", reads=residual, writes=b.per(heads, qk))
         b.linear(f"{at}.attention.attn.k", reads=residual, writes=b.per(heads, qk.dual()))
         b.linear(f"{at}.attention.attn.v", reads=residual, writes=b.per(heads, vo))

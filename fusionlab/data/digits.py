@@ -6,7 +6,7 @@ from sklearn.datasets import load_digits
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from fusionlab.data.loading import training_order
+from fusionlab.data.loading import refuse_large_batches, training_order
 from fusionlab.errors import InputError
 
 TRAIN_SIZE = 1400
@@ -51,6 +51,7 @@ class Digits(LightningDataModule):
         self.save_hyperparameters(logger=False)
         if batch_size < 1:
             raise InputError(f"data.batch_size is {batch_size}, but at least 1 was expected")
+        refuse_large_batches(batch_size=batch_size)
         if not 0 <= val_size < TRAIN_SIZE:
             raise InputError(f"data.val_size is {val_size}, but a value from 0 to {TRAIN_SIZE - 1} was expected")
         if classes is not None and (not classes or not set(classes) <= set(range(10))):

@@ -6,7 +6,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from fusionlab.data.image_tables import LabelledImages, Table, load_splits
-from fusionlab.data.loading import training_order
+from fusionlab.data.loading import refuse_large_batches, training_order
 from fusionlab.data.preprocessing import Preprocessing, preprocessing_of
 from fusionlab.errors import InputError
 from fusionlab.paths import expanded
@@ -92,6 +92,7 @@ class Images(LightningDataModule):
         self.val_size = val_size
         self.augment = augment
         self.limit = limit
+        refuse_large_batches(batch_size=batch_size)
         self.batch_size = batch_size
         self.num_workers = num_workers
         self._sets: dict[str, LabelledImages] = {}

@@ -12,7 +12,7 @@ from transformers import DataCollatorForTokenClassification, DataCollatorWithPad
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from fusionlab.data.encoding import Encoder, encoded
-from fusionlab.data.loading import training_order
+from fusionlab.data.loading import refuse_large_batches, training_order
 from fusionlab.data.tables import Source, Splits, divided, named_splits, refuse_wrong_splits
 from fusionlab.data.tokenizers import load_tokenizer
 from fusionlab.errors import InputError
@@ -93,6 +93,7 @@ class TextData(LightningDataModule, ABC):
         self.name = path.rstrip("/").rsplit("/", maxsplit=1)[-1].split(".")[0]
         self.tokenizer_source = tokenizer
         self.max_length = max_length
+        refuse_large_batches(batch_size=batch_size, eval_batch_size=eval_batch_size)
         self.batch_size = batch_size
         self.eval_batch_size = eval_batch_size
         self.group_by_length = group_by_length

@@ -8,7 +8,7 @@ from torch.utils.data import ConcatDataset, DataLoader
 from transformers import PreTrainedTokenizerBase
 
 from fusionlab.data.contract import described
-from fusionlab.data.loading import training_order
+from fusionlab.data.loading import refuse_large_batches, training_order
 from fusionlab.data.tokenizers import identity
 from fusionlab.errors import InputError
 from fusionlab.evaluation.scores import Task
@@ -38,6 +38,7 @@ class Union(LightningDataModule):
             raise InputError("data.parts is empty; expected at least one data module")
         if batch_size is not None and batch_size < 1:
             raise InputError(f"data.batch_size is {batch_size}, but at least 1 was expected")
+        refuse_large_batches(batch_size=batch_size)
         self.parts, self.batch_size = parts, batch_size
         self.name = "+".join(described(part).name for part in parts)
 

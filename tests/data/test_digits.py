@@ -51,3 +51,8 @@ def test_values_out_of_range_are_refused(wrong: dict[str, int]) -> None:
     """One sentence that names the argument."""
     with pytest.raises(InputError, match=next(iter(wrong))):
         Digits(**wrong)  # type: ignore[arg-type]
+
+
+def test_batches_that_no_sampler_counts_to_are_refused() -> None:
+    with pytest.raises(InputError, match=r"data\.batch_size is 4611686018427387904; expected at most 2,147,483,647"):
+        Digits(batch_size=2**62)

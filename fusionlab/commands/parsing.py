@@ -133,5 +133,7 @@ def read_all(paths: Sequence[str]) -> dict[str, checkpoints.Checkpoint]:
     Raises:
         InputError: a checkpoint that cannot be read, or one named twice.
     """
+    if not paths:
+        raise InputError("no end model was given; expected checkpoints")
     names = short_names(paths)
     return {name: checkpoints.read(path) for name, path in zip(names, paths, strict=True)}

@@ -13,7 +13,7 @@ from torch.utils.data import Dataset
 
 from fusionlab.data.preprocessing import Preprocessing
 from fusionlab.data.tables import Source, held_out, named_splits, numbered, shuffled
-from fusionlab.errors import InputError
+from fusionlab.errors import InputError, first_line
 
 DECODER, STORED = datasets.Image(), datasets.Image(decode=False)
 
@@ -52,7 +52,14 @@ class PreparedImages(Dataset[dict[str, Tensor]]):
             raise InputError(
                 f"column {self.column!r} names {stored['path']}; expected images, or files of this machine"
             )
-        return {"pixel_values": self.transform(DECODER.decode_example(stored)), "labels": self.labels[index]}
+        try:
+            image = DECODER.decode_example(stored)
+        except (ValueError, SyntaxError, EOFError, TypeError, IndexError, KeyError) as error:
+            # Readers of image formats each have errors of their own; those of the system name the file.
+            raise InputError(
+                f"column {self.column!r} has an image that cannot be read ({first_line(error)}); expected images"
+            ) from error
+        return {"pixel_values": self.transform(image), "labels": self.labels[index]}
 
 
 @dataclasses.dataclass(frozen=True)

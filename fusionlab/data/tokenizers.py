@@ -67,15 +67,15 @@ def _refuse_far_numbers(location: Path, source: str) -> None:
     try:
         told = json.loads(path.read_text(encoding="utf-8"))
         vocabulary, added = told["model"]["vocab"], told.get("added_tokens") or []
-        numbered = dict(vocabulary) if isinstance(vocabulary, dict) else {}
-        numbered |= {token["content"]: token["id"] for token in added}
+        numbered = list(vocabulary.items()) if isinstance(vocabulary, dict) else []
+        numbered += [(token["content"], token["id"]) for token in added]
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         # The library says what is wrong with it.
         return
-    for token, number in numbered.items():
+    for token, number in numbered:
         if isinstance(number, int) and number >= MOST_TOKENS:
             raise InputError(
-                f"{source}: its tokenizer gives {token[:40]!r} the number {number}; expected numbers below "
+                f"{source}: its tokenizer gives {str(token)[:40]!r} the number {number}; expected numbers below "
                 f"{MOST_TOKENS:,}"
             )
 

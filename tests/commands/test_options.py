@@ -79,3 +79,11 @@ def test_a_list_is_not_one_value(tmp_path: Path, command: Command, name: str) ->
     outcome = command("fuse", "--config", tmp_path / "list.yaml", "--ckpts", "a", "b", "--output", tmp_path / "out")
     assert outcome.code == 2
     assert name in outcome.err
+
+
+def test_an_empty_list_of_checkpoints_is_refused(tmp_path: Path, command: Command) -> None:
+    """As a config may have it."""
+    (tmp_path / "empty.yaml").write_text("ckpts: []\n")
+    outcome = command("fuse", "--config", tmp_path / "empty.yaml", "--output", tmp_path / "out")
+    assert outcome.code == 2
+    assert "no end model was given; expected checkpoints" in outcome.err

@@ -34,6 +34,15 @@ def test_far_numbers_are_refused(tmp_path: Path, tokenizer: str, where: str, num
         load_tokenizer(changed(tokenizer, tmp_path / "far", **{where: values}))
 
 
+def test_a_far_number_beside_a_near_one_is_refused(tmp_path: Path, tokenizer: str) -> None:
+    """A token that stands in both lists, as special ones do."""
+    told = json.loads((Path(tokenizer) / "tokenizer.json").read_text(encoding="utf-8"))
+    special = told["added_tokens"][0]["content"]
+    path = changed(tokenizer, tmp_path / "far", model={"vocab": told["model"]["vocab"] | {special: 2**31}})
+    with pytest.raises(InputError, match="the number 2147483648"):
+        load_tokenizer(path)
+
+
 def test_a_gap_in_the_numbers_is_no_fault(tmp_path: Path, tokenizer: str) -> None:
     """Vocabularies are padded to round sizes."""
     vocabulary = json.loads((Path(tokenizer) / "tokenizer.json").read_text(encoding="utf-8"))["model"]["vocab"]

@@ -51,10 +51,6 @@ class NamedProgressBar(RichProgressBar):
         return {name: value for name, value in shown.items() if name not in left_out}
 
     @property
-    def predict_description(self) -> str:
-        return self._label
-
-    @property
     def test_description(self) -> str:
         return self._label
 

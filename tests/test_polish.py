@@ -19,7 +19,7 @@ from fusionlab.merging import merge_states
 from fusionlab.models import with_state
 from fusionlab.polish import Polishing, PolishOptions, polish
 from fusionlab.probes import probes
-from fusionlab.stages import StagedModule
+from fusionlab.stages import StagedModule, Stages, result_of
 from fusionlab.trainers import quiet_trainer
 from tests.commands.small import bert, randomized, timm_vit, vit
 from tests.symmetry.models import laws
@@ -192,7 +192,12 @@ def test_the_same_seed_gives_the_same_model_and_another_seed_another() -> None:
 
 def batches_of(stage: Polishing) -> list[list[DistillationBatch]]:
     """What a stage learns on, one list for each step."""
-    module = StagedModule()
+
+    class Holder(StagedModule):
+        def stages(self) -> Stages[dict[str, Tensor]]:
+            return result_of(stage)
+
+    module = Holder()
     module.trainer = quiet_trainer(accelerator="cpu", devices=1)
     stage.begin(module)
     return list(stage.batches(module))

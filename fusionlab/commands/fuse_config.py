@@ -7,26 +7,26 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import LightningDataModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
-from lightning.pytorch.cli import LightningArgumentParser, SaveConfigCallback
+from lightning.pytorch.cli import LightningArgumentParser
 from lightning.pytorch.loggers import TensorBoardLogger
 
 from fusionlab import configs
 from fusionlab.atomic import refuse_existing, require_space
-from fusionlab.checkpoints.card import merge_card, parent
-from fusionlab.commands import parsing
-from fusionlab.commands.console import OneLineParser, input_error, silence
+from fusionlab.checkpoints.card import merge_card
+from fusionlab.commands import merging_options, parsing
+from fusionlab.commands.console import silence
 from fusionlab.commands.fuse_output import write_fusion
-from fusionlab.commands.lightning_cli import SafeCLI
+from fusionlab.commands.lightning_cli import SafeCLI, checked_checkpoint, common_options, refusals_told
 from fusionlab.dtypes import common_types, stored_size
-from fusionlab.errors import InputError, first_line
 from fusionlab.experiment import REPORT_BYTES, Plan, refuse_misfit, results_of
 from fusionlab.fusion import Data, FusionData, FusionModule, FusionPlan
 from fusionlab.matching.recipe import Recipe
 from fusionlab.paths import expanded
+from fusionlab.sentences import naming
 from fusionlab.statistics.files import load
+from fusionlab.threads import failures_raised
 
 SECTIONS = ("model", "data", "trainer")
 # Steps between two checkpoints of a descent, which may be cut at any time.
@@ -116,45 +116,25 @@ def run(argv: Sequence[str]) -> None:
     """
     arguments, name = configs.resolve_arguments(argv)
     silence()
-    try:
-        cli = _command_line(arguments, name)
+    with refusals_told():
+        cli = FuseCLI(
+            fusion,
+            LightningDataModule,
+            subclass_mode_data=True,
+            run=False,
+            parser_kwargs={"prog": "fusionlab fuse"},
+            args=arguments,
+            **common_options(name, enable_model_summary=False),
+        )
         _fuse(cli, shlex.join(["fusionlab", "fuse", *argv]))
-    except MisconfigurationException as error:
-        raise InputError(first_line(error)) from error
-    except ValueError as error:
-        cause = input_error(error)
-        if cause is None or cause is error:
-            raise
-        raise cause from error
-
-
-def _command_line(argv: Sequence[str], name: str) -> FuseCLI:
-    return FuseCLI(
-        fusion,
-        LightningDataModule,
-        subclass_mode_data=True,
-        run=False,
-        seed_everything_default=0,
-        parser_class=OneLineParser,
-        parser_kwargs={"prog": "fusionlab fuse"},
-        save_config_callback=SaveConfigCallback,
-        save_config_kwargs={"overwrite": True},
-        auto_configure_optimizers=False,
-        trainer_defaults={
-            "logger": {
-                "class_path": "lightning.pytorch.loggers.TensorBoardLogger",
-                "init_args": {"save_dir": "logs", "name": name},
-            },
-            "enable_model_summary": False,
-        },
-        args=list(argv),
-    )
 
 
 def _fuse(cli: FuseCLI, command: str) -> None:
-    module, data, trainer = cli.model, cli.datamodule, cli.trainer
-    given = cli.config
+    module, trainer, given = cli.model, cli.trainer, cli.config
     assert isinstance(module, FusionModule)
+    data: Any = cli.datamodule
+    if data is not None and not isinstance(data, FusionData):
+        data = FusionData([data])
     output = expanded(given.output)
     refuse_existing(output, given.overwrite)
     settings = {name: given.trainer.get(name) for name in ("accelerator", "devices", "precision")}
@@ -163,15 +143,16 @@ def _fuse(cli: FuseCLI, command: str) -> None:
         points=given.points if module.plan.heads == "merged" else 0,
         trainer={name: value for name, value in settings.items() if value is not None},
     )
-    measured = Data() if data is None else data.data if isinstance(data, FusionData) else Data.of([data])
+    measured = Data() if data is None else data.data
     refuse_misfit(module.fuser.end_models, measured)
     types = common_types(module.models.values()) if plan.dtype is None else plan.dtype
     kept = list(module.models.values()) if plan.heads == "own" else list(module.models.values())[:1]
     require_space(output, sum(stored_size(model, types) for model in kept) + REPORT_BYTES)
-    trainer.fit(module, datamodule=data, ckpt_path=given.ckpt_path, weights_only=True if given.ckpt_path else None)
-    module.test_sets = measured.sets
-    if measured.loaders:
-        trainer.test(module, list(measured.loaders), verbose=False)
+    ckpt = given.ckpt_path and checked_checkpoint(given.ckpt_path)
+    with naming(lambda: trainer.log_dir or trainer.default_root_dir), failures_raised():
+        trainer.fit(module, datamodule=data, ckpt_path=ckpt, weights_only=True if ckpt else None)
+        if data is not None:
+            trainer.test(module, datamodule=data, verbose=False)
     results = results_of(module, measured, plan, module.results.title, module.fuser.inputs)
     matchings = {name: str(recipe) for name, recipe in plan.matchings.items()}
     told = {
@@ -182,7 +163,7 @@ def _fuse(cli: FuseCLI, command: str) -> None:
         "seed": str(plan.seed),
     }
     found = module.checkpoints
-    parents = [parent(name, checkpoint.location) for name, checkpoint in found.items()]
+    parents = merging_options.parents(found, given.model)
     card = merge_card(parents, {key: told[key] for key in told if key != "command"}, next(iter(found.values())).format)
     assert module.fused is not None
     write_fusion(module.fused, replace(results, settings=told), found, output, given.overwrite, types, card)

@@ -1,18 +1,70 @@
 """Lightning's command line as fusionlab's commands run it: bad options are one sentence, checkpoints are durable."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from lightning.fabric.plugins import CheckpointIO
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import ProgressBar
-from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 
-from fusionlab.commands.console import readable
-from fusionlab.commands.parsing import refuse_seed
+from fusionlab.checkpoints.lightning_file import read_archive
+from fusionlab.commands.console import OneLineParser, readable
+from fusionlab.commands.parsing import one_sentence, refuse_seed
 from fusionlab.errors import InputError, first_line
 from fusionlab.paths import expanded
 from fusionlab.tasks.durable import DurableCheckpointIO
+
+
+@contextmanager
+def refusals_told() -> Iterator[None]:
+    """Let what Lightning and its parser refuse out as one sentence."""
+    try:
+        with one_sentence():
+            yield
+    except MisconfigurationException as error:
+        raise InputError(first_line(error)) from error
+
+
+def common_options(name: str, **trainer: Any) -> dict[str, Any]:
+    """Arguments of Lightning's command line that all commands give it.
+
+    Args:
+        name: of the logs.
+        trainer: further defaults of the Trainer.
+    """
+    logger = {
+        "class_path": "lightning.pytorch.loggers.TensorBoardLogger",
+        "init_args": {"save_dir": "logs", "name": name},
+    }
+    return {
+        "seed_everything_default": 0,
+        "parser_class": OneLineParser,
+        "save_config_callback": SaveConfigCallback,
+        "save_config_kwargs": {"overwrite": True},
+        "auto_configure_optimizers": False,
+        "trainer_defaults": {"logger": logger, **trainer},
+    }
+
+
+def checked_checkpoint(path: str) -> str:
+    """A Lightning checkpoint's path once it was read the safe way, so that a bad one is one sentence.
+
+    Args:
+        path: a file, or a word that Lightning knows, such as ``last``.
+
+    Raises:
+        InputError: there is no such file, or it cannot be read.
+    """
+    if path in ("best", "last", "hpc", "registry"):
+        return path
+    location = expanded(path)
+    if not location.is_file():
+        raise InputError(f"--ckpt_path {path}: there is no such file")
+    read_archive(location)
+    return str(location)
 
 
 class SafeCLI(LightningCLI):

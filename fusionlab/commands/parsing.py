@@ -36,7 +36,7 @@ def parse(parser: ArgumentParser, argv: Sequence[str]) -> Namespace:
         InputError: a wrong option or value.
     """
     silence()
-    with _one_sentence():
+    with one_sentence():
         with readable():
             parsed = parser.parse_args(configs.resolve_arguments(argv)[0])
         _refuse_nulls(parser, parsed)
@@ -49,7 +49,7 @@ def built(parser: ArgumentParser, values: dict[str, Any]) -> Namespace:
     Raises:
         InputError: a wrong option or value.
     """
-    with _one_sentence():
+    with one_sentence():
         with readable():
             parsed = parser.parse_object(values)
         _refuse_nulls(parser, parsed)
@@ -82,7 +82,7 @@ def refuse_seed(seed: int | None) -> None:
 
 
 @contextmanager
-def _one_sentence() -> Iterator[None]:
+def one_sentence() -> Iterator[None]:
     """Let what a class says about its arguments out of the parser's own exceptions."""
     try:
         yield

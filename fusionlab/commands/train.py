@@ -5,23 +5,19 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint, RichProgressBar
-from lightning.pytorch.cli import SaveConfigCallback
 from rich.console import Console
 from rich.table import Table
 
 from fusionlab import configs
 from fusionlab.atomic import atomic_file, require_space
-from fusionlab.checkpoints.lightning_file import read_archive
-from fusionlab.commands.console import OneLineParser, input_error, silence
-from fusionlab.commands.lightning_cli import SafeCLI
+from fusionlab.commands.console import silence
+from fusionlab.commands.lightning_cli import SafeCLI, checked_checkpoint, common_options, refusals_told
 from fusionlab.data.contract import described
 from fusionlab.data.overlap import overlap
 from fusionlab.dtypes import stored_size
-from fusionlab.errors import InputError, first_line
-from fusionlab.paths import expanded
+from fusionlab.errors import InputError
 from fusionlab.sentences import naming
 from fusionlab.tasks import ExportCheckpoint, FineTuning
 from fusionlab.tasks.export import best_weights
@@ -43,15 +39,8 @@ class TrainingCLI(SafeCLI):
     def _parse_ckpt_path(self) -> None:
         """Read a checkpoint the safe way before Lightning does, so that a bad one is one sentence."""
         options = self.config[self.config.subcommand]
-        path = options.get("ckpt_path")
-        if path and path not in ("best", "last", "hpc", "registry"):
-            location = expanded(path)
-            if not location.is_file():
-                raise InputError(f"--ckpt_path {path}: there is no such file")
-            read_archive(location)
-            options["ckpt_path"] = str(location)
-        if path:
-            options["weights_only"] = True
+        if path := options.get("ckpt_path"):
+            options["ckpt_path"], options["weights_only"] = checked_checkpoint(path), True
         super()._parse_ckpt_path()
 
     def _run_subcommand(self, subcommand: str) -> None:
@@ -138,35 +127,17 @@ def run(subcommand: str, argv: Sequence[str]) -> None:
     """
     argv, name = configs.resolve_arguments(argv)
     silence()
-    try:
+    with refusals_told():
         _command_line(subcommand, argv, name)
-    except MisconfigurationException as error:
-        raise InputError(first_line(error)) from error
-    except ValueError as error:
-        cause = input_error(error)
-        if cause is None or cause is error:
-            raise
-        raise cause from error
 
 
 def _command_line(subcommand: str, argv: Sequence[str], name: str) -> TrainingCLI:
     return TrainingCLI(
         LightningModule,
         subclass_mode_model=True,
-        seed_everything_default=0,
-        parser_class=OneLineParser,
         parser_kwargs={"prog": "fusionlab"}
         | {command: {"description": text} for command, text in _DESCRIPTIONS.items()},
-        save_config_callback=SaveConfigCallback,
-        save_config_kwargs={"overwrite": True},
-        auto_configure_optimizers=False,
-        trainer_defaults={
-            "logger": {
-                "class_path": "lightning.pytorch.loggers.TensorBoardLogger",
-                "init_args": {"save_dir": "logs", "name": name},
-            },
-            "callbacks": [RichProgressBar()],
-        },
+        **common_options(name, callbacks=[RichProgressBar()]),
         args=[subcommand, *argv],
     )
 

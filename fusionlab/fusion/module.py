@@ -82,7 +82,7 @@ class FusionModule(StagedModule, CandidateTest):
         **options: Any,
     ) -> None:
         super().__init__()
-        self.test_sets = tuple(test_sets)
+        self._given_sets = tuple(test_sets)
         self.plan = make_plan(match, methods, **options)
         given = _named(models)
         self.checkpoints = {
@@ -132,7 +132,7 @@ class FusionModule(StagedModule, CandidateTest):
             super().setup(stage)
             return
         inputs = self._seen_inputs() if self.inputs is None else self.inputs
-        if inputs is not self.inputs or self.fused is not None:
+        if inputs is not self.inputs or not self.is_fresh or self.fused is not None:
             self.fuser = Fuser(self.models, self.plan, inputs, self.statistics, self.base)
         super().setup(stage)
         if not self.fuser.looks_at_data:
@@ -175,6 +175,7 @@ class FusionModule(StagedModule, CandidateTest):
         """
         if self.fused is None:
             raise InputError("the fusion was tested before anything was fused; expected trainer.fit first")
+        self.test_sets = self._given_sets
         if not self.test_sets:
             loaders: Any = self.trainer.test_dataloaders
             count = 1 if isinstance(loaders, DataLoader) else len(loaders)

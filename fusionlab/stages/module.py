@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -20,7 +21,7 @@ TrainerFactory = Callable[[], Trainer]
 Result = TypeVar("Result")
 
 
-class StagedModule(LightningModule):
+class StagedModule(LightningModule, ABC):
     """``trainer.fit`` runs stages one after another, each as an epoch.
 
     How long the fit takes follows from the stages alone, whatever the Trainer is told about epochs and steps. A
@@ -43,10 +44,16 @@ class StagedModule(LightningModule):
         self._outcome: Any = None
         self._packed: list[tuple[str, Any]] = []
         self._saved: dict[str, Any] | None = None
+        self._limits: tuple[int | None, int] | None = None
 
+    @abstractmethod
     def stages(self) -> Stages[Any]:
         """The stages to run."""
-        raise NotImplementedError
+
+    @property
+    def is_fresh(self) -> bool:
+        """True if no stage has begun yet."""
+        return not (self._has_begun or self._is_over or self._packed)
 
     @property
     def outcome(self) -> Any:
@@ -124,10 +131,10 @@ class StagedModule(LightningModule):
         """A progress bar that names the stage, in place of Lightning's own where that is shown."""
         shown = self.trainer.progress_bar_callback
         if shown is None or type(shown) not in (TQDMProgressBar, RichProgressBar):
-            return []
+            return [_Undoing()]
         callbacks: list[Callback] = self.trainer.callbacks  # type: ignore[attr-defined]
         callbacks.remove(shown)
-        return [NamedProgressBar("testing")]
+        return [_Undoing(), NamedProgressBar("testing")]
 
     def configure_optimizers(self) -> None:
         """None; every descent brings its own."""
@@ -145,6 +152,11 @@ class StagedModule(LightningModule):
         super().setup(stage)
         if stage != "fit":
             return
+        if not self.is_fresh:
+            # Another fit starts from the beginning, or from a checkpoint that is read after this.
+            self.close()
+            self._stages, self.stage, self._saved, self._packed = None, None, None, []
+            self._has_begun = self._is_over = False
         refuse_rounding(self.trainer.precision)
         if self.trainer.limit_train_batches == 0:
             raise InputError("limit_train_batches is 0; expected the Trainer to go through batches")
@@ -215,8 +227,13 @@ class StagedModule(LightningModule):
 
     def on_fit_end(self) -> None:
         """Leave the Trainer as it was."""
+        self._restore_limits()
+
+    def _restore_limits(self) -> None:
         loop = self.trainer.fit_loop
-        loop.max_epochs, loop.epoch_loop.max_steps = self._limits
+        if self._limits is not None:
+            loop.max_epochs, loop.epoch_loop.max_steps = self._limits
+            self._limits = None
 
     # --- checkpoints -------------------------------------------------------------------------------------------------
 
@@ -238,6 +255,15 @@ class StagedModule(LightningModule):
         if "stages" not in checkpoint:
             raise InputError("the checkpoint holds no stages of a fusion; expected one that such a fit wrote")
         self._saved = checkpoint["stages"]
+
+
+class _Undoing(Callback):
+    """Leaves models and Trainer as they were where a fit ends by an error or an interruption."""
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        assert isinstance(pl_module, StagedModule)
+        pl_module._restore_limits()
+        pl_module.close()
 
 
 class StageLoader:

@@ -116,6 +116,22 @@ def test_a_fit_that_was_cut_goes_on(ckpts: Path, at: Path) -> None:
         torch.testing.assert_close(found[name], tensor, rtol=0, atol=1e-6)
 
 
+def test_a_checkpoint_that_is_none_is_one_sentence(ckpts: Path, at: Path, command: Command) -> None:
+    """Nothing in it is run, and nothing is written."""
+    (at / "bad.ckpt").write_bytes(b"PK not really")
+    outcome = command("fuse", "--config", str(config(ckpts, at, ckpt_path=str(at / "bad.ckpt"))))
+    assert outcome.code == 2
+    assert "bad.ckpt" in outcome.err
+    assert not (at / "out").exists()
+
+
+def test_the_base_model_is_in_the_card(ckpts: Path, at: Path) -> None:
+    """As by flags: a merge tells what it was made of."""
+    chosen = {"base": str(ckpts / "middle"), "methods": {"ties": {}}, "polish": None}
+    assert main(["fuse", "--config", str(config(ckpts, at, model=chosen, points=0))]) == 0
+    assert "middle (base model)" in (at / "out" / "merged" / "README.md").read_text()
+
+
 def test_options_of_the_trainer_are_options(ckpts: Path, at: Path) -> None:
     """On the command line as in the config: one batch of every stage."""
     assert main(["fuse", "--config", str(config(ckpts, at)), "--trainer.fast_dev_run", "true"]) == 0

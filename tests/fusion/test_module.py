@@ -172,6 +172,35 @@ def test_a_fit_that_does_not_reach_its_end_is_one_sentence() -> None:
         trainer(limit_train_batches=0).fit(FusionModule([vit(0), vit(1)], **WHOLE), datamodule=Digits())
 
 
+def test_a_module_may_be_fitted_again() -> None:
+    """With other data, after a fit that ended and one that failed, which left the Trainer and the models alone."""
+
+    class Fail(Callback):
+        def on_train_batch_end(self, *_: Any) -> None:
+            raise RuntimeError("a fault")
+
+    module = FusionModule({"a": vit(0), "b": vit(1)}, "none", {"regmean": {}}, samples=40)
+    failing = trainer(callbacks=[Fail()], precision="64-true")
+    with pytest.raises(RuntimeError, match="a fault"):
+        failing.fit(module, datamodule=Digits())
+    assert (failing.max_epochs, failing.max_steps) == (3, -1)
+    assert {p.dtype for p in module.models["a"].parameters()} == {torch.float32}
+    found = []
+    for classes in ([0, 1], [2, 3], [0, 1]):
+        trainer().fit(module, datamodule=Digits(classes=classes))
+        found.append(module.kept.model)
+    assert apart(found[0], found[1]) > 1e-3
+    assert apart(found[0], found[2]) < 1e-6
+    wanted = fusionlab.merge([vit(0), vit(1)], "regmean", data=Inputs.of([Digits(classes=[0, 1])], 2, 40))
+    assert apart(found[2], wanted) < 1e-6
+    run = trainer()
+    for classes, count in (([0, 1], 1), ([2], 2)):
+        data = Digits(classes=classes)
+        data.setup("test")
+        run.test(module, [data.test_dataloader()] * count, verbose=False)
+        assert len({row.data_set for row in module.rows}) == count
+
+
 def test_options_of_the_trainer() -> None:
     """One batch of each stage by ``fast_dev_run``; another precision; batches in place of a data module."""
     watched = Watched()

@@ -14,13 +14,19 @@ from fusionlab.learning.distillation import output_of
 from fusionlab.learning.points import mixed, random_points
 from fusionlab.matching.learned import Refinement
 from fusionlab.matching.refine_options import RefineOptions
-from fusionlab.stages import StagedModule
+from fusionlab.stages import StagedModule, Stages
 from fusionlab.symmetry import Alignment
 from tests.matching.refining import folded, gpt2, inputs, labelled, mean_of, planted, refined, turned
 from tests.symmetry.models import generator, random_model, randomize
 
+
 # A run in one process.
-ALONE = StagedModule()
+class Alone(StagedModule):
+    def stages(self) -> Stages[None]:
+        yield from ()
+
+
+ALONE = Alone()
 
 
 def test_points_lie_on_the_simplex_and_on_edges_as_often_as_asked():

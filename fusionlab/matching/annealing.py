@@ -25,7 +25,7 @@ from fusionlab.matching.problems import (
     correlate_permutation,
     correlate_unit_factors,
 )
-from fusionlab.symmetry.axes import Along, Axis, Concat, Fixed, Per, spaces_of
+from fusionlab.symmetry.axes import Across, Along, Axis, Concat, Fixed, Per, refolded, spaces_of, unfolded, within
 from fusionlab.symmetry.blueprint import Space
 
 # Inverse temperatures, relative to the size that a correlation has if all parameters agree: from where hardly anything
@@ -95,9 +95,9 @@ def _seen_by(block: Block, problem: Problem, means: Means) -> Problem:
         tensor = problem.source[name]
         for dim, axis in enumerate(axes):
             if any(space in others for space in spaces_of(axis)):
-                rows = tensor.movedim(dim, 0)
-                acted = _act(axis, rows.reshape(rows.shape[0], -1), (), others, problem.blueprint.spaces)
-                tensor = acted.reshape(rows.shape).movedim(0, dim)
+                rows, path = unfolded(axis, tensor, dim)
+                acted = _act(within(axis), rows, path, others, problem.blueprint.spaces)
+                tensor = refolded(axis, acted, tensor.shape, dim)
         moved[name] = tensor
     # A parameter that runs through the block twice is left out: its other side has moved by no mean.
     return replace(problem, source={**problem.source, **moved}, unknown=problem.unknown | block.names)
@@ -126,6 +126,8 @@ def _act(axis: Axis, vectors: Tensor, path: tuple[str, ...], means: Means, space
             return torch.cat(
                 [_act(part, piece, path, means, spaces) for part, piece in zip(axis.parts, pieces, strict=True)], -2
             )
+        case Across():
+            raise TypeError("an axis across dimensions stands inside of another")
 
 
 def _act_blocks(inner: Axis, blocks: Tensor, order: Tensor, means: Means) -> Tensor:

@@ -15,7 +15,7 @@ from fusionlab.merging.ingredients import Ingredients
 from fusionlab.merging.registry import merge_method
 from fusionlab.statistics import Grams
 from fusionlab.symmetry import Blueprint
-from fusionlab.symmetry.axes import Along, Axis, Concat, Fixed, Per, leaves, spaces_of
+from fusionlab.symmetry.axes import Across, Along, Axis, Concat, Fixed, Per, leaves, spaces_of
 from fusionlab.symmetry.blueprint import Space
 from fusionlab.symmetry.roles import Role
 from fusionlab.types import State
@@ -112,7 +112,7 @@ def circuits(blueprint: Blueprint) -> tuple[Circuit, ...]:
         alone = True
         for name, axes in blueprint.touching([space.name]).items():
             dims = [dim for dim, axis in enumerate(axes) if not names.isdisjoint(spaces_of(axis))]
-            alone = alone and len(dims) == 1
+            alone = alone and len(dims) == 1 and not isinstance(axes[dims[0]], Across)
             for position, stretch in enumerate(_stretches(axes[dims[0]])):
                 if isinstance(stretch, Along) and stretch.space == space.name:
                     sides[stretch.is_dual].append(Part((name,), dims[0], position))
@@ -124,7 +124,7 @@ def circuits(blueprint: Blueprint) -> tuple[Circuit, ...]:
 def _stretches(axis: Axis) -> Iterator[Along | Fixed]:
     """The innermost stretches of an axis, in the order in which `leaves` cuts them."""
     match axis:
-        case Per():
+        case Per() | Across():
             yield from _stretches(axis.inner)
         case Concat():
             for part in axis.parts:

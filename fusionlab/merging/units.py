@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fusionlab.symmetry import Blueprint, Space
-from fusionlab.symmetry.axes import Leaf, leaves
+from fusionlab.symmetry.axes import Across, Leaf, leaves, spaces_of, within
 from fusionlab.symmetry.roles import Role
 
 
@@ -83,13 +83,25 @@ def find_sites(blueprint: Blueprint, shapes: Mapping[str, torch.Size], one_map: 
 
 
 def _owners(blueprint: Blueprint) -> Iterator[tuple[str, str]]:
-    """Spaces that units lie along, and whose units these are."""
+    """Spaces that units lie along, and whose units these are.
+
+    Units whose copies lie along another dimension have no place of their own on theirs, so they are left out.
+    """
+    scattered = {
+        name
+        for axes in blueprint.parameters.values()
+        for axis in axes
+        if isinstance(axis, Across)
+        for name in spaces_of(axis)
+        if not set(axis.spaces).isdisjoint(blueprint.spaces[name].index)
+    }
     inside: dict[str, list[Space]] = {name: [] for name in blueprint.spaces}
     for space in blueprint.spaces.values():
         for outer in space.index:
             inside[outer].append(space)
     for name, space in blueprint.spaces.items():
-        if space.group.has_permutations and all(inner.group.is_factor for inner in inside[name]):
+        alone = scattered.isdisjoint({name, *(inner.name for inner in inside[name])})
+        if alone and space.group.has_permutations and all(inner.group.is_factor for inner in inside[name]):
             yield name, name
             yield from ((inner.name, name) for inner in inside[name])
 
@@ -98,7 +110,7 @@ def _on_dimension(
     blueprint: Blueprint, owner: Mapping[str, str], shape: torch.Size, name: str, dim: int
 ) -> Iterator[Site]:
     axes = blueprint.parameters[name]
-    positions = [list(leaves(axis, torch.arange(length), 0)) for axis, length in zip(axes, shape, strict=True)]
+    positions = [list(leaves(within(axis), torch.arange(length), 0)) for axis, length in zip(axes, shape, strict=True)]
     # A linear map writes along a primal dimension. Keys are dual and written too: nothing but the product reads them.
     primal = [any(leaf.space in owner and not leaf.is_dual for leaf in found) for found in positions]
     writes = len(shape) == 1 or (primal[dim] and dim == primal.index(True))

@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from fusionlab.symmetry.axes import Along, Axis, Concat, Fixed, Per, spaces_of
+from fusionlab.symmetry.axes import Across, Along, Axis, Concat, Fixed, Per, refolded, spaces_of, unfolded, within
 from fusionlab.symmetry.biases import clear_biases
 from fusionlab.symmetry.blueprint import Blueprint, Space, SymmetryError
 from fusionlab.symmetry.folding import fold
@@ -121,10 +121,12 @@ class Alignment:
         """
         exact = all(isinstance(self.blueprint.spaces[s].group, Permutation) for s in self._acting(axes))
         out = tensor if exact else tensor.to(torch.promote_types(tensor.dtype, torch.float32))
-        for dim, axis in enumerate(axes):
+        # What is indexed by the blocks of another dimension acts after those have been permuted.
+        for dim in sorted(range(len(axes)), key=lambda dim: isinstance(axes[dim], Across)):
+            axis = axes[dim]
             if any(space in self.elements for space in spaces_of(axis)):
-                rows = out.movedim(dim, 0)
-                out = self._act(axis, rows.reshape(rows.shape[0], -1), ()).reshape(rows.shape).movedim(0, dim)
+                rows, path = unfolded(axis, out, dim)
+                out = refolded(axis, self._act(within(axis), rows, path), out.shape, dim)
         return out.to(tensor.dtype).contiguous()
 
     def _acting(self, axes: tuple[Axis, ...]) -> set[str]:
@@ -153,6 +155,8 @@ class Alignment:
                 return torch.cat(
                     [self._act(part, piece, path) for part, piece in zip(axis.parts, pieces, strict=True)], -2
                 )
+            case Across():
+                raise TypeError("an axis across dimensions stands inside of another")
 
     def save(self, path: str | Path) -> None:
         """Write the elements as safetensors, with the fingerprint of the blueprint they belong to."""

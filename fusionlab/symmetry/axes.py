@@ -1,12 +1,14 @@
 """Axes: one dimension of one parameter, labelled with the spaces it runs through.
 
-Four kinds are enough for the projections that transformers have. With `heads` a space of permutations, ``qk`` and
+Five kinds are enough for the projections that transformers have. With `heads` a space of permutations, ``qk`` and
 ``vo`` spaces with one element for each head and ``residual`` a space of its own:
 
 - ``Fixed(10)``: class labels, pixels, positions. Nothing acts on it.
 - ``Along("residual", 768)``: the axis is the space.
 - ``Per("heads", 12, Along("qk", 64))``: 12 blocks of 64; the blocks are permuted, each is a vector of its own copy.
 - ``Concat(Per(...), Per(...), ...)``: segments, as in a fused query-key-value projection.
+- ``Across((("experts", 8),), 0, Along("ffn", 56))``: as a block of ``Per`` has its own copy, but the blocks lie along another
+  dimension (0) of the same parameter, whose own axis permutes them: the weights of all experts in one tensor.
 
 An axis is primal (``h -> G h``, a writer's output) or dual (``G^-T``, a reader's input); `dual` turns one into the
 other. This file only describes; it knows neither groups nor parameters.
@@ -14,6 +16,7 @@ other. This file only describes; it knows neither groups nor parameters.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -81,7 +84,42 @@ class Concat:
         return sizes if len(sizes) == len(self.parts) else [*sizes, whole - sum(sizes)]
 
 
-Axis = Fixed | Along | Per | Concat
+@dataclass(frozen=True)
+class Across:
+    """``inner`` once for each of the blocks that another dimension of the parameter is made of.
+
+    It stands around a whole axis only.
+
+    Attributes:
+        blocks: the spaces whose blocks those are and how many each has, outermost first; the other dimension's own axis
+            permutes them.
+        dim: the other dimension.
+        inner: the axis inside a block.
+    """
+
+    blocks: tuple[tuple[str, int], ...]
+    dim: int
+    inner: Axis
+
+    @property
+    def size(self) -> int | None:
+        return self.inner.size
+
+    @property
+    def spaces(self) -> tuple[str, ...]:
+        """The spaces of the blocks."""
+        return tuple(space for space, _ in self.blocks)
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """How many blocks each has."""
+        return tuple(count for _, count in self.blocks)
+
+    def dual(self) -> Across:
+        return Across(self.blocks, self.dim, self.inner.dual())
+
+
+Axis = Fixed | Along | Per | Concat | Across
 
 
 @dataclass(frozen=True)
@@ -128,6 +166,8 @@ def spaces_of(axis: Axis) -> Iterator[str]:
         case Concat():
             for part in axis.parts:
                 yield from spaces_of(part)
+        case Across():
+            yield from spaces_of(axis.inner)
 
 
 def sides_of(axis: Axis) -> Iterator[tuple[str, bool]]:
@@ -140,6 +180,8 @@ def sides_of(axis: Axis) -> Iterator[tuple[str, bool]]:
         case Concat():
             for part in axis.parts:
                 yield from sides_of(part)
+        case Across():
+            yield from sides_of(axis.inner)
 
 
 def chains(axis: Axis) -> Iterator[tuple[str, ...]]:
@@ -152,15 +194,48 @@ def chains(axis: Axis) -> Iterator[tuple[str, ...]]:
         case Per():
             for inner in chains(axis.inner):
                 yield (axis.space, *inner)
+        case Across():
+            for inner in chains(axis.inner):
+                yield (*axis.spaces, *inner)
         case Concat():
             for part in axis.parts:
                 yield from chains(part)
 
 
+def within(axis: Axis) -> Axis:
+    """The axis of one dimension for itself, whatever its copies are indexed by across others."""
+    return axis.inner if isinstance(axis, Across) else axis
+
+
+def unfolded(axis: Axis, tensor: Tensor, dim: int) -> tuple[Tensor, tuple[str, ...]]:
+    """A dimension of a tensor as rows, and the spaces of the blocks around it that lie along another dimension.
+
+    Returns:
+        Shape ``(*counts, size, features)``, a view where strides allow, and the names of the spaces that count; what
+        acts on it is ``within(axis)``.
+    """
+    if not isinstance(axis, Across):
+        rows = tensor.movedim(dim, 0)
+        return rows.reshape(rows.shape[0], -1), ()
+    depth = len(axis.blocks)
+    blocks = tensor.movedim((axis.dim, dim), (0, 1)).unflatten(0, (*axis.counts, -1)).movedim(depth + 1, depth)
+    return blocks.reshape(*axis.counts, tensor.shape[dim], -1), axis.spaces
+
+
+def refolded(axis: Axis, rows: Tensor, shape: Sequence[int], dim: int) -> Tensor:
+    """The tensor of shape `shape` whose dimension `dim` is `rows`, as `unfolded` gives them."""
+    if not isinstance(axis, Across):
+        rest = [length for position, length in enumerate(shape) if position != dim]
+        return rows.reshape(shape[dim], *rest).movedim(0, dim)
+    rest = [length for position, length in enumerate(shape) if position not in (dim, axis.dim)]
+    depth, count = len(axis.blocks), math.prod(axis.counts)
+    blocks = rows.reshape(*axis.counts, shape[dim], shape[axis.dim] // count, *rest)
+    return blocks.movedim(depth + 1, depth).flatten(0, depth).movedim((0, 1), (axis.dim, dim))
+
+
 def leaves(axis: Axis, tensor: Tensor, dim: int) -> Iterator[Leaf]:
     """Cut dimension `dim` of `tensor` into the innermost stretches of `axis`, as views where strides allow."""
-    rows = tensor.movedim(dim, 0)
-    yield from _leaves(axis, rows.reshape(rows.shape[0], -1), ())
+    yield from _leaves(within(axis), *unfolded(axis, tensor, dim))
 
 
 def _leaves(axis: Axis, view: Tensor, path: tuple[str, ...]) -> Iterator[Leaf]:

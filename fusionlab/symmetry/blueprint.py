@@ -104,12 +104,14 @@ class Norm:
         bias: the bias's name, or None.
         readers: all that reads it.
         padded: whether zeros are put beside its output before it is read, so that its bias cannot move on.
+        offset: what is added to the gain before it multiplies, 1 where it is stored as its difference from one.
     """
 
     weight: str
     bias: str | None
     readers: tuple[Reader, ...] = ()
     padded: bool = False
+    offset: float = 0.0
 
 
 @dataclass(frozen=True)

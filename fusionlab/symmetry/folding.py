@@ -53,7 +53,7 @@ def fold(state: Mapping[str, Tensor], blueprint: Blueprint) -> dict[str, Tensor]
 
 def _fold_norm(out: dict[str, Tensor], norm: Norm, biases: Mapping[str, str]) -> None:
     """Fold one norm into its readers, in place of the entries of `out`."""
-    gain = out[norm.weight].double()
+    gain = out[norm.weight].double() + norm.offset
     shift = None if norm.bias is None else out[norm.bias].double()
     kept = shift is not None and (norm.padded or any(reader.weight not in biases for reader in norm.readers))
     if kept and bool((gain == 0).any()):
@@ -70,7 +70,7 @@ def _fold_norm(out: dict[str, Tensor], norm: Norm, biases: Mapping[str, str]) ->
             out[name] = bias
         reading *= gain.repeat(copies)
         out[reader.weight] = weight
-    out[norm.weight] = torch.ones_like(gain)
+    out[norm.weight] = torch.full_like(gain, 1 - norm.offset)
     if norm.bias is not None and shift is not None:
         out[norm.bias] = shift / gain if kept else torch.zeros_like(shift)
 

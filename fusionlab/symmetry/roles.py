@@ -14,6 +14,8 @@ class Role(StrEnum):
     QUERY_KEY = "attention.qk"
     QUERY_KEY_SCALE = "attention.qk.scale"
     VALUE_OUTPUT = "attention.vo"
+    LATENT = "latent"
+    EXPERTS = "experts"
     UNITS = "ffn"
     UNIT_SCALE = "ffn.scale"
 

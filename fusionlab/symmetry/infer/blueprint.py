@@ -1,0 +1,287 @@
+"""The blueprint of a model that nobody described: what was found, named, checked once more as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+import fusionlab.symmetry.infer.rules  # noqa: F401 (registers the rules)
+from fusionlab.symmetry.axes import Axis, Fixed, Per, spaces_of
+from fusionlab.symmetry.biases import clear_biases
+from fusionlab.symmetry.blueprint import Blueprint, Input, Space, SymmetryError
+from fusionlab.symmetry.folding import fold
+from fusionlab.symmetry.groups import OrthogonalFixingOnes, Permutation
+from fusionlab.symmetry.infer.dims import Stretch, Variable
+from fusionlab.symmetry.infer.interpreter import Reading
+from fusionlab.symmetry.infer.layout import Acting, Inexpressible, Layout
+from fusionlab.symmetry.infer.names import ORDER, Place, names_of, places_of, roles_of
+from fusionlab.symmetry.infer.search import EXACT, Action, Found, Search
+from fusionlab.symmetry.infer.trace import TraceError, Traced, trace
+from fusionlab.symmetry.roles import Role
+from fusionlab.types import State
+
+
+def infer(model: nn.Module, inputs: Mapping[str, Tensor], architecture: str, seed: int = 0) -> Blueprint:
+    """The blueprint of a model, inferred from its traced graph and shown on random parameters in float64.
+
+    Args:
+        model: any module on the CPU; its weights are not looked at, and it is not modified.
+        inputs: a batch by the names of the forward's arguments, of at least two examples.
+        architecture: what to call it.
+        seed: of random parameters and elements.
+
+    Raises:
+        SymmetryError: the model cannot be traced.
+    """
+    try:
+        traced = trace(model, inputs, seed)
+    except TraceError as error:
+        raise SymmetryError(f"{architecture}: {error}") from error
+    reading = Reading(traced).read()
+    search = Search(reading, seed)
+    return _Assembly(reading, search, search.run(), architecture).build(model)
+
+
+@dataclass
+class _Assembly:
+    reading: Reading
+    search: Search
+    found: list[Found]
+    architecture: str
+
+    def build(self, model: nn.Module) -> Blueprint:
+        """As the model stands, and after folding where that frees more."""
+        dropped: list[str] = []
+        while True:
+            try:
+                as_is = self._blueprint(model, is_folded=False)
+                folds = any(one.rotation is not None for one in self.found)
+                after = self._blueprint(model, is_folded=True) if folds else None
+            except _Wrong as wrong:
+                one = wrong.found
+                dropped.append(f"{one.stretches[0][0]}: a symmetry that no description holds ({wrong})")
+                self.found = [other for other in self.found if other is not one]
+                continue
+            break
+        notes = (*self._notes(), *dropped)
+        as_is = replace(as_is, notes=notes)
+        seen = self._seen_key_biases(as_is)
+        as_is = replace(as_is, seen_key_biases=seen)
+        if after is None:
+            return as_is
+        norms = tuple(norm for one in self.found if one.rotation is not None for norm in one.norms)
+        scales = tuple(scale for one in self.found if one.rotation is not None for scale in one.layer_scales)
+        as_is = replace(as_is, norms=norms, layer_scales=scales)
+        after = replace(after, notes=notes, norms=norms, layer_scales=scales, folded=True, seen_key_biases=seen)
+        centred = self._centred(after)
+        as_is, after = (replace(b, centred=centred) for b in (as_is, after))
+        return replace(as_is, after_folding=after)
+
+    def _blueprint(self, model: nn.Module, is_folded: bool) -> Blueprint:
+        roles = roles_of(self.found, self.reading.notes)
+        places = places_of(self.found, list(self.reading.parameters))
+        names = names_of(self.found, roles, places)
+        permuted = {one.variable for one in self.found if one.permutation is not None}
+        numbered = frozenset(
+            outer for one in self.found for action in one.actions for outer in action.index if outer not in permuted
+        )
+        permutations, acting, index = {}, {}, dict[str, tuple[Variable, ...]]()
+        spaces: dict[str, Space] = {}
+        order = sorted(self.found, key=lambda one: self._rank(one, roles, places))
+        for one in order:
+            rotates = is_folded and one.rotation is not None
+            whole = one.rotation if rotates else one.basis
+            name = names[one.variable]
+            if whole is not None:
+                acting[one.variable] = Acting(name, whole.group, self._powers(whole))
+                index[name] = whole.index
+                self._declare(spaces, name, whole, roles[one.variable], places[one.variable].layer, names, numbered)
+                continue
+            if one.permutation is not None:
+                permutations[one.variable] = name
+                index[name] = one.permutation.index
+                self._declare(
+                    spaces, name, one.permutation, roles[one.variable], places[one.variable].layer, names, numbered
+                )
+            if one.factor is not None:
+                factor = replace(one.factor, index=(*one.factor.index, one.variable))
+                acting[one.variable] = Acting(f"{name}.scale", factor.group, factor.powers)
+                index[f"{name}.scale"] = factor.index
+                layer = places[one.variable].layer
+                self._declare(spaces, f"{name}.scale", factor, Role.UNIT_SCALE, layer, names, numbered)
+        readers = frozenset(self.reading.notes.readers)
+        layout = Layout(permutations, acting, index, numbered, readers)
+        gains = {n.weight for one in self.found if is_folded and one.rotation is not None for n in one.norms}
+        gains |= {s.scale for one in self.found if is_folded and one.rotation is not None for s in one.layer_scales}
+        return Blueprint(
+            self.architecture,
+            spaces,
+            self._parameters(model, layout, gains),
+            inputs_of(self.reading),
+            outputs=self._outputs(layout),
+            biases=dict(self.reading.notes.biases),
+        )
+
+    def _rank(
+        self, one: Found, roles: Mapping[Variable, Role], places: Mapping[Variable, Place]
+    ) -> tuple[object, ...]:
+        place = places[one.variable]
+        role = roles[one.variable]
+        depth = max((len(action.index) for action in one.actions), default=0)
+        outside = place.layer is None
+        first = outside and role in (Role.RESIDUAL, Role.EMBEDDING, Role.LATENT)
+        return (not first, outside, place.stack, place.layer or 0, ORDER[role], depth)
+
+    def _powers(self, action: Action) -> dict[Stretch, int]:
+        """The powers with the sign that what writes is primal and what reads, or a key, is dual."""
+        notes = self.reading.notes
+        powers = {stretch: power for stretch, power in action.powers.items() if power}
+        primal = [power for stretch, power in powers.items() if stretch in notes.queries]
+        primal = primal or [-power for stretch, power in powers.items() if stretch in notes.readers]
+        primal = primal or list(powers.values())
+        return {stretch: power * primal[0] for stretch, power in powers.items()}
+
+    def _declare(
+        self,
+        spaces: dict[str, Space],
+        name: str,
+        action: Action,
+        role: Role,
+        layer: int | None,
+        names: Mapping[Variable, str],
+        numbered: frozenset[Variable],
+    ) -> None:
+        """One space, or one for each place of the numbered ones that it is indexed by."""
+        kept = [v for v in action.index if v not in numbered]
+        copies = tuple(v.size for v in kept)
+        counts = [v.size for v in action.index if v in numbered]
+        for place in _places(counts):
+            full = ".".join([name, *(f"copy{p}" for p in place)])
+            spaces[full] = Space(full, action.group, role, layer, tuple(names[v] for v in kept), copies)
+
+    # --- parts of a blueprint ----------------------------------------------------------------------------------------
+
+    def _parameters(self, model: nn.Module, layout: Layout, gains: set[str]) -> dict[str, tuple[Axis, ...]]:
+        """The axes of everything in the model's state, tied names and integers included."""
+        read: dict[str, tuple[Axis, ...]] = {}
+        for name, dims in self.reading.parameters.items():
+            if name in gains:
+                read[name] = tuple(Fixed(n) for n in self.reading.traced.state[name].shape)
+                continue
+            try:
+                read[name] = layout.axes(dims)
+            except Inexpressible as error:
+                raise _Wrong(self._culprit(name), str(error)) from error
+        first = {id(p): n for n, p in model.named_parameters()}
+        same = {n: first[id(p)] for n, p in model.named_parameters(remove_duplicate=False)}
+        return {
+            name: read.get(same.get(name, name)) or tuple(Fixed() for _ in tensor.shape)
+            for name, tensor in model.state_dict().items()
+        }
+
+    def _culprit(self, parameter: str) -> Found:
+        """The space to give up where a parameter cannot be described."""
+        return max(
+            (one for one in self.found if any(name == parameter for name, _, _ in one.stretches)),
+            key=lambda one: sum(len(action.index) for action in one.actions),
+        )
+
+    def _outputs(self, layout: Layout) -> dict[str, tuple[Axis, ...]]:
+        """What the model returns beside what it is for, where an alignment changes its basis."""
+        described: dict[str, tuple[Axis, ...]] = {}
+        for name, dims in self.reading.outputs.items():
+            try:
+                axes = tuple(_open(layout.axis(dim)) for dim in dims)
+            except Inexpressible:
+                continue
+            described[name] = axes
+        return {name: axes for name, axes in _grouped(described).items() if any(any(spaces_of(a)) for a in axes)}
+
+    def _centred(self, after: Blueprint) -> tuple[str, ...]:
+        """Streams whose mean over features is never seen."""
+        found = []
+        state = fold(self.reading.traced.state, after)
+        for name, space in after.spaces.items():
+            if isinstance(space.group, OrthogonalFixingOnes):
+                centred = fold(state, replace(after, centred=(name,)))
+                found += [name] if self.search.same(centred) else []
+        return tuple(found)
+
+    def _seen_key_biases(self, blueprint: Blueprint) -> tuple[str, ...]:
+        """Spaces of queries and keys whose key bias cannot be cleared without being noticed."""
+        keys = [
+            name
+            for name, space in blueprint.spaces.items()
+            if space.role == Role.QUERY_KEY and space.group.is_general_linear
+        ]
+        seen = []
+        for name in keys:
+            others = tuple(other for other in keys if other != name)
+            cleared = clear_biases(self.reading.traced.state, replace(blueprint, seen_key_biases=others))
+            seen += [] if self.search.same(cleared) else [name]
+        return tuple(seen)
+
+    def _notes(self) -> Iterator[str]:
+        notes = self.reading.notes
+        for name, count in sorted(notes.unknown.items()):
+            yield f"no rule for the operation {name} ({count} times): what goes into it has a fixed basis"
+        for clash in dict.fromkeys(notes.clashes):
+            yield f"a fixed basis where dimensions do not fit: {clash}"
+        silent = [name for name in self.reading.parameters if self._is_silent(name)]
+        if silent:
+            yield f"the outputs do not depend on {', '.join(silent)}"
+
+    def _is_silent(self, name: str) -> bool:
+        state = self.reading.traced.state
+        return self.search.same({**state, name: state[name] + torch.rand_like(state[name])})
+
+
+class _Wrong(Exception):
+    """What was found cannot be described."""
+
+    def __init__(self, found: Found, reason: str) -> None:
+        super().__init__(reason)
+        self.found = found
+
+
+def inputs_of(reading: Reading) -> tuple[Input, ...]:
+    """What a forward pass needs: numbers, and token ids of which it is known how many there are."""
+    out = []
+    for name, tensor in reading.traced.inputs.items():
+        if tensor.is_floating_point():
+            out.append(Input(name, tuple(tensor.shape[1:])))
+        elif name in reading.notes.vocabularies:
+            ends = tensor[:, -1] if tensor.ndim > 1 else tensor
+            is_last = tensor.ndim > 1 and len(tensor) > 1 and int((tensor == ends[0]).sum()) == len(tensor)
+            last = int(ends[0]) if is_last and bool((ends == ends[0]).all()) else None
+            out.append(Input(name, tuple(tensor.shape[1:]), reading.notes.vocabularies[name], last))
+    return tuple(out)
+
+
+def _places(counts: Sequence[int]) -> list[tuple[int, ...]]:
+    places: list[tuple[int, ...]] = [()]
+    for count in counts:
+        places = [(*place, i) for place in places for i in range(count)]
+    return places
+
+
+def _open(axis: Axis) -> Axis:
+    """An output's axis; what no space touches may have any length."""
+    return axis if any(spaces_of(axis)) else Fixed()
+
+
+def _grouped(axes: Mapping[str, tuple[Axis, ...]]) -> dict[str, tuple[Axis, ...]]:
+    """Outputs of one kind as one where their axes are the same: all hidden states."""
+    kinds: dict[str, list[str]] = {}
+    for name in axes:
+        kinds.setdefault(name.rsplit(".", 1)[0], []).append(name)
+    out = {}
+    for kind, names in kinds.items():
+        if len({axes[name] for name in names}) == 1:
+            out[kind] = axes[names[0]]
+        else:
+            out.update({name: axes[name] for name in names})
+    return out

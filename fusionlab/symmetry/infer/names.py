@@ -1,0 +1,187 @@
+"""Roles and names of the spaces that were found."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os.path import commonprefix
+
+from fusionlab.symmetry.groups import Invertible, Orthogonal, Rotary
+from fusionlab.symmetry.infer.dims import Variable
+from fusionlab.symmetry.infer.interpreter import Notes
+from fusionlab.symmetry.infer.search import Found
+from fusionlab.symmetry.roles import Role
+
+# Names and, inside a layer, order: what lies inside a key-value head comes before the queries that share it.
+KINDS = {
+    Role.RESIDUAL: "residual",
+    Role.EMBEDDING: "embedding",
+    Role.EXPERTS: "experts",
+    Role.HEADS: "heads",
+    Role.QUERY_KEY: "qk",
+    Role.QUERY_KEY_SCALE: "qk.scale",
+    Role.VALUE_OUTPUT: "vo",
+    Role.QUERIES: "queries",
+    Role.LATENT: "latent",
+    Role.UNITS: "ffn",
+}
+ORDER = {role: position for position, role in enumerate(KINDS)}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a space is: the stack of layers (an empty name where there is one only) and the layer; None for several."""
+
+    stack: str
+    layer: int | None
+
+
+def roles_of(found: Sequence[Found], notes: Notes) -> dict[Variable, Role]:
+    """The kind of every space that was found."""
+    inside: dict[Variable, list[Found]] = {}
+    for one in found:
+        for action in one.actions:
+            for outer in action.index:
+                inside.setdefault(outer, []).append(one)
+    roles = {one.variable: _own_role(one, notes) for one in found}
+    attention = (Role.QUERY_KEY, Role.QUERY_KEY_SCALE, Role.VALUE_OUTPUT)
+    for one in found:
+        if one.permutation is None or roles[one.variable] in attention:
+            continue
+        held = {roles[other.variable] for other in inside.get(one.variable, ())}
+        if held & set(attention):
+            roles[one.variable] = Role.HEADS
+        elif Role.UNITS in held:
+            roles[one.variable] = Role.EXPERTS
+    for one in found:
+        # Nothing has a copy for each of these; they share the bases of the head they lie in.
+        if one.permutation is not None and roles[one.variable] == Role.UNITS:
+            around = {roles[outer] for outer in one.permutation.index if outer in roles}
+            if Role.HEADS in around and one.variable not in inside:
+                roles[one.variable] = Role.QUERIES
+    return roles
+
+
+def _own_role(one: Found, notes: Notes) -> Role:
+    """The kind of a space by itself."""
+    has_basis = any(isinstance(a.group, Invertible | Rotary) for a in (one.basis, one.rotation) if a is not None)
+    rotates = any(isinstance(a.group, Orthogonal) for a in (one.basis, one.rotation) if a is not None)
+    if one.variable in notes.scores and not rotates:
+        return Role.QUERY_KEY if has_basis else (Role.QUERY_KEY_SCALE if one.basis is not None else Role.UNITS)
+    if one.basis is not None and one.variable in notes.mixed and not isinstance(one.basis.group, Orthogonal):
+        return Role.VALUE_OUTPUT
+    if one.basis is not None and isinstance(one.basis.group, Rotary):
+        return Role.QUERY_KEY
+    if one.variable in notes.streams and not any(action.index for action in one.actions):
+        return Role.RESIDUAL
+    if has_basis:
+        return Role.LATENT
+    return Role.UNITS
+
+
+def places_of(found: Sequence[Found], parameters: Sequence[str]) -> dict[Variable, Place]:
+    """The layer of every space, if it lies in one."""
+    stacks = _stack_names(parameters)
+    out = {}
+    for one in found:
+        layers = {_layer(name) for name, _, _ in one.stretches}
+        within = {stacks[layer[0]] for layer in layers if layer is not None}
+        only = layers.pop() if len(layers) == 1 else None
+        if only is not None:
+            out[one.variable] = Place(stacks[only[0]], only[1])
+        else:
+            out[one.variable] = Place(within.pop() if len(within) == 1 and None not in layers else "", None)
+    return out
+
+
+def _layer(parameter: str) -> tuple[str, int] | None:
+    """The stack and the layer that a parameter's name says."""
+    match = re.match(r"(?P<stack>(?:[^.]*\.)*?)(?P<layer>\d+)\.", parameter)
+    return None if match is None else (match["stack"], int(match["layer"]))
+
+
+def _stack_names(parameters: Sequence[str]) -> dict[str, str]:
+    """By prefix of names, a short name for the stack: what tells it from the others."""
+    prefixes = sorted({layer[0] for layer in map(_layer, parameters) if layer is not None})
+    words = {prefix: prefix.strip(".").split(".") for prefix in prefixes}
+    if len(prefixes) < 2:
+        return dict.fromkeys(prefixes, "")
+    start = len(commonprefix(list(words.values())))
+    end = len(commonprefix([path[start:][::-1] for path in words.values()]))
+    return {prefix: ".".join(path[start : len(path) - end]) for prefix, path in words.items()}
+
+
+def names_of(
+    found: Sequence[Found], roles: Mapping[Variable, Role], places: Mapping[Variable, Place]
+) -> dict[Variable, str]:
+    """A name for every space, by its layer and kind; several of one kind in a layer by their modules too."""
+    kinds = _kinds(found, roles, places)
+    chosen = {one.variable: _named(places[one.variable], (), kinds[one.variable]) for one in found}
+    # First by what all its parameters share, then by the first of them, then by a number.
+    for modules in (_shared_modules, _first_modules):
+        taken = list(chosen.values())
+        for one in found:
+            if taken.count(chosen[one.variable]) > 1:
+                chosen[one.variable] = _named(places[one.variable], modules(one), kinds[one.variable])
+    return _unique(chosen)
+
+
+def _kinds(
+    found: Sequence[Found], roles: Mapping[Variable, Role], places: Mapping[Variable, Place]
+) -> dict[Variable, str]:
+    """The last word of every space's name."""
+    kinds = {one.variable: KINDS[roles[one.variable]] for one in found}
+    groups = {
+        outer
+        for one in found
+        if roles[one.variable] == Role.EXPERTS
+        for action in one.actions
+        for outer in action.index
+        if roles.get(outer) == Role.EXPERTS
+    }
+    kinds.update(dict.fromkeys(groups, "expert_groups"))
+    keys = [one for one in found if roles[one.variable] == Role.QUERY_KEY and one.basis is not None]
+    for one in keys:
+        turned = isinstance(one.basis.group, Rotary) if one.basis else False
+        beside = [o for o in keys if places[o.variable] == places[one.variable] and o.basis is not None]
+        if any(isinstance(o.basis.group, Rotary) != turned for o in beside if o.basis is not None):
+            kinds[one.variable] = "qk.rotary" if turned else "qk.rest"
+    return kinds
+
+
+def _named(place: Place, modules: Sequence[str], kind: str) -> str:
+    layer = [] if place.layer is None else [f"layers.{place.layer}"]
+    return ".".join([*([place.stack] if place.stack else []), *layer, *modules, kind])
+
+
+def _shared_modules(one: Found) -> tuple[str, ...]:
+    """The modules below the layer that all of a space's parameters lie in."""
+    return _words(commonprefix(_paths(one)))
+
+
+def _first_modules(one: Found) -> tuple[str, ...]:
+    """The modules below the layer that the first of a space's parameters lies in."""
+    return _words(_paths(one)[0])
+
+
+def _paths(one: Found) -> list[list[str]]:
+    paths = []
+    for name, _, _ in one.stretches:
+        layer = _layer(name)
+        rest = name if layer is None else name[len(f"{layer[0]}{layer[1]}.") :]
+        paths.append(rest.split(".")[:-1])
+    return paths
+
+
+def _words(path: Sequence[str]) -> tuple[str, ...]:
+    # A number would be read as a layer's.
+    return tuple(word for word in path if not word.isdigit())
+
+
+def _unique(names: dict[Variable, str]) -> dict[Variable, str]:
+    out: dict[Variable, str] = {}
+    for variable, name in names.items():
+        count = sum(1 for other in out.values() if other == name or other.startswith(f"{name}:"))
+        out[variable] = f"{name}:{count + 1}" if count else name
+    return out

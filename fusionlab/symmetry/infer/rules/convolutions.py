@@ -1,0 +1,60 @@
+"""Convolutions, pooling and resizing: channels are hidden spaces, places are not."""
+
+from typing import Any
+
+from torch import Tensor
+
+from fusionlab.symmetry.infer.dims import Dim, chop, freeze, fresh, total
+from fusionlab.symmetry.infer.interpreter import Reading, Value, rule
+from fusionlab.symmetry.infer.rules.pointwise import combined
+from fusionlab.symmetry.infer.rules.products import note_map
+
+
+@rule("convolution", "_convolution", "cudnn_convolution", "conv1d", "conv2d", "conv3d")
+def _convolution(
+    reading: Reading,
+    x: Value,
+    w: Value,
+    bias: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    output_padding: Any,
+    groups: int,
+    *rest: Any,
+    out: Tensor,
+) -> Value:
+    for d in [*x.dims[2:], *w.dims[2:]]:
+        reading.silence(freeze(d))
+    x_groups, x_inner = chop(x.dims[1], x.tensor.shape[1] // groups)
+    first, first_inner = chop(w.dims[0], w.tensor.shape[0] // groups)
+    read, written = (first_inner, w.dims[1]) if transposed else (w.dims[1], first_inner)
+    note_map(reading, w, read, written)
+    reading.contract(x_inner, read)
+    channels: Dim = reading.join([x_groups, first], total) + written
+    result = Value([x.dims[0], channels, *_places(out)], out, weight=w.origin)
+    if isinstance(bias, Value):
+        if w.origin and bias.origin:
+            reading.notes.biases.setdefault(w.origin, bias.origin)
+        shape = [-1, *[1] * (out.ndim - 2)]
+        laid = Value([bias.dims[0], *[()] * (out.ndim - 2)], bias.tensor.reshape(shape))
+        result = combined(reading, [result, laid], "add", out)
+    return result
+
+
+@rule("max_pool2d_with_indices", "max_pool2d", "max_pool1d", "avg_pool1d", "avg_pool2d", "_adaptive_avg_pool2d")
+@rule("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_max_pool2d", "_adaptive_avg_pool3d", "avg_pool3d")
+@rule("upsample_bilinear2d", "upsample_nearest2d", "upsample_bicubic2d", "upsample_linear1d", "_upsample_bicubic2d_aa")
+@rule("upsample_nearest1d", "_upsample_bilinear2d_aa", "reflection_pad1d", "reflection_pad2d", "replication_pad1d")
+def _pool(reading: Reading, x: Value, *rest: Any, out: Any, **options: Any) -> Any:
+    first = out[0] if isinstance(out, tuple | list) else out
+    places = first.ndim - 2 if first.ndim > 2 else 1
+    for d in x.dims[-places:]:
+        reading.silence(d)
+    result = Value([*x.dims[: first.ndim - places], *(fresh(n, is_fixed=True) for n in first.shape[-places:])], first)
+    return (result, None) if isinstance(out, tuple | list) else result
+
+
+def _places(out: Tensor) -> list[Dim]:
+    return [fresh(n, is_fixed=True) for n in out.shape[2:]]

@@ -1,0 +1,120 @@
+"""Look-ups: entries taken from, or written to, places that another tensor says."""
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from fusionlab.symmetry.infer.dims import Dim, fresh, freeze, size_of, total
+from fusionlab.symmetry.infer.interpreter import Reading, Value, rule
+from fusionlab.symmetry.infer.rules.pointwise import combined
+
+
+def _looked_up(reading: Reading, dim: Dim, where: Value) -> None:
+    """A dimension is read at the places that `where` says."""
+    reading.silence(dim)
+    if where.index is not None and size_of(where.index) == size_of(dim):
+        reading.join([dim, where.index], reading.equal)
+    else:
+        freeze(dim)
+
+
+@rule("embedding")
+def _embedding(reading: Reading, table: Value, ids: Value, *rest: Any, out: Tensor, **options: Any) -> Value:
+    _looked_up(reading, table.dims[0], ids)
+    source = _source(reading.node.args[1])
+    if source is not None and table.parameter:
+        names = dict(zip(_placeholders(reading.node.graph), (*reading.traced.state, *reading.traced.inputs), strict=True))
+        if names[source] in reading.traced.inputs:
+            reading.notes.vocabularies[names[source]] = table.tensor.shape[0]
+    return Value([*ids.dims, *table.dims[1:]], out, origin=table.origin)
+
+
+def _source(node: Any) -> fx.Node | None:
+    """The argument of the graph that a node's values are, moved about at most."""
+    while isinstance(node, fx.Node) and node.op == "call_function":
+        if len(node.all_input_nodes) != 1 or "empty" in str(node.target):
+            return None
+        node = node.all_input_nodes[0]
+    return node if isinstance(node, fx.Node) and node.op == "placeholder" else None
+
+
+def _placeholders(graph: fx.Graph) -> list[fx.Node]:
+    return [node for node in graph.nodes if node.op == "placeholder"]
+
+
+@rule("index", "index_select")
+def _index(reading: Reading, x: Value, where: Any, *rest: Any, out: Tensor) -> Value:
+    if isinstance(where, int):
+        where = [None] * (where % x.tensor.ndim) + [rest[0]]
+    # A mask stands for as many dimensions as it has.
+    places = list(chain.from_iterable(_places(reading, w) for w in where))
+    used = [i for i, w in enumerate(places) if w is not None]
+    for i in used:
+        _looked_up(reading, x.dims[i], places[i])
+    shape = torch.broadcast_tensors(*(places[i].tensor for i in used))[0]
+    found = combined(reading, [places[i] for i in used], "other", shape)
+    at = used[0] if used == list(range(used[0], used[-1] + 1)) else 0
+    kept = [d for i, d in enumerate(x.dims) if i not in used]
+    return Value([*kept[:at], *found.dims, *kept[at:]], out, origin=x.origin)
+
+
+def _places(reading: Reading, where: Any) -> list[Any]:
+    if isinstance(where, Value) and where.tensor.dtype == torch.bool:
+        return [reading.constant(i) for i in where.tensor.nonzero(as_tuple=True)]
+    return [where]
+
+
+@rule("gather")
+def _gather(reading: Reading, x: Value, dim: int, where: Value, *rest: Any, out: Tensor, **options: Any) -> Value:
+    _looked_up(reading, x.dims[dim], where)
+    others = [
+        w
+        if i == dim % out.ndim or out.shape[i] != x.tensor.shape[i]
+        else reading.join([d, w], total)
+        for i, (d, w) in enumerate(zip(x.dims, where.dims, strict=True))
+    ]
+    return Value(others, out)
+
+
+@rule("scatter", "scatter_add")
+def _scatter(reading: Reading, x: Value, dim: int, where: Value, value: Any, *rest: Any, out: Tensor, **o: Any) -> Value:
+    _looked_up(reading, x.dims[dim], where)
+    others = [
+        d if i == dim % out.ndim else reading.join([d, w], total)
+        for i, (d, w) in enumerate(zip(x.dims, where.dims, strict=True))
+    ]
+    return Value(others, out)
+
+
+@rule("index_put", "index_copy")
+def _index_put(reading: Reading, x: Value, where: Sequence[Any], value: Value, *rest: Any, out: Tensor) -> Value:
+    used = [i for i, w in enumerate(where) if w is not None]
+    for i in used:
+        _looked_up(reading, x.dims[i], where[i])
+    for i, d in enumerate(reversed(value.dims)):
+        if i < x.tensor.ndim and x.tensor.ndim - 1 - i not in used and value.tensor.shape[-1 - i] > 1:
+            reading.join([x.dims[-1 - i], d], reading.equal)
+    return Value(list(x.dims), out)
+
+
+@rule("index_add")
+def _index_add(reading: Reading, x: Value, dim: int, where: Value, value: Value, *, out: Tensor, **o: Any) -> Value:
+    _looked_up(reading, x.dims[dim], where)
+    dims = [
+        d if i == dim % out.ndim else reading.join([d, v], reading.equal)
+        for i, (d, v) in enumerate(zip(x.dims, value.dims, strict=True))
+    ]
+    return Value(dims, out)
+
+
+@rule("new_empty", "empty_like", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full", "fill")
+def _filled(reading: Reading, *args: Any, out: Tensor, **options: Any) -> Value:
+    return Value([fresh(n) for n in out.shape], out)
+
+
+@rule("getitem")
+def _getitem(reading: Reading, values: Any, position: int, *, out: Any) -> Any:
+    return values[position]

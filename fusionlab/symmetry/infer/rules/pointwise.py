@@ -1,0 +1,168 @@
+"""Operations element by element, with broadcasting."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from fusionlab.symmetry.infer.dims import Dim, Exponent, atoms, mapped, resolve, total
+from fusionlab.symmetry.infer.interpreter import Reading, Value, rule
+
+Kind = Literal["add", "mul", "div", "other"]
+FUNCTIONS = """gelu silu tanh sigmoid exp expm1 exp2 log log1p log2 log_sigmoid log_sigmoid_forward softplus erf erfc cos sin
+sqrt rsqrt reciprocal clamp clamp_min clamp_max hardtanh hardsigmoid hardswish mish elu selu celu round floor ceil sign
+bitwise_not logical_not isnan isinf isfinite softmax _softmax _safe_softmax _log_softmax nan_to_num threshold""".split()
+COMPARISONS = """ge gt le lt eq ne bitwise_and bitwise_or bitwise_xor logical_and logical_or logical_xor floor_divide
+remainder fmod atan2""".split()
+
+
+def combined(reading: Reading, values: Sequence[Any], kind: Kind, out: Tensor) -> Value:
+    """Values combined element by element.
+
+    Args:
+        values: values or numbers.
+        kind: ``add`` wants equal powers and ``mul`` adds them; ``other`` wants none.
+    """
+    lifted = [v if isinstance(v, Value) else Value([], torch.as_tensor(v)) for v in values]
+    return Value([_met(reading, lifted, dim, kind) for dim in range(-out.ndim, 0)], out)
+
+
+def _met(reading: Reading, values: Sequence[Value], dim: int, kind: Kind) -> Dim:
+    here = [v.dims[dim] if len(v.dims) >= -dim and v.tensor.shape[dim] > 1 else None for v in values]
+    some = [d for d in here if d is not None]
+    if not some:
+        return ()
+    if kind == "mul":
+        return reading.join(some, total)
+    if kind == "div":
+        signs = [-1 if position else 1 for position, d in enumerate(here) if d is not None]
+        return reading.join(
+            some,
+            lambda exponents: total([{k: s * c for k, c in e.items()} for s, e in zip(signs, exponents, strict=True)]),
+        )
+    if kind == "other":
+        return reading.join(some, reading.none)
+    zeros = [_is_zero(v.tensor) for v, d in zip(values, here, strict=True) if d is not None]
+    if any(zeros) and not all(zeros):
+        # Zeros put no condition on what they are added to.
+        return reading.join(some, lambda es: reading.equal([e for e, z in zip(es, zeros, strict=True) if not z]))
+    joined = reading.join(some, reading.equal)
+    if len(some) == len(values) or (reading.mode == "sign" and _is_mean(values)):
+        return joined
+    return reading.silence(joined)
+
+
+def _is_zero(tensor: Tensor) -> bool:
+    return tensor.numel() > 0 and not bool(tensor.any())
+
+
+def _is_mean(values: Sequence[Value]) -> bool:
+    """A number for each vector may be what is subtracted from its entries; rotations that keep the ones allow that."""
+    return all(v.tensor.ndim > 0 for v in values)
+
+
+@rule("clone", "alias", "detach", "_to_copy", "contiguous", "lift_fresh_copy", "lift_fresh", "neg", "dropout", "to")
+def _same(reading: Reading, x: Value, *rest: Any, out: Tensor, **options: Any) -> Value:
+    return replace(x, dims=list(x.dims), tensor=out)
+
+
+@rule("copy")
+def _copy(reading: Reading, x: Any, source: Any, *rest: Any, out: Tensor) -> Value:
+    return combined(reading, [source], "mul", out)
+
+
+@rule("relu", "leaky_relu", "abs")
+def _homogeneous(reading: Reading, x: Value, *rest: Any, out: Tensor, **options: Any) -> Value:
+    return Value(list(x.dims), out, index=x.index)
+
+
+@rule(*FUNCTIONS)
+def _function(reading: Reading, x: Value, *rest: Any, out: Any, **options: Any) -> Any:
+    if isinstance(out, tuple | list):
+        return tuple(replace(combined(reading, [x], "other", first), index=x.index) for first in out)
+    return replace(combined(reading, [x], "other", out), index=x.index)
+
+
+@rule("prelu", "_prelu_kernel")
+def _prelu(reading: Reading, x: Value, slope: Value, *, out: Tensor) -> Value:
+    # A slope for each channel moves with its channel, and any positive factor passes.
+    slopes = Value([mapped(resolve(d), reading.zero) for d in slope.dims], slope.tensor)
+    if slopes.tensor.ndim == 1 and out.ndim > 1:
+        shape = [1, -1, *[1] * (out.ndim - 2)]
+        slopes = Value([(), slopes.dims[0], *[()] * (out.ndim - 2)], slope.tensor.reshape(shape))
+    return combined(reading, [x, slopes], "mul", out)
+
+
+@rule("add", "sub", "rsub", "maximum", "minimum")
+def _add(reading: Reading, x: Any, y: Any, *rest: Any, out: Tensor, **options: Any) -> Value:
+    for a, b in ((x, y), (y, x)):
+        if isinstance(a, Value) and a.parameter and not isinstance(b, Value):
+            # 1 + w: a gain that is stored with an offset.
+            reading.notes.offsets[a.parameter] = float(b)
+            return replace(a, tensor=out)
+        if isinstance(a, Value) and isinstance(b, Value) and a.weight and b.origin:
+            reading.notes.biases.setdefault(a.weight, b.origin)
+    value = combined(reading, [x, y], "add", out)
+    if all(isinstance(v, Value) and not v.origin and v.tensor.ndim > 1 and v.tensor.numel() > 1 for v in (x, y)):
+        for dim, a, b in zip(reversed(value.dims), reversed(x.dims), reversed(y.dims), strict=False):
+            if a and b:
+                reading.notes.streams.update(atom.variable for atom in atoms(dim))
+    return value
+
+
+@rule("mul", "div")
+def _mul(reading: Reading, x: Any, y: Any, *rest: Any, out: Tensor, **options: Any) -> Value:
+    for a, b in ((x, y), (y, x)):
+        if isinstance(a, Value) and a.parameter and a.tensor.squeeze().ndim == 1 and isinstance(b, Value) and b.dims:
+            reading.notes.gains.add(a.parameter)
+    return combined(reading, [x, y], "div" if reading.operation.startswith("div") else "mul", out)
+
+
+@rule("addcmul")
+def _addcmul(reading: Reading, x: Value, y: Value, z: Value, *, out: Tensor, **options: Any) -> Value:
+    return combined(reading, [x, combined(reading, [y, z], "mul", out)], "add", out)
+
+
+@rule(*COMPARISONS)
+def _compare(reading: Reading, x: Any, y: Any, *rest: Any, out: Tensor, **options: Any) -> Value:
+    return combined(reading, [x, y], "other", out)
+
+
+@rule("pow")
+def _pow(reading: Reading, x: Any, power: Any, *, out: Tensor) -> Value:
+    if isinstance(power, Value) or not isinstance(x, Value) or not float(power).is_integer():
+        return combined(reading, [x, power], "other", out)
+    times = int(power)
+
+    def multiplied(exponent: Exponent) -> Exponent:
+        return {key: times * value for key, value in exponent.items()}
+
+    return Value([mapped(resolve(dim), multiplied) for dim in x.dims], out)
+
+
+@rule("where")
+def _where(reading: Reading, condition: Value, x: Any, y: Any, *, out: Tensor) -> Value:
+    combined(reading, [condition], "other", condition.tensor)
+    both = all(isinstance(v, Value) and v.tensor.ndim for v in (x, y))
+    masked = combined(reading, [x, y], "add" if both else "mul", out)
+    return combined(reading, [masked, _indifferent(condition)], "mul", out)
+
+
+@rule("masked_fill")
+def _masked_fill(reading: Reading, x: Value, mask: Value, value: Any, *, out: Tensor) -> Value:
+    return combined(reading, [x, _indifferent(mask)], "mul", out)
+
+
+def _indifferent(mask: Value) -> Value:
+    return Value([mapped(dim, lambda _: {}) for dim in mask.dims], mask.tensor)
+
+
+@rule("tril", "triu")
+def _triangle(reading: Reading, x: Value, *rest: Any, out: Tensor) -> Value:
+    for dim in x.dims[-2:]:
+        reading.silence(dim)
+        for atom in atoms(dim):
+            atom.variable.is_fixed = True
+    return Value(list(x.dims), out)

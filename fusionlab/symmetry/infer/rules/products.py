@@ -1,0 +1,73 @@
+"""Products of matrices: what contracts two dimensions."""
+
+from typing import Any
+
+from torch import Tensor
+
+from fusionlab.symmetry.infer.dims import Dim, atoms, total
+from fusionlab.symmetry.infer.interpreter import Reading, Value, rule
+from fusionlab.symmetry.infer.rules.pointwise import combined
+
+
+def note_map(reading: Reading, weight: Value, contracted: Dim, *written: Dim) -> None:
+    """Note which stretches of a linear map's weight read, and which write."""
+    if reading.mode == "scale" and weight.origin:
+        reading.notes.readers.update(key for atom in atoms(contracted) for key in atom.exponent)
+        reading.notes.writers.update(key for dim in written for atom in atoms(dim) for key in atom.exponent)
+
+
+def contracted(reading: Reading, x: Value, y: Value, left: int, right: int, free: Dim) -> str | None:
+    """Contract two dimensions, note what this says about them, and return the weight if one of them is."""
+    weights = [v for v in (x, y) if v.origin]
+    for weight, dim in ((x, left), (y, right)):
+        others = [d for position, d in enumerate(weight.dims) if position - len(weight.dims) != dim]
+        note_map(reading, weight, weight.dims[dim], *others)
+    joined = reading.contract(x.dims[left], y.dims[right])
+    if not weights and reading.mode == "scale":
+        reading.notes.scores.update(atom.variable for atom in atoms(joined))
+        first = {key for atom in atoms(x.dims[left]) for key in atom.exponent}
+        second = {key for atom in atoms(y.dims[right]) for key in atom.exponent}
+        if reading.notes.queries.isdisjoint(second):
+            reading.notes.queries.update(first)
+        reading.notes.mixed.update(atom.variable for atom in atoms(free))
+    return weights[0].origin if len(weights) == 1 else None
+
+
+@rule("mm", "bmm")
+def _mm(reading: Reading, x: Value, y: Value, *, out: Tensor, **options: Any) -> Value:
+    weight = contracted(reading, x, y, -1, -2, y.dims[-1])
+    batch = [reading.join([a, b], total) for a, b in zip(x.dims[:-2], y.dims[:-2], strict=True)]
+    return Value([*batch, x.dims[-2], y.dims[-1]], out, weight=weight)
+
+
+@rule("mv")
+def _mv(reading: Reading, x: Value, y: Value, *, out: Tensor) -> Value:
+    weight = contracted(reading, x, y, -1, -1, ())
+    return Value([x.dims[0]], out, weight=weight)
+
+
+@rule("dot")
+def _dot(reading: Reading, x: Value, y: Value, *, out: Tensor) -> Value:
+    contracted(reading, x, y, -1, -1, ())
+    return Value([], out)
+
+
+@rule("addmm", "baddbmm")
+def _addmm(reading: Reading, bias: Value, x: Value, y: Value, *, out: Tensor, **options: Any) -> Value:
+    product = _mm(reading, x, y, out=out)
+    if product.weight and bias.origin:
+        reading.notes.biases.setdefault(product.weight, bias.origin)
+    return combined(reading, [bias, product], "add", out)
+
+
+@rule("_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_attention_math", "scaled_dot_product_attention")
+def _attention(reading: Reading, q: Value, k: Value, v: Value, *rest: Any, out: Any, **options: Any) -> Any:
+    contracted(reading, q, k, -1, -1, ())
+    if reading.mode == "scale":
+        reading.notes.mixed.update(atom.variable for atom in atoms(v.dims[-1]))
+    batch = [reading.silence(reading.join([a, b], total)) for a, b in zip(q.dims[:-2], k.dims[:-2], strict=True)]
+    batch = [reading.join([a, b], total) for a, b in zip(batch, v.dims[:-2], strict=True)]
+    first = out[0] if isinstance(out, tuple | list) else out
+    value = Value([*batch, q.dims[-2], v.dims[-1]], first)
+    return (value, *out[1:]) if isinstance(out, tuple | list) else value
+

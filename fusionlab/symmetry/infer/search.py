@@ -1,0 +1,362 @@
+"""The groups of hidden spaces, from large to small, each accepted only where it leaves a model's outputs as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+
+import torch
+from torch import Tensor
+
+from fusionlab.symmetry.alignment import Alignment
+from fusionlab.symmetry.blueprint import Blueprint, LayerScale, Norm, Space, SymmetryError
+from fusionlab.symmetry.folding import fold
+from fusionlab.symmetry.groups import (
+    Copies,
+    Group,
+    Invertible,
+    Orthogonal,
+    OrthogonalFixingOnes,
+    Permutation,
+    Rotary,
+    Scale,
+)
+from fusionlab.symmetry.infer.dims import Atom, Dim, Exponent, Stretch, Sum, Variable
+from fusionlab.symmetry.infer.folds import folds_of
+from fusionlab.symmetry.infer.interpreter import Reading
+from fusionlab.symmetry.infer.layout import Acting, Inexpressible, Layout, leading_atoms
+from fusionlab.symmetry.infer.linear import null_space, null_space_mod_2
+from fusionlab.symmetry.roles import Role
+from fusionlab.types import State
+
+# Relative change of the outputs, in float64, up to which they are the same.
+EXACT = 1e-9
+# Sets of spaces that may index the copies of one, at most so many are tried.
+SUBSETS = 16
+# The name of the space that is tried, and of the spaces around it.
+TRIED, AROUND = "tried", "around"
+
+Powers = Mapping[Stretch, int]
+
+
+@dataclass(frozen=True)
+class Action:
+    """A group that passed.
+
+    Attributes:
+        group: acting on one copy.
+        powers: by stretch +1 or -1 (by its dual).
+        index: the variables that its copies are indexed by, outermost first.
+    """
+
+    group: Group
+    powers: Powers
+    index: tuple[Variable, ...]
+
+
+@dataclass
+class Found:
+    """The symmetry of one hidden space.
+
+    Attributes:
+        variable: the space.
+        stretches: where it runs through parameters.
+        permutation: its coordinates may be permuted.
+        basis: what else acts on its coordinates as the model stands: a basis of its own, planes, factors of planes.
+        factor: a factor for each coordinate, beside permutations.
+        rotation: what acts once gains are folded.
+        norms: whose gains must be folded for it.
+        layer_scales: that must be absorbed for it.
+    """
+
+    variable: Variable
+    stretches: tuple[Stretch, ...]
+    permutation: Action | None = None
+    basis: Action | None = None
+    factor: Action | None = None
+    rotation: Action | None = None
+    norms: tuple[Norm, ...] = ()
+    layer_scales: tuple[LayerScale, ...] = ()
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        """All that passed."""
+        return tuple(a for a in (self.permutation, self.basis, self.factor, self.rotation) if a is not None)
+
+
+@dataclass
+class Search:
+    """What may act on each hidden space of a model that was read.
+
+    Attributes:
+        reading: the model.
+        seed: of the elements that are tried.
+        tests: how many elements were tried.
+    """
+
+    reading: Reading
+    seed: int = 0
+    tests: int = 0
+    members: dict[Variable, list[Stretch]] = field(default_factory=dict)
+    _around: dict[Stretch, tuple[Variable, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.generator = torch.Generator().manual_seed(self.seed)
+        self.state: State = self.reading.traced.state
+        self.expected = self.reading.traced(self.state)
+        for dims in self.reading.parameters.values():
+            leading = [leading_atoms(dim) for dim in dims]
+            for position, dim in enumerate(dims):
+                beside = [v for other, vs in enumerate(leading) if other != position for v in vs]
+                for atom, path in _atoms_and_paths(dim, ()):
+                    (stretch,) = atom.exponent
+                    self.members.setdefault(atom.variable, []).append(stretch)
+                    self._around[stretch] = tuple(dict.fromkeys((*beside, *path)))
+
+    def run(self) -> list[Found]:
+        """What was found, for every space that something may act on."""
+        found = [self._groups_of(variable) for variable in self.members if variable.size > 1]
+        _drop_contained(found)
+        return [one for one in found if one.actions]
+
+    # --- tests -------------------------------------------------------------------------------------------------------
+
+    def same(self, state: State) -> bool:
+        """The model computes with these parameters what it computes with its own."""
+        self.tests += 1
+        out = self.reading.traced(state)
+        error = (out - self.expected).abs().max()
+        return bool(torch.isfinite(out).all() and error <= EXACT * self.expected.abs().max())
+
+    def attempt(self, group: Group, variable: Variable, powers: Powers, state: State | None = None) -> Action | None:
+        """The group acting by `powers`, with as many copies as pass; None where it is no symmetry."""
+        state = self.state if state is None else state
+        acting = [stretch for stretch in self.members[variable] if powers.get(stretch)]
+        if not acting or any(name in self.reading.notes.offsets for name, _, _ in acting) and not isinstance(
+            group, Permutation
+        ):
+            return None
+        for index in self._indices(variable, acting):
+            action = Action(group, powers, index)
+            try:
+                if all(self.same(moved) for moved in self._moved(action, variable, state)):
+                    return None if self._is_vacuous(action, variable, state) else action
+            except Inexpressible:
+                continue
+        return None
+
+    def _indices(self, variable: Variable, acting: Sequence[Stretch]) -> Iterator[tuple[Variable, ...]]:
+        """The spaces that stand around all stretches, most of them first."""
+        first = self._around[acting[0]]
+        common = [v for v in first if v is not variable and all(v in self._around[s] for s in acting)]
+        chosen = (c for count in range(len(common), -1, -1) for c in combinations(common, count))
+        for _, index in zip(range(SUBSETS), chosen, strict=False):
+            yield index
+
+    def _moved(self, action: Action, variable: Variable, state: State) -> Iterator[dict[str, Tensor]]:
+        """The model, moved by random elements."""
+        blueprint = self._tried(action, variable)
+        space = blueprint.spaces[TRIED]
+        for element in self._elements(space):
+            alignment = Alignment(blueprint, {TRIED: element})
+            yield {**state, **{name: alignment.apply_to(name, state[name]) for name in blueprint.parameters}}
+
+    def _tried(self, action: Action, variable: Variable) -> Blueprint:
+        """A blueprint of one space and what stands around it."""
+        others = {v: f"{AROUND}{i}" for i, v in enumerate(self.members) if v is not variable}
+        is_permutation = isinstance(action.group, Permutation)
+        index = action.index
+        if action.group.is_factor:
+            others[variable] = f"{AROUND}{len(self.members)}"
+            index = (*index, variable)
+        layout = Layout(
+            others | ({variable: TRIED} if is_permutation else {}),
+            {} if is_permutation else {variable: Acting(TRIED, action.group, action.powers)},
+            {TRIED: index},
+        )
+        touched = {name for name, _, _ in self.members[variable] if _touches(name, action, is_permutation)}
+        parameters = {name: layout.axes(self.reading.parameters[name]) for name in self.state if name in touched}
+        spaces = {name: Space(name, Permutation(v.size), Role.UNITS) for v, name in others.items()}
+        copies: Copies = tuple(v.size for v in index)
+        names = tuple(others[v] for v in index)
+        spaces[TRIED] = Space(TRIED, action.group, Role.UNITS, index=names, copies=copies)
+        return Blueprint("tried", spaces, parameters)
+
+    def _elements(self, space: Space) -> Iterator[Tensor]:
+        if isinstance(space.group, Permutation):
+            # One copy alone by a cycle: sharp where there are few permutations.
+            cycle = space.group.identity(space.copies)
+            cycle[(-1,) * len(space.copies)] = cycle[(-1,) * len(space.copies)].roll(1)
+            yield cycle
+        yield space.group.random(space.copies, self.generator)
+
+    def _is_vacuous(self, action: Action, variable: Variable, state: State) -> bool:
+        """Half of what acts passes too, so that the space is written but never read, or never written."""
+        if isinstance(action.group, Permutation):
+            return len(self.members[variable]) < 2
+        for sign in (1, -1):
+            half = {stretch: power for stretch, power in action.powers.items() if power == sign}
+            rotates = isinstance(action.group, Orthogonal)
+            if half and not rotates:
+                if len(half) == len([p for p in action.powers.values() if p]):
+                    return True
+                moved = self._moved(Action(action.group, half, action.index), variable, state)
+                if all(self.same(one) for one in moved):
+                    return True
+        return False
+
+    # --- candidates --------------------------------------------------------------------------------------------------
+
+    def _groups_of(self, variable: Variable) -> Found:
+        """From large to small."""
+        stretches = self.members[variable]
+        found = Found(variable, tuple(stretches))
+        if len(stretches) < 2:
+            return found
+        gains = [s for s in stretches if s[0] in self.reading.notes.gains and len(self.reading.parameters[s[0]]) == 1]
+        strict = null_space(_within(self.reading.strict, stretches), stretches)
+        without = [*_equations(strict, stretches), *({gain: 1} for gain in gains)]
+        linear = [v for v in map(_signs, null_space(without, stretches)) if v] if strict else []
+        everything = dict.fromkeys(stretches, 1)
+        if not variable.is_fixed:
+            found.basis = self._linear(variable, linear, set(stretches) - set(gains))
+            if found.basis is not None:
+                return found
+            self._rotations(found, gains, strict)
+            if found.basis is not None:
+                return found
+            found.permutation = self.attempt(Permutation(variable.size), variable, everything)
+        for powers in linear:
+            if found.factor is None and found.basis is None:
+                self._factors(found, powers)
+        if not linear and found.rotation is None:
+            # Gains alone: of queries against keys.
+            for powers in filter(None, map(_signs, strict)):
+                if {stretch[0] for stretch in powers} <= self.reading.notes.gains and found.basis is None:
+                    found.basis = self.attempt(Scale(variable.size, signed=True), variable, powers)
+        return found
+
+    def _linear(self, variable: Variable, linear: list[dict[Stretch, int]], needed: set[Stretch]) -> Action | None:
+        """Every invertible matrix, on all stretches that are no gains."""
+        for powers in _combined(linear):
+            if set(powers) >= needed and (action := self.attempt(Invertible(variable.size), variable, powers)):
+                return action
+        return None
+
+    def _factors(self, found: Found, powers: dict[Stretch, int]) -> None:
+        """Planes of rotary positions, or a factor for each coordinate."""
+        variable = found.variable
+        if variable.is_fixed:
+            for is_interleaved in (False, True):
+                group = Rotary(2 * variable.size, interleaved=is_interleaved)
+                if action := self.attempt(group, variable, powers):
+                    found.basis = action
+                    return
+        is_unit = found.permutation is not None
+        for is_signed in (True, False):
+            if action := self.attempt(Scale(1 if is_unit else variable.size, signed=is_signed), variable, powers):
+                if is_unit:
+                    found.factor = action
+                else:
+                    found.basis = action
+                return
+
+    def _rotations(self, found: Found, gains: list[Stretch], strict: list[Exponent]) -> None:
+        """Rotations, after gains are folded if there are any."""
+        variable, stretches = found.variable, found.stretches
+        if variable.size < 3:
+            return
+        state, folds = self.state, None
+        if gains:
+            folds = folds_of(self.reading, variable, gains, strict)
+            state = None if folds is None else self._folded(*folds)
+        if state is None:
+            return
+        parities = null_space_mod_2([*_within(self.reading.relaxed, stretches), *({g: 1} for g in gains)], stretches)
+        whole = frozenset().union(*parities)
+        for chosen in dict.fromkeys([whole, *parities]):
+            for group in (Orthogonal(variable.size), OrthogonalFixingOnes(variable.size)):
+                if len(chosen) > 1 and (action := self.attempt(group, variable, dict.fromkeys(chosen, 1), state)):
+                    if folds is None:
+                        found.basis = action
+                    else:
+                        found.rotation, (found.norms, found.layer_scales) = action, folds
+                    return
+
+    def _folded(self, norms: tuple[Norm, ...], layer_scales: tuple[LayerScale, ...]) -> State | None:
+        """The same function with these gains one; None where it is another."""
+        described = Blueprint(
+            "folded", {}, {}, biases=self.reading.notes.biases, norms=norms, layer_scales=layer_scales
+        )
+        try:
+            state = fold(self.state, described)
+        except (SymmetryError, RuntimeError, KeyError):
+            return None
+        return state if self.same(state) else None
+
+
+def _touches(name: str, action: Action, is_permutation: bool) -> bool:
+    return is_permutation or any(power and stretch[0] == name for stretch, power in action.powers.items())
+
+
+def _atoms_and_paths(dim: Dim, path: tuple[Variable, ...]) -> Iterator[tuple[Atom, tuple[Variable, ...]]]:
+    """Every atom of a type with the spaces that it lies inside of, outermost first."""
+    for factor in dim:
+        if isinstance(factor, Atom):
+            yield factor, path
+            path = (*path, factor.variable)
+        elif isinstance(factor, Sum):
+            for part in factor.parts:
+                yield from _atoms_and_paths(part, path)
+
+
+def _within(equations: Iterable[Exponent], stretches: Iterable[Stretch]) -> list[dict[Stretch, int]]:
+    """Equations cut down to some stretches; other spaces have factors of their own."""
+    known = set(stretches)
+    cut = ({key: value for key, value in equation.items() if key in known} for equation in equations)
+    return [dict(found) for found in {frozenset(equation.items()) for equation in cut if equation}]
+
+
+def _equations(solutions: Sequence[Exponent], stretches: Sequence[Stretch]) -> list[dict[Stretch, int]]:
+    """Equations whose solutions are the span of `solutions`."""
+    columns = range(len(solutions))
+    transposed = [{s: v[s] for s in stretches if v.get(s)} for v in solutions]
+    return null_space(transposed, stretches) if columns else [{s: 1} for s in stretches]
+
+
+def _signs(solution: Mapping[Stretch, object]) -> dict[Stretch, int] | None:
+    """A solution divided by its first entry, if all others are that or its opposite."""
+    first = solution[min(solution)]
+    out = {key: value / first for key, value in solution.items()}  # type: ignore[operator]
+    return {key: int(value) for key, value in out.items()} if set(out.values()) <= {1, -1} else None
+
+
+def _combined(linear: list[dict[Stretch, int]]) -> Iterator[dict[Stretch, int]]:
+    """Each solution, then sums of those that share no stretch."""
+    yield from linear
+    for count in range(2, min(len(linear), 3) + 1):
+        for chosen in combinations(linear, count):
+            if sum(map(len, chosen)) == len(set().union(*chosen)):
+                yield {key: value for one in chosen for key, value in one.items()}
+
+
+def _drop_contained(found: list[Found]) -> None:
+    """Leave out factors that a larger group on the same dimensions holds: of whole heads where heads have bases."""
+    places = {
+        one.variable: {stretch[:2] for stretch, power in one.basis.powers.items() if power}
+        for one in found
+        if one.basis is not None
+    }
+    for one in found:
+        action = one.factor if one.factor is not None else one.basis
+        if action is None or not isinstance(action.group, Scale):
+            continue
+        own = {stretch[:2] for stretch, power in action.powers.items() if power}
+        for other in found:
+            if other.basis is None or other is one or one.variable not in other.basis.index:
+                continue
+            if isinstance(other.basis.group, Invertible | Rotary) and places[other.variable] >= own:
+                one.factor = None
+                one.basis = None if isinstance(action.group, Scale) and one.basis is action else one.basis
+                break

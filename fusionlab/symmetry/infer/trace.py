@@ -1,0 +1,187 @@
+"""A model's graph of aten operations: parameters in, outputs out, in float64."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from fusionlab.forward import InFloat64
+
+SMALLER = (torch.float32, torch.bfloat16, torch.float16)
+# What a model is for, by the end of its outputs' names, first come first; all else that it returns may change its basis.
+KEPT = (
+    ("logits", "logits_per_image", "logits_per_text"),
+    ("image_embeds", "text_embeds"),
+    ("reconstruction",),
+    ("last_hidden_state", "pooler_output"),
+)
+ASKED = {"use_cache": False, "return_dict": True, "output_hidden_states": True, "output_attentions": True}
+
+
+class TraceError(Exception):
+    """A model cannot be traced; one sentence says why."""
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A model as a function of its parameters, for one batch of inputs.
+
+    Attributes:
+        graph: operations of aten; its arguments are the parameters, in the order of `state`, then the inputs.
+        state: random parameters and persistent float buffers by name, in float64; tied ones once.
+        inputs: by the name that the forward gives them.
+        outputs: names of what the graph returns, those that must stay as they are first.
+        kept: how many those are.
+    """
+
+    graph: fx.GraphModule
+    state: dict[str, Tensor]
+    inputs: dict[str, Tensor]
+    outputs: tuple[str, ...]
+    kept: int
+
+    @torch.no_grad()
+    def __call__(self, state: Mapping[str, Tensor]) -> Tensor:
+        """What must stay, flattened and joined."""
+        found = self.graph(*(state[name] for name in self.state), *self.inputs.values())
+        return torch.cat([tensor.double().flatten() for tensor in found[: self.kept]])
+
+
+def trace(model: nn.Module, inputs: Mapping[str, Tensor], seed: int = 0) -> Traced:
+    """The graph of a model, without side effects.
+
+    Every cast to a smaller float is one to float64, so that what is shown about the graph is shown to rounding.
+
+    Args:
+        model: any module on the CPU; not modified. Its weights are not looked at.
+        inputs: a batch by the forward's argument names.
+        seed: of the random parameters.
+
+    Raises:
+        TraceError: the forward fails, or follows the values of its parameters.
+    """
+    model = _plain_copy(model)
+    persistent = set(model.state_dict())
+    state = {name: p.detach() for name, p in model.named_parameters()}
+    state |= {n: b for n, b in model.named_buffers() if n in persistent and b.is_floating_point()}
+    generator = torch.Generator().manual_seed(seed)
+    state = {name: generic(tensor, generator) for name, tensor in state.items()}
+    others = {name: buffer for name, buffer in model.named_buffers() if name not in state}
+    values = {name: x.double() if x.is_floating_point() else x for name, x in inputs.items()}
+    told: dict[str, Any] = {}
+
+    def forward(options: Mapping[str, Any]) -> Any:
+        own = copy.deepcopy(model)
+
+        def run(*arguments: Tensor) -> list[Tensor]:
+            given = dict(zip(state, arguments, strict=False))
+            batch = dict(zip(values, arguments[len(state) :], strict=True))
+            with InFloat64():
+                out = torch.func.functional_call(own, (given, others), kwargs={**batch, **options})
+            named = dict(named_tensors("", out))
+            kept = kept_outputs(tuple(named))
+            told["outputs"], told["kept"] = (*kept, *(name for name in named if name not in kept)), len(kept)
+            return [named[name] for name in told["outputs"]]
+
+        return run
+
+    graph = _graph(forward, _options(model), (*state.values(), *values.values()))
+    _in_float64(graph)
+    return Traced(graph, state, values, told["outputs"], told["kept"])
+
+
+def _plain_copy(model: nn.Module) -> nn.Module:
+    """A float64 copy in eval mode that computes by plain operations: attention and experts without fused kernels."""
+    model = copy.deepcopy(model).double().eval()
+    for module in model.modules():
+        config = getattr(module, "config", None)
+        if hasattr(config, "_attn_implementation"):
+            config._attn_implementation = "eager"
+            # The fused product of experts has no float64.
+            config._experts_implementation = "batched_mm"
+    return model
+
+
+def _options(model: nn.Module) -> list[dict[str, Any]]:
+    """What to ask the forward for, most first."""
+    known = inspect.signature(model.forward).parameters
+    config = getattr(model, "config", None)
+    if config is None:
+        return [{}]
+    rest = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in known.values())
+    # Models whose forward takes **kwargs read output_attentions from there.
+    everything = {
+        name: value for name, value in ASKED.items() if name in known or (rest and name.startswith(("output", "return")))
+    }
+    least = {name: value for name, value in everything.items() if name in ("use_cache", "return_dict")}
+    return [everything, {**least, **{n: v for n, v in everything.items() if n == "output_hidden_states"}}, least, {}]
+
+
+def _graph(forward: Any, options: list[dict[str, Any]], arguments: tuple[Tensor, ...]) -> fx.GraphModule:
+    reason = ""
+    for chosen in options:
+        for wrap in (torch.func.functionalize, lambda run: run):
+            try:
+                with torch.no_grad():
+                    return make_fx(wrap(forward(chosen)), tracing_mode="real", _error_on_data_dependent_ops=False)(
+                        *arguments
+                    )
+            except Exception as error:  # anything may be raised by a model's own code
+                reason = reason or f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    raise TraceError(f"the model cannot be traced ({reason})")
+
+
+def _in_float64(graph: fx.GraphModule) -> None:
+    """Make casts and constants of smaller floats those of float64."""
+    for node in graph.graph.nodes:
+        if node.kwargs.get("dtype") in SMALLER:
+            node.kwargs = {**node.kwargs, "dtype": torch.float64}
+        node.args = tuple(
+            torch.float64 if isinstance(a, torch.dtype) and a in SMALLER else a for a in node.args
+        )
+    for name, value in list(vars(graph).items()):
+        if isinstance(value, Tensor) and value.is_floating_point():
+            setattr(graph, name, value.double())
+    graph.graph.eliminate_dead_code()
+    graph.recompile()
+
+
+def generic(tensor: Tensor, generator: torch.Generator) -> Tensor:
+    """Random values in a parameter's place, in float64.
+
+    Initial ones and zeros would admit symmetries that trained models do not have. Positive vectors (gains, variances)
+    stay positive.
+    """
+    if tensor.ndim >= 2:
+        fan_in = tensor[0].numel() if tensor.shape[0] > 1 else 1
+        return torch.randn(tensor.shape, generator=generator, dtype=torch.float64) * fan_in**-0.5
+    values = torch.rand(tensor.shape, generator=generator, dtype=torch.float64)
+    return values + 0.5 if bool((tensor > 0).all()) else values - 0.5
+
+
+def kept_outputs(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Of a model's outputs those that no change of basis may touch: what it is for, or all where that is unknown."""
+    for kind in KEPT:
+        found = tuple(name for name in names if name in kind or (kind[0] == "logits" and "logits" in name))
+        if found:
+            return found
+    return names
+
+
+def named_tensors(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
+    """Every tensor inside what a model returned, by the path to it: ``logits``, ``hidden_states.0``."""
+    if isinstance(value, Tensor):
+        yield name or "output", value
+    elif hasattr(value, "items"):
+        for key, part in value.items():
+            yield from named_tensors(f"{name}.{key}" if name else str(key), part)
+    elif isinstance(value, tuple | list):
+        for index, part in enumerate(value):
+            yield from named_tensors(f"{name}.{index}" if name else f"output.{index}", part)

@@ -52,9 +52,11 @@ def pretrained(name: str, head: str, inputs: Inputs, **config: object) -> Sample
     return Sample(name, build, inputs)
 
 
-def tokens(name: str = "input_ids", length: int = 7, low: int = 5, high: int = VOCABULARY) -> Inputs:
+def tokens(
+    name: str = "input_ids", length: int = 7, low: int = 5, high: int = VOCABULARY, batch: int = BATCH
+) -> Inputs:
     """Token ids from `low` to `high` - 1, (batch, length)."""
-    return lambda draw: {name: torch.randint(low, high, (BATCH, length), generator=draw)}
+    return lambda draw: {name: torch.randint(low, high, (batch, length), generator=draw)}
 
 
 def floats(name: str, *shape: int, batch: int = 2) -> Inputs:

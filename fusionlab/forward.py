@@ -109,7 +109,8 @@ class InFloat64(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func is Tensor.float and args[0].dtype in (torch.float64, torch.int64):
-            return args[0].double()
+            # A copy as a conversion makes one: code that pairs numbers as complex ones needs even strides.
+            return args[0].to(torch.float64, copy=True, memory_format=torch.contiguous_format)
         if args and isinstance(args[0], Tensor) and args[0].dtype == torch.float64:
             args = tuple(torch.float64 if value is torch.float32 else value for value in args)
             kwargs = {name: torch.float64 if value is torch.float32 else value for name, value in kwargs.items()}

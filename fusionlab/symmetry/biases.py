@@ -36,7 +36,7 @@ def clear_biases(state: Mapping[str, Tensor], blueprint: Blueprint) -> dict[str,
         if space.role == Role.QUERY_KEY and space.name not in blueprint.seen_key_biases:
             for name in _biases(blueprint, space):
                 _clear(out, blueprint, space, name, dual=True)
-        elif space.role == Role.VALUE_OUTPUT:
+        elif space.role == Role.VALUE_OUTPUT and space.name not in blueprint.seen_key_biases:
             _move_value_bias(out, blueprint, space)
     return out
 

@@ -50,7 +50,7 @@ class Traced:
     @torch.no_grad()
     def __call__(self, state: Mapping[str, Tensor]) -> Tensor:
         """What must stay, flattened and joined."""
-        found = self.graph(*(state[name] for name in self.state), *self.inputs.values())
+        found = self.graph.forward(*(state[name] for name in self.state), *self.inputs.values())
         return torch.cat([tensor.double().flatten() for tensor in found[: self.kept]])
 
 
@@ -67,46 +67,71 @@ def trace(model: nn.Module, inputs: Mapping[str, Tensor], seed: int = 0) -> Trac
     Raises:
         TraceError: the forward fails, or follows the values of its parameters.
     """
-    model = _plain_copy(model)
-    persistent = set(model.state_dict())
-    state = {name: p.detach() for name, p in model.named_parameters()}
-    state |= {n: b for n, b in model.named_buffers() if n in persistent and b.is_floating_point()}
+    plain = Plain(model)
     generator = torch.Generator().manual_seed(seed)
-    state = {name: generic(tensor, generator) for name, tensor in state.items()}
-    others = {name: buffer for name, buffer in model.named_buffers() if name not in state}
-    values = {name: x.double() if x.is_floating_point() else x for name, x in inputs.items()}
+    state = {name: generic(tensor, generator) for name, tensor in plain.state.items()}
+    values = in_float64(inputs)
     told: dict[str, Any] = {}
 
     def forward(options: Mapping[str, Any]) -> Any:
-        own = copy.deepcopy(model)
+        own = copy.deepcopy(plain)
 
         def run(*arguments: Tensor) -> list[Tensor]:
             given = dict(zip(state, arguments, strict=False))
             batch = dict(zip(values, arguments[len(state) :], strict=True))
-            with InFloat64():
-                out = torch.func.functional_call(own, (given, others), kwargs={**batch, **options})
-            named = dict(named_tensors("", out))
+            named = own.outputs(given, {**batch, **options})
             kept = kept_outputs(tuple(named))
             told["outputs"], told["kept"] = (*kept, *(name for name in named if name not in kept)), len(kept)
             return [named[name] for name in told["outputs"]]
 
         return run
 
-    graph = _graph(forward, _options(model), (*state.values(), *values.values()))
+    graph = _graph(forward, _options(plain.model), (*state.values(), *values.values()))
     _in_float64(graph)
     return Traced(graph, state, values, told["outputs"], told["kept"])
 
 
-def _plain_copy(model: nn.Module) -> nn.Module:
-    """A float64 copy in eval mode that computes by plain operations: attention and experts without fused kernels."""
-    model = copy.deepcopy(model).double().eval()
-    for module in model.modules():
-        config = getattr(module, "config", None)
-        if hasattr(config, "_attn_implementation"):
-            config._attn_implementation = "eager"
-            # The fused product of experts has no float64.
-            config._experts_implementation = "batched_mm"
-    return model
+class Plain:
+    """A float64 copy of a model that computes by plain operations, as a function of parameters and inputs.
+
+    Attributes:
+        model: the copy, in eval mode; attention and experts run without fused kernels.
+        state: its parameters and persistent float buffers by name; tied ones once.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = copy.deepcopy(model).double().eval()
+        for module in self.model.modules():
+            config: Any = getattr(module, "config", None)
+            if hasattr(config, "_attn_implementation"):
+                config._attn_implementation = "eager"
+                # The fused product of experts has no float64.
+                config._experts_implementation = "batched_mm"
+        persistent = set(self.model.state_dict())
+        self.state = {name: p.detach() for name, p in self.model.named_parameters()}
+        self.state |= {n: b for n, b in self.model.named_buffers() if n in persistent and b.is_floating_point()}
+        self._others = {name: buffer for name, buffer in self.model.named_buffers() if name not in self.state}
+
+    def outputs(self, state: Mapping[str, Tensor], inputs: Mapping[str, Any]) -> dict[str, Tensor]:
+        """Everything the forward returns, by the path to it."""
+        with InFloat64():
+            out = torch.func.functional_call(self.model, (dict(state), self._others), kwargs=dict(inputs))
+        return dict(named_tensors("", out))
+
+    @torch.no_grad()
+    def kept(self, state: Mapping[str, Tensor], inputs: Mapping[str, Any]) -> Tensor:
+        """What must stay of it, flattened and joined."""
+        named = self.outputs(state, {**inputs, **({"use_cache": False} if self._caches else {})})
+        return torch.cat([named[name].double().flatten() for name in kept_outputs(tuple(named))])
+
+    @property
+    def _caches(self) -> bool:
+        return "use_cache" in inspect.signature(self.model.forward).parameters
+
+
+def in_float64(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The inputs with numbers in float64; ids and masks as they are."""
+    return {name: x.double() if x.is_floating_point() else x for name, x in inputs.items()}
 
 
 def _options(model: nn.Module) -> list[dict[str, Any]]:

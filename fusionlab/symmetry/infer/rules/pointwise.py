@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from fusionlab.symmetry.infer.dims import Dim, Exponent, atoms, mapped, resolve, total
+from fusionlab.symmetry.infer.dims import Dim, Exponent, atoms, freeze, fresh, mapped, resolve, total
 from fusionlab.symmetry.infer.interpreter import Reading, Value, rule
 
 Kind = Literal["add", "mul", "div", "other"]
@@ -166,3 +166,15 @@ def _triangle(reading: Reading, x: Value, *rest: Any, out: Tensor) -> Value:
         for atom in atoms(dim):
             atom.variable.is_fixed = True
     return Value(list(x.dims), out)
+
+
+@rule("view_as_complex")
+def _view_as_complex(reading: Reading, x: Value, *, out: Tensor) -> Value:
+    # Whatever turns complex numbers mixes the two coordinates of a plane.
+    reading.silence(freeze(x.dims[-1]))
+    return Value(list(x.dims[:-1]), out)
+
+
+@rule("view_as_real")
+def _view_as_real(reading: Reading, x: Value, *, out: Tensor) -> Value:
+    return Value([*x.dims, fresh(2, is_fixed=True)], out)

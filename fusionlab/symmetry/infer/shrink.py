@@ -7,8 +7,8 @@ what is then seen from both models, the real one built without memory; nobody re
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -20,7 +20,7 @@ from fusionlab.symmetry.infer.examples import guessed_inputs
 from fusionlab.symmetry.infer.kinds import Matched, matched
 from fusionlab.symmetry.infer.layer_plans import LayerPlan, layer_plans
 from fusionlab.symmetry.infer.meanings import Meaning, meaning
-from fusionlab.symmetry.infer.small_sizes import Fields, Path, SmallSizes, nodes
+from fusionlab.symmetry.infer.small_sizes import Fields, Path, SmallSizes, combined_sizes, nodes
 
 # What says nothing about a model's structure, or follows from what does.
 _DROPPED = ("transformers_version", "dtype", "torch_dtype", "quantization_config", "architectures", "_name_or_path")
@@ -55,7 +55,9 @@ class Shrunk:
         layers: for every name in the real model's state, in order, the name in the small one's that stands for it.
         alike: pairs of the small model's names whose axes must agree but for the layer: a layer's with those of the
             first layer of its kind. Whoever uses stand-ins for more layers than there are should see that they do.
-        hints: by field of the config, its small and its real value.
+        hints: by field of the config, dotted for sub-configs, its small and its real value; also of sizes that several
+            fields give together, such as ``width of a head``.
+        tokens: by small id of a token with a meaning, its real id, where these differ.
         ties: of the small model's names those that are one parameter.
         inputs: what the small model takes, as far as that can be guessed.
     """
@@ -65,6 +67,7 @@ class Shrunk:
     layers: Mapping[str, str]
     alike: Mapping[str, str]
     hints: Mapping[str, tuple[int, int]]
+    tokens: Mapping[int, int] = field(default_factory=dict)
     ties: tuple[tuple[str, ...], ...] = ()
     inputs: tuple[Input, ...] = ()
 
@@ -120,6 +123,7 @@ def _tried(real: Any, config: Any, class_name: str, changes: dict[Path, Any], pl
         found.names,
         found.alike,
         _hints(config, small_config, changes),
+        _tokens(config, small_config),
         _mapped_ties(real, found),
         guessed_inputs(small),
     )
@@ -186,21 +190,41 @@ def _derived(made: Any, fields: Fields, small: Fields, own: Mapping[str, Any]) -
 
 
 def _hints(config: Any, small: Any, changes: Mapping[Path, Any]) -> dict[str, tuple[int, int]]:
-    """By field, dotted for sub-configs, the small and the real value of every size that was changed."""
+    """The small and the real value of every size that was changed."""
     found: dict[str, tuple[int, int]] = {}
-    for at, fields in nodes(config.to_dict()):
-        other: Any = small
-        for name in at:
-            other = getattr(other, name)
+    for at, fields, other in _pairs(config, small):
         for name, value in fields.items():
             new: Any = getattr(other, name, None)
-            pairs = list(zip(new, value, strict=False)) if isinstance(value, list) else [(new, value)]
-            for position, (little, large) in enumerate(pairs if isinstance(new, list) or len(pairs) == 1 else []):
-                sizes = type(little) is int and type(large) is int
-                if sizes and (little != large or (*at, name) in changes) and meaning(name) != Meaning.TOKEN:
-                    key = ".".join((*at, name, *([str(position)] if isinstance(value, list) else [])))
-                    found[key] = (little, large)
+            if meaning(name) == Meaning.TOKEN or (new == value and (*at, name) not in changes):
+                continue
+            if type(new) is int and type(value) is int:
+                found[".".join((*at, name))] = (new, value)
+            elif isinstance(new, (list, tuple)) and isinstance(value, (list, tuple)) and len(new) == len(value):
+                for position, pair in enumerate(zip(new, value, strict=True)):
+                    if all(type(size) is int for size in pair):
+                        found[".".join((*at, name, str(position)))] = pair
+        together, real = combined_sizes(other.to_dict()), combined_sizes(fields)
+        found |= {".".join((*at, name)): (together[name], real[name]) for name in real if name in together}
     return found
+
+
+def _tokens(config: Any, small: Any) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for _, fields, other in _pairs(config, small):
+        for name, value in fields.items():
+            new = getattr(other, name, None)
+            if meaning(name) == Meaning.TOKEN and type(value) is int and type(new) is int and new != value:
+                found[new] = value
+    return found
+
+
+def _pairs(config: Any, small: Any) -> Iterator[tuple[Path, Fields, Any]]:
+    """The fields of a config and of its sub-configs, with the small config beside each."""
+    for at, fields in nodes(config.to_dict()):
+        other = small
+        for name in at:
+            other = getattr(other, name)
+        yield at, fields, other
 
 
 def _groups(model: nn.Module) -> list[list[str]]:

@@ -269,6 +269,31 @@ class SmallSizes:
                 )
 
 
+def combined_sizes(node: Fields) -> dict[str, int]:
+    """Sizes that several fields of a config give together, by what they are."""
+    found: dict[str, int] = {}
+    main = next((node[name] for name in _MAIN_WIDTHS if _is_size(node.get(name))), None)
+    counts = [v for name, v in node.items() if meaning(name) == Meaning.HEADS and _is_size(v)]
+    groups = [v for name, v in node.items() if meaning(name) == Meaning.KEY_VALUE_HEADS and _is_size(v)]
+    width = next((node[name] for name in ("head_dim", "d_kv", "kv_channels") if _is_size(node.get(name))), None)
+    if width is None and main and counts:
+        width = main // counts[0]
+    if width is not None:
+        found["width of a head"] = width
+        if (turned := int(width * _partial(node))) < width:
+            found |= {"rotary coordinates": turned, "rotary-free coordinates": width - turned}
+    if counts and groups:
+        found["heads sharing a key"] = counts[0] // groups[0]
+    image: Any = node.get("image_size")
+    patch: Any = node.get("patch_size")
+    if (_is_size(image) or _is_pair(image)) and (_is_size(patch) or _is_pair(patch)):
+        (height, across), (tall, wide) = _pair(image), _pair(patch)
+        found["patches"] = height // tall * (across // wide)
+    if _is_size(node.get("max_source_positions")):
+        found["twice max_source_positions"] = 2 * node["max_source_positions"]
+    return found
+
+
 def _rope(rope: Fields, planes: int, positions: int) -> Fields:
     """Rotary parameters for a number of planes."""
     small = dict(rope)

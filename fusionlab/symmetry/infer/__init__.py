@@ -1,0 +1,1 @@
+"""The symmetry of any model, found from its traced graph."""

@@ -1,0 +1,42 @@
+"""Inputs of a real model from those of the small one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+from fusionlab.symmetry.blueprint import Input, SymmetryError
+from fusionlab.symmetry.infer.shrink import Shrunk
+
+# Fields that an input's shape may follow; lengths of texts follow none.
+_SHAPES = re.compile(r"image_size|mel_bins|source_positions|patches|hidden_size|d_model")
+_VOCABULARY = re.compile(r"vocab_size")
+
+
+def grown_inputs(inputs: tuple[Input, ...], shrunk: Shrunk) -> tuple[Input, ...]:
+    """What the real model takes: shapes and vocabularies follow the fields of the config that they equal.
+
+    Lengths of texts that no field gives stay as they are.
+
+    Raises:
+        SymmetryError: a number that fields of the config give two meanings.
+    """
+    return tuple(
+        replace(
+            given,
+            shape=tuple(_real(size, _SHAPES, shrunk.hints, given.name) for size in given.shape)
+            if given.vocabulary is None or given.vocabulary <= 2
+            else given.shape,
+            vocabulary=given.vocabulary and _real(given.vocabulary, _VOCABULARY, shrunk.hints, given.name),
+            last=None if given.last is None else shrunk.tokens.get(given.last, given.last),
+        )
+        for given in inputs
+    )
+
+
+def _real(size: int, fields: re.Pattern[str], hints: Mapping[str, tuple[int, int]], name: str) -> int:
+    found = {real for field, (small, real) in hints.items() if small == size and fields.search(field)}
+    if len(found) > 1:
+        raise SymmetryError(f"the config gives the size {size} of the small model's input {name!r} several meanings")
+    return found.pop() if found else size

@@ -1,0 +1,116 @@
+"""Plans for fewer layers: which numbers and lists of a config to change so that every kind of layer stays."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from fusionlab.symmetry.infer.kinds import is_list, kinds_of, per_layer
+from fusionlab.symmetry.infer.meanings import Meaning, meaning
+from fusionlab.symmetry.infer.small_sizes import Fields, Path, nodes
+
+# Of each kind, so that what belongs to one layer is told from what several share.
+_OF_A_KIND = 2
+_MOST_LAYERS = 16
+_INDICES = re.compile(r"(index(es)?|indices|only_layers|layer_ids|layers_ids)$")
+_PATTERNS = re.compile(r"layer|dense|sparse|period|interval|freq|pattern|every|offset")
+
+
+@dataclass(frozen=True)
+class LayerPlan:
+    """Changes to a config, by path of a field.
+
+    Attributes:
+        thorough: whether two layers are wanted of each kind that the real model has two of.
+    """
+
+    changes: dict[Path, Any]
+    thorough: bool
+
+
+def layer_plans(real: nn.Module, config: Any, fields: Fields) -> Iterator[LayerPlan]:
+    """Plans to try, the best first: two layers of each kind, then growing numbers; patterns as they are, then shorter.
+
+    Args:
+        real: the real model.
+        config: its config.
+        fields: the same, nested.
+    """
+    every = list(nodes(fields))
+    counts = sorted({count for at, node in every for count in _layer_counts(node)})
+    if not counts:
+        yield LayerPlan({}, thorough=False)
+        return
+    kept = {count: _representatives(real, config, count) for count in counts}
+    yield LayerPlan(_plan(every, kept), thorough=True)
+    most = min(max(counts), _MOST_LAYERS)
+    for shorter in (False, True):
+        for layers in range(2, most + 1):
+            first = {count: list(range(min(count, layers))) for count in counts}
+            changes = _plan(every, first)
+            if shorter:
+                changes |= _shorter_patterns(every, max(counts), layers)
+            yield LayerPlan(changes, thorough=True)
+    yield LayerPlan(_plan(every, kept), thorough=False)
+    for layers in (*range(2, most + 1), max(counts)):
+        first = {count: list(range(min(count, layers))) for count in counts}
+        yield LayerPlan(_plan(every, first), thorough=False)
+
+
+def _layer_counts(node: Fields) -> Iterator[int]:
+    for name, value in node.items():
+        if meaning(name) == Meaning.LAYERS:
+            for count in value if isinstance(value, (list, tuple)) else [value]:
+                if type(count) is int and count > 1:
+                    yield count
+
+
+def _representatives(real: nn.Module, config: Any, count: int) -> list[int]:
+    """Layers that show every kind there is among lists of `count`, each kind twice where it is."""
+    said = [column for name, column in per_layer(config, count).items() if meaning(name.split(".")[-1]) == Meaning.KEPT]
+    kinds: list[Sequence[Hashable]] = list(said)
+    kinds += [
+        kinds_of(module, count, said)
+        for module in real.modules()
+        if any(is_list(child) and len(child._modules) == count for child in module.children())
+    ]
+    of_kind: dict[Hashable, list[int]] = {}
+    for layer in range(count):
+        of_kind.setdefault(tuple(column[layer] for column in kinds), []).append(layer)
+    return sorted(layer for layers in of_kind.values() for layer in layers[:_OF_A_KIND])
+
+
+def _plan(every: list[tuple[Path, Fields]], kept: dict[int, list[int]]) -> dict[Path, Any]:
+    """Keep some layers of each count: numbers, lists with an entry for each layer, lists of layers' indices."""
+    changes: dict[Path, Any] = {}
+    for at, node in every:
+        # Beside a list of depths the lists are of stages.
+        staged = any(meaning(name) == Meaning.LAYERS and isinstance(v, (list, tuple)) for name, v in node.items())
+        own = set() if staged else set(_layer_counts(node)) or set(kept)
+        for name, value in node.items():
+            if meaning(name) == Meaning.LAYERS and type(value) is int and value in kept:
+                changes[*at, name] = len(kept[value])
+            if not isinstance(value, (list, tuple)) or not value:
+                continue
+            if meaning(name) == Meaning.LAYERS:
+                changes[*at, name] = [len(kept[n]) if n in kept else n for n in value]
+            elif len(value) in own and len(kept[len(value)]) < len(value):
+                changes[*at, name] = [value[layer] for layer in kept[len(value)]]
+            elif own and _INDICES.search(name) and not name.startswith("out_"):
+                layers = kept[max(own)]
+                changes[*at, name] = [layers.index(layer) for layer in value if layer in layers]
+    return changes
+
+
+def _shorter_patterns(every: list[tuple[Path, Fields]], count: int, layers: int) -> dict[Path, Any]:
+    """Numbers that say where in the depth kinds change, drawn into a few layers."""
+    return {
+        (*at, name): min(value, layers // 2)
+        for at, node in every
+        for name, value in node.items()
+        if type(value) is int and 1 < value <= count and meaning(name) == Meaning.KEPT and _PATTERNS.search(name)
+    }

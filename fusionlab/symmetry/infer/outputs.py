@@ -1,0 +1,131 @@
+"""Outputs of a real model from those of the small one: hidden states and attention maps, by layer or stage."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from fusionlab.symmetry.axes import Axis, spaces_of
+from fusionlab.symmetry.blueprint import Blueprint, SymmetryError
+from fusionlab.symmetry.infer.instances import Instances
+from fusionlab.symmetry.infer.meanings import Meaning, meaning
+from fusionlab.symmetry.infer.places import Indices, Place, Places
+
+Axes = tuple[Axis, ...]
+# Words in the names of outputs and of the lists whose layers they are of.
+_STACKS = ("encoder", "decoder", "cross", "text", "vision")
+
+
+def grown_outputs(
+    small: Blueprint,
+    hints: Mapping[str, tuple[int, int]],
+    instances: Instances,
+    places: Places,
+    real_axes: Callable[[Axes, Indices], Axes],
+) -> dict[str, Axes]:
+    """The outputs whose basis alignments change, by name.
+
+    Args:
+        small: what they are in the small model.
+        hints: fields of the config.
+        instances: of spaces.
+        places: of parameters.
+        real_axes: axes in a real place.
+
+    Raises:
+        SymmetryError: numbered outputs that are not counted as layers are.
+    """
+    found: dict[str, Axes] = {}
+    done: set[str] = set()
+    for name, axes in small.outputs.items():
+        stem, _, number = name.rpartition(".")
+        if not number.isdigit():
+            found[name] = real_axes(axes, ())
+        elif stem not in done:
+            done.add(stem)
+            numbered = {
+                int(other.rpartition(".")[2]): other_axes
+                for other, other_axes in small.outputs.items()
+                if other.rpartition(".")[0] == stem
+            }
+            grown = _of_layers(numbered, instances, places, real_axes) or _counted(
+                stem, numbered, hints, instances, places, real_axes
+            )
+            found.update({f"{stem}.{real}": real_axes_ for real, real_axes_ in grown.items()})
+    return found
+
+
+def _place(axes: Axes, instances: Instances) -> Place:
+    """The innermost place of the spaces of an output."""
+    return max((instances.place[space] for axis in axes for space in spaces_of(axis)), key=len, default=())
+
+
+def _of_layers(
+    numbered: Mapping[int, Axes], instances: Instances, places: Places, real_axes: Callable[[Axes, Indices], Axes]
+) -> dict[int, Axes]:
+    """Outputs whose numbers are those of the list entries that their spaces live in; empty if they are not."""
+    at = {number: _place(axes, instances) for number, axes in numbered.items()}
+    depth = min(len(place) for place in at.values())
+    for level in range(1, depth + 1):
+        if any(instances.small_rank(place[:level]) != number for number, place in at.items()):
+            continue
+        found: dict[int, Axes] = {}
+        for number, place in at.items():
+            for outer, _ in places.spread([place[:level]], lambda prefix: prefix):
+                inner = _innermost(place, outer, places)
+                found[instances.rank(outer, place)] = real_axes(numbered[number], inner)
+        return dict(sorted(found.items()))
+    return {}
+
+
+def _innermost(place: Place, outer: Indices, places: Places) -> Indices:
+    """A place inside a real list entry, the last of a list for the small list's last."""
+    for step in place[len(outer) :]:
+        entries = places.entries(step.list, outer)
+        fitting = sorted(real for real, small in entries.items() if small == step.index)
+        if len(fitting) > 1 and step.index != max(entries.values()):
+            raise SymmetryError(f"an output is of entry {step.index} of {step.list}, which stands for several")
+        outer = (*outer, fitting[-1])
+    return outer
+
+
+def _counted(
+    stem: str,
+    numbered: Mapping[int, Axes],
+    hints: Mapping[str, tuple[int, int]],
+    instances: Instances,
+    places: Places,
+    real_axes: Callable[[Axes, Indices], Axes],
+) -> dict[int, Axes]:
+    """Outputs of spaces that live around the layers: as many as there are layers, or the one behind the last."""
+    inside = {number: _place(axes, instances) for number, axes in numbered.items()}
+    if any(places.shrunk(step) for place in inside.values() for step in place):
+        raise SymmetryError(f"the outputs {stem} are not counted as layers are")
+    at = {number: tuple(step.index for step in place) for number, place in inside.items()}
+    runs = sorted(numbered) == list(range(len(numbered)))
+    count = len(numbered) if runs else max(numbered)
+    real = _layers(stem, count, hints, places)
+    if not runs:
+        if len(numbered) > 1 and real != count:
+            raise SymmetryError(f"the outputs {stem} are not counted as layers are")
+        return {number - count + real: real_axes(axes, at[number]) for number, axes in numbered.items()}
+    if real % count and len(set(numbered.values())) > 1:
+        raise SymmetryError(f"the outputs {stem} differ, and {count} of them cannot stand for {real}")
+    standing = {number: number * count // real for number in range(real)}
+    return {number: real_axes(numbered[small], at[small]) for number, small in standing.items()}
+
+
+def _layers(stem: str, count: int, hints: Mapping[str, tuple[int, int]], places: Places) -> int:
+    """The real number of layers where the small one is `count`."""
+    named = [(f, *sizes) for f, sizes in hints.items() if meaning(f.rpartition(".")[2]) == Meaning.LAYERS]
+    for extra in (0, 1):
+        fitting = [(name, real + extra) for name, small, real in (*places.lengths(), *named) if small + extra == count]
+        words = [word for word in _STACKS if re.search(word, stem)]
+        words = ["decoder"] if "cross" in words else words
+        chosen = [real for name, real in fitting if words and any(word in name for word in words)]
+        found = set(chosen or [real for _, real in fitting])
+        if len(found) > 1:
+            raise SymmetryError(f"the outputs {stem} may be of stacks of {' or '.join(map(str, sorted(found)))} layers")
+        if found:
+            return found.pop()
+    return count

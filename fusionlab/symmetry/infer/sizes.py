@@ -1,0 +1,91 @@
+"""Sizes of the real model's spaces: from its shapes, and from its config where shapes leave a choice."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from fusionlab.symmetry.blueprint import Blueprint, SymmetryError
+from fusionlab.symmetry.groups import Permutation
+from fusionlab.symmetry.infer.equations import Equations, Unknown, length
+from fusionlab.symmetry.infer.instances import Instances
+from fusionlab.symmetry.infer.places import Indices, Places
+from fusionlab.symmetry.roles import Role
+
+# What a field is called that says how large a space of a role is.
+_CALLED = {
+    Role.HEADS: r"heads?|n_head|groups?",
+    Role.QUERIES: r"sharing",
+    Role.QUERY_KEY: r"head_dim|rotary|d_kv|width of a head|head_size|rank",
+    Role.VALUE_OUTPUT: r"head_dim|d_kv|width of a head|head_size|rank",
+    Role.UNITS: r"intermediate|ffn|inner|d_ff|mlp|expert",
+    Role.RESIDUAL: r"hidden_size|d_model|n_embd|dim|embed",
+}
+
+
+def solved_sizes(
+    small: Blueprint,
+    instances: Instances,
+    places: Places,
+    shapes: Mapping[str, tuple[int, ...]],
+    hints: Mapping[str, tuple[int, int]],
+) -> dict[Unknown, int]:
+    """The size of every space in every real place, and of every stretch of known length without a space.
+
+    Raises:
+        SymmetryError: the shapes contradict each other, or leave open what the hints do not say.
+    """
+    equations = Equations()
+    known: dict[Unknown, None] = {}
+    for real, stand_in in places.layers.items():
+        indices = places.indices(real)
+        axes = small.parameters[stand_in]
+        if len(axes) != len(shapes[real]):
+            raise SymmetryError(f"{real!r} has {len(shapes[real])} dimensions and {stand_in!r} {len(axes)}")
+        for dim, (axis, size) in enumerate(zip(axes, shapes[real], strict=True)):
+            polynomial = length(axis, _namer(instances, indices), _fixer(indices))
+            if polynomial is None:
+                continue
+            equations.add(polynomial, size, f"dimension {dim} of {real!r}")
+            for factors in polynomial:
+                known.update(dict.fromkeys(factors))
+    for space, place in instances.place.items():
+        known.update(dict.fromkeys((space, at) for at, _ in places.spread([place], lambda place: place)))
+    equations.propagate()
+    _use_hints(small, equations, known, hints)
+    return equations.values
+
+
+def _namer(instances: Instances, indices: Indices) -> Callable[[str], Unknown]:
+    return lambda space: (space, instances.at(space, indices))
+
+
+def _fixer(indices: Indices) -> Callable[[int], Unknown]:
+    return lambda size: (size, indices)
+
+
+def _use_hints(
+    small: Blueprint, equations: Equations, known: Mapping[Unknown, None], hints: Mapping[str, tuple[int, int]]
+) -> None:
+    """Decide what shapes leave open: permutations first, since all that they permute follows from them."""
+
+    def permutes(unknown: Unknown) -> bool:
+        return unknown[0] in small.spaces and isinstance(small.spaces[str(unknown[0])].group, Permutation)
+
+    for unknown in sorted(known, key=permutes, reverse=True):
+        if unknown in equations.values:
+            continue
+        space = small.spaces.get(str(unknown[0]))
+        size = unknown[0] if space is None else space.group.size
+        called = None if space is None else _CALLED.get(space.role)
+        fields = {name: real for name, (little, real) in hints.items() if little == size}
+        fitting = {name: real for name, real in fields.items() if called and re.search(called, name.rpartition(".")[2])}
+        for candidates in (fitting, fields):
+            consistent = equations.consistent(unknown, sorted(set(candidates.values())))
+            if len(consistent) == 1:
+                equations.suppose(unknown, consistent[0])
+            if consistent:
+                break
+    for unknown in known:
+        if unknown not in equations.values:
+            raise SymmetryError(f"neither shapes nor config say the size of {unknown[0]!r} of the small model")

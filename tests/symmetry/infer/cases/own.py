@@ -72,7 +72,8 @@ class Named(nn.Module):
         self.heads = nn.ParameterDict({"mean": torch.randn(8, 5), "spread": torch.randn(8, 4)})
 
     def forward(self, x: Tensor) -> Tensor:
-        stream = x @ getattr(self, "enter") + self.shift  # noqa: B009
+        named = dict(self.named_parameters())
+        stream = x @ named["enter"] + named["shift"]
         for step in self.steps:
             stream = torch.relu(stream @ step)
         return torch.cat([stream @ self.heads["mean"], torch.sigmoid(stream @ self.heads["spread"])], -1)

@@ -7,8 +7,8 @@ Five kinds are enough for the projections that transformers have. With `heads` a
 - ``Along("residual", 768)``: the axis is the space.
 - ``Per("heads", 12, Along("qk", 64))``: 12 blocks of 64; the blocks are permuted, each is a vector of its own copy.
 - ``Concat(Per(...), Per(...), ...)``: segments, as in a fused query-key-value projection.
-- ``Across((("experts", 8),), 0, Along("ffn", 56))``: as a block of ``Per`` has its own copy, but the blocks lie along another
-  dimension (0) of the same parameter, whose own axis permutes them: the weights of all experts in one tensor.
+- ``Across((("experts", 8),), 0, Along("ffn", 56))``: as a block of ``Per`` has its own copy, but the blocks lie along
+  another dimension (0) of the same parameter, whose own axis permutes them: the weights of all experts in one tensor.
 
 An axis is primal (``h -> G h``, a writer's output) or dual (``G^-T``, a reader's input); `dual` turns one into the
 other. This file only describes; it knows neither groups nor parameters.

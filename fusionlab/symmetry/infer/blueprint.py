@@ -17,10 +17,10 @@ from fusionlab.symmetry.folding import fold
 from fusionlab.symmetry.groups import OrthogonalFixingOnes
 from fusionlab.symmetry.infer.dims import Stretch, Variable
 from fusionlab.symmetry.infer.interpreter import Reading
-from fusionlab.symmetry.infer.layout import Acting, Inexpressible, Layout
+from fusionlab.symmetry.infer.layout import Acting, InexpressibleError, Layout
 from fusionlab.symmetry.infer.names import ORDER, Place, names_of, places_of, roles_of
 from fusionlab.symmetry.infer.search import EXACT, Action, Found, Search
-from fusionlab.symmetry.infer.trace import Plain, TraceError, Traced, trace
+from fusionlab.symmetry.infer.trace import Plain, Traced, TraceError, trace
 from fusionlab.symmetry.roles import Role
 from fusionlab.types import State
 
@@ -67,8 +67,8 @@ class _Assembly:
                 for described in (blueprint, blueprint.after_folding, blueprint.without_biases()):
                     wrong = None if described is None else other.wrong(described)
                     if wrong is not None:
-                        raise _Wrong(self.owners[wrong], "it does not hold for other inputs")
-            except _Wrong as error:
+                        raise _WrongError(self.owners[wrong], "it does not hold for other inputs")
+            except _WrongError as error:
                 dropped.append(f"no symmetry of {error.found.stretches[0][0]}: {error}")
                 self.found = [one for one in self.found if one is not error.found]
             else:
@@ -140,9 +140,7 @@ class _Assembly:
             biases=dict(self.reading.notes.biases),
         )
 
-    def _rank(
-        self, one: Found, roles: Mapping[Variable, Role], places: Mapping[Variable, Place]
-    ) -> tuple[object, ...]:
+    def _rank(self, one: Found, roles: Mapping[Variable, Role], places: Mapping[Variable, Place]) -> tuple[object, ...]:
         place = places[one.variable]
         role = roles[one.variable]
         depth = max((len(action.index) for action in one.actions), default=0)
@@ -188,8 +186,8 @@ class _Assembly:
                 continue
             try:
                 read[name] = layout.axes(dims)
-            except Inexpressible as error:
-                raise _Wrong(self._culprit(name), str(error)) from error
+            except InexpressibleError as error:
+                raise _WrongError(self._culprit(name), str(error)) from error
         first = {id(p): n for n, p in model.named_parameters()}
         same = {n: first[id(p)] for n, p in model.named_parameters(remove_duplicate=False)}
         return {
@@ -210,7 +208,7 @@ class _Assembly:
         for name, dims in self.reading.outputs.items():
             try:
                 axes = tuple(_open(layout.axis(dim)) for dim in dims)
-            except Inexpressible:
+            except InexpressibleError:
                 continue
             described[name] = axes
         return {name: axes for name, axes in _grouped(described).items() if any(any(spaces_of(a)) for a in axes)}
@@ -300,7 +298,7 @@ def _another(x: Tensor, generator: torch.Generator) -> Tensor:
     return x[torch.randperm(len(x), generator=generator)]
 
 
-class _Wrong(Exception):
+class _WrongError(Exception):
     """What was found cannot be described."""
 
     def __init__(self, found: Found, reason: str) -> None:

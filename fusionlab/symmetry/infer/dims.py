@@ -1,9 +1,9 @@
 """Types of dimensions: how a dimension of a tensor is made of hidden spaces.
 
 A dimension is a product of factors, outermost first. A factor is an `Atom` (one hidden space), a `Sum` (segments laid
-one after the other) or a `Case` (what depends on another dimension): 48 = heads(4) x inner(12), 112 = gate(56) + up(56).
-Operations *unify* types. An atom's variable is then linked to an equal one or bound to a finer type, so that in the end
-one variable is everything that must be moved together. A dimension of length 1 is the empty product.
+one after the other) or a `Case` (what depends on another dimension): 48 = heads(4) x inner(12), 112 = gate(56) +
+up(56). Operations *unify* types. An atom's variable is then linked to an equal one or bound to a finer type, so that in
+the end one variable is everything that must be moved together. A dimension of length 1 is the empty product.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Exponent = Mapping[Stretch, int]
 DEEPEST = 60
 
 
-class Clash(Exception):
+class ClashError(Exception):
     """Two types do not fit each other."""
 
 
@@ -135,17 +135,15 @@ def representative(variable: Variable) -> Variable:
 
 def equal_types(x: Dim, y: Dim) -> bool:
     """Two resolved types are the same, exponents included."""
-    if len(x) != len(y):
-        return False
-    for f, g in zip(x, y, strict=True):
-        if isinstance(f, Atom) and isinstance(g, Atom):
-            if f.variable is not g.variable or f.exponent != g.exponent:
-                return False
-        elif not (isinstance(f, Sum) and isinstance(g, Sum) and len(f.parts) == len(g.parts)):
-            return False
-        elif not all(map(equal_types, f.parts, g.parts)):
-            return False
-    return True
+    return len(x) == len(y) and all(map(_equal_factors, x, y))
+
+
+def _equal_factors(f: Factor, g: Factor) -> bool:
+    if isinstance(f, Atom) and isinstance(g, Atom):
+        return f.variable is g.variable and f.exponent == g.exponent
+    if isinstance(f, Sum) and isinstance(g, Sum):
+        return len(f.parts) == len(g.parts) and all(map(equal_types, f.parts, g.parts))
+    return False
 
 
 def plain(dim: Dim) -> Dim:
@@ -199,10 +197,10 @@ def bind(variable: Variable, dim: Dim) -> None:
     """Make a variable a finer type.
 
     Raises:
-        Clash: the type contains the variable.
+        ClashError: the type contains the variable.
     """
     if any(atom.variable is variable for atom in atoms(dim)):
-        raise Clash("a type inside itself")
+        raise ClashError("a type inside itself")
     if variable.is_fixed:
         freeze(dim)
     variable.bound = mapped(dim, lambda _: {})
@@ -212,17 +210,17 @@ def chop(dim: Dim, inner: int) -> tuple[Dim, Dim]:
     """A dimension as a product, the second factor of length `inner`.
 
     Raises:
-        Clash: the lengths do not divide.
+        ClashError: the lengths do not divide.
     """
     factors, taken, size = list(resolve(dim)), (), 1
     result: Dim = taken
     while size < inner:
         if not factors:
-            raise Clash("too short to be divided")
+            raise ClashError("too short to be divided")
         factor = factors.pop()
         length, need = size_of((factor,)), inner // size
         if inner % size or (length % need if length > need else need % length):
-            raise Clash("lengths do not divide")
+            raise ClashError("lengths do not divide")
         if length > need:
             outer, rest = _halves(factor, need)
             factors += outer
@@ -250,7 +248,7 @@ def cut(dim: Dim, start: int, stop: int) -> Dim:
     """The stretch of a dimension from `start` up to `stop`.
 
     Raises:
-        Clash: it begins or ends inside a block of which it takes more than one.
+        ClashError: it begins or ends inside a block of which it takes more than one.
     """
     dim = resolve(dim)
     if (start, stop) == (0, size_of(dim)):
@@ -264,7 +262,7 @@ def cut(dim: Dim, start: int, stop: int) -> Dim:
         if start // length == (stop - 1) // length:
             cut((factor,), start // length, start // length + 1)
             return cut(rest, start % length, (stop - 1) % length + 1)
-        raise Clash("a stretch across blocks")
+        raise ClashError("a stretch across blocks")
     if isinstance(factor, Atom):
         variable = factor.variable
         pieces = [fresh(n, variable.is_fixed) for n in (start, stop - start, variable.size - stop) if n]
@@ -286,12 +284,12 @@ def unify(x: Dim, y: Dim, depth: int = 0) -> None:
     """Make two types one.
 
     Raises:
-        Clash: they are of different lengths, or their factors do not fit.
+        ClashError: they are of different lengths, or their factors do not fit.
     """
     if depth > DEEPEST:
-        raise Clash("too deep")
+        raise ClashError("too deep")
     if size_of(x) != size_of(y):
-        raise Clash("lengths differ")
+        raise ClashError("lengths differ")
     left, right = list(plain(x)), list(plain(y))
     while left and right:
         # What came before may have refined them.
@@ -313,7 +311,7 @@ def unify(x: Dim, y: Dim, depth: int = 0) -> None:
             right += outer + inner
             left.append(f)
         else:
-            raise Clash("factors do not fit")
+            raise ClashError("factors do not fit")
 
 
 def _unify_factors(f: Factor, g: Factor, depth: int) -> None:
@@ -338,7 +336,7 @@ def merged(dims: Sequence[Dim], function: Callable[[list[Exponent]], Exponent]) 
     """Equal types as one, with the exponents that `function` makes of theirs.
 
     Raises:
-        Clash: the types are not the same.
+        ClashError: the types are not the same.
     """
     out: list[Factor] = []
     for factors in zip_longest(*map(plain, dims)):
@@ -350,7 +348,7 @@ def merged(dims: Sequence[Dim], function: Callable[[list[Exponent]], Exponent]) 
             parts = zip(*(s.parts for s in sums), strict=True)
             out.append(Sum(tuple(merged(list(part), function) for part in parts), sums[0].tag))
         else:
-            raise Clash("not the same type")
+            raise ClashError("not the same type")
     return tuple(out)
 
 

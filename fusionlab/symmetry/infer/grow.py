@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from fusionlab.symmetry.axes import Along, Axis, Concat, Fixed, Per
+from fusionlab.symmetry.axes import Across, Along, Axis, Concat, Fixed, Per
 from fusionlab.symmetry.blueprint import Blueprint, LayerScale, Norm, Reader, Space, SymmetryError
 from fusionlab.symmetry.infer.inputs import grown_inputs
 from fusionlab.symmetry.infer.instances import Instances
@@ -126,6 +126,7 @@ class _Grower:
             None if norm.bias is None else places.real(norm.bias, at),
             tuple(self._readers(norm, at)),
             norm.padded,
+            norm.offset,
         )
 
     def _readers(self, norm: Norm, at: Indices) -> Iterator[Reader]:
@@ -189,6 +190,9 @@ class _Grower:
                 return Per(name, axis.count, self._moved(axis.inner, indices))
             case Concat():
                 return Concat(*(self._moved(part, indices) for part in axis.parts))
+            case Across():
+                blocks = tuple((self.instances.small_name(space, indices), count) for space, count in axis.blocks)
+                return Across(blocks, axis.dim, self._moved(axis.inner, indices))
         return axis
 
 
@@ -201,6 +205,8 @@ def _sizeless(axis: Axis) -> object:
             return axis.space, _sizeless(axis.inner)
         case Concat():
             return tuple(_sizeless(part) for part in axis.parts)
+        case Across():
+            return axis.spaces, axis.dim, _sizeless(axis.inner)
         case Fixed():
             return axis.size is None or axis.size == 1
     raise TypeError(f"{axis!r} is no axis")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from fusionlab.symmetry.axes import Along, Axis, Concat, Fixed, Per, spaces_of
+from fusionlab.symmetry.axes import Across, Along, Axis, Concat, Fixed, Per, spaces_of
 from fusionlab.symmetry.blueprint import Blueprint, Space, SymmetryError
 from fusionlab.symmetry.infer.equations import Unknown
 from fusionlab.symmetry.infer.places import Indices, Place, Places, common, starred
@@ -96,6 +96,10 @@ class Instances:
                 return Per(self.name(*key), sizes[key], self.axis(axis.inner, indices, sizes))
             case Concat():
                 return Concat(*(self.axis(part, indices, sizes) for part in axis.parts))
+            case Across():
+                keys = [(space, self.at(space, indices)) for space in axis.spaces]
+                blocks = tuple((self.name(*key), sizes[key]) for key in keys)
+                return Across(blocks, axis.dim, self.axis(axis.inner, indices, sizes))
         raise TypeError(f"{axis!r} is no axis")
 
     def in_text(self, text: str) -> list[str]:

@@ -20,7 +20,7 @@ from torch import Tensor, fx
 
 from fusionlab.symmetry.infer.dims import (
     Atom,
-    Clash,
+    ClashError,
     Dim,
     Exponent,
     Factor,
@@ -201,7 +201,7 @@ class Reading:
     def _finish(self, node: fx.Node) -> dict[str, list[Dim]]:
         found = {}
         for position, (name, out) in enumerate(zip(self.traced.outputs, node.args[0], strict=True)):  # type: ignore[arg-type]
-            value = self._values.get(out)  # type: ignore[call-overload]
+            value = self._values.get(out)
             if not isinstance(value, Value):
                 continue
             if position < self.traced.kept:
@@ -221,7 +221,7 @@ class Reading:
             return self.opaque((args, kwargs), out)
         try:
             return found(self, *args, out=out, **kwargs)
-        except Clash as clash:
+        except ClashError as clash:
             self.notes.clashes.append(f"{node}: {clash}")
             return self.opaque((args, kwargs), out)
 
@@ -273,7 +273,7 @@ class Reading:
             for other in dims[1:]:
                 unify(dims[0], other)
             return merged(dims, function)
-        except Clash as clash:
+        except ClashError as clash:
             return self.give_up(dims, str(clash))
 
     def give_up(self, dims: Sequence[Dim], why: str) -> Dim:
@@ -345,7 +345,7 @@ def untangle(parameters: dict[str, list[Dim]]) -> dict[str, list[Dim]] | None:
             if isinstance(factor, Sum) and not any(factor.parts):
                 found.append(dim)
                 length = size_of(dim[position + 1 :])
-                return fresh(size_of(dim[:position])) + (Sum(tuple(fresh(length) for _ in factor.parts)),)
+                return (*fresh(size_of(dim[:position])), Sum(tuple(fresh(length) for _ in factor.parts)))
         only = dim[0] if len(dim) == 1 else None
         if isinstance(only, Sum):
             return (Sum(tuple(rewritten(resolve(part)) for part in only.parts)),)

@@ -10,7 +10,7 @@ from fusionlab.symmetry.groups import Group, Orthogonal, Rotary
 from fusionlab.symmetry.infer.dims import Atom, Dim, Stretch, Sum, Variable, parity, size_of
 
 
-class Inexpressible(Exception):
+class InexpressibleError(Exception):
     """A space runs through a parameter in a way that no axis describes."""
 
 
@@ -51,7 +51,7 @@ class Layout:
         """The axes of a parameter.
 
         Raises:
-            Inexpressible: there are none for these types.
+            InexpressibleError: there are none for these types.
         """
         own = [self.axis(dim) for dim in dims]
         return tuple(self._across(axis, position, dims) for position, axis in enumerate(own))
@@ -61,7 +61,7 @@ class Layout:
         inside = set(spaces_of(axis))
         wanted = {variable for space in inside for variable in self.index.get(_plain(space), ())}
         if not all(self._numbered_inside(dims[position], v) for v in wanted & self.numbered):
-            raise Inexpressible("numbered copies along another dimension")
+            raise InexpressibleError("numbered copies along another dimension")
         missing = {v for v in wanted - self.numbered if self.permutations.get(v) not in inside}
         if not missing:
             return axis
@@ -73,7 +73,7 @@ class Layout:
                     break
                 blocks = tuple((self.permutations[v], v.size) for v in leading[: last + 1])
                 return Across(blocks, other, axis)
-        raise Inexpressible("a space whose copies are indexed by nothing in the parameter")
+        raise InexpressibleError("a space whose copies are indexed by nothing in the parameter")
 
     def _numbered_inside(self, dim: Dim, variable: Variable) -> bool:
         return any(
@@ -95,7 +95,7 @@ class Layout:
         if isinstance(first, Sum):
             return self._segments(first, rest, copy)
         if not isinstance(first, Atom):
-            raise Inexpressible("a type that depends on another dimension")
+            raise InexpressibleError("a type that depends on another dimension")
         variable = first.variable
         acting = self.acting.get(variable)
         power = _power(acting, first)
@@ -106,7 +106,7 @@ class Layout:
         inner = self.axis(rest, copy)
         if acting is not None and power:
             if not isinstance(inner, Fixed):
-                raise Inexpressible("factors around another space")
+                raise InexpressibleError("factors around another space")
             factor = Along(self._named(acting.space, copy), 1, is_dual=power < 0)
             inner = factor if inner.size == 1 else Concat(*[factor] * size_of(rest))
         if variable in self.permutations:
@@ -115,9 +115,7 @@ class Layout:
             return Along(name, variable.size, self._reads(first)) if single else Per(name, variable.size, inner)
         return _joined([inner] * variable.size)
 
-    def _whole(
-        self, acting: Acting, power: int, atom: Atom, rest: Dim, copy: tuple[tuple[Variable, int], ...]
-    ) -> Axis:
+    def _whole(self, acting: Acting, power: int, atom: Atom, rest: Dim, copy: tuple[tuple[Variable, int], ...]) -> Axis:
         """A space with a basis of its own, which nothing lies inside of."""
         size = atom.variable.size
         name = self._named(acting.space, copy)
@@ -126,7 +124,7 @@ class Layout:
         if isinstance(acting.group, Orthogonal):
             power = -1 if self._reads(atom) else 1
         if rest or isinstance(acting.group, Rotary):
-            raise Inexpressible("a space with a basis around another")
+            raise InexpressibleError("a space with a basis around another")
         return Along(name, size, is_dual=power < 0)
 
     def _reads(self, atom: Atom) -> bool:
@@ -162,7 +160,7 @@ class Layout:
         wanted = [v for v in self.index.get(space, ()) if v in self.numbered]
         places = dict(copy)
         if any(v not in places for v in wanted):
-            raise Inexpressible("numbered copies along another dimension")
+            raise InexpressibleError("numbered copies along another dimension")
         return ".".join([space, *(f"copy{places[v]}" for v in wanted)])
 
 
@@ -178,7 +176,7 @@ def leading_atoms(dim: Dim) -> list[Variable]:
 
 def _plain(space: str) -> str:
     """A space's name without the number of its copy."""
-    return space.split(".copy")[0]
+    return space.split(".copy", maxsplit=1)[0]
 
 
 def _power(acting: Acting | None, atom: Atom) -> int:
@@ -191,7 +189,7 @@ def _power(acting: Acting | None, atom: Atom) -> int:
         return sum(times * acting.powers.get(s if s[2] >= 0 else parity(s), 0) for s, times in told.items()) % 2
     power = sum(times * acting.powers.get(stretch, 0) for stretch, times in atom.exponent.items())
     if power not in (-1, 0, 1):
-        raise Inexpressible("a power of a factor")
+        raise InexpressibleError("a power of a factor")
     return power
 
 
@@ -206,4 +204,3 @@ def _joined(parts: Iterable[Axis]) -> Axis:
             else:
                 out.append(piece)
     return out[0] if len(out) == 1 else Concat(*out)
-

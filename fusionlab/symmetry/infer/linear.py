@@ -7,7 +7,9 @@ from typing import TypeVar
 Unknown = TypeVar("Unknown", bound=Hashable)
 
 
-def null_space(equations: Iterable[Mapping[Unknown, int | Fraction]], unknowns: Sequence[Unknown]) -> list[dict[Unknown, Fraction]]:
+def null_space(
+    equations: Iterable[Mapping[Unknown, int | Fraction]], unknowns: Sequence[Unknown]
+) -> list[dict[Unknown, Fraction]]:
     """A basis of the solutions of a homogeneous system over the rationals.
 
     Args:
@@ -32,12 +34,12 @@ def null_space(equations: Iterable[Mapping[Unknown, int | Fraction]], unknowns: 
                 pivots[other] = _plus(base, row, -base[pivot])
         pivots[pivot] = row
     free = [unknown for unknown in unknowns if unknown not in pivots]
-    return [
-        {f: Fraction(1)} | {pivot: -base[f] for pivot, base in pivots.items() if base.get(f)} for f in free
-    ]
+    return [{f: Fraction(1)} | {pivot: -base[f] for pivot, base in pivots.items() if base.get(f)} for f in free]
 
 
-def null_space_mod_2(equations: Iterable[Mapping[Unknown, int]], unknowns: Sequence[Unknown]) -> list[frozenset[Unknown]]:
+def null_space_mod_2(
+    equations: Iterable[Mapping[Unknown, int]], unknowns: Sequence[Unknown]
+) -> list[frozenset[Unknown]]:
     """A basis of the solutions of a homogeneous system modulo two, each as the set of its ones."""
     pivots: dict[Unknown, set[Unknown]] = {}
     for equation in equations:

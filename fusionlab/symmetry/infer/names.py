@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from os.path import commonprefix
+from itertools import takewhile
 
 from fusionlab.symmetry.groups import Invertible, Orthogonal, Rotary
 from fusionlab.symmetry.infer.dims import Variable
@@ -107,8 +107,8 @@ def _stack_names(parameters: Sequence[str]) -> dict[str, str]:
     words = {prefix: prefix.strip(".").split(".") for prefix in prefixes}
     if len(prefixes) < 2:
         return dict.fromkeys(prefixes, "")
-    start = len(commonprefix(list(words.values())))
-    end = len(commonprefix([path[start:][::-1] for path in words.values()]))
+    start = len(_common(list(words.values())))
+    end = len(_common([path[start:][::-1] for path in words.values()]))
     return {prefix: ".".join(path[start : len(path) - end]) for prefix, path in words.items()}
 
 
@@ -150,6 +150,12 @@ def _kinds(
     return kinds
 
 
+def _common(paths: Sequence[Sequence[str]]) -> list[str]:
+    """The words that all paths begin with."""
+    same = takewhile(lambda words: len(set(words)) == 1, zip(*paths, strict=False))
+    return [words[0] for words in same]
+
+
 def _named(place: Place, modules: Sequence[str], kind: str) -> str:
     layer = [] if place.layer is None else [f"layers.{place.layer}"]
     return ".".join([*([place.stack] if place.stack else []), *layer, *modules, kind])
@@ -157,7 +163,7 @@ def _named(place: Place, modules: Sequence[str], kind: str) -> str:
 
 def _shared_modules(one: Found) -> tuple[str, ...]:
     """The modules below the layer that all of a space's parameters lie in."""
-    return _words(commonprefix(_paths(one)))
+    return _words(_common(_paths(one)))
 
 
 def _first_modules(one: Found) -> tuple[str, ...]:

@@ -1,9 +1,10 @@
-"""The groups of hidden spaces, from large to small, each accepted only where it leaves a model's outputs as they are."""
+"""The groups of hidden spaces, from large to small, each accepted only where it leaves a model's outputs alone."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from itertools import combinations
 
 import torch
@@ -25,7 +26,7 @@ from fusionlab.symmetry.groups import (
 from fusionlab.symmetry.infer.dims import Atom, Dim, Exponent, Stretch, Sum, Variable
 from fusionlab.symmetry.infer.folds import folds_of
 from fusionlab.symmetry.infer.interpreter import Reading
-from fusionlab.symmetry.infer.layout import Acting, Inexpressible, Layout, leading_atoms
+from fusionlab.symmetry.infer.layout import Acting, InexpressibleError, Layout, leading_atoms
 from fusionlab.symmetry.infer.linear import null_space, null_space_mod_2
 from fusionlab.symmetry.roles import Role
 from fusionlab.types import State
@@ -38,6 +39,7 @@ SUBSETS = 16
 TRIED, AROUND = "tried", "around"
 
 Powers = Mapping[Stretch, int]
+Solution = dict[Stretch, Fraction]
 
 
 @dataclass(frozen=True)
@@ -137,8 +139,8 @@ class Search:
         """The group acting by `powers`, with as many copies as pass; None where it is no symmetry."""
         state = self.state if state is None else state
         acting = [stretch for stretch in self.members[variable] if powers.get(stretch)]
-        if not acting or any(name in self.reading.notes.offsets for name, _, _ in acting) and not isinstance(
-            group, Permutation
+        if not acting or (
+            any(name in self.reading.notes.offsets for name, _, _ in acting) and not isinstance(group, Permutation)
         ):
             return None
         for index in self._indices(variable, acting):
@@ -146,7 +148,7 @@ class Search:
             try:
                 if all(self.same(moved) for moved in self._moved(action, variable, state)):
                     return None if self._is_vacuous(action, variable, state) else action
-            except Inexpressible:
+            except InexpressibleError:
                 continue
         return None
 
@@ -220,7 +222,7 @@ class Search:
             return found
         gains = [s for s in stretches if s[0] in self.reading.notes.gains and len(self.reading.parameters[s[0]]) == 1]
         strict = null_space(_within(self.reading.strict, stretches), stretches)
-        without = [*_equations(strict, stretches), *({gain: 1} for gain in gains)]
+        without = [*_equations(strict, stretches), *({gain: Fraction(1)} for gain in gains)]
         linear = [v for v in map(_signs, null_space(without, stretches)) if v] if strict else []
         everything = dict.fromkeys(stretches, 1)
         if not variable.is_fixed:
@@ -266,15 +268,15 @@ class Search:
                     found.basis = action
                 return
 
-    def _rotations(self, found: Found, gains: list[Stretch], strict: list[Exponent]) -> None:
+    def _rotations(self, found: Found, gains: list[Stretch], strict: list[Solution]) -> None:
         """Rotations, after gains are folded if there are any."""
         variable, stretches = found.variable, found.stretches
         if variable.size < 3:
             return
-        state, folds = self.state, None
-        if gains:
-            folds = folds_of(self.reading, variable, gains, strict)
-            state = None if folds is None else self._folded(*folds)
+        folds = folds_of(self.reading, variable, gains, strict) if gains else None
+        state: State | None = None if gains else self.state
+        if folds is not None:
+            state = self._folded(*folds)
         if state is None:
             return
         parities = null_space_mod_2([*_within(self.reading.relaxed, stretches), *({g: 1} for g in gains)], stretches)
@@ -322,17 +324,16 @@ def _within(equations: Iterable[Exponent], stretches: Iterable[Stretch]) -> list
     return [dict(found) for found in {frozenset(equation.items()) for equation in cut if equation}]
 
 
-def _equations(solutions: Sequence[Exponent], stretches: Sequence[Stretch]) -> list[dict[Stretch, int]]:
+def _equations(solutions: Sequence[Solution], stretches: Sequence[Stretch]) -> list[Solution]:
     """Equations whose solutions are the span of `solutions`."""
-    columns = range(len(solutions))
     transposed = [{s: v[s] for s in stretches if v.get(s)} for v in solutions]
-    return null_space(transposed, stretches) if columns else [{s: 1} for s in stretches]
+    return null_space(transposed, stretches)
 
 
-def _signs(solution: Mapping[Stretch, object]) -> dict[Stretch, int] | None:
+def _signs(solution: Solution) -> dict[Stretch, int] | None:
     """A solution divided by its first entry, if all others are that or its opposite."""
     first = solution[min(solution)]
-    out = {key: value / first for key, value in solution.items()}  # type: ignore[operator]
+    out = {key: value / first for key, value in solution.items()}
     return {key: int(value) for key, value in out.items()} if set(out.values()) <= {1, -1} else None
 
 

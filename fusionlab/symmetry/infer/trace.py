@@ -15,7 +15,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from fusionlab.forward import InFloat64
 
 SMALLER = (torch.float32, torch.bfloat16, torch.float16)
-# What a model is for, by the end of its outputs' names, first come first; all else that it returns may change its basis.
+# What a model is for, by its outputs' names, first come first; all else that it returns may change its basis.
 KEPT = (
     ("logits", "logits_per_image", "logits_per_text"),
     ("image_embeds", "text_embeds"),
@@ -143,7 +143,9 @@ def _options(model: nn.Module) -> list[dict[str, Any]]:
     rest = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in known.values())
     # Models whose forward takes **kwargs read output_attentions from there.
     everything = {
-        name: value for name, value in ASKED.items() if name in known or (rest and name.startswith(("output", "return")))
+        name: value
+        for name, value in ASKED.items()
+        if name in known or (rest and name.startswith(("output", "return")))
     }
     least = {name: value for name, value in everything.items() if name in ("use_cache", "return_dict")}
     return [everything, {**least, **{n: v for n, v in everything.items() if n == "output_hidden_states"}}, least, {}]
@@ -168,9 +170,7 @@ def _in_float64(graph: fx.GraphModule) -> None:
     for node in graph.graph.nodes:
         if node.kwargs.get("dtype") in SMALLER:
             node.kwargs = {**node.kwargs, "dtype": torch.float64}
-        node.args = tuple(
-            torch.float64 if isinstance(a, torch.dtype) and a in SMALLER else a for a in node.args
-        )
+        node.args = tuple(torch.float64 if isinstance(a, torch.dtype) and a in SMALLER else a for a in node.args)
     for name, value in list(vars(graph).items()):
         if isinstance(value, Tensor) and value.is_floating_point():
             setattr(graph, name, value.double())

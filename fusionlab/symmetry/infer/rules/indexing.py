@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from fusionlab.symmetry.infer.dims import Dim, fresh, freeze, size_of, total
+from fusionlab.symmetry.infer.dims import Dim, freeze, fresh, size_of, total
 from fusionlab.symmetry.infer.interpreter import Reading, Value, rule
 from fusionlab.symmetry.infer.rules.pointwise import combined
 
@@ -26,7 +26,9 @@ def _embedding(reading: Reading, table: Value, ids: Value, *rest: Any, out: Tens
     _looked_up(reading, table.dims[0], ids)
     source = _source(reading.node.args[1])
     if source is not None and table.parameter:
-        names = dict(zip(_placeholders(reading.node.graph), (*reading.traced.state, *reading.traced.inputs), strict=True))
+        names = dict(
+            zip(_placeholders(reading.node.graph), (*reading.traced.state, *reading.traced.inputs), strict=True)
+        )
         if names[source] in reading.traced.inputs:
             reading.notes.vocabularies[names[source]] = table.tensor.shape[0]
     return Value([*ids.dims, *table.dims[1:]], out, origin=table.origin)
@@ -71,16 +73,16 @@ def _places(reading: Reading, where: Any) -> list[Any]:
 def _gather(reading: Reading, x: Value, dim: int, where: Value, *rest: Any, out: Tensor, **options: Any) -> Value:
     _looked_up(reading, x.dims[dim], where)
     others = [
-        w
-        if i == dim % out.ndim or out.shape[i] != x.tensor.shape[i]
-        else reading.join([d, w], total)
+        w if i == dim % out.ndim or out.shape[i] != x.tensor.shape[i] else reading.join([d, w], total)
         for i, (d, w) in enumerate(zip(x.dims, where.dims, strict=True))
     ]
     return Value(others, out)
 
 
 @rule("scatter", "scatter_add")
-def _scatter(reading: Reading, x: Value, dim: int, where: Value, value: Any, *rest: Any, out: Tensor, **o: Any) -> Value:
+def _scatter(
+    reading: Reading, x: Value, dim: int, where: Value, value: Any, *rest: Any, out: Tensor, **o: Any
+) -> Value:
     _looked_up(reading, x.dims[dim], where)
     others = [
         d if i == dim % out.ndim else reading.join([d, w], total)

@@ -43,7 +43,9 @@ def _first(out: Any) -> Tensor:
 
 
 @rule("native_layer_norm", "layer_norm")
-def _layer_norm(reading: Reading, x: Value, shape: Any, gain: Any = None, bias: Any = None, *rest: Any, out: Any) -> Any:
+def _layer_norm(
+    reading: Reading, x: Value, shape: Any, gain: Any = None, bias: Any = None, *rest: Any, out: Any
+) -> Any:
     return _with_rest(_normed(reading, x, gain, bias, range(-len(shape), 0), _first(out)), out)
 
 
@@ -62,9 +64,7 @@ def _group_norm(reading: Reading, x: Value, *args: Any, out: Any) -> Any:
 
 
 @rule("native_batch_norm", "_native_batch_norm_legit_no_training", "cudnn_batch_norm", "batch_norm")
-def _batch_norm(
-    reading: Reading, x: Value, gain: Any, bias: Any, mean: Value, var: Value, *rest: Any, out: Any
-) -> Any:
+def _batch_norm(reading: Reading, x: Value, gain: Any, bias: Any, mean: Value, var: Value, *rest: Any, out: Any) -> Any:
     for buffer in (mean, var):
         if isinstance(buffer, Value):
             reading.join([x.dims[1], buffer.dims[0]], reading.none)

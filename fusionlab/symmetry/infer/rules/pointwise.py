@@ -11,11 +11,17 @@ from fusionlab.symmetry.infer.dims import Dim, Exponent, atoms, freeze, fresh, m
 from fusionlab.symmetry.infer.interpreter import Reading, Value, rule
 
 Kind = Literal["add", "mul", "div", "other"]
-FUNCTIONS = """gelu silu tanh sigmoid exp expm1 exp2 log log1p log2 log_sigmoid log_sigmoid_forward softplus erf erfc cos sin
-sqrt rsqrt reciprocal clamp clamp_min clamp_max hardtanh hardsigmoid hardswish mish elu selu celu round floor ceil sign
-bitwise_not logical_not isnan isinf isfinite softmax _softmax _safe_softmax _log_softmax nan_to_num threshold""".split()
-COMPARISONS = """ge gt le lt eq ne bitwise_and bitwise_or bitwise_xor logical_and logical_or logical_xor floor_divide
-remainder fmod atan2""".split()
+FUNCTIONS = (
+    *("gelu", "silu", "tanh", "sigmoid", "exp", "expm1", "exp2", "log", "log1p", "log2", "log_sigmoid", "softplus"),
+    *("log_sigmoid_forward", "erf", "erfc", "cos", "sin", "sqrt", "rsqrt", "reciprocal", "clamp", "clamp_min"),
+    *("clamp_max", "hardtanh", "hardsigmoid", "hardswish", "mish", "elu", "selu", "celu", "round", "floor", "ceil"),
+    *("sign", "bitwise_not", "logical_not", "isnan", "isinf", "isfinite", "softmax", "_softmax", "_safe_softmax"),
+    *("_log_softmax", "nan_to_num", "threshold"),
+)
+COMPARISONS = (
+    *("ge", "gt", "le", "lt", "eq", "ne", "bitwise_and", "bitwise_or", "bitwise_xor", "logical_and", "logical_or"),
+    *("logical_xor", "floor_divide", "remainder", "fmod", "atan2"),
+)
 
 
 def combined(reading: Reading, values: Sequence[Any], kind: Kind, out: Tensor) -> Value:
@@ -34,16 +40,22 @@ def _met(reading: Reading, values: Sequence[Value], dim: int, kind: Kind) -> Dim
     some = [d for d in here if d is not None]
     if not some:
         return ()
-    if kind == "mul":
-        return reading.join(some, total)
+    if kind == "add":
+        return _added(reading, values, here)
     if kind == "div":
         signs = [-1 if position else 1 for position, d in enumerate(here) if d is not None]
         return reading.join(
-            some,
-            lambda exponents: total([{k: s * c for k, c in e.items()} for s, e in zip(signs, exponents, strict=True)]),
+            some, lambda exponents: total([_times(e, s) for e, s in zip(exponents, signs, strict=True)])
         )
-    if kind == "other":
-        return reading.join(some, reading.none)
+    return reading.join(some, total if kind == "mul" else reading.none)
+
+
+def _times(exponent: Exponent, times: int) -> Exponent:
+    return {key: times * value for key, value in exponent.items()}
+
+
+def _added(reading: Reading, values: Sequence[Value], here: Sequence[Dim | None]) -> Dim:
+    some = [d for d in here if d is not None]
     zeros = [_is_zero(v.tensor) for v, d in zip(values, here, strict=True) if d is not None]
     if any(zeros) and not all(zeros):
         # Zeros put no condition on what they are added to.
@@ -134,12 +146,7 @@ def _compare(reading: Reading, x: Any, y: Any, *rest: Any, out: Tensor, **option
 def _pow(reading: Reading, x: Any, power: Any, *, out: Tensor) -> Value:
     if isinstance(power, Value) or not isinstance(x, Value) or not float(power).is_integer():
         return combined(reading, [x, power], "other", out)
-    times = int(power)
-
-    def multiplied(exponent: Exponent) -> Exponent:
-        return {key: times * value for key, value in exponent.items()}
-
-    return Value([mapped(resolve(dim), multiplied) for dim in x.dims], out)
+    return Value([mapped(resolve(dim), lambda e: _times(e, int(power))) for dim in x.dims], out)
 
 
 @rule("where")

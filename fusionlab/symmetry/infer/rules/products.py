@@ -60,7 +60,9 @@ def _addmm(reading: Reading, bias: Value, x: Value, y: Value, *, out: Tensor, **
     return combined(reading, [bias, product], "add", out)
 
 
-@rule("_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_attention_math", "scaled_dot_product_attention")
+@rule(
+    "_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_attention_math", "scaled_dot_product_attention"
+)
 def _attention(reading: Reading, q: Value, k: Value, v: Value, *rest: Any, out: Any, **options: Any) -> Any:
     contracted(reading, q, k, -1, -1, ())
     if reading.mode == "scale":
@@ -70,4 +72,3 @@ def _attention(reading: Reading, q: Value, k: Value, v: Value, *rest: Any, out: 
     first = out[0] if isinstance(out, tuple | list) else out
     value = Value([*batch, q.dims[-2], v.dims[-1]], first)
     return (value, *out[1:]) if isinstance(out, tuple | list) else value
-

@@ -13,7 +13,9 @@ NORMS = ("mean", "linalg_vector_norm", "var", "var_mean", "std")
 PLAIN = ("sum", "mean")
 
 
-@rule("sum", "mean", "amax", "amin", "max", "min", "var", "var_mean", "std", "any", "all", "logsumexp", "prod", "argmax")
+@rule(
+    "sum", "mean", "amax", "amin", "max", "min", "var", "var_mean", "std", "any", "all", "logsumexp", "prod", "argmax"
+)
 @rule("argmin", "linalg_vector_norm", "norm")
 def _reduce(reading: Reading, x: Value, *args: Any, out: Any, **options: Any) -> Any:
     name = reading.operation

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fusionlab.symmetry.infer.dims import Clash, Dim, Sum, Variable, atoms, chop, chosen, cut, freeze, fresh, total
+from fusionlab.symmetry.infer.dims import ClashError, Dim, Sum, Variable, atoms, chop, chosen, cut, freeze, fresh, total
 from fusionlab.symmetry.infer.interpreter import Reading, Value, rule
 
 
@@ -28,7 +28,7 @@ def _view(reading: Reading, x: Value, *shape: Any, out: Tensor) -> Value:
             for length in reversed(out.shape[b:j]):
                 rest, dim = chop(rest, length)
                 new.insert(0, dim)
-        except Clash as clash:
+        except ClashError as clash:
             reading.give_up([rest, *new] if rest else new, str(clash))
             new = [fresh(length, is_fixed=True) for length in out.shape[b:j]]
         dims += new
@@ -43,7 +43,7 @@ def _move(reading: Reading, x: Value, *args: Any, out: Tensor, **options: Any) -
     match reading.operation, args:
         case "t", _:
             order.reverse()
-        case ("transpose" | "swapaxes"), (a, b):
+        case (("transpose" | "swapaxes"), (a, b)):
             order[a], order[b] = order[b], order[a]
         case "permute", (dims,):
             order = [d % x.tensor.ndim for d in dims]
@@ -54,7 +54,7 @@ def _move(reading: Reading, x: Value, *args: Any, out: Tensor, **options: Any) -
             gone = {d % x.tensor.ndim for d in named if x.tensor.shape[d] == 1}
             order = [d for d in order if d not in gone]
         case _:
-            raise Clash(f"{reading.operation} with arguments of another form")
+            raise ClashError(f"{reading.operation} with arguments of another form")
     dims = [() if d is None else x.dims[d] for d in order]
     return replace(x, dims=dims, tensor=out, parameter=x.parameter if out.squeeze().ndim == 1 else None)
 
@@ -95,7 +95,7 @@ def _slice(
             cut(inner, start, start + 1)
         else:
             dims[dim] = cut(dims[dim], start, stop) if stop > start else ()
-    except Clash as clash:
+    except ClashError as clash:
         reading.give_up([x.dims[dim]], str(clash))
         dims[dim] = fresh(out.shape[dim], is_fixed=True)
     return replace(x, dims=dims, tensor=out, parameter=x.parameter if length == out.shape[dim] else None)
@@ -147,7 +147,7 @@ def _slice_scatter(
     reading: Reading, x: Value, y: Value, dim: int = 0, start: Any = 0, stop: Any = None, step: int = 1, *, out: Tensor
 ) -> Value:
     if step != 1:
-        raise Clash("a step in what is written to")
+        raise ClashError("a step in what is written to")
     length = out.shape[dim]
     start, stop, _ = slice(start, stop).indices(length)
     parts = [y.dims[dim]]
@@ -176,7 +176,7 @@ def _pad(reading: Reading, x: Value, pad: Sequence[int], *rest: Any, out: Tensor
     dims = list(x.dims)
     for position, (before, after) in enumerate(zip(pad[::2], pad[1::2], strict=True)):
         if before < 0 or after < 0:
-            raise Clash("padding that cuts")
+            raise ClashError("padding that cuts")
         if before or after:
             whole = [fresh(n) for n in (before,) if n] + [dims[-1 - position]] + [fresh(n) for n in (after,) if n]
             dims[-1 - position] = (Sum(tuple(whole)),)

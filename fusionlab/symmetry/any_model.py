@@ -1,0 +1,33 @@
+"""The blueprint of a model: written down where its architecture is described, inferred where it is not."""
+
+from collections.abc import Mapping
+
+from torch import Tensor, nn
+
+from fusionlab.symmetry import architectures
+from fusionlab.symmetry.blueprint import Blueprint
+from fusionlab.symmetry.infer.models import architecture_name, inferred
+
+
+def blueprint(model: nn.Module, folded: bool = False, example_inputs: Mapping[str, Tensor] | None = None) -> Blueprint:
+    """The blueprint of a model: its spaces, the axes of its parameters, and what they do not cover.
+
+    An architecture that nobody described is traced and its symmetry inferred, which takes seconds once in a process;
+    see `fusionlab.symmetry.infer`.
+
+    Args:
+        model: any module.
+        folded: describe the model as `fusionlab.symmetry.folding.fold` leaves it.
+        example_inputs: a batch of at least two by the names of the forward's arguments; infers the symmetry from the
+            model itself, whatever is described. A module of one's own needs them once in a process.
+
+    Raises:
+        SymmetryError: the model's parameters are not those that its config promises, its inputs are unknown, or it
+            cannot be traced.
+    """
+    name = architecture_name(model)
+    if example_inputs is None and name in architectures.known_architectures():
+        return architectures.blueprint(model, folded)
+    found = inferred(model, example_inputs)
+    found.check(model.state_dict())
+    return found.after_folding if folded and found.after_folding is not None else found

@@ -1,0 +1,99 @@
+"""The blueprint of any model: of a small one of the same structure where there is one, else of the model itself."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor, nn
+
+from fusionlab.symmetry.blueprint import Blueprint, SymmetryError
+from fusionlab.symmetry.infer.blueprint import infer
+from fusionlab.symmetry.infer.examples import guessed_inputs
+from fusionlab.symmetry.infer.grow import grow
+from fusionlab.symmetry.infer.shrink import NotShrunkError, shrink
+
+# A model that cannot be shrunk is traced as it is up to this many parameters; beyond, it would take too long.
+MOST_PARAMETERS = 20_000_000
+# Blueprints by what determines them, within a process.
+_known: dict[str, Blueprint] = {}
+
+
+def inferred(model: nn.Module, example_inputs: Mapping[str, Tensor] | None = None) -> Blueprint:
+    """The blueprint of a model whose architecture is not described.
+
+    It follows from the model's class, config and shapes; its weights are not looked at. A module that is none of
+    transformers' needs example inputs once in a process, then it is known.
+
+    Args:
+        model: on any device; not modified.
+        example_inputs: at least two examples by the names of the forward's arguments; guessed for transformers models.
+
+    Raises:
+        SymmetryError: nothing is known of the model's inputs, or it cannot be traced.
+    """
+    key = _key(model)
+    if key not in _known or example_inputs is not None:
+        _known[key] = _described(model, example_inputs)
+    return _known[key]
+
+
+def _described(model: nn.Module, example_inputs: Mapping[str, Tensor] | None) -> Blueprint:
+    name = architecture_name(model)
+    if example_inputs is not None:
+        return infer(_on_cpu(model), example_inputs, name)
+    if not isinstance(model, transformers.PreTrainedModel):
+        raise SymmetryError(
+            f"nothing is known of the inputs of a {type(model).__name__}; expected fusionlab.blueprint(model, "
+            f"example_inputs) to be called once, with a batch of at least two by the forward's argument names"
+        )
+    try:
+        shrunk = shrink(model)
+        small = shrunk.build()
+        inputs = _batch(shrunk.inputs, name)
+        shapes = {parameter: tuple(tensor.shape) for parameter, tensor in model.state_dict().items()}
+        return grow(infer(small, inputs, name), shrunk, shapes)
+    except SymmetryError as error:
+        count = sum(p.numel() for p in model.parameters())
+        if count > MOST_PARAMETERS:
+            raise SymmetryError(
+                f"no description of the architecture {name!r} could be inferred from a small model ({error}), and a "
+                f"model of {count:,} parameters is too large to be traced itself"
+            ) from error
+    return infer(_on_cpu(model), _batch(guessed_inputs(model), name), name)
+
+
+def _batch(inputs: tuple[Any, ...], name: str) -> dict[str, Tensor]:
+    if not inputs:
+        raise NotShrunkError(f"no inputs of a {name} model could be guessed from its config")
+    generator = torch.Generator().manual_seed(0)
+    return {one.name: one.random(3, generator) for one in inputs}
+
+
+def _on_cpu(model: nn.Module) -> nn.Module:
+    return model if all(p.device.type == "cpu" for p in model.parameters()) else model.cpu()
+
+
+def architecture_name(model: nn.Module) -> str:
+    """The config's ``model_type``, or ``package.Class`` where there is none."""
+    config = getattr(model, "config", None)
+    return getattr(config, "model_type", None) or f"{type(model).__module__.split('.')[0]}.{type(model).__name__}"
+
+
+def _key(model: nn.Module) -> str:
+    """What a blueprint follows from: class, config, names and shapes, and what is tied."""
+    config: Any = getattr(model, "config", None)
+    told = json.loads(config.to_json_string(use_diff=False)) if hasattr(config, "to_json_string") else None
+    if isinstance(told, dict):
+        told = {name: value for name, value in told.items() if name not in ("_name_or_path", "transformers_version")}
+    seen: dict[int, str] = {}
+    shapes = [
+        (name, tuple(tensor.shape), seen.setdefault(id(tensor), name))
+        for name, tensor in model.state_dict(keep_vars=True).items()
+    ]
+    kind = f"{type(model).__module__}.{type(model).__qualname__}"
+    return hashlib.sha256(json.dumps([kind, told, shapes], default=str, sort_keys=True).encode()).hexdigest()

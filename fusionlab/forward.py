@@ -115,3 +115,18 @@ class InFloat64(TorchFunctionMode):
             args = tuple(torch.float64 if value is torch.float32 else value for value in args)
             kwargs = {name: torch.float64 if value is torch.float32 else value for name, value in kwargs.items()}
         return func(*args, **kwargs)
+
+
+def take_plain_products(model: nn.Module, attention: bool = False) -> None:
+    """Make a model compute by operations that every dtype has, in place: the fused product of experts has no float64.
+
+    Args:
+        model: of transformers; any other is left as it is.
+        attention: attention step by step too, which alone returns its maps.
+    """
+    for module in model.modules():
+        config: Any = getattr(module, "config", None)
+        if hasattr(config, "_attn_implementation"):
+            config._experts_implementation = "batched_mm"
+            if attention:
+                config._attn_implementation = "eager"

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from fusionlab.errors import InputError
-from fusionlab.forward import InFloat64, logits
+from fusionlab.forward import InFloat64, logits, take_plain_products
 from fusionlab.symmetry import Alignment
 
 EXACT = 1e-8
@@ -51,6 +51,8 @@ def check_preservation(
     samples = [{i.name: i.random(1, generator).to(device) for i in alignment.blueprint.inputs} for _ in range(count)]
     original = copy.deepcopy(model).double().eval()
     exact_twin, stored_twin = alignment.apply(original), copy.deepcopy(twin).double().eval()
+    for m in (original, exact_twin, stored_twin):
+        take_plain_products(m)
     with InFloat64():
         reference, exact, stored = (
             torch.stack([logits(m, sample) for sample in samples]) for m in (original, exact_twin, stored_twin)

@@ -169,7 +169,7 @@ def correlate_inner(problem: Problem, block: Block, space: Space, order: Tensor 
     """Correlations of one continuous space of a block.
 
     Args:
-        order: the block's permutation, if it is known already.
+        order: the block's permutations, if they are known already, an index of shape ``(*copies, n)``.
 
     Returns:
         For a block without a permutation, or with a known one, one for each copy of the space, shapes
@@ -180,7 +180,9 @@ def correlate_inner(problem: Problem, block: Block, space: Space, order: Tensor 
     for a, b in problem.stretches([space.name], block.names):
         rows_a, rows_b = _rows(a, space.index), _rows(b, space.index)
         if order is not None:
-            rows_a = rows_a.index_select(len(space.index) - 1, order.to(rows_a.device))
+            known = [d for d, outer in enumerate(space.index) if outer in _index(block)]
+            shape = [rows_a.shape[d] if d in known else 1 for d in range(len(space.index))]
+            rows_a = rows_a.take_along_dim(order.to(rows_a.device).reshape(*shape, 1, 1), len(space.index) - 1)
         norm = rows_a.double().square().sum(-1)
         if block.permutation is None or order is not None:
             product = rows_b @ rows_a.mT
@@ -192,6 +194,12 @@ def correlate_inner(problem: Problem, block: Block, space: Space, order: Tensor 
         products[a.is_dual] = products[a.is_dual] + product.double()
         norms[a.is_dual] = norms[a.is_dual] + norm
     return Correlation(*_alike(products[False], products[True]), *_alike(norms[False], norms[True]))
+
+
+def _index(block: Block) -> tuple[str, ...]:
+    """What a block's permutations are indexed by, and they themselves."""
+    assert block.permutation is not None
+    return (*block.permutation.index, block.permutation.name)
 
 
 def _alike(first: Tensor | float, second: Tensor | float) -> tuple[Tensor, Tensor]:

@@ -96,6 +96,7 @@ class Notes:
         queries: stretches that write the first of the two.
         mixed: spaces of what such a product makes, as values are.
         streams: spaces along which two activations are added.
+        rectified: spaces that only positive factors commute with: along them a ReLU or a maximum is taken.
         padded: spaces beside which zeros are put.
         routed: spaces that are chosen from by the largest entries.
         unknown: operations without a rule.
@@ -112,6 +113,7 @@ class Notes:
     queries: set[Stretch] = field(default_factory=set)
     mixed: set[Variable] = field(default_factory=set)
     streams: set[Variable] = field(default_factory=set)
+    rectified: set[Variable] = field(default_factory=set)
     padded: set[Variable] = field(default_factory=set)
     routed: set[Variable] = field(default_factory=set)
     unknown: dict[str, int] = field(default_factory=lambda: defaultdict(int))
@@ -286,6 +288,13 @@ class Reading:
     def contract(self, x: Dim, y: Dim) -> Dim:
         """A sum over the product of two dimensions; returns the joined type."""
         return self.join([x, y], lambda exponents: self.zero(total(exponents)))
+
+    def rectify(self, value: Value) -> None:
+        """Note that a value's entries are treated by their signs."""
+        if self.mode == "scale":
+            # Powers say along which spaces a factor arrives here.
+            arriving = (atom for dim in value.dims for atom in atoms(dim))
+            self.notes.rectified.update(atom.variable for atom in arriving)
 
     def opaque(self, arguments: Any, out: Any) -> Any:
         """What an operation without a rule returns: nothing may move along what goes in."""

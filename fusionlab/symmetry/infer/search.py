@@ -226,12 +226,12 @@ class Search:
         linear = [v for v in map(_signs, null_space(without, stretches)) if v] if strict else []
         everything = dict.fromkeys(stretches, 1)
         if not variable.is_fixed:
-            found.basis = self._linear(variable, linear, set(stretches) - set(gains))
-            if found.basis is not None:
-                return found
-            self._rotations(found, gains, strict)
-            if found.basis is not None:
-                return found
+            if variable not in self.reading.notes.rectified:
+                found.basis = self._linear(variable, linear, set(stretches) - set(gains))
+                if found.basis is None:
+                    self._rotations(found, gains, strict)
+                if found.basis is not None:
+                    return found
             found.permutation = self.attempt(Permutation(variable.size), variable, everything)
         for powers in linear:
             if found.factor is None and found.basis is None:
@@ -260,7 +260,7 @@ class Search:
                     found.basis = action
                     return
         is_unit = found.permutation is not None
-        for is_signed in (True, False):
+        for is_signed in (False,) if variable in self.reading.notes.rectified else (True, False):
             if action := self.attempt(Scale(1 if is_unit else variable.size, signed=is_signed), variable, powers):
                 if is_unit:
                     found.factor = action

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from fusionlab.forward import InFloat64
+from fusionlab.forward import InFloat64, take_plain_products
 
 SMALLER = (torch.float32, torch.bfloat16, torch.float16)
 # What a model is for, by its outputs' names, first come first; all else that it returns may change its basis.
@@ -101,12 +101,7 @@ class Plain:
 
     def __init__(self, model: nn.Module) -> None:
         self.model = copy.deepcopy(model).double().eval()
-        for module in self.model.modules():
-            config: Any = getattr(module, "config", None)
-            if hasattr(config, "_attn_implementation"):
-                config._attn_implementation = "eager"
-                # The fused product of experts has no float64.
-                config._experts_implementation = "batched_mm"
+        take_plain_products(self.model, attention=True)
         persistent = set(self.model.state_dict())
         self.state = {name: p.detach() for name, p in self.model.named_parameters()}
         self.state |= {n: b for n, b in self.model.named_buffers() if n in persistent and b.is_floating_point()}

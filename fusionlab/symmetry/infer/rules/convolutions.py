@@ -48,6 +48,8 @@ def _convolution(
 @rule("upsample_bilinear2d", "upsample_nearest2d", "upsample_bicubic2d", "upsample_linear1d", "_upsample_bicubic2d_aa")
 @rule("upsample_nearest1d", "_upsample_bilinear2d_aa", "reflection_pad1d", "reflection_pad2d", "replication_pad1d")
 def _pool(reading: Reading, x: Value, *rest: Any, out: Any, **options: Any) -> Any:
+    if "max" in reading.operation:
+        reading.rectify(x)
     first = out[0] if isinstance(out, tuple | list) else out
     places = first.ndim - 2 if first.ndim > 2 else 1
     for d in x.dims[-places:]:

@@ -85,8 +85,9 @@ def _copy(reading: Reading, x: Any, source: Any, *rest: Any, out: Tensor) -> Val
     return combined(reading, [source], "mul", out)
 
 
-@rule("relu", "leaky_relu", "abs")
+@rule("relu", "leaky_relu", "abs", "rrelu")
 def _homogeneous(reading: Reading, x: Value, *rest: Any, out: Tensor, **options: Any) -> Value:
+    reading.rectify(x)
     return Value(list(x.dims), out, index=x.index)
 
 
@@ -100,6 +101,7 @@ def _function(reading: Reading, x: Value, *rest: Any, out: Any, **options: Any) 
 @rule("prelu", "_prelu_kernel")
 def _prelu(reading: Reading, x: Value, slope: Value, *, out: Tensor) -> Value:
     # A slope for each channel moves with its channel, and any positive factor passes.
+    reading.rectify(x)
     slopes = Value([mapped(resolve(d), reading.zero) for d in slope.dims], slope.tensor)
     if slopes.tensor.ndim == 1 and out.ndim > 1:
         shape = [1, -1, *[1] * (out.ndim - 2)]
@@ -117,6 +119,8 @@ def _add(reading: Reading, x: Any, y: Any, *rest: Any, out: Tensor, **options: A
         if isinstance(a, Value) and isinstance(b, Value) and a.weight and b.origin:
             reading.notes.biases.setdefault(a.weight, b.origin)
     value = combined(reading, [x, y], "add", out)
+    if reading.operation in ("maximum", "minimum"):
+        reading.rectify(value)
     if all(isinstance(v, Value) and not v.origin and v.tensor.ndim > 1 and v.tensor.numel() > 1 for v in (x, y)):
         for dim, a, b in zip(reversed(value.dims), reversed(x.dims), reversed(y.dims), strict=False):
             if a and b:

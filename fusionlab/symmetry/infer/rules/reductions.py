@@ -21,6 +21,7 @@ def _reduce(reading: Reading, x: Value, *args: Any, out: Any, **options: Any) ->
     name = reading.operation
     if args and isinstance(args[0], Value):
         # The larger of two, element by element.
+        reading.rectify(x)
         return combined(reading, [x, args[0]], "add", out)
     dims: Any = next((a for a in args if isinstance(a, list | tuple)), options.get("dim"))
     if dims is None:

@@ -46,10 +46,14 @@ class Block:
 def blocks(spaces: Sequence[Space]) -> list[Block]:
     """Split the chosen spaces into blocks, in their blueprint's order."""
     inner: dict[str, list[Space]] = {s.name: [] for s in spaces if isinstance(s.group, Permutation)}
+    indexed = {s.name for s in spaces if s.index}
     free: list[Space] = []
     for space in spaces:
         if not isinstance(space.group, Permutation):
             owner = next((outer for outer in reversed(space.index) if outer in inner), None)
+            if owner in indexed and not space.group.is_factor:
+                # Pairs of copies are compared inside one permutation, not inside each of several.
+                owner = None
             (free if owner is None else inner[owner]).append(space)
     order = {space.name: position for position, space in enumerate(spaces)}
     found = [Block(s, tuple(inner[s.name])) for s in spaces if s.name in inner] + [Block(None, (s,)) for s in free]

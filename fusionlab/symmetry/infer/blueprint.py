@@ -94,7 +94,7 @@ class _Assembly:
 
     def _blueprint(self, model: nn.Module, is_folded: bool) -> Blueprint:
         self.owners.clear()
-        roles = roles_of(self.found, self.reading.notes)
+        roles = roles_of(self.found, self.reading.notes, self.search.around)
         places = places_of(self.found, list(self.reading.parameters))
         names = names_of(self.found, roles, places)
         permuted = {one.variable for one in self.found if one.permutation is not None}

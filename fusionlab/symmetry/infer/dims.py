@@ -159,17 +159,35 @@ def plain(dim: Dim) -> Dim:
     return tuple(out)
 
 
-def chosen(dims: Sequence[Dim], dim: int, position: int) -> list[Dim]:
-    """The dimensions' types where dimension `dim` is at `position`."""
+def chosen(dims: Sequence[Dim], dim: int, start: int, stop: int) -> list[Dim]:
+    """The other dimensions' types where dimension `dim` runs from `start` up to `stop`.
+
+    They differ from what they were where they depend on that dimension and the stretch is one of its segments or
+    several.
+    """
     which = resolve(dims[dim])
     only = which[0] if len(which) == 1 else None
     if not isinstance(only, Sum) or only.tag is None:
         return list(dims)
+    ends = [0, *accumulate(map(size_of, only.parts))]
+    first = max(position for position, end in enumerate(ends[:-1]) if end <= start)
+    last = min(position for position, end in enumerate(ends) if end >= stop)
+    whole = (ends[first], ends[last]) == (start, stop)
+    if last - first > 1 and (not whole or last - first == len(only.parts)):
+        return list(dims)
+    tag = object()
 
     def one(factor: Factor) -> Dim:
-        return factor.options[position] if isinstance(factor, Case) and factor.tag is only.tag else (factor,)
+        if not (isinstance(factor, Case) and factor.tag is only.tag):
+            return (factor,)
+        options = factor.options[first:last]
+        return options[0] if len(options) == 1 else (Case(options, tag),)
 
-    return [tuple(f for factor in resolve(d) for f in one(factor)) for d in dims]
+    out = [tuple(f for factor in resolve(d) for f in one(factor)) for d in dims]
+    if last - first > 1:
+        # As a whole it now tells the segments that are left.
+        out[dim] = (Sum(only.parts[first:last], tag),)
+    return out
 
 
 def atoms(dim: Dim) -> Iterator[Atom]:
@@ -237,11 +255,32 @@ def _halves(factor: Factor, inner: int) -> tuple[Dim, Dim]:
         bind(factor.variable, outer + rest)
         exponent = factor.exponent
         return mapped(outer, lambda _: exponent), mapped(rest, lambda _: exponent)
-    parts = factor.parts if isinstance(factor, Sum) else factor.options
+    parts = _runs(factor.parts, inner) if isinstance(factor, Sum) else factor.options
     outers, inners = zip(*(chop(part, inner) for part in parts), strict=True)
-    tag = factor.tag or object()
+    tag = factor.tag if factor.tag is not None and len(parts) == len(_options(factor)) else object()
     whole: Factor = Sum(tuple(outers), tag) if isinstance(factor, Sum) else Case(tuple(outers), tag)
     return (whole,), resolve((Case(tuple(inners), tag),))
+
+
+def _options(factor: Sum | Case) -> tuple[Dim, ...]:
+    return factor.parts if isinstance(factor, Sum) else factor.options
+
+
+def _runs(parts: tuple[Dim, ...], inner: int) -> list[Dim]:
+    """Segments of which blocks of length `inner` can be made: neighbours that are one block together are one."""
+    out: list[Dim] = []
+    run: list[Dim] = []
+    for part in parts:
+        run.append(part)
+        length = sum(map(size_of, run))
+        if len(run) > 1 and length > inner:
+            raise ClashError("a block across segments")
+        if length % inner == 0:
+            out.append(run[0] if len(run) == 1 else (Sum(tuple(run)),))
+            run = []
+    if run:
+        raise ClashError("lengths do not divide")
+    return out
 
 
 def cut(dim: Dim, start: int, stop: int) -> Dim:

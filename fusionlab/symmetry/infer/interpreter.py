@@ -234,6 +234,10 @@ class Reading:
         name = getattr(target, "__name__", str(target))
         return name if name == "getitem" else str(target).removeprefix("aten.").split(".")[0]
 
+    def depends_on_parameters(self, node: object) -> bool:
+        """Some parameter enters what a node computes."""
+        return node in self._values
+
     def _lift(self, node: fx.Node) -> Any:
         """The argument that a node is: a value, or a constant, new at every use."""
         if node in self._values:
@@ -342,7 +346,9 @@ def _values_in(arguments: Any) -> list[Value]:
 
 
 def untangle(parameters: dict[str, list[Dim]]) -> dict[str, list[Dim]] | None:
-    """Parameters laid out as (3, heads, inner), the first only ever picked from, as three segments.
+    """Parameters laid out as (3, heads, inner) or (groups, queries + 2, inner) as segments of their own.
+
+    What lies inside of one segment need not be the space that lies inside of another.
 
     Returns:
         Types to start from anew, or None where there are no such parameters.
@@ -351,10 +357,11 @@ def untangle(parameters: dict[str, list[Dim]]) -> dict[str, list[Dim]] | None:
 
     def rewritten(dim: Dim) -> Dim:
         for position, factor in enumerate(dim[:-1]):
-            if isinstance(factor, Sum) and not any(factor.parts):
+            if isinstance(factor, Sum):
                 found.append(dim)
                 length = size_of(dim[position + 1 :])
-                return (*fresh(size_of(dim[:position])), Sum(tuple(fresh(length) for _ in factor.parts)))
+                parts = tuple(fresh(size_of(part) * length) for part in factor.parts)
+                return (*fresh(size_of(dim[:position])), Sum(parts))
         only = dim[0] if len(dim) == 1 else None
         if isinstance(only, Sum):
             return (Sum(tuple(rewritten(resolve(part)) for part in only.parts)),)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from fusionlab.symmetry.groups import Invertible, Orthogonal, Rotary
-from fusionlab.symmetry.infer.dims import Variable
+from fusionlab.symmetry.infer.dims import Stretch, Variable
 from fusionlab.symmetry.infer.interpreter import Notes
 from fusionlab.symmetry.infer.search import Found
 from fusionlab.symmetry.roles import Role
@@ -37,29 +37,36 @@ class Place:
     layer: int | None
 
 
-def roles_of(found: Sequence[Found], notes: Notes) -> dict[Variable, Role]:
-    """The kind of every space that was found."""
-    inside: dict[Variable, list[Found]] = {}
+def roles_of(
+    found: Sequence[Found], notes: Notes, around: Mapping[Stretch, Sequence[Variable]]
+) -> dict[Variable, Role]:
+    """The kind of every space that was found.
+
+    Args:
+        found: the spaces.
+        notes: of the reading.
+        around: by stretch, the spaces that it lies inside of.
+    """
+    roles = {one.variable: _own_role(one, notes) for one in found}
+    attention = (Role.QUERY_KEY, Role.QUERY_KEY_SCALE, Role.VALUE_OUTPUT)
+    of_heads = {v for one in found if roles[one.variable] in attention for s in one.stretches for v in around[s]}
+    indexing = {v for one in found if roles[one.variable] in attention for a in one.actions for v in a.index}
+    inside: dict[Variable, set[Role]] = {}
     for one in found:
         for action in one.actions:
             for outer in action.index:
-                inside.setdefault(outer, []).append(one)
-    roles = {one.variable: _own_role(one, notes) for one in found}
-    attention = (Role.QUERY_KEY, Role.QUERY_KEY_SCALE, Role.VALUE_OUTPUT)
-    for one in found:
-        if one.permutation is None or roles[one.variable] in attention:
-            continue
-        held = {roles[other.variable] for other in inside.get(one.variable, ())}
-        if held & set(attention):
+                inside.setdefault(outer, set()).add(roles[one.variable])
+    permuted = [one for one in found if one.permutation is not None and roles[one.variable] not in attention]
+    for one in permuted:
+        if one.variable in of_heads:
             roles[one.variable] = Role.HEADS
-        elif Role.UNITS in held:
+        elif Role.UNITS in inside.get(one.variable, ()):
             roles[one.variable] = Role.EXPERTS
-    for one in found:
-        # Nothing has a copy for each of these; they share the bases of the head they lie in.
-        if one.permutation is not None and roles[one.variable] == Role.UNITS:
-            around = {roles[outer] for outer in one.permutation.index if outer in roles}
-            if Role.HEADS in around and one.variable not in inside:
-                roles[one.variable] = Role.QUERIES
+    for one in permuted:
+        # Nothing has a copy for each of these; they share the bases of the head that they lie in.
+        index = one.permutation.index if one.permutation is not None else ()
+        if roles[one.variable] == Role.HEADS and any(roles.get(outer) == Role.HEADS for outer in index):
+            roles[one.variable] = Role.HEADS if one.variable in indexing else Role.QUERIES
     return roles
 
 

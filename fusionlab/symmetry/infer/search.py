@@ -95,12 +95,15 @@ class Search:
         reading: the model.
         seed: of the elements that are tried.
         tests: how many elements were tried.
+        members: by space, where it runs through parameters.
+        around: by stretch, the spaces whose blocks it lies inside of on its dimension, outermost first.
     """
 
     reading: Reading
     seed: int = 0
     tests: int = 0
     members: dict[Variable, list[Stretch]] = field(default_factory=dict)
+    around: dict[Stretch, tuple[Variable, ...]] = field(default_factory=dict)
     _around: dict[Stretch, tuple[Variable, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -114,6 +117,7 @@ class Search:
                 for atom, path in _atoms_and_paths(dim, ()):
                     (stretch,) = atom.exponent
                     self.members.setdefault(atom.variable, []).append(stretch)
+                    self.around[stretch] = path
                     self._around[stretch] = tuple(dict.fromkeys((*beside, *path)))
 
     def run(self) -> list[Found]:

@@ -10,6 +10,7 @@ from torch import Tensor, fx
 from fusionlab.symmetry.infer.dims import Dim, freeze, fresh, size_of, total
 from fusionlab.symmetry.infer.interpreter import Reading, Value, rule
 from fusionlab.symmetry.infer.rules.pointwise import combined
+from fusionlab.symmetry.infer.rules.shapes import sliced
 
 
 def _looked_up(reading: Reading, dim: Dim, where: Value) -> None:
@@ -51,6 +52,9 @@ def _placeholders(graph: fx.Graph) -> list[fx.Node]:
 def _index(reading: Reading, x: Value, where: Any, *rest: Any, out: Tensor) -> Value:
     if isinstance(where, int):
         where = [None] * (where % x.tensor.ndim) + [rest[0]]
+    stretch = _stretch(reading, x, where)
+    if stretch is not None:
+        return sliced(reading, x, *stretch, out=out)
     # A mask stands for as many dimensions as it has.
     places = list(chain.from_iterable(_places(reading, w) for w in where))
     used = [i for i, w in enumerate(places) if w is not None]
@@ -61,6 +65,20 @@ def _index(reading: Reading, x: Value, where: Any, *rest: Any, out: Tensor) -> V
     at = used[0] if used == list(range(used[0], used[-1] + 1)) else 0
     kept = [d for i, d in enumerate(x.dims) if i not in used]
     return Value([*kept[:at], *found.dims, *kept[at:]], out, origin=x.origin)
+
+
+def _stretch(reading: Reading, x: Value, where: Sequence[Any]) -> tuple[int, int, int] | None:
+    """The dimension, start and stop of a look-up of neighbours at places that no parameter decides."""
+    used = [i for i, w in enumerate(where) if w is not None]
+    nodes = reading.node.args[1]
+    if len(used) != 1 or not isinstance(nodes, list | tuple) or reading.depends_on_parameters(nodes[used[0]]):
+        return None
+    at = where[used[0]].tensor
+    if at.ndim != 1 or at.dtype == torch.bool or at.numel() == 0:
+        return None
+    start = int(at[0]) % x.tensor.shape[used[0]]
+    follows = bool((at % x.tensor.shape[used[0]] == torch.arange(start, start + len(at))).all())
+    return (used[0], start, start + len(at)) if follows else None
 
 
 def _places(reading: Reading, where: Any) -> list[Any]:

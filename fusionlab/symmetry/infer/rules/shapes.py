@@ -7,7 +7,20 @@ from typing import Any
 
 from torch import Tensor
 
-from fusionlab.symmetry.infer.dims import ClashError, Dim, Sum, Variable, atoms, chop, chosen, cut, freeze, fresh, total
+from fusionlab.symmetry.infer.dims import (
+    ClashError,
+    Dim,
+    Sum,
+    Variable,
+    atoms,
+    chop,
+    chosen,
+    cut,
+    freeze,
+    fresh,
+    size_of,
+    total,
+)
 from fusionlab.symmetry.infer.interpreter import Reading, Value, rule
 
 
@@ -84,16 +97,21 @@ def _repeat(reading: Reading, x: Value, times: Sequence[int], *, out: Tensor) ->
 def _slice(
     reading: Reading, x: Value, dim: int = 0, start: Any = 0, stop: Any = None, step: int = 1, *, out: Tensor
 ) -> Value:
-    length = x.tensor.shape[dim]
     if reading.operation == "narrow":
         stop = start + stop
+    return sliced(reading, x, dim, start, stop, step, out=out)
+
+
+def sliced(reading: Reading, x: Value, dim: int, start: Any, stop: Any, step: int = 1, *, out: Tensor) -> Value:
+    """A stretch of a dimension."""
+    length = x.tensor.shape[dim]
     start, stop, _ = slice(start, stop).indices(length)
-    dims = chosen(x.dims, dim, start) if stop - start == 1 else list(x.dims)
+    dims = chosen(x.dims, dim, start, stop) if step == 1 and stop > start else list(x.dims)
     try:
         if step > 1:
             dims[dim], inner = chop(dims[dim], step)
             cut(inner, start, start + 1)
-        else:
+        elif size_of(dims[dim]) == length:
             dims[dim] = cut(dims[dim], start, stop) if stop > start else ()
     except ClashError as clash:
         reading.give_up([x.dims[dim]], str(clash))
@@ -105,7 +123,7 @@ def _slice(
 def _select(reading: Reading, x: Value, dim: int, position: int, *, out: Tensor) -> Value:
     at = position % x.tensor.shape[dim]
     cut(x.dims[dim], at, at + 1)
-    dims = chosen(x.dims, dim, at)
+    dims = chosen(x.dims, dim, at, at + 1)
     return replace(x, dims=[d for k, d in enumerate(dims) if k != dim % x.tensor.ndim], tensor=out, parameter=None)
 
 
@@ -118,7 +136,7 @@ def _unbind(reading: Reading, x: Value, dim: int = 0, *, out: Sequence[Tensor]) 
 def _split(reading: Reading, x: Value, sizes: Any, dim: int = 0, *, out: Sequence[Tensor]) -> tuple[Value, ...]:
     ends = list(accumulate(part.shape[dim] for part in out))
     return tuple(
-        _slice(reading, x, dim, end - part.shape[dim], end, out=part) for end, part in zip(ends, out, strict=True)
+        sliced(reading, x, dim, end - part.shape[dim], end, out=part) for end, part in zip(ends, out, strict=True)
     )
 
 

@@ -48,6 +48,8 @@ def abstract(value: Any) -> Hashable:
             return (value > 0) - (value < 0)
         case FunctionType():
             return value.__qualname__
+        case tuple():
+            return "list"
     return type(value).__name__
 
 

@@ -38,6 +38,7 @@ _PATTERNS: tuple[tuple[str, Meaning], ...] = (
     (r"_kernel|stride|dilation|ratio|factor|coeff|_cost$|loss|sampling|codebook|codevector|feat_extract", Meaning.KEPT),
     (r"mask_(time|feature)|num_channels|in_channels|audio_channels|type_vocab|shared|chunk_size_feed", Meaning.KEPT),
     (r"feature_layer|_layer_id$|image_seq_length|num_queries|merge_size|temporal|mtp|nextn|adapter", Meaning.KEPT),
+    (r"(only|rope|proj|shared|adapter|conv|window|dense|encoder_proj|mtp|residual)_layers$", Meaning.KEPT),
     (r"(key_value|kv)_heads$|_head_kv$|_query_group(s|_num)$|^num_query_groups$", Meaning.KEY_VALUE_HEADS),
     (r"(^|_)heads$|(^|_)n_head$|^num_head$", Meaning.HEADS),
     (r"(^|_)(num_hidden_layers|n_layers?|num_layers|layers|depths?)$", Meaning.LAYERS),

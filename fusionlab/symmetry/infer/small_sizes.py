@@ -19,6 +19,8 @@ Fields = dict[str, Any]
 # Labels that a classifier with more than two gets: two are start and end of an answer.
 LABELS = 7
 _WINDOW, _PATCH, _PATCHES = 4, 4, 3
+# Heads that divide no width but their own.
+_APART = re.compile(r"linear_|index_|mamba_|ssm_")
 _MAIN_WIDTHS = ("hidden_size", "d_model", "n_embd", "dim", "embed_dim")
 _OF_HEADS = re.compile(r"(num_|n_)?(attention_|key_value_|kv_|key_|value_)*(heads?|head_kv|query_groups?(_num)?)$")
 # Heads of stages: each divides what the width of the first becomes when it is doubled from stage to stage.
@@ -119,7 +121,8 @@ class SmallSizes:
         main = {node[name] for _, node in every for name in _MAIN_WIDTHS if _is_size(node.get(name))}
         for at, node in every:
             for name, value in self._of(node, Meaning.WIDTH):
-                heads = [self.chosen.get((*at, n), v) for n, v in self._of(node, Meaning.HEADS)]
+                counts = {n: v for n, v in self._of(node, Meaning.HEADS) if not _APART.match(n)}
+                heads = [self.chosen.get((*at, n), v) for n, v in counts.items()]
                 for stage, width in enumerate(value if _is_list(value) else [value]):
                     dividing = divisors.setdefault(width, set())
                     if name in _MAIN_WIDTHS or _is_list(value):
@@ -153,7 +156,8 @@ class SmallSizes:
         heads = {name: value for name, value in self._of(node, Meaning.HEADS) if not _is_list(value) and value != 1}
         for name, value in self._of(node, Meaning.HEAD_WIDTH):
             main = next((w for w in _MAIN_WIDTHS if _is_size(node.get(w))), None)
-            ratios = {head: main and (node[main] / (count * value)) for head, count in heads.items() if main}
+            beside = {head: n for head, n in heads.items() if not (_APART.match(name) or _APART.match(head))}
+            ratios = {head: node[main] / (count * value) for head, count in beside.items() if main}
             kept = [head for head, ratio in ratios.items() if ratio == 1 or (ratio == 0.5 and "expand" in node)]
             if kept and main:
                 size = round(self.chosen[*at, main] / (self.chosen[*at, kept[0]] * ratios[kept[0]]))
@@ -162,6 +166,9 @@ class SmallSizes:
                 while not _turns(size, _partial(node)):
                     size = self.take(size + 2, 2)
             self.chosen[*at, name] = size
+        # Queries and keys whose turned coordinates have a width of their own are as wide as both parts.
+        parts = [self.chosen.get((*at, name)) for name in ("qk_nope_head_dim", "qk_rope_head_dim")]
+        self.used.add(sum(part for part in parts if part))
 
     def _choose_free(self, at: Path, node: Fields) -> None:
         """What nothing else depends on."""
@@ -305,7 +312,7 @@ def _rope(rope: Fields, planes: int, positions: int) -> Fields:
         elif name == "mrope_section" and _is_list(value):
             first = max(1, planes // len(value))
             small[name] = [planes - first * (len(value) - 1), *[first] * (len(value) - 1)]
-        elif _is_list(value) and name.endswith("_factor"):
+        elif isinstance(value, (list, tuple)) and name.endswith("_factor"):
             small[name] = value[:planes]
     return small
 

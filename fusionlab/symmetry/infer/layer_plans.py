@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 from torch import nn
 
-from fusionlab.symmetry.infer.kinds import is_list, kinds_of, per_layer
+from fusionlab.symmetry.infer.combined_sizes import Fields
+from fusionlab.symmetry.infer.kinds import is_increasing, is_list, kinds_of, per_layer
 from fusionlab.symmetry.infer.meanings import Meaning, meaning
-from fusionlab.symmetry.infer.small_sizes import Fields, Path, nodes
+from fusionlab.symmetry.infer.small_sizes import Path, nodes
 
 # Of each kind, so that what belongs to one layer is told from what several share.
 _OF_A_KIND = 2
@@ -76,7 +76,7 @@ def _is_depths(name: str, value: Any) -> bool:
 
 def _representatives(real: nn.Module, config: Any, count: int) -> list[int]:
     """Layers that show every kind there is among lists of `count`, each kind twice where it is."""
-    said = [column for name, column in per_layer(config, count).items() if meaning(name.split(".")[-1]) == Meaning.KEPT]
+    said = list(per_layer(config, count).values())
     kinds: list[Sequence[Hashable]] = list(said)
     kinds += [
         kinds_of(module, count, said)
@@ -104,7 +104,7 @@ def _plan(every: list[tuple[Path, Fields]], kept: dict[int, list[int]]) -> dict[
                 continue
             if _is_depths(name, value):
                 changes[*at, name] = [len(kept[n]) if n in kept else n for n in value]
-            elif own and _INDICES.search(name) and _is_increasing(value) and not name.startswith("out_"):
+            elif own and _INDICES.search(name) and is_increasing(value) and not name.startswith("out_"):
                 layers = kept[max(own)]
                 changes[*at, name] = [layers.index(layer) for layer in value if layer in layers]
             elif len(value) in own and len(kept[len(value)]) < len(value):
@@ -114,10 +114,6 @@ def _plan(every: list[tuple[Path, Fields]], kept: dict[int, list[int]]) -> dict[
                 every_type = [kind for kinds, times in value for _ in range(times) for kind in kinds]
                 changes[*at, name] = [[[every_type[layer]], 1] for layer in kept[len(every_type)]]
     return changes
-
-
-def _is_increasing(value: Any) -> bool:
-    return all(type(n) is int for n in value) and all(a < b for a, b in pairwise(value))
 
 
 def _shorter_patterns(every: list[tuple[Path, Fields]], count: int, layers: int) -> dict[Path, Any]:

@@ -46,7 +46,7 @@ _PATTERNS: tuple[tuple[str, Meaning], ...] = (
     (r"head_dim$|^attention_head_size$|^d_kv$|^kv_channels$|^d_head$|^dim_head$", Meaning.HEAD_WIDTH),
     (r"_rank$", Meaning.RANK),
     (r"intermediate|ffn|^d_ff$|n_inner$|mlp_dim|feed_?forward|^d_inner$|mel_bins$", Meaning.INNER),
-    (r"vocab_size$", Meaning.VOCABULARY),
+    (r"vocab_size", Meaning.VOCABULARY),
     (r"position_embeddings$|_positions$|^n_ctx$|^context_length$|^max_seq_len$", Meaning.POSITIONS),
     (r"^(moe_)?(num|n)_(local_|routed_)?experts$", Meaning.EXPERTS),
     (r"experts_per_tok(en)?$|^moe_(topk|k|top_k)$|^top_k$", Meaning.CHOSEN),

@@ -16,11 +16,12 @@ import transformers
 from torch import nn
 
 from fusionlab.symmetry.blueprint import Input, SymmetryError
+from fusionlab.symmetry.infer.combined_sizes import Fields, combined_sizes
 from fusionlab.symmetry.infer.examples import guessed_inputs
 from fusionlab.symmetry.infer.kinds import Matched, matched
 from fusionlab.symmetry.infer.layer_plans import LayerPlan, layer_plans
 from fusionlab.symmetry.infer.meanings import Meaning, meaning
-from fusionlab.symmetry.infer.small_sizes import Fields, Path, SmallSizes, combined_sizes, nodes
+from fusionlab.symmetry.infer.small_sizes import Path, SmallSizes, nodes
 
 # What says nothing about a model's structure, or follows from what does.
 _DROPPED = ("transformers_version", "dtype", "torch_dtype", "quantization_config", "architectures", "_name_or_path")
@@ -105,7 +106,7 @@ def shrink(model_or_config: Any, class_name: str | None = None) -> Shrunk:
         for yielding in _YIELDING if refusals < _MOST_REFUSALS else _YIELDING[:1]:
             sizes = {path: v for path, v in SmallSizes(fields).choose().items() if meaning(path[-1]) not in yielding}
             try:
-                return _tried(real, config, class_name, {**sizes, **plan.changes}, plan)
+                return _tried(real, config, class_name, _merged(fields, sizes, plan.changes), plan)
             except SymmetryError as error:
                 reason = reason or str(error)
                 if not yielding:  # other layers are missing, which no size mends
@@ -115,6 +116,18 @@ def shrink(model_or_config: Any, class_name: str | None = None) -> Shrunk:
         else:
             refusals += 1
     raise NotShrunkError(f"no small {class_name} of the structure of the given one could be made ({reason})")
+
+
+def _merged(fields: Fields, sizes: Mapping[Path, Any], kept: Mapping[Path, Any]) -> dict[Path, Any]:
+    """Small sizes and fewer layers; of a list of sizes with one for each layer, the small ones of the kept layers."""
+    merged = {**sizes, **kept}
+    for at, node in nodes(fields):
+        for name, value in node.items():
+            path = (*at, name)
+            if path in sizes and path in kept and isinstance(value, (list, tuple)) and len(value) == len(sizes[path]):
+                small = dict(zip(value, sizes[path], strict=True))
+                merged[path] = [small[size] for size in kept[path]]
+    return merged
 
 
 def _tried(real: Any, config: Any, class_name: str, changes: dict[Path, Any], plan: LayerPlan) -> Shrunk:

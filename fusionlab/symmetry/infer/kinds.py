@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from types import FunctionType
 from typing import Any
 
@@ -26,8 +27,13 @@ def per_layer(config: Any, count: int) -> dict[str, list[Hashable]]:
     return {
         name: [abstract(entry) for entry in value]
         for name, value in every_field(config)
-        if isinstance(value, (list, tuple)) and len(value) == count
+        if isinstance(value, (list, tuple)) and len(value) == count and not is_increasing(value)
     }
+
+
+def is_increasing(value: Any) -> bool:
+    """A list of indices in order, so that its entries say nothing of the layer at their place."""
+    return all(type(n) is int for n in value) and all(a < b for a, b in pairwise(value))
 
 
 def every_field(config: Any, at: str = "") -> Iterator[tuple[str, Any]]:
@@ -48,6 +54,8 @@ def abstract(value: Any) -> Hashable:
             return (value > 0) - (value < 0)
         case FunctionType():
             return value.__qualname__
+        case tuple():
+            return "list"
     return type(value).__name__
 
 

@@ -9,14 +9,15 @@ from typing import Any
 
 from torch import nn
 
-from fusionlab.symmetry.infer.kinds import is_list, kinds_of, per_layer
+from fusionlab.symmetry.infer.combined_sizes import Fields
+from fusionlab.symmetry.infer.kinds import is_increasing, is_list, kinds_of, per_layer
 from fusionlab.symmetry.infer.meanings import Meaning, meaning
-from fusionlab.symmetry.infer.small_sizes import Fields, Path, nodes
+from fusionlab.symmetry.infer.small_sizes import Path, nodes
 
 # Of each kind, so that what belongs to one layer is told from what several share.
 _OF_A_KIND = 2
 _MOST_LAYERS = 16
-_INDICES = re.compile(r"(index(es)?|indices|only_layers|layer_ids|layers_ids)$")
+_INDICES = re.compile(r"(index(es)?|indices|layers|layer_ids|layers_ids)$")
 _PATTERNS = re.compile(r"layer|dense|sparse|period|interval|freq|pattern|every|offset")
 
 
@@ -63,15 +64,19 @@ def layer_plans(real: nn.Module, config: Any, fields: Fields) -> Iterator[LayerP
 
 def _layer_counts(node: Fields) -> Iterator[int]:
     for name, value in node.items():
-        if meaning(name) == Meaning.LAYERS:
-            for count in value if isinstance(value, (list, tuple)) else [value]:
-                if type(count) is int and count > 1:
-                    yield count
+        for count in value if _is_depths(name, value) else [value] if meaning(name) == Meaning.LAYERS else []:
+            if type(count) is int and count > 1:
+                yield count
+
+
+def _is_depths(name: str, value: Any) -> bool:
+    """A list of the numbers of layers of stages."""
+    return isinstance(value, (list, tuple)) and bool(re.search(r"(depths?|num_layers)$", name))
 
 
 def _representatives(real: nn.Module, config: Any, count: int) -> list[int]:
     """Layers that show every kind there is among lists of `count`, each kind twice where it is."""
-    said = [column for name, column in per_layer(config, count).items() if meaning(name.split(".")[-1]) == Meaning.KEPT]
+    said = list(per_layer(config, count).values())
     kinds: list[Sequence[Hashable]] = list(said)
     kinds += [
         kinds_of(module, count, said)
@@ -89,20 +94,25 @@ def _plan(every: list[tuple[Path, Fields]], kept: dict[int, list[int]]) -> dict[
     changes: dict[Path, Any] = {}
     for at, node in every:
         # Beside a list of depths the lists are of stages.
-        staged = any(meaning(name) == Meaning.LAYERS and isinstance(v, (list, tuple)) for name, v in node.items())
+        staged = any(_is_depths(name, value) for name, value in node.items())
         own = set() if staged else set(_layer_counts(node)) or set(kept)
         for name, value in node.items():
             if meaning(name) == Meaning.LAYERS and type(value) is int and value in kept:
-                changes[*at, name] = len(kept[value])
+                # Layers that share parameters in groups run each group as often as any other.
+                changes[*at, name] = max(len(kept[value]), node.get("num_hidden_groups") or 0)
             if not isinstance(value, (list, tuple)) or not value:
                 continue
-            if meaning(name) == Meaning.LAYERS:
+            if _is_depths(name, value):
                 changes[*at, name] = [len(kept[n]) if n in kept else n for n in value]
-            elif len(value) in own and len(kept[len(value)]) < len(value):
-                changes[*at, name] = [value[layer] for layer in kept[len(value)]]
-            elif own and _INDICES.search(name) and not name.startswith("out_"):
+            elif own and _INDICES.search(name) and is_increasing(value) and not name.startswith("out_"):
                 layers = kept[max(own)]
                 changes[*at, name] = [layers.index(layer) for layer in value if layer in layers]
+            elif len(value) in own and len(kept[len(value)]) < len(value):
+                changes[*at, name] = [value[layer] for layer in kept[len(value)]]
+            elif name == "attention_types" and own:
+                # GPT-Neo's lists of kinds, each with how often it is repeated.
+                every_type = [kind for kinds, times in value for _ in range(times) for kind in kinds]
+                changes[*at, name] = [[[every_type[layer]], 1] for layer in kept[len(every_type)]]
     return changes
 
 

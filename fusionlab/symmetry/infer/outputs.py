@@ -48,8 +48,10 @@ def grown_outputs(
                 for other, other_axes in small.outputs.items()
                 if other.rpartition(".")[0] == stem
             }
-            grown = _of_layers(numbered, instances, places, real_axes) or _counted(
-                stem, numbered, hints, instances, places, real_axes
+            grown = (
+                _of_runs(numbered, hints, instances, places, real_axes)
+                or _of_layers(numbered, instances, places, real_axes)
+                or _counted(stem, numbered, hints, instances, places, real_axes)
             )
             found.update({f"{stem}.{real}": real_axes_ for real, real_axes_ in grown.items()})
     return found
@@ -58,6 +60,31 @@ def grown_outputs(
 def _place(axes: Axes, instances: Instances) -> Place:
     """The innermost place of the spaces of an output."""
     return max((instances.place[space] for axis in axes for space in spaces_of(axis)), key=len, default=())
+
+
+def _of_runs(
+    numbered: Mapping[int, Axes],
+    hints: Mapping[str, tuple[int, int]],
+    instances: Instances,
+    places: Places,
+    real_axes: Callable[[Axes, Indices], Axes],
+) -> dict[int, Axes]:
+    """Outputs of layers that run several times, which the config counts and no list does; empty if there are none.
+
+    Each set of parameters runs equally often, one after the other, in the small model as in the real one.
+    """
+    lengths = {(small, real) for _, small, real in places.lengths()}
+    runs = {s for f, s in hints.items() if meaning(f.rpartition(".")[2]) == Meaning.LAYERS and s[0] != s[1]} - lengths
+    inside = {number: _place(axes, instances) for number, axes in numbered.items()}
+    if len(runs) != 1 or not all(inside.values()) or any(places.shrunk(step) for at in inside.values() for step in at):
+        return {}
+    (small, real), count = runs.pop(), len(numbered)
+    if count % small or sorted(numbered) != list(range(count)):
+        return {}
+    each = count // small
+    standing = {number: number // each * small // real * each + number % each for number in range(real * each)}
+    at = {number: tuple(step.index for step in place) for number, place in inside.items()}
+    return {number: real_axes(numbered[other], at[other]) for number, other in standing.items()}
 
 
 def _of_layers(
@@ -102,24 +129,25 @@ def _counted(
     if any(places.shrunk(step) for place in inside.values() for step in place):
         raise SymmetryError(f"the outputs {stem} are not counted as layers are")
     at = {number: tuple(step.index for step in place) for number, place in inside.items()}
-    runs = sorted(numbered) == list(range(len(numbered)))
-    count = len(numbered) if runs else max(numbered)
+    every = sorted(numbered) == list(range(len(numbered)))
+    count = len(numbered) if every else max(numbered)
     real = _layers(stem, count, hints, places)
-    if not runs:
+    if not every:
         if len(numbered) > 1 and real != count:
             raise SymmetryError(f"the outputs {stem} are not counted as layers are")
         return {number - count + real: real_axes(axes, at[number]) for number, axes in numbered.items()}
-    if real % count and len(set(numbered.values())) > 1:
+    if real != count and len(set(numbered.values())) > 1:
         raise SymmetryError(f"the outputs {stem} differ, and {count} of them cannot stand for {real}")
-    standing = {number: number * count // real for number in range(real)}
-    return {number: real_axes(numbered[small], at[small]) for number, small in standing.items()}
+    return {number: real_axes(numbered[min(number, count - 1)], at[min(number, count - 1)]) for number in range(real)}
 
 
 def _layers(stem: str, count: int, hints: Mapping[str, tuple[int, int]], places: Places) -> int:
     """The real number of layers where the small one is `count`."""
     named = [(f, *sizes) for f, sizes in hints.items() if meaning(f.rpartition(".")[2]) == Meaning.LAYERS]
+    # Lists within lists have no outputs that are numbered by themselves.
+    outermost = [lengths for lengths in places.lengths() if not re.search(r"\.\d", lengths[0])]
     for extra in (0, 1):
-        fitting = [(name, real + extra) for name, small, real in (*places.lengths(), *named) if small + extra == count]
+        fitting = [(name, real + extra) for name, small, real in (*outermost, *named) if small + extra == count]
         words = [word for word in _STACKS if re.search(word, stem)]
         words = ["decoder"] if "cross" in words else words
         chosen = [real for name, real in fitting if words and any(word in name for word in words)]

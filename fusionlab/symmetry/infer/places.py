@@ -95,8 +95,8 @@ class Places:
         return self._entries.get((name, outer), {})
 
     def lengths(self) -> list[tuple[str, int, int]]:
-        """Of every outermost list its name, its small and its real length."""
-        return [(n, len(set(e.values())), len(e)) for (n, outer), e in self._entries.items() if not outer]
+        """Of every list its name in the small model, its small and its real length."""
+        return [(name, len(set(entries.values())), len(entries)) for (name, _), entries in self._entries.items()]
 
     def shrunk(self, step: Step) -> bool:
         """The list has other entries in the real model."""

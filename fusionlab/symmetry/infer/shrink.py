@@ -16,16 +16,19 @@ import transformers
 from torch import nn
 
 from fusionlab.symmetry.blueprint import Input, SymmetryError
+from fusionlab.symmetry.infer.combined_sizes import Fields, combined_sizes
 from fusionlab.symmetry.infer.examples import guessed_inputs
 from fusionlab.symmetry.infer.kinds import Matched, matched
 from fusionlab.symmetry.infer.layer_plans import LayerPlan, layer_plans
 from fusionlab.symmetry.infer.meanings import Meaning, meaning
-from fusionlab.symmetry.infer.small_sizes import Fields, Path, SmallSizes, combined_sizes, nodes
+from fusionlab.symmetry.infer.small_sizes import Path, SmallSizes, nodes
 
 # What says nothing about a model's structure, or follows from what does.
 _DROPPED = ("transformers_version", "dtype", "torch_dtype", "quantization_config", "architectures", "_name_or_path")
 _DROPPED_LISTS = ("id2label", "label2id", "out_features", "out_indices", "_out_features", "_out_indices", "stage_names")
 _MOST_NUMBERS = 20_000_000
+# Plans for layers whose refusal by a class is taken for one of sizes.
+_MOST_REFUSALS = 2
 # Left as they are in the real config if a class refuses the small ones, one group after the other.
 _YIELDING: tuple[tuple[Meaning, ...], ...] = (
     (),
@@ -98,14 +101,33 @@ def shrink(model_or_config: Any, class_name: str | None = None) -> Shrunk:
     real = model_or_config if given else _on_meta(class_name, config)
     fields = {name: value for name, value in config.to_dict().items() if name not in _DROPPED}
     reason = ""
-    for yielding in _YIELDING:
-        sizes = {path: v for path, v in SmallSizes(fields).choose().items() if meaning(path[-1]) not in yielding}
-        for plan in layer_plans(real, config, fields):
+    refusals = 0
+    for plan in layer_plans(real, config, fields):
+        for yielding in _YIELDING if refusals < _MOST_REFUSALS else _YIELDING[:1]:
+            sizes = {path: v for path, v in SmallSizes(fields).choose().items() if meaning(path[-1]) not in yielding}
             try:
-                return _tried(real, config, class_name, {**sizes, **plan.changes}, plan)
+                return _tried(real, config, class_name, _merged(fields, sizes, plan.changes), plan)
+            except SymmetryError as error:
+                reason = reason or str(error)
+                if not yielding:  # other layers are missing, which no size mends
+                    break
             except Exception as error:  # a class refuses sizes in any way it likes
-                reason = reason or f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
+                reason = reason or f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+        else:
+            refusals += 1
     raise NotShrunkError(f"no small {class_name} of the structure of the given one could be made ({reason})")
+
+
+def _merged(fields: Fields, sizes: Mapping[Path, Any], kept: Mapping[Path, Any]) -> dict[Path, Any]:
+    """Small sizes and fewer layers; of a list of sizes with one for each layer, the small ones of the kept layers."""
+    merged = {**sizes, **kept}
+    for at, node in nodes(fields):
+        for name, value in node.items():
+            path = (*at, name)
+            if path in sizes and path in kept and isinstance(value, (list, tuple)) and len(value) == len(sizes[path]):
+                small = dict(zip(value, sizes[path], strict=True))
+                merged[path] = [small[size] for size in kept[path]]
+    return merged
 
 
 def _tried(real: Any, config: Any, class_name: str, changes: dict[Path, Any], plan: LayerPlan) -> Shrunk:

@@ -12,14 +12,25 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from fusionlab.symmetry.infer.combined_sizes import (
+    APART,
+    MAIN_WIDTHS,
+    Fields,
+    is_apart,
+    is_list_of_sizes,
+    is_pair,
+    is_size,
+    pair_of,
+    partial_of,
+    small_rope,
+    turns,
+)
 from fusionlab.symmetry.infer.meanings import Meaning, meaning
 
 Path = tuple[str, ...]
-Fields = dict[str, Any]
 # Labels that a classifier with more than two gets: two are start and end of an answer.
 LABELS = 7
 _WINDOW, _PATCH, _PATCHES = 4, 4, 3
-_MAIN_WIDTHS = ("hidden_size", "d_model", "n_embd", "dim", "embed_dim")
 _OF_HEADS = re.compile(r"(num_|n_)?(attention_|key_value_|kv_|key_|value_)*(heads?|head_kv|query_groups?(_num)?)$")
 # Heads of stages: each divides what the width of the first becomes when it is doubled from stage to stage.
 _STAGE_WIDTH = 12
@@ -74,7 +85,7 @@ class SmallSizes:
 
     def _of(self, node: Fields, *meanings: Meaning) -> Iterator[tuple[str, Any]]:
         for name, value in node.items():
-            if meaning(name) in meanings and (_is_size(value) or (value and _is_list(value))):
+            if meaning(name) in meanings and (is_size(value) or (value and is_list_of_sizes(value))):
                 yield name, value
 
     def _choose_heads(self, at: Path, node: Fields) -> None:
@@ -83,7 +94,7 @@ class SmallSizes:
         shared = dict(self._of(node, Meaning.KEY_VALUE_HEADS))
         keys: dict[str, int] = {}
         for name, value in counts.items():
-            if _is_list(value):
+            if is_list_of_sizes(value):
                 self.chosen[*at, name] = [1 if n == 1 else _STAGE_HEADS[i] for i, n in enumerate(value)]
                 continue
             prefix = _OF_HEADS.sub("", name)
@@ -116,52 +127,66 @@ class SmallSizes:
         divisors: dict[int, set[int]] = {}
         partial: dict[int, float] = {}
         staged: set[int] = set()
-        main = {node[name] for _, node in every for name in _MAIN_WIDTHS if _is_size(node.get(name))}
+        main = {node[name] for _, node in every for name in MAIN_WIDTHS if is_size(node.get(name))}
         for at, node in every:
             for name, value in self._of(node, Meaning.WIDTH):
-                heads = [self.chosen.get((*at, n), v) for n, v in self._of(node, Meaning.HEADS)]
-                for stage, width in enumerate(value if _is_list(value) else [value]):
+                for stage, width in enumerate(value if is_list_of_sizes(value) else [value]):
                     dividing = divisors.setdefault(width, set())
-                    if name in _MAIN_WIDTHS or _is_list(value):
-                        for count in heads:
-                            if not _is_list(count):
-                                dividing.add(count)
-                            elif _is_list(value):
-                                dividing.add(count[min(stage, len(count) - 1)])
-                            else:
-                                # It doubles from stage to stage, and what it becomes is divided by their heads.
-                                staged.add(width)
-                                dividing.add(_STAGE_WIDTH)
-                        dividing.update(4 for _ in self._of(node, Meaning.CHANNEL_GROUPS))
-                        partial[width] = min(partial.get(width, 1.0), _partial(node))
+                    if name not in MAIN_WIDTHS and not is_list_of_sizes(value):
+                        continue
+                    dividing.update(self._dividing(at, node, stage if is_list_of_sizes(value) else None))
+                    if any(is_list_of_sizes(heads) for _, heads in self._of(node, Meaning.HEADS)):
+                        staged.add(width)
+                    if not is_apart(node, width):
+                        partial[width] = min(partial.get(width, 1.0), partial_of(node))
         for width, dividing in divisors.items():
             step = math.lcm(4, *dividing) if len(dividing) < 2 else math.lcm(*dividing)
             inside = max(dividing, default=1)
             least = 40 if width in main and inside == 1 else max(16, (2 if width in staged else 6) * inside)
             size = self.take(least, step)
-            while inside > 1 and not _turns(size // inside, partial.get(width, 1.0)):
+            while inside > 1 and not turns(size // inside, partial.get(width, 1.0)):
                 size = self.take(size + step, step)
             self._widths[width] = size
         for at, node in every:
             for name, value in self._of(node, Meaning.WIDTH):
-                small = [self._widths[v] for v in value] if _is_list(value) else self._widths[value]
+                small = [self._widths[v] for v in value] if is_list_of_sizes(value) else self._widths[value]
                 self.chosen[*at, name] = small
             self._choose_head_widths(at, node)
 
+    def _dividing(self, at: Path, node: Fields, stage: int | None) -> Iterator[int]:
+        """What a width must be divided by: of one stage of several, or of the whole model."""
+        for name, value in self._of(node, Meaning.HEADS):
+            count = self.chosen.get((*at, name), value)
+            if APART.match(name):
+                continue
+            if not is_list_of_sizes(count):
+                yield count
+            # The first stage's width doubles from stage to stage, and what it becomes is divided by their heads.
+            else:
+                yield _STAGE_WIDTH if stage is None else count[min(stage, len(count) - 1)]
+        if any(self._of(node, Meaning.CHANNEL_GROUPS)):
+            yield 4
+
     def _choose_head_widths(self, at: Path, node: Fields) -> None:
         """Widths of heads: the model's over its heads where they are that in the real config, free otherwise."""
-        heads = {name: value for name, value in self._of(node, Meaning.HEADS) if not _is_list(value) and value != 1}
+        heads = {
+            name: value for name, value in self._of(node, Meaning.HEADS) if not is_list_of_sizes(value) and value != 1
+        }
         for name, value in self._of(node, Meaning.HEAD_WIDTH):
-            main = next((w for w in _MAIN_WIDTHS if _is_size(node.get(w))), None)
-            ratios = {head: main and (node[main] / (count * value)) for head, count in heads.items() if main}
+            main = next((w for w in MAIN_WIDTHS if is_size(node.get(w))), None)
+            beside = {head: n for head, n in heads.items() if not (APART.match(name) or APART.match(head))}
+            ratios = {head: node[main] / (count * value) for head, count in beside.items() if main}
             kept = [head for head, ratio in ratios.items() if ratio == 1 or (ratio == 0.5 and "expand" in node)]
             if kept and main:
                 size = round(self.chosen[*at, main] / (self.chosen[*at, kept[0]] * ratios[kept[0]]))
             else:
                 size = self.take(6, 2)
-                while not _turns(size, _partial(node)):
+                while not turns(size, partial_of(node)):
                     size = self.take(size + 2, 2)
             self.chosen[*at, name] = size
+        # Queries and keys whose turned coordinates have a width of their own are as wide as both parts.
+        parts = [self.chosen.get((*at, name)) for name in ("qk_nope_head_dim", "qk_rope_head_dim")]
+        self.used.add(sum(part for part in parts if part))
 
     def _choose_free(self, at: Path, node: Fields) -> None:
         """What nothing else depends on."""
@@ -173,13 +198,17 @@ class SmallSizes:
         }
         for which, (start, step) in starts.items():
             for name, value in self._of(node, which):
-                if _is_size(value) and value > 2:
+                if is_list_of_sizes(value):
+                    # One for each layer or stage.
+                    small = {size: self.take(start, step) for size in dict.fromkeys(value)}
+                    self.chosen[*at, name] = [small[size] for size in value]
+                elif value > 2:
                     self.chosen[*at, name] = self.take(start + (which == Meaning.VOCABULARY), step) if step else start
         for name, value in self._of(node, Meaning.WINDOW):
-            if _is_size(value) and value > 1:
+            if is_size(value) and value > 1:
                 self.chosen[*at, name] = 2 if "depths" in node else min(value, _WINDOW)
         for name, value in self._of(node, Meaning.CHANNEL_GROUPS):
-            if _is_size(value) and value > 1:
+            if is_size(value) and value > 1:
                 self.chosen[*at, name] = 4
         labels = node.get("id2label")
         if isinstance(labels, dict) and len(labels) > 2:
@@ -204,29 +233,29 @@ class SmallSizes:
         """An image of few patches; as many windows as the real one has where stages halve it."""
         image: Any = node.get("image_size")
         patch: Any = node.get("patch_size")
-        if not (_is_size(image) or _is_pair(image)):
+        if not (is_size(image) or is_pair(image)):
             return
-        old = max(patch) if _is_list(patch) else patch if _is_size(patch) else None
+        old = max(patch) if is_list_of_sizes(patch) else patch if is_size(patch) else None
         side = min(old, _PATCH) if old else 1
         if isinstance(node.get("depths"), list):
             window = node.get("window_size")
             halvings = 2 ** (len(node["depths"]) - 1)
             grid = 2 * halvings
-            if _is_size(window) and old:
+            if is_size(window) and old:
                 small = self.chosen.get((*at, "window_size"), window)
-                grid = small * max(1, min(max(_pair(image)) // (old * window), 2 * halvings))
+                grid = small * max(1, min(max(pair_of(image)) // (old * window), 2 * halvings))
             side = side if old else 4
         else:
             grid = _PATCHES
             side = side if old else 16
         if old:
-            self.chosen[*at, "patch_size"] = [side] * len(patch) if _is_list(patch) else side
+            self.chosen[*at, "patch_size"] = [side] * len(patch) if is_list_of_sizes(patch) else side
         stride = node.get("encoder_stride")
-        if _is_size(stride) and old and stride % old == 0:
+        if is_size(stride) and old and stride % old == 0:
             self.chosen[*at, "encoder_stride"] = stride // old * side
-        height, width = _pair(image)
+        height, width = pair_of(image)
         sides = [grid * side, grid * side + (0 if height == width else side)]
-        self.chosen[*at, "image_size"] = sides if _is_list(image) else sides[0]
+        self.chosen[*at, "image_size"] = sides if is_list_of_sizes(image) else sides[0]
 
     def _choose_tokens(self, at: Path, node: Fields) -> None:
         """Tokens with a meaning: those beyond the small vocabulary become free ones inside it."""
@@ -235,7 +264,7 @@ class SmallSizes:
         if not sizes:
             return
         named = list(self._of(node, Meaning.TOKEN))
-        taken = {token for _, value in named for token in (value if _is_list(value) else [value])}
+        taken = {token for _, value in named for token in (value if is_list_of_sizes(value) else [value])}
         free = (token for token in range(min(sizes) - 1, 0, -1) if token not in taken)
         moved: dict[int, int] = {}
 
@@ -245,99 +274,25 @@ class SmallSizes:
             return moved.get(token, token)
 
         for name, value in named:
-            small = [inside(token) for token in value] if _is_list(value) else inside(value)
+            small = [inside(token) for token in value] if is_list_of_sizes(value) else inside(value)
             if small != value:
                 self.chosen[*at, name] = small
 
     def _choose_rotary(self, at: Path, node: Fields) -> None:
         """Coordinates that positions turn, and what is listed for each plane of them."""
-        main = next((w for w in _MAIN_WIDTHS if (*at, w) in self.chosen), None)
-        heads = next((n for n, v in self._of(node, Meaning.HEADS) if _is_size(v)), None)
+        main = next((w for w in MAIN_WIDTHS if (*at, w) in self.chosen), None)
+        heads = next((n for n, v in self._of(node, Meaning.HEADS) if is_size(v)), None)
         width = next((self.chosen[*at, n] for n in ("qk_rope_head_dim", "head_dim") if (*at, n) in self.chosen), None)
         if width is None and main and heads:
             width = self.chosen[*at, main] // self.chosen.get((*at, heads), 1)
         if width is None:
             return
         for name, value in self._of(node, Meaning.ROTARY):
-            real = next((node[w] for w in _MAIN_WIDTHS if _is_size(node.get(w))), 0) // ((heads and node[heads]) or 1)
+            real = next((node[w] for w in MAIN_WIDTHS if is_size(node.get(w))), 0) // ((heads and node[heads]) or 1)
             self.chosen[*at, name] = width if value == real else max(2, width // 4 * 2)
-        turned = int(width * _partial(node)) // 2
+        turned = int(width * partial_of(node)) // 2
         for name in ("rope_parameters", "rope_scaling"):
             if isinstance(node.get(name), dict):
-                self.chosen[*at, name] = _rope(
+                self.chosen[*at, name] = small_rope(
                     node[name], turned, self.chosen.get((*at, "max_position_embeddings"), 32)
                 )
-
-
-def combined_sizes(node: Fields) -> dict[str, int]:
-    """Sizes that several fields of a config give together, by what they are."""
-    found: dict[str, int] = {}
-    main = next((node[name] for name in _MAIN_WIDTHS if _is_size(node.get(name))), None)
-    counts = [v for name, v in node.items() if meaning(name) == Meaning.HEADS and _is_size(v)]
-    groups = [v for name, v in node.items() if meaning(name) == Meaning.KEY_VALUE_HEADS and _is_size(v)]
-    width = next((node[name] for name in ("head_dim", "d_kv", "kv_channels") if _is_size(node.get(name))), None)
-    if width is None and main and counts:
-        width = main // counts[0]
-    if width is not None:
-        found["width of a head"] = width
-        if (turned := int(width * _partial(node))) < width:
-            found |= {"rotary coordinates": turned, "rotary-free coordinates": width - turned}
-    if counts and groups:
-        found["heads sharing a key"] = counts[0] // groups[0]
-    image: Any = node.get("image_size")
-    patch: Any = node.get("patch_size")
-    if (_is_size(image) or _is_pair(image)) and (_is_size(patch) or _is_pair(patch)):
-        (height, across), (tall, wide) = _pair(image), _pair(patch)
-        found["patches"] = height // tall * (across // wide)
-    if _is_size(node.get("max_source_positions")):
-        found["twice max_source_positions"] = 2 * node["max_source_positions"]
-    return found
-
-
-def _rope(rope: Fields, planes: int, positions: int) -> Fields:
-    """Rotary parameters for a number of planes."""
-    small = dict(rope)
-    for name, value in rope.items():
-        if isinstance(value, dict):
-            small[name] = _rope(value, planes, positions)
-        elif name == "original_max_position_embeddings":
-            small[name] = max(8, positions // 4)
-        elif name == "mrope_section" and _is_list(value):
-            first = max(1, planes // len(value))
-            small[name] = [planes - first * (len(value) - 1), *[first] * (len(value) - 1)]
-        elif _is_list(value) and name.endswith("_factor"):
-            small[name] = value[:planes]
-    return small
-
-
-def _partial(node: Fields) -> float:
-    """The smallest part of a head's coordinates that positions turn."""
-    found = [1.0]
-    for name, value in node.items():
-        if name in ("partial_rotary_factor", "rotary_pct") and isinstance(value, (int, float)) and value > 0:
-            found.append(float(value))
-        elif name in ("rope_parameters", "rope_scaling") and isinstance(value, dict):
-            found += [_partial(inner) for inner in (value, *value.values()) if isinstance(inner, dict)]
-    return min(found)
-
-
-def _turns(width: int, factor: float) -> bool:
-    """Positions can turn this part of so many coordinates: whole planes, two of them at least."""
-    turned = int(width * factor)
-    return turned % 2 == 0 and (turned >= 4 or width < 4) and (factor == 1 or width - turned >= 3)
-
-
-def _is_size(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, (list, tuple)) and all(isinstance(v, int) and not isinstance(v, bool) for v in value)
-
-
-def _is_pair(value: Any) -> bool:
-    return _is_list(value) and len(value) == 2
-
-
-def _pair(value: Any) -> tuple[int, int]:
-    return (value[0], value[1]) if _is_list(value) else (value, value)

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from fusionlab.errors import InputError
     from fusionlab.fusion import FusionData, FusionModule
     from fusionlab.matching.recipe import recipe
-    from fusionlab.symmetry import Alignment, Blueprint, SymmetryError, blueprint
+    from fusionlab.symmetry import Alignment, Blueprint, SymmetryError
+    from fusionlab.symmetry.any_model import blueprint
 
 __version__ = "0.1.0"
 

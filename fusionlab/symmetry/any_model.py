@@ -9,7 +9,9 @@ from fusionlab.symmetry.blueprint import Blueprint
 from fusionlab.symmetry.infer.models import architecture_name, inferred
 
 
-def blueprint(model: nn.Module, folded: bool = False, example_inputs: Mapping[str, Tensor] | None = None) -> Blueprint:
+def blueprint(
+    model: nn.Module, example_inputs: Mapping[str, Tensor] | None = None, *, folded: bool = False
+) -> Blueprint:
     """The blueprint of a model: its spaces, the axes of its parameters, and what they do not cover.
 
     An architecture that nobody described is traced and its symmetry inferred, which takes seconds once in a process;
@@ -17,9 +19,9 @@ def blueprint(model: nn.Module, folded: bool = False, example_inputs: Mapping[st
 
     Args:
         model: any module.
-        folded: describe the model as `fusionlab.symmetry.folding.fold` leaves it.
         example_inputs: a batch of at least two by the names of the forward's arguments; infers the symmetry from the
             model itself, whatever is described. A module of one's own needs them once in a process.
+        folded: describe the model as `fusionlab.symmetry.folding.fold` leaves it.
 
     Raises:
         SymmetryError: the model's parameters are not those that its config promises, its inputs are unknown, or it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -33,6 +34,10 @@ from fusionlab.types import State
 
 # Relative change of the outputs, in float64, up to which they are the same.
 EXACT = 1e-9
+# Relative change above which outputs depend on what was changed; far from `EXACT`, so that the two cannot be confused.
+SEEN = 1e-7
+# Parts of an action that are tried alone, at most.
+TRIED_PARTS = 3
 # Sets of spaces that may index the copies of one, at most so many are tried.
 SUBSETS = 16
 # The name of the space that is tried, and of the spaces around it.
@@ -130,14 +135,18 @@ class Search:
 
     def same(self, state: State) -> bool:
         """The model computes with these parameters what it computes with its own."""
+        return self._change(state) <= EXACT
+
+    def _change(self, state: State) -> float:
+        """How much the outputs change with these parameters, of the largest; infinite where they cannot be computed."""
         self.tests += 1
         try:
             out = self.reading.traced(state)
         except (RuntimeError, IndexError):
             # The graph was traced for what these parameters chose: how many tokens an expert got, for instance.
-            return False
-        error = (out - self.expected).abs().max()
-        return bool(torch.isfinite(out).all() and error <= EXACT * self.expected.abs().max())
+            return float("inf")
+        change = float((out - self.expected).abs().max() / self.expected.abs().max())
+        return float("inf") if math.isnan(change) else change
 
     def attempt(self, group: Group, variable: Variable, powers: Powers, state: State | None = None) -> Action | None:
         """The group acting by `powers`, with as many copies as pass; None where it is no symmetry."""
@@ -151,7 +160,7 @@ class Search:
             action = Action(group, powers, index)
             try:
                 if all(self.same(moved) for moved in self._moved(action, variable, state)):
-                    return None if self._is_vacuous(action, variable, state) else action
+                    return action if self._is_seen(action, variable, state) else None
             except InexpressibleError:
                 continue
         return None
@@ -185,7 +194,7 @@ class Search:
             {} if is_permutation else {variable: Acting(TRIED, action.group, action.powers)},
             {TRIED: index},
         )
-        touched = {name for name, _, _ in self.members[variable] if _touches(name, action, is_permutation)}
+        touched = {name for (name, _, _), power in action.powers.items() if power}
         parameters = {name: layout.axes(self.reading.parameters[name]) for name in self.state if name in touched}
         spaces = {name: Space(name, Permutation(v.size), Role.UNITS) for v, name in others.items()}
         copies: Copies = tuple(v.size for v in index)
@@ -201,18 +210,23 @@ class Search:
             yield cycle
         yield space.group.random(space.copies, self.generator)
 
-    def _is_vacuous(self, action: Action, variable: Variable, state: State) -> bool:
-        """Half of what acts passes too, so that the space is written but never read, or never written."""
+    def _is_seen(self, action: Action, variable: Variable, state: State) -> bool:
+        """A part of what acts, alone, changes the outputs: what they do not depend on shows no symmetry."""
+        acting = [stretch for stretch in self.members[variable] if action.powers.get(stretch)]
+        names = dict.fromkeys(name for name, _, _ in acting)
         if isinstance(action.group, Permutation):
-            return len(self.members[variable]) < 2
-        for sign in (1, -1):
-            half = {stretch: power for stretch, power in action.powers.items() if power == sign}
-            rotates = isinstance(action.group, Orthogonal)
-            if half and not rotates:
-                if len(half) == len([p for p in action.powers.values() if p]):
-                    return True
-                moved = self._moved(Action(action.group, half, action.index), variable, state)
-                if all(self.same(one) for one in moved):
+            if len(names) < 2:
+                return len(acting) > 1
+            parts = [{s: p for s, p in action.powers.items() if s[0] == name} for name in names]
+        else:
+            sides = dict.fromkeys((stretch[0], action.powers[stretch]) for stretch in acting)
+            parts = [{s: p for s, p in action.powers.items() if (s[0], p) == side} for side in sides]
+        if len(parts) < 2:
+            return False
+        parts.sort(key=lambda part: -max(state[name].numel() for name, _, _ in part))
+        for part in parts[:TRIED_PARTS]:
+            for moved in self._moved(Action(action.group, part, action.index), variable, state):
+                if self._change(moved) > SEEN:
                     return True
         return False
 
@@ -304,10 +318,6 @@ class Search:
         except (SymmetryError, RuntimeError, KeyError):
             return None
         return state if self.same(state) else None
-
-
-def _touches(name: str, action: Action, is_permutation: bool) -> bool:
-    return is_permutation or any(power and stretch[0] == name for stretch, power in action.powers.items())
 
 
 def _atoms_and_paths(dim: Dim, path: tuple[Variable, ...]) -> Iterator[tuple[Atom, tuple[Variable, ...]]]:

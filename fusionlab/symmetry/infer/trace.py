@@ -14,6 +14,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from fusionlab.forward import InFloat64, take_plain_products
 
+# Share of positive entries from which a vector is one of gains.
+MOSTLY = 0.75
 SMALLER = (torch.float32, torch.bfloat16, torch.float16)
 # What a model is for, by its outputs' names, first come first; all else that it returns may change its basis.
 KEPT = (
@@ -176,14 +178,14 @@ def _in_float64(graph: fx.GraphModule) -> None:
 def generic(tensor: Tensor, generator: torch.Generator) -> Tensor:
     """Random values in a parameter's place, in float64.
 
-    Initial ones and zeros would admit symmetries that trained models do not have. Positive vectors (gains, variances)
-    stay positive.
+    Initial ones and zeros would admit symmetries that trained models do not have. Mostly positive vectors (gains,
+    variances) are positive.
     """
     if tensor.ndim >= 2:
         fan_in = tensor[0].numel() if tensor.shape[0] > 1 else 1
         return torch.randn(tensor.shape, generator=generator, dtype=torch.float64) * fan_in**-0.5
     values = torch.rand(tensor.shape, generator=generator, dtype=torch.float64)
-    return values + 0.5 if bool((tensor > 0).all()) else values - 0.5
+    return values + 0.5 if float((tensor > 0).double().mean()) > MOSTLY else values - 0.5
 
 
 def kept_outputs(names: tuple[str, ...]) -> tuple[str, ...]:

@@ -1,0 +1,36 @@
+"""What is inferred for a sample or a family's case, once in a process, and the samples that every run tries."""
+
+import os
+from functools import cache
+
+import torch
+from torch import Tensor, nn
+
+from fusionlab.symmetry import Blueprint, blueprint
+from fusionlab.symmetry.infer.blueprint import infer
+from tests.families.harness import Case, random_model
+from tests.symmetry.infer.cases.sample import Sample
+
+# All of them take minutes: make test-architectures.
+EVERY = os.environ.get("EVERY_ARCHITECTURE", "") == "1"
+
+
+def built(sample: Sample) -> nn.Module:
+    """The sample's model, the same at every call."""
+    torch.manual_seed(0)
+    return sample.build()
+
+
+@cache
+def inferred(sample: Sample) -> Blueprint:
+    """The blueprint of a sample, inferred from one batch."""
+    return infer(built(sample), sample.inputs(torch.Generator().manual_seed(3)), sample.name)
+
+
+def inferred_again(case: Case) -> tuple[Blueprint, Blueprint]:
+    """The blueprint that is written down for a family's case, and the one inferred for it."""
+    model = random_model(case)
+    written = blueprint(model)
+    generator = torch.Generator().manual_seed(1)
+    inputs: dict[str, Tensor] = {i.name: i.random(2, generator) for i in written.inputs}
+    return written, infer(model, inputs, written.architecture)

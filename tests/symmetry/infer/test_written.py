@@ -1,0 +1,75 @@
+"""What is inferred for a described architecture holds all that was written down, or the difference is named here."""
+
+import importlib
+import pkgutil
+from collections import defaultdict
+
+import pytest
+
+import tests.families
+from fusionlab.symmetry import Blueprint
+from fusionlab.symmetry.axes import spaces_of
+from tests.families.harness import Case
+from tests.symmetry.infer.described import EVERY, inferred_again
+
+UNREAD = "some of its parameters are never read in a forward pass, so nothing is said of them"
+LARGER = "inference finds a larger group on the same parameters"
+# Where a written space is not found as it stands, and why.
+DIFFERENT = {
+    "clip-classifier": UNREAD,
+    "siglip-classifier": UNREAD,
+    "deberta-v2-token-unread-shared-positions": UNREAD,
+    "dinov2-classifier": UNREAD,
+    "dinov2-classifier-no-qkv-bias": UNREAD,
+    "dinov2-registers-classifier": UNREAD,
+    "vit-pixels-without-a-mask": UNREAD,
+    "opt-lm-post-norm-narrow-words": LARGER,
+    "opt-lm-narrow-words": LARGER,
+    "opt-lm-plain-norms-no-bias": LARGER,
+    "opt-sequence-no-bias-plain-norms": LARGER,
+    "timm-vit-scale-norms": LARGER,
+    "bart-lm-relu-untied": "two streams are found that were written as one",
+    "siglip": "the stream that a learned query attends to is found in two parts",
+    "olmo2-model": "one plane a head: a space of length one is not seen",
+    "swin-classifier-padded": "a norm that zeros are put beside, in two stages, is not folded",
+}
+
+
+def cases() -> list[Case]:
+    """Every family's cases; without EVERY_ARCHITECTURE the first of each file and those that differ."""
+    out: dict[str, Case] = {}
+    for module in pkgutil.iter_modules(tests.families.__path__, "tests.families."):
+        if not module.name.startswith("tests.families.cases_"):
+            continue
+        found = [
+            case
+            for value in vars(importlib.import_module(module.name)).values()
+            for case in (
+                value if isinstance(value, list | tuple) else value.values() if isinstance(value, dict) else ()
+            )
+            if isinstance(case, Case)
+        ]
+        out.update({case.name: case for case in found if EVERY or case is found[0] or case.name in DIFFERENT})
+    return list(out.values())
+
+
+def places(blueprint: Blueprint) -> set[tuple[str, tuple[int, ...], frozenset[tuple[str, int]]]]:
+    """Every space by its group, its copies and the dimensions of parameters that it acts on."""
+    found: dict[str, set[tuple[str, int]]] = defaultdict(set)
+    for name, axes in blueprint.parameters.items():
+        for dim, axis in enumerate(axes):
+            for space in spaces_of(axis):
+                found[space].add((name, dim))
+    spaces = blueprint.spaces
+    return {(str(spaces[name].group), spaces[name].copies, frozenset(where)) for name, where in found.items()}
+
+
+@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
+def test_all_that_was_written_is_found(case: Case) -> None:
+    """As the model stands and after folding: the same groups on the same dimensions of the same parameters."""
+    written, found = inferred_again(case)
+    pairs = ((written, found), (written.after_folding or written, found.after_folding or found))
+    missing = [place for by_hand, by_trace in pairs for place in places(by_hand) - places(by_trace)]
+    assert bool(missing) == (case.name in DIFFERENT), missing
+    if DIFFERENT.get(case.name) == LARGER:
+        assert any(by_trace.dimension > by_hand.dimension for by_hand, by_trace in pairs)

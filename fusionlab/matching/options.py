@@ -17,6 +17,8 @@ KNOWN, ANNEALED, AS_IS = "known", "annealed", "as-is"
 ACTIVATIONS = "activations"
 ANCHOR, MEAN = "anchor", "mean"
 TOWARDS = (ANCHOR, MEAN)
+# What transformers have inside of their layers; a model of another kind may lack some.
+USUAL = ("attention", "ffn")
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Selection:
             (query against key and value against output in every head); empty for none.
     """
 
-    spaces: tuple[str, ...] = ("attention", "ffn")
+    spaces: tuple[str, ...] = USUAL
     layers: str = "all"
     gauge: tuple[str, ...] = ()
 
@@ -50,7 +52,7 @@ class Selection:
             InputError: a role that the blueprint does not have, or a layer outside the model.
         """
         for wanted in self.spaces:
-            if not any(_covers(wanted, role) for role in blueprint.roles()):
+            if self.spaces != USUAL and not any(_covers(wanted, role) for role in blueprint.roles()):
                 known = dict.fromkeys(
                     [ALL, *(part for role in blueprint.roles() for part in (role.split(".")[0], role))]
                 )

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import nn
-from transformers import BertConfig, BertForNextSentencePrediction, BertModel, BloomConfig, BloomForCausalLM
+from transformers import BertConfig, BertForNextSentencePrediction, BertModel, BloomConfig
 
 from fusionlab.symmetry import Alignment, SymmetryError, blueprint, blueprint_from_config, known_architectures
 from fusionlab.symmetry.axes import Along, Axis, Concat, Fixed, Per
@@ -97,13 +97,14 @@ def test_blueprint_needs_the_config_only(name):
     assert blueprint_from_config(source, type(model).__name__) == blueprint(model)
 
 
-def test_unknown_architecture_is_refused():
+def test_unknown_architecture_has_no_description():
+    """Of a config alone nothing is inferred; of a model everything, if its inputs are known."""
     config = BloomConfig(hidden_size=24, n_layer=1, n_head=3, vocab_size=31)
     with pytest.raises(
         SymmetryError, match=r"no description of the architecture 'bloom': fusionlab knows .*bert, .*vit"
     ):
-        blueprint(BloomForCausalLM(config))
-    with pytest.raises(SymmetryError, match=re.escape("no description of the architecture 'torch.Linear'")):
+        blueprint_from_config(config, "BloomForCausalLM")
+    with pytest.raises(SymmetryError, match=re.escape("nothing is known of the inputs of a Linear; expected")):
         blueprint(nn.Linear(2, 2))
 
 

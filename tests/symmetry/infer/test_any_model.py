@@ -1,0 +1,121 @@
+"""Blueprints of models that nobody described, through the calls that users make."""
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from torch import Tensor, nn
+
+import fusionlab
+from fusionlab.cli import main
+from fusionlab.symmetry import Alignment, SymmetryError, blueprint
+from fusionlab.symmetry.infer.models import inferred
+from tests.families.harness import length_preserving
+
+DECODER = {
+    "vocab_size": 97,
+    "hidden_size": 32,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 40,
+    "max_position_embeddings": 64,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+
+
+class Own(nn.Module):
+    """A network that no library knows: convolutions with a skip, and a gate."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.enter = nn.Conv2d(3, 10, 3, padding=1)
+        self.norm = nn.BatchNorm2d(10)
+        self.inner, self.outer = nn.Conv2d(10, 14, 1), nn.Conv2d(14, 10, 1)
+        self.head = nn.Linear(10, 5)
+
+    def forward(self, image: Tensor) -> Tensor:
+        found = self.norm(self.enter(image)).relu()
+        found = found + self.outer(nn.functional.gelu(self.inner(found)))
+        return self.head(found.mean((2, 3)))
+
+
+class Foreign(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x)
+
+
+def distance(a: nn.Module, b: nn.Module) -> float:
+    pairs = zip(a.state_dict().values(), b.state_dict().values(), strict=True)
+    return sum(float((x.double() - y.double()).square().sum()) for x, y in pairs) ** 0.5
+
+
+def mixtral(seed: int) -> transformers.MixtralForCausalLM:
+    torch.manual_seed(seed)
+    return transformers.MixtralForCausalLM(
+        transformers.MixtralConfig(**DECODER, num_local_experts=4, num_experts_per_tok=2)
+    ).eval()
+
+
+def test_a_module_of_ones_own_needs_an_example_once() -> None:
+    """Then it is matched and merged like any other: a twin in another basis comes back, and the merge is the model."""
+    torch.manual_seed(0)
+    model = Own().eval()
+    found = fusionlab.blueprint(model, {"image": torch.randn(2, 3, 8, 8)})
+    assert {str(space.group) for space in found.spaces.values()} >= {"S(10)", "S(14)"}
+    twin = length_preserving(found).apply(model)
+    assert distance(twin, model) > 1
+    back = fusionlab.match(twin, model, spaces=("all",)).apply(twin)
+    assert distance(back, model) < 1e-5
+    images = torch.randn(3, 3, 8, 8)
+    merged = fusionlab.fuse([model, twin], preset="weights")
+    assert (merged(images) - model(images)).abs().max() < 1e-4
+
+
+def test_without_an_example_one_sentence_says_what_to_do() -> None:
+    with pytest.raises(
+        SymmetryError, match=r"inputs of a Foreign; expected fusionlab\.blueprint\(model, example_inputs\)"
+    ):
+        blueprint(Foreign())
+
+
+def test_a_type_that_is_not_described_is_inferred_from_a_small_one() -> None:
+    """The blueprint of three layers is exact though the model that was traced has other sizes; it is made once."""
+    model = mixtral(0).double()
+    found = blueprint(model)
+    assert blueprint(copy.deepcopy(model)) is found
+    assert {space.layer for space in found.spaces.values()} == {None, 0, 1, 2}
+    assert str(found.spaces["layers.2.experts"].group) == "S(4)"
+    assert found.spaces["layers.2.ffn"].copies == (4,)
+    assert found.untouched() == ()
+    assert str(blueprint(model, folded=True).spaces["residual"].group) == "O(32)"
+    model.set_experts_implementation("batched_mm")
+    ids = torch.randint(3, 97, (2, 9), generator=torch.Generator().manual_seed(0))
+    twin = Alignment.random(found, torch.Generator().manual_seed(1)).apply(model)
+    before, after = model(ids).logits, twin(ids).logits
+    assert (after - before).abs().max() < 1e-6 * before.abs().max()  # norms of the class compute in float32
+
+
+def test_weights_are_not_looked_at() -> None:
+    assert inferred(mixtral(0)) is inferred(mixtral(1))
+
+
+def test_experts_in_another_order_are_matched_by_the_command(tmp_path: Path) -> None:
+    """``fusionlab fuse`` of a model and its twin in a random basis gives the model."""
+    model = mixtral(0)
+    model.save_pretrained(tmp_path / "model")
+    length_preserving(blueprint(model)).apply(model).save_pretrained(tmp_path / "twin")
+    chosen = ["--ckpts", str(tmp_path / "model"), str(tmp_path / "twin"), "--match", "weights", "--method", "simple"]
+    assert main(["fuse", *chosen, "--output", str(tmp_path / "out")]) == 0
+    ids = torch.randint(3, 97, (2, 9), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        before, after = model(ids).logits, fusionlab.load(tmp_path / "out" / "merged")(ids).logits
+    assert (after - before).abs().max() < 1e-4 * before.abs().max()

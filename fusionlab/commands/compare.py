@@ -41,6 +41,7 @@ def run(argv: Sequence[str]) -> None:
 
     Raises:
         InputError: a wrong config; or every cell failed.
+        Exception: every cell failed, and some by an error of fusionlab's own: the first of these.
     """
     parser = make_parser("compare", DESCRIPTION)
     arguments = parsing.parse(parser, argv)
@@ -122,6 +123,7 @@ def run_grid(runner: GridRunner, title: str, command: str, console: Console) -> 
 
     Raises:
         InputError: every cell failed, or the disk has too little space for what they write.
+        Exception: every cell failed, and some by an error of fusionlab's own: the first of these.
     """
     total = len(runner.grid.cells())
     missing = sum(done is None for _, done in runner.state())
@@ -135,6 +137,8 @@ def run_grid(runner: GridRunner, title: str, command: str, console: Console) -> 
     if len(failed) == total:
         for sentence in failures(finished):
             console.print(sentence, style="red", highlight=False, soft_wrap=True)
+        if runner.fault is not None:
+            raise runner.fault
         raise InputError(f"every cell failed, the first with: {failed[0].error}")
     write_results(finished, runner.grid, runner.folder, title, command, runner.examples)
     console.print()

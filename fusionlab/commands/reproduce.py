@@ -89,9 +89,9 @@ def run(argv: Sequence[str]) -> None:
             failed.append((name, error))
             console.print(f"Nothing of {name} could run: {error}", style="red", highlight=False, soft_wrap=True)
     if len(failed) == len(experiment.configs):
-        for _, error in failed:
-            if sentence(error) is None:
-                raise error
+        for _, reason in failed:
+            if sentence(reason) is None:
+                raise reason
         name, first = failed[0]
         raise InputError(
             f"nothing of {arguments.experiment} could run ({name}: {first}); docs/reproduce.md says which data and "

@@ -105,7 +105,8 @@ class StreamedDigits(Digits):
     """Digits whose validation and test images are streams."""
 
     def val_dataloader(self) -> DataLoader:
-        return DataLoader(Streamed(super().val_dataloader().dataset), batch_size=50)
+        loader: Any = super().val_dataloader()
+        return DataLoader(Streamed(loader.dataset), batch_size=50)
 
     def test_dataloader(self) -> DataLoader:
         return DataLoader(Streamed(super().test_dataloader().dataset), batch_size=50)

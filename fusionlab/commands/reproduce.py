@@ -12,8 +12,9 @@ from fusionlab import configs
 from fusionlab.atomic import try_to_write
 from fusionlab.commands import compare, data_options, parsing
 from fusionlab.commands.end_models import train_end_model
+from fusionlab.commands.option_groups import add_fields
 from fusionlab.errors import InputError
-from fusionlab.grid.design import Protocol
+from fusionlab.grid.design import Grid
 from fusionlab.grid.runner import GridRunner
 from fusionlab.paths import expanded
 from fusionlab.sentences import sentence
@@ -60,7 +61,7 @@ def run(argv: Sequence[str]) -> None:
     """
     parser = parsing.make_parser("reproduce", DESCRIPTION, seed=False)
     parser.add_argument("experiment", type=str, help=f"One of {', '.join(EXPERIMENTS)}.")
-    parser.add_argument("--protocol", type=Protocol, default="corrected", help="corrected or published.")
+    add_fields(parser, Grid, ("protocol",))
     parser.add_argument("--output", type=str | None, help="Folder to write, or to go on in; reproduce/EXPERIMENT.")
     parser.add_argument(
         "--dry-run", type=bool, nargs="?", const=True, default=False, help="Print the plan, and do nothing."

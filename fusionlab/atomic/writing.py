@@ -39,16 +39,10 @@ def atomic_folder(target: str | Path, overwrite: bool = False) -> Iterator[Path]
 def atomic_file(target: str | Path, overwrite: bool = False) -> Iterator[Path]:
     """Write a file that appears under its name only once the block has ended without an error.
 
-    Args:
-        target: the file to be written; its parents are made when they are missing.
-        overwrite: whether a file that is already there may be replaced, which happens after the new one is complete.
+    Arguments and errors are those of `atomic_folder`.
 
     Yields:
         The temporary name beside `target` that the block writes to.
-
-    Raises:
-        InputError: as `refuse_existing`.
-        OSError: the disk failed or is full; the error names the output.
     """
     with _atomic(target, overwrite, folder=False) as temporary:
         yield temporary

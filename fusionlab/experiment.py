@@ -35,7 +35,7 @@ class Plan(FusionPlan):
     """A fusion, and how it is measured.
 
     Attributes:
-        points: positions on each line between two models; 0 draws none.
+        points: evenly spaced positions on each line between two models, both ends included; 0 draws none.
         trainer: arguments of every Trainer: accelerator, devices, precision, strategy.
     """
 

@@ -11,7 +11,7 @@ import torch
 from lightning.pytorch import LightningDataModule
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import Tensor, nn
-from torch.utils.data import ConcatDataset, DataLoader, Subset
+from torch.utils.data import ConcatDataset, DataLoader, IterableDataset, Subset
 
 from fusionlab.errors import InputError
 from fusionlab.probes import probes
@@ -56,7 +56,8 @@ class Inputs:
             The inputs; None where a module has no training data.
 
         Raises:
-            InputError: a number of samples below 1, or a data module that is not what the contract says.
+            InputError: a number of samples below 1, training data of unknown length, or a data module that is not what
+                the contract says.
         """
         if samples is not None and samples < 1:
             raise InputError(f"samples is {samples}; expected at least 1")
@@ -143,12 +144,38 @@ def _train_loader(module: LightningDataModule) -> DataLoader | None:
 
 def _loaders(loaders: Any) -> list[DataLoader]:
     found = loaders if isinstance(loaders, Sequence) else [loaders]
-    return [loader for loader in found if isinstance(loader, DataLoader) and len(loader) > 0]
+    return [loader for loader in found if isinstance(loader, DataLoader) and gives_batches(loader)]
+
+
+def gives_batches(loaders: Any) -> bool:
+    """True if a loader, or one of several, has batches; one that does not say how many counts as having some.
+
+    Args:
+        loaders: a loader, a sequence of them, or None.
+    """
+    if loaders is None:
+        return False
+    if isinstance(loaders, Sequence):
+        return any(map(gives_batches, loaders))
+    try:
+        return len(loaders) > 0
+    except TypeError:
+        # A stream, such as an iterable data set.
+        return True
 
 
 def in_order(loader: DataLoader, samples: int | None, seed: int) -> DataLoader:
-    """The loader's data in a fixed order, or a part of it drawn at random; the last batch is kept."""
+    """The loader's data in a fixed order, or a part of it drawn at random; the last batch is kept.
+
+    Raises:
+        InputError: data that only come in an order of their own.
+    """
     dataset: Any = loader.dataset
+    if isinstance(dataset, IterableDataset):
+        raise InputError(
+            f"the data {type(dataset).__name__} are a stream, of which no samples can be drawn; expected a data set "
+            f"with a length"
+        )
     if samples is not None and samples < len(dataset):
         chosen = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(seed))[:samples]
         dataset = Subset(dataset, sorted(chosen.tolist()))

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from lightning.fabric.utilities.exceptions import MisconfigurationException
@@ -14,6 +15,22 @@ from fusionlab.errors import InputError, first_line
 
 # Precisions in which Lightning converts the module's parameters in place: end models and merges would be rounded.
 ROUNDING = ("16-true", "bf16-true", "transformer-engine", "transformer-engine-float16")
+
+
+@dataclass(frozen=True)
+class Devices:
+    """The devices that everything that passes over data runs on, in the words of Lightning's Trainer.
+
+    Attributes:
+        accelerator: ``auto``, ``cpu``, ``gpu`` or another one that Lightning knows.
+        devices: how many of them, or which.
+        precision: of the passes, such as ``32-true``, ``bf16-mixed`` or ``64-true``; those that round the models
+            themselves are refused.
+    """
+
+    accelerator: str = "auto"
+    devices: int | str = 1
+    precision: str = "32-true"
 
 
 class NamedProgressBar(RichProgressBar):

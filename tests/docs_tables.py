@@ -2,22 +2,42 @@
 
 from pathlib import Path
 
-from fusionlab.commands import matching_options
-from fusionlab.commands.option_groups import table
+from fusionlab.commands import compare, fuse, matching_options
+from fusionlab.commands.data_options import InputOptions, MeasuringOptions
+from fusionlab.commands.gather import GatherOptions
+from fusionlab.commands.merging_options import MergingOptions
+from fusionlab.commands.option_groups import table, table_of
+from fusionlab.experiment import Plan
+from fusionlab.fusion import FusionPlan
+from fusionlab.grid.design import Grid
 from fusionlab.polish import PolishOptions
+from fusionlab.trainers import Devices
 
-ROOT = Path(__file__).parents[1]
-# By the name in the marks around each.
-PAGE = ROOT / "docs" / "matching.md"
+DOCS = Path(__file__).parents[1] / "docs"
+# By page, and by the name in the marks around each.
 TABLES = {
-    "matching": table(matching_options.options(), leave_out=("seed",)),
-    "polish": table({PolishOptions: ""}, leave_out=("seed",)).replace("| `--", "| `--polish."),
+    "matching.md": {
+        "matching": table(matching_options.options(), leave_out=("seed",)),
+        "inputs": table_of((InputOptions, None), (Devices, None)),
+        "polish": table({PolishOptions: ""}, leave_out=("seed",)).replace("| `--", "| `--polish."),
+    },
+    "merging.md": {
+        "fusion": table_of(
+            (MergingOptions, None),
+            (FusionPlan, ("weights", "dtype", "anchor", *fuse.AFTERWARDS)),
+            (MeasuringOptions, None),
+            (Plan, ("points",)),
+            defaults=fuse.DEFAULTS,
+        )
+    },
+    "compare.md": {"grids": table_of((Grid, compare.MEASURED), (FusionPlan, ("heads",)))},
+    "statistics.md": {"gather": table_of((GatherOptions, None))},
 }
 
 
-def written(text: str) -> str:
-    """The page's text with its tables as they should be."""
-    for name, rows in TABLES.items():
+def written(page: str, text: str) -> str:
+    """The text of a page with its tables as they should be."""
+    for name, rows in TABLES[page].items():
         begin, end = f"<!-- options of {name}, written by make docs -->", f"<!-- end of options of {name} -->"
         before, rest = text.split(begin)
         _, after = rest.split(end)
@@ -27,7 +47,9 @@ def written(text: str) -> str:
 
 def main() -> None:
     """Write the tables."""
-    PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for page in TABLES:
+        path = DOCS / page
+        path.write_text(written(page, path.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,15 @@
 """Inputs that matching and merging may look at: fixed order, draws by seed, one set for each model or one for all."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 import torch
+from torch.utils.data import DataLoader, IterableDataset
 
 from fusionlab.data import Digits
 from fusionlab.errors import InputError
-from fusionlab.inputs import Inputs
+from fusionlab.inputs import Inputs, gives_batches
 from tests.commands.small import vit
 
 
@@ -59,6 +63,50 @@ def test_nothing_to_look_at() -> None:
     assert Inputs.of([], 2) is None
     with pytest.raises(InputError, match="samples is 0; expected at least 1"):
         Inputs.of([Digits()], 2, 0)
+
+
+class Stream(IterableDataset):
+    """Images that come one after another, nobody knows how many."""
+
+    def __init__(self, images: Any) -> None:
+        self.images = images
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.images)
+
+
+class Streams(Digits):
+    """Digits of which some are streams."""
+
+    def __init__(self, *streams: str) -> None:
+        super().__init__(val_size=100)
+        self.streams = streams
+
+    def train_dataloader(self) -> DataLoader:
+        loader = super().train_dataloader()
+        return DataLoader(Stream(loader.dataset), batch_size=50) if "train" in self.streams else loader
+
+    def val_dataloader(self) -> DataLoader:
+        loader = super().val_dataloader()
+        return DataLoader(Stream(loader.dataset), batch_size=50) if "val" in self.streams else loader
+
+
+def test_streams() -> None:
+    """To choose by they are as good as any data; to draw samples of they are refused."""
+    module = Streams("val")
+    inputs = Inputs.of([module], 2)
+    assert inputs is not None
+    assert torch.equal(pixels(inputs.held_out[0]), module.val_set.pixel_values)
+    with pytest.raises(InputError, match="Stream are a stream, of which no samples can be drawn; expected a data set"):
+        Inputs.of([Streams("train")], 2)
+
+
+def test_loaders_that_give_batches() -> None:
+    """One of several is enough, and one that does not say how many it has counts."""
+    some, none = DataLoader([1]), DataLoader([])  # type: ignore[arg-type, var-annotated]
+    stream: DataLoader = DataLoader(Stream([]))
+    given = (some, stream, [none, some], [stream], none, [none], [], None)
+    assert [gives_batches(loaders) for loaders in given] == [True] * 4 + [False] * 4
 
 
 def test_from_batches() -> None:

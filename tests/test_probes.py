@@ -17,8 +17,12 @@ from transformers import (
     GPT2LMHeadModel,
     RobertaConfig,
     RobertaForSequenceClassification,
+    T5Config,
+    T5ForConditionalGeneration,
     ViTConfig,
     ViTForImageClassification,
+    WhisperConfig,
+    WhisperForConditionalGeneration,
 )
 
 from fusionlab.errors import InputError
@@ -26,6 +30,7 @@ from fusionlab.forward import logits
 from fusionlab.probes import probes
 from fusionlab.probes.images import IMAGES, noise
 from fusionlab.probes.tokens import Vocabulary, random_text
+from fusionlab.symmetry import blueprint
 from tests.commands.small import bert, randomized, timm_vit, vit
 from tests.symmetry.models import laws
 
@@ -203,6 +208,26 @@ def test_a_masked_model_fills_in_what_it_finds_likely() -> None:
         inside &= batch["input_ids"] != Tokenizer.sep_token_id
         assert (batch["input_ids"][inside] == 7).float().mean() > 0.8
         assert (batch["input_ids"][:, 1:] != Tokenizer.cls_token_id).all()
+
+
+def test_a_sequence_is_no_longer_than_the_model_reaches() -> None:
+    """Its table of positions, under either name for it; where there is none, what the blueprint knows to be taken."""
+    audio = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 24, "decoder_ffn_dim": 24}
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    ids = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
+    places = {"max_source_positions": 8, "max_target_positions": 10, "num_mel_bins": 4}
+    whisper = WhisperForConditionalGeneration(WhisperConfig(vocab_size=31, **audio, **heads, **ids, **places))
+    (batch,) = probes(randomized(whisper, 0), 2)
+    assert batch["decoder_input_ids"].shape == (2, 8)
+    assert logits(whisper, batch).isfinite().all()
+    t5 = {"d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 1, "num_heads": 2}
+    relative = randomized(T5ForConditionalGeneration(T5Config(vocab_size=31, **t5, decoder_start_token_id=0)), 0)
+    known = {one.name: one.shape for one in blueprint(relative).inputs}
+    for length in (5, 32):
+        (batch,) = probes(relative, 2, length=length)
+        assert {name: batch[name].shape[1] for name in known} == {
+            name: min(length, longest) for name, (longest,) in known.items()
+        }
 
 
 def test_several_models_write_in_turn() -> None:

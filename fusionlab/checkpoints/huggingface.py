@@ -5,28 +5,26 @@ module (transformers renames weights as it loads them), so raw files are only lo
 """
 
 import copy
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-import transformers
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModel, GenerationConfig, PretrainedConfig, PreTrainedModel
+from transformers import GenerationConfig, PretrainedConfig, PreTrainedModel
 from transformers.utils import GENERATION_CONFIG_NAME
 from typing_extensions import TypeIs
 
 from fusionlab.checkpoints.files import (
     CONFIG,
     SAFETENSORS_INDEX,
-    read_config,
     read_json,
     weight_files,
 )
+from fusionlab.checkpoints.huggingface_config import auto_class_of, load_config, model_class, parse_config
 from fusionlab.checkpoints.parameters import refuse_differences
 from fusionlab.checkpoints.quiet import quiet
-from fusionlab.checkpoints.sizes import Stored, no_larger, refuse_absurd
+from fusionlab.checkpoints.sizes import Stored, no_larger
 from fusionlab.checkpoints.weights import read_headers, read_pickled_state, refuse_integers
 from fusionlab.dtypes import main_dtype
 from fusionlab.errors import InputError, first_line
@@ -78,79 +76,6 @@ def rebuild(class_name: str, config: dict[str, Any], state: Mapping[str, Tensor]
     return model.eval()
 
 
-def load_config(folder: Path) -> PretrainedConfig:
-    """The configuration of a transformers folder.
-
-    Args:
-        folder: the checkpoint folder.
-
-    Returns:
-        The configuration.
-
-    Raises:
-        InputError: no config, an unknown model type, or a quantised checkpoint.
-    """
-    return parse_config(read_config(folder), folder / CONFIG)
-
-
-def parse_config(content: Mapping[str, Any], source: Path) -> PretrainedConfig:
-    """A transformers configuration from its plain mapping; never runs code that a checkpoint brings along.
-
-    Args:
-        content: what ``config.json`` holds.
-        source: where it comes from, for messages.
-
-    Returns:
-        The configuration.
-
-    Raises:
-        InputError: an unknown model type, values that the type refuses, or a quantised checkpoint.
-    """
-    values = dict(content)
-    model_type = values.pop("model_type", None)
-    if not isinstance(model_type, str) or model_type not in transformers.CONFIG_MAPPING:
-        raise InputError(
-            f"{source}: model type {model_type!r} is not one that transformers {transformers.__version__} knows "
-            f"(code that comes with a checkpoint is never run)"
-        )
-    if values.get("quantization_config"):
-        raise InputError(f"{source}: the checkpoint is quantised, but weights in full or half precision were expected")
-    refuse_absurd(values, source)
-    try:
-        with quiet():
-            return type(AutoConfig.for_model(model_type)).from_dict(values)
-    except Exception as error:
-        # Each configuration class validates its fields in its own way and with its own exceptions.
-        raise InputError(f"{source}: not a valid {model_type} configuration ({first_line(error)})") from error
-
-
-def model_class(config: PretrainedConfig, source: Path) -> type[PreTrainedModel]:
-    """The class that a configuration names, or the bare encoder of its type when it names none.
-
-    Args:
-        config: the configuration.
-        source: where it comes from, for messages.
-
-    Returns:
-        The class.
-
-    Raises:
-        InputError: transformers has no such model class.
-    """
-    names: Any = config.architectures
-    if not isinstance(names, list | None) or not all(isinstance(name, str) for name in names or ()):
-        raise InputError(f"{source}: architectures is {names!r}; expected a list with the name of a class")
-    if not names:
-        return _auto_class(config, AutoModel, source)
-    found = getattr(transformers, names[0], None)
-    if not (isinstance(found, type) and issubclass(found, PreTrainedModel)):
-        raise InputError(
-            f"{source}: architectures names {names[0]!r}, which is not a model class of transformers "
-            f"{transformers.__version__}"
-        )
-    return found
-
-
 def load_with_head(folder: Path, auto_class: Any, **overrides: Any) -> tuple[PreTrainedModel, list[str]]:
     """Load the body of a checkpoint under a task's head; only head parameters may be new.
 
@@ -168,7 +93,7 @@ def load_with_head(folder: Path, auto_class: Any, **overrides: Any) -> tuple[Pre
     config = load_config(folder)
     for name, value in overrides.items():
         setattr(config, name, value)
-    cls = _auto_class(config, auto_class, folder)
+    cls = auto_class_of(config, auto_class, folder)
     model, info = _load(cls, config, folder, torch.float32)
     missing, _, mismatched = _info(info)
     body = f"{model.base_model_prefix}."
@@ -185,14 +110,6 @@ def load_with_head(folder: Path, auto_class: Any, **overrides: Any) -> tuple[Pre
         [entry for entry in mismatched if not in_head(entry[0])],
     )
     return model, sorted({*missing, *(name for name, _, _ in mismatched)})
-
-
-def _auto_class(config: PretrainedConfig, auto_class: Any, source: Path) -> type[PreTrainedModel]:
-    if type(config) not in auto_class._model_mapping:
-        raise InputError(f"{source}: model type {config.model_type!r} has no {auto_class.__name__}")
-    found = auto_class._model_mapping[type(config)]
-    # A few types list several classes, the usual one first.
-    return found[0] if isinstance(found, tuple) else found
 
 
 def _load_exactly(cls: type[PreTrainedModel], config: PretrainedConfig, folder: Path) -> PreTrainedModel:
@@ -297,19 +214,6 @@ def parameter_names(class_name: str, config: dict[str, Any], source: Path, store
     if class_name:
         parsed.architectures = [class_name]
     return set(_without_memory(model_class(parsed, source), parsed, source, stored))
-
-
-def plain_config(model: PreTrainedModel) -> dict[str, Any]:
-    """The configuration of a model as data that JSON can hold, with the class it belongs to.
-
-    Args:
-        model: a transformers model.
-
-    Returns:
-        A plain mapping, as in ``config.json``.
-    """
-    content = json.loads(model.config.to_json_string(use_diff=False))
-    return {**content, "architectures": [type(model).__name__]}
 
 
 def write_folder(model: PreTrainedModel, output: Path, like: Path | None = None) -> None:

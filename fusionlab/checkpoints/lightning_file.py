@@ -9,6 +9,7 @@ from torch import nn
 
 from fusionlab.checkpoints import huggingface, timm_folder
 from fusionlab.checkpoints.files import CONFIG, read_json, read_pickle
+from fusionlab.checkpoints.huggingface_config import plain_config
 from fusionlab.checkpoints.sizes import Stored
 from fusionlab.checkpoints.weights import refuse_no_state
 from fusionlab.errors import InputError
@@ -32,7 +33,7 @@ def describe(model: nn.Module) -> dict[str, Any]:
         InputError: the model is of neither library.
     """
     if huggingface.is_transformers(model):
-        config = huggingface.plain_config(model)
+        config = plain_config(model)
         return {"library": "transformers", "class": type(model).__name__, "config": config}
     if timm_folder.is_timm(model):
         config = timm_folder.describe(model)

@@ -12,12 +12,13 @@ from rich.table import Table
 from fusionlab.atomic import require_space, try_to_write
 from fusionlab.commands import data_options, parsing
 from fusionlab.commands.end_models import EndModelOptions, fresh_task, train_end_model
+from fusionlab.commands.option_groups import add_fields, told
 from fusionlab.errors import InputError
 from fusionlab.experiment import REPORT_BYTES
-from fusionlab.fusion import Heads
+from fusionlab.fusion import FusionPlan
 from fusionlab.grid import tables
 from fusionlab.grid.cells import Finished
-from fusionlab.grid.design import Grid, Protocol, make_groups
+from fusionlab.grid.design import Grid, make_groups
 from fusionlab.grid.estimate import estimate
 from fusionlab.grid.folder import failures, write_results
 from fusionlab.grid.runner import GridRunner
@@ -30,6 +31,9 @@ from fusionlab.paths import expanded
 # are checked for when they are written.
 CELL_BYTES = 64 * 1024
 
+# Fields of a grid that a config writes as they are.
+MEASURED = ("seeds", "ensemble", "samples", "test_samples", "points", "base", "protocol")
+
 DESCRIPTION = """Compare merges of many end models: groups, methods, matchings and seeds, in and out of domain.
 
 Every cell of the grid is written as it finishes, so that a second start goes on where the first one stopped; a cell
@@ -41,6 +45,7 @@ def run(argv: Sequence[str]) -> None:
 
     Raises:
         InputError: a wrong config; or every cell failed.
+        Exception: every cell failed, and some by an error of fusionlab's own: the first of these.
     """
     parser = make_parser("compare", DESCRIPTION)
     arguments = parsing.parse(parser, argv)
@@ -79,39 +84,16 @@ def make_parser(name: str, description: str) -> ArgumentParser:
         default=["paper"],
         help="Presets, or options by name (`preset`, and fields such as spaces and layers); unmatched is always made.",
     )
-    parser.add_argument("--seeds", type=list[int], default=[0], help="Seeds of the end models.")
-    parser.add_argument("--out_of_domain", type=list[LightningDataModule], default=[], help="Data nobody trained on.")
-    parser.add_argument("--ensemble", type=bool, default=True, help="Measure the ensemble of each group too.")
+    parser.add_argument("--out_of_domain", type=list[LightningDataModule], default=[], help=told(Grid, "out_of_domain"))
     parser.add_argument(
         "--multitask", type=EndModelOptions | None, help="A model trained on everything: the config of it."
     )
-    parser.add_argument("--samples", type=int | None, default=1000, help="Training samples a model that merging sees.")
-    parser.add_argument(
-        "--test_samples", type=int | None, help="Samples of each test set that are measured on; all if not given."
-    )
-    parser.add_argument(
-        "--points",
-        type=int,
-        default=0,
-        help="Points on the line between the models of a pair, drawn for the first seed on the pair's own test sets.",
-    )
-    parser.add_argument(
-        "--heads",
-        type=Heads,
-        default="merged",
-        help="merged like everything else; union, joined by label name; or own, each task's on the merged body.",
-    )
-    parser.add_argument("--base", type=str | None, help="The checkpoint that all were fine-tuned from, where needed.")
+    add_fields(parser, Grid, MEASURED)
+    add_fields(parser, FusionPlan, ("heads",))
     parser.add_argument("--title", type=str | None, help="Of the report.")
     parser.add_argument("--output", type=str, required=True, help="Folder to write, or to go on in.")
     parser.add_argument(
         "--dry-run", type=bool, nargs="?", const=True, default=False, help="Print the plan, and do nothing."
-    )
-    parser.add_argument(
-        "--protocol",
-        type=Protocol,
-        default="corrected",
-        help="corrected, or published to repeat the faults of the paper's code (docs/reproduce.md).",
     )
     data_options.add_devices(parser)
     return parser
@@ -122,6 +104,7 @@ def run_grid(runner: GridRunner, title: str, command: str, console: Console) -> 
 
     Raises:
         InputError: every cell failed, or the disk has too little space for what they write.
+        Exception: every cell failed, and some by an error of fusionlab's own: the first of these.
     """
     total = len(runner.grid.cells())
     missing = sum(done is None for _, done in runner.state())
@@ -135,6 +118,8 @@ def run_grid(runner: GridRunner, title: str, command: str, console: Console) -> 
     if len(failed) == total:
         for sentence in failures(finished):
             console.print(sentence, style="red", highlight=False, soft_wrap=True)
+        if runner.fault is not None:
+            raise runner.fault
         raise InputError(f"every cell failed, the first with: {failed[0].error}")
     write_results(finished, runner.grid, runner.folder, title, command, runner.examples)
     console.print()

@@ -1,19 +1,22 @@
 """Options that say what is measured on, what matching and merging may look at, and the devices for it."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 from jsonargparse import ArgumentParser, Namespace
 from lightning.pytorch import LightningDataModule
 from torch import nn
 
+from fusionlab.commands.option_groups import add_fields, told
 from fusionlab.data import Digits, Images
 from fusionlab.data.preprocessing import preprocessing_of
 from fusionlab.errors import InputError
+from fusionlab.experiment import Plan
 from fusionlab.fusion import Data
 from fusionlab.inputs import Inputs
 from fusionlab.probes import KINDS
-from fusionlab.trainers import make_trainer
+from fusionlab.trainers import Devices, make_trainer
 
 DataModules = LightningDataModule | list[LightningDataModule]
 # Imported, they can be named without their module.
@@ -22,47 +25,61 @@ SYNTHETIC = "synthetic"
 SAMPLES, SYNTHETIC_SAMPLES = 1000, 4000
 
 
+@dataclass(frozen=True)
+class MeasuringOptions:
+    """The data that models are measured on.
+
+    Attributes:
+        data: data module, or a list of them, whose test split is like the end models' training data: a class by its
+            name, and its settings as ``--data.SETTING``.
+        out_of_domain: the same for data that is unlike the training data.
+    """
+
+    data: DataModules | None = None
+    out_of_domain: DataModules | None = None
+
+
+@dataclass(frozen=True)
+class InputOptions:
+    """The inputs that data-driven matching, merging and polishing may look at.
+
+    Attributes:
+        probes: a data module whose training split is taken (labels not needed), ``synthetic``, or a kind of synthetic
+            inputs. The training split of ``--data`` if not given; synthetic ones where there is no data and some are
+            needed.
+        samples: how many of them for each data module, 1,000 if not given; of synthetic ones 4,000.
+    """
+
+    # A name of neither is told as one sentence, see `inputs`: so text comes last.
+    probes: DataModules | str | None = None
+    samples: int | None = None
+
+
 def add_data(parser: ArgumentParser, required: bool = False) -> None:
-    """Add the options of measuring: the data, the points on a line and the devices."""
+    """Add the options of measuring: the data, the points on a line and the devices.
+
+    Args:
+        parser: of a command.
+        required: whether it does nothing without data.
+    """
     group = parser.add_argument_group("Measuring")
-    group.add_argument(
-        "--data",
-        type=DataModules if required else DataModules | None,
-        required=required,
-        help="Data module (or a list of them) whose test split is like the end models' training data: "
-        f"{', '.join(known.__name__ for known in KNOWN_DATA)}, or any class; its settings follow as --data.SETTING.",
-    )
-    group.add_argument(
-        "--out_of_domain", type=DataModules | None, help="The same for data that is unlike the training data."
-    )
-    group.add_argument("--points", type=int, default=11, help="Points on the line between two models.")
+    words = f"{told(MeasuringOptions, 'data')} Known without their module: {', '.join(k.__name__ for k in KNOWN_DATA)}."
+    needed = {"type": DataModules, "required": True} if required else {}
+    add_fields(group, MeasuringOptions, changes={"data": {"help": words, **needed}})
+    add_fields(group, Plan, ("points",))
     add_devices(parser)
 
 
 def add_devices(parser: ArgumentParser) -> None:
     """Add the options of the devices that everything that passes over data runs on."""
-    group = parser.add_argument_group("Devices")
-    group.add_argument("--accelerator", type=str, default="auto", help="Of Lightning's Trainer: auto, cpu, gpu.")
-    group.add_argument("--devices", type=int | str, default=1, help="Of Lightning's Trainer.")
-    group.add_argument("--precision", type=str, default="32-true", help="Of Lightning's Trainer: bf16-mixed, 64-true.")
+    add_fields(parser.add_argument_group("Devices"), Devices)
 
 
 def add_inputs(parser: ArgumentParser) -> None:
     """Add the options of the inputs that matching, merging and polishing may look at."""
     group = parser.add_argument_group("Inputs of matching and merging")
-    group.add_argument(
-        "--probes",
-        # A name of neither is told as one sentence, see `inputs`: so text comes last.
-        type=DataModules | str | None,
-        help="What data-driven matching, merging and polishing look at: a data module whose training split is taken "
-        f"(labels not needed), synthetic, or a kind of synthetic ones ({', '.join(KINDS)}). The training split of "
-        "--data if not given; synthetic ones where there is no data and some are needed.",
-    )
-    group.add_argument(
-        "--samples",
-        type=int | None,
-        help=f"How many of them for each data module, {SAMPLES} if not given; of synthetic ones {SYNTHETIC_SAMPLES}.",
-    )
+    words = f"{told(InputOptions, 'probes')} Kinds: {', '.join(KINDS)}."
+    add_fields(group, InputOptions, changes={"probes": {"help": words}})
 
 
 def inputs(
@@ -115,7 +132,7 @@ def trainer_options(arguments: Namespace) -> dict[str, Any]:
     Raises:
         InputError: settings that it refuses; told before any work, also where nothing will run under it.
     """
-    settings = {name: getattr(arguments, name) for name in ("accelerator", "devices", "precision")}
+    settings = {field.name: getattr(arguments, field.name) for field in fields(Devices)}
     make_trainer(settings, "")
     return settings
 

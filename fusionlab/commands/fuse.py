@@ -10,12 +10,12 @@ from fusionlab.atomic import refuse_existing, require_space
 from fusionlab.checkpoints.card import merge_card
 from fusionlab.commands import data_options, fuse_config, matching_options, merging_options, parsing
 from fusionlab.commands.fuse_output import write_fusion
-from fusionlab.commands.option_groups import told
+from fusionlab.commands.option_groups import add_fields, told
 from fusionlab.dtypes import common_types, find_dtype, stored_size
 from fusionlab.evaluation.wording import listing
 from fusionlab.experiment import REPORT_BYTES, Plan
 from fusionlab.experiment import run as run_experiment
-from fusionlab.fusion import FusionPlan, Heads
+from fusionlab.fusion import FusionPlan
 from fusionlab.matching.options import describe
 from fusionlab.paths import expanded
 from fusionlab.polish import PolishOptions
@@ -27,6 +27,11 @@ TensorBoard logs and report.html go into the output folder.
 
 A config with the keys model, data and trainer (such as fuse_digits.yaml) is run as a Lightning module: --trainer takes
 any option of Lightning's Trainer then, and --ckpt_path last goes on where a run was cut."""
+
+# Fields of the plan that say what becomes of a merge.
+AFTERWARDS = ("polish", "correct", "heads", "ensemble")
+# Defaults that are not the plan's: whoever reads a report wants the reference.
+DEFAULTS = {"ensemble": True}
 
 
 def run(argv: Sequence[str]) -> None:
@@ -44,20 +49,14 @@ def run(argv: Sequence[str]) -> None:
     )
     parsing.add_output(parser)
     parsing.add_dtype(parser, "that of the end models, or the widest where theirs differ")
-    parsing.add_anchor(parser)
+    add_fields(parser, FusionPlan, ("anchor",))
     matching_options.add_matching(parser)
     merging_options.add_merging(parser)
     data_options.add_inputs(parser)
-    parser.add_argument(
-        "--polish",
-        type=int | PolishOptions | None,
-        nargs="?",
-        const=PolishOptions.steps,
-        help=f"{told(FusionPlan, 'polish')} A number of steps, or options (--polish.steps and so on).",
-    )
-    parser.add_argument("--correct", type=bool, nargs="?", const=True, default=False, help=told(FusionPlan, "correct"))
-    parser.add_argument("--heads", type=Heads, default="merged", help=told(FusionPlan, "heads"))
-    parser.add_argument("--ensemble", type=bool, default=True, help=told(FusionPlan, "ensemble"))
+    words = f"{told(FusionPlan, 'polish')} A number of steps, or options (--polish.steps and so on)."
+    steps = {"type": int | PolishOptions | None, "nargs": "?", "const": PolishOptions.steps, "help": words}
+    defaults = {name: {"default": value} for name, value in DEFAULTS.items()}
+    add_fields(parser, FusionPlan, AFTERWARDS, {"polish": steps, **defaults})
     data_options.add_data(parser)
     arguments = parsing.parse(parser, argv)
     seed_everything(arguments.seed, verbose=False)

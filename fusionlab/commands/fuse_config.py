@@ -19,6 +19,7 @@ from fusionlab.commands import merging_options, parsing
 from fusionlab.commands.console import silence
 from fusionlab.commands.fuse_output import write_fusion
 from fusionlab.commands.lightning_cli import SafeCLI, checked_checkpoint, common_options, refusals_told
+from fusionlab.commands.option_groups import add_fields
 from fusionlab.dtypes import common_types, stored_size
 from fusionlab.experiment import REPORT_BYTES, Plan, refuse_misfit, results_of
 from fusionlab.fusion import Data, FusionData, FusionModule, FusionPlan
@@ -90,7 +91,7 @@ class FuseCLI(SafeCLI):
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Add where to write, how far to draw lines, and which checkpoint to go on from."""
         parsing.add_output(parser)
-        parser.add_argument("--points", type=int, default=11, help="Points on the line between two models; 0 for none.")
+        add_fields(parser, Plan, ("points",))
         parser.add_argument(
             "--ckpt_path", type=str | None, help="Checkpoint of a fit that was cut, to go on from; last for the last."
         )

@@ -1,6 +1,7 @@
 """``fusionlab gather``: statistics of a model over data, to be handed over instead of the data."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from rich.table import Table
 from fusionlab import checkpoints
 from fusionlab.atomic import refuse_existing, require_space
 from fusionlab.commands import data_options, parsing
+from fusionlab.commands.option_groups import add_fields
 from fusionlab.errors import InputError
 from fusionlab.inputs import Inputs
 from fusionlab.paths import expanded
@@ -26,6 +28,24 @@ DESCRIPTION = """Gather statistics of a model over training data, in one pass: w
 
 The file holds sums over all data (and, with activations, a sample of hidden vectors), tied to this very model; it can
 be handed over instead of the data."""
+
+
+@dataclass(frozen=True)
+class GatherOptions:
+    """The statistics that are gathered.
+
+    Attributes:
+        kinds: of statistics, with commas between them: ``gram``, ``fisher``, ``activations``.
+        samples: training samples to draw; all if not given.
+        labels: for ``fisher``, whose: ``model`` (drawn from it), ``expected`` (over all of its answers) or
+            ``empirical`` (those of the data).
+        rows: for ``activations``, hidden vectors kept of each map.
+    """
+
+    kinds: str = "gram"
+    samples: int | None = None
+    labels: str = "model"
+    rows: int = 4096
 
 
 def run(argv: Sequence[str]) -> None:
@@ -44,14 +64,7 @@ def run(argv: Sequence[str]) -> None:
         f"{', '.join(known.__name__ for known in data_options.KNOWN_DATA)}, or any class; its settings follow as "
         "--data.SETTING.",
     )
-    parser.add_argument(
-        "--kinds", type=str, default="gram", help="Comma-separated kinds of statistics: gram, fisher, activations."
-    )
-    parser.add_argument("--samples", type=int | None, help="Training samples to draw; all if not given.")
-    parser.add_argument(
-        "--labels", type=str, default="model", help="For fisher, whose labels: model, expected or empirical."
-    )
-    parser.add_argument("--rows", type=int, default=4096, help="For activations, hidden vectors kept of each map.")
+    add_fields(parser, GatherOptions)
     parsing.add_output(parser, what="File to write, by convention *.safetensors.")
     data_options.add_devices(parser)
     arguments = parsing.parse(parser, argv)

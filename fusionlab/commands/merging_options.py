@@ -1,6 +1,7 @@
 """Options that say how models are merged, and what of it methods need."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from torch import nn
 from fusionlab import checkpoints
 from fusionlab.checkpoints.card import Parent, parent
 from fusionlab.checkpoints.hub import locate
-from fusionlab.commands.option_groups import told
+from fusionlab.commands.option_groups import add_fields, told
 from fusionlab.errors import InputError
 from fusionlab.fusion.plan import FusionPlan
 from fusionlab.merging import find_method, methods
@@ -18,25 +19,29 @@ from fusionlab.statistics import Statistics
 from fusionlab.statistics.files import load
 
 
+@dataclass(frozen=True)
+class MergingOptions:
+    """How models are merged.
+
+    Attributes:
+        method: merge method, or several with commas between them, of which the first makes the merge that is kept.
+        hyperparameters: of the method, as ``--hyperparameters.NAME``; of several methods by their names.
+        base: the checkpoint that all were fine-tuned from, for methods that need it.
+        statistics: files of ``fusionlab gather``, of any of the models.
+    """
+
+    method: str | list[str] = "simple"
+    hyperparameters: dict[str, Any] = field(default_factory=dict)
+    base: str | None = None
+    statistics: Sequence[str] | None = None
+
+
 def add_merging(parser: ArgumentParser) -> None:
     """Options that say how models are merged."""
     group = parser.add_argument_group("Merging")
-    group.add_argument(
-        "--method",
-        type=str | list[str],
-        default="simple",
-        help=f"Merge method, or a list of them, of which the first makes the merge that is kept: "
-        f"{', '.join(methods())}.",
-    )
-    group.add_argument("--weights", nargs="+", type=float, help=told(FusionPlan, "weights"))
-    group.add_argument(
-        "--hyperparameters",
-        type=dict[str, Any],
-        default={},
-        help="Hyperparameters of the method; of several methods by their names.",
-    )
-    group.add_argument("--base", type=str | None, help="The checkpoint that all were fine-tuned from, where needed.")
-    group.add_argument("--statistics", nargs="+", type=str, help="Files of `fusionlab gather`, of any of the models.")
+    words = f"{told(MergingOptions, 'method')} Methods: {', '.join(methods())}."
+    add_fields(group, MergingOptions, changes={"method": {"help": words}})
+    add_fields(group, FusionPlan, ("weights",))
 
 
 def merge_methods(arguments: Namespace) -> dict[str, dict[str, Any]]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, Field, fields
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from docstring_parser import parse
@@ -74,6 +74,47 @@ def add_options(group: Any, kinds: Mapping[type, str], leave_out: Iterable[str] 
     return tuple(added)
 
 
+def add_fields(
+    group: Any, kind: type, names: Iterable[str] | None = None, changes: Mapping[str, Mapping[str, Any]] | None = None
+) -> None:
+    """Add an option for each of some fields of one class, with the defaults of the class.
+
+    Args:
+        group: a parser, or a group of one.
+        kind: a dataclass.
+        names: of the fields; all if None.
+        changes: by field, arguments of ``add_argument`` that the command has otherwise than the class.
+    """
+    hints = get_type_hints(kind)
+    for field in _chosen(kind, names):
+        taken = {"default": _default(field), "help": told(kind, field.name), **_taken(hints[field.name])}
+        group.add_argument(f"--{field.name}", **taken | dict((changes or {}).get(field.name, {})))
+
+
+def _chosen(kind: type, names: Iterable[str] | None) -> list[Field[Any]]:
+    """Some fields of a dataclass, in the order of their names; all if None."""
+    known = {field.name: field for field in fields(kind)}
+    return [known[name] for name in (known if names is None else names)]
+
+
+def _default(field: Field[Any]) -> Any:
+    """The default of a field as a parser has it; None for a field that has none."""
+    found = field.default if field.default_factory is MISSING else field.default_factory()
+    if found is MISSING:
+        return None
+    return list(found) if isinstance(found, tuple) else found
+
+
+def _taken(hint: Any) -> dict[str, Any]:
+    """The arguments of ``add_argument`` for a field's type: a switch needs no value, a sequence takes several."""
+    if hint is bool:
+        return {"type": bool, "nargs": "?", "const": True}
+    for part in (hint, *get_args(hint)):
+        if get_origin(part) is Sequence:
+            return {"type": get_args(part)[0], "nargs": "+"}
+    return {"type": list[get_args(hint)[0]] if get_origin(hint) is tuple else hint}  # type: ignore[misc]
+
+
 def _written(kind: type, name: str) -> Any:
     """The type of an option as it may be written: lists as text with commas, and words that YAML takes for false."""
     hint = get_type_hints(kind)[name]
@@ -100,7 +141,29 @@ def table(kinds: Mapping[type, str], leave_out: Iterable[str] = ()) -> str:
             if field.name in leave_out or (field.name, words) in seen:
                 continue
             seen.add((field.name, words))
-            default = field.default if not isinstance(field.default, tuple) else ",".join(field.default) or "none"
-            shown = "" if default is None else f"`{default}`"
-            lines.append(f"| `--{field.name}` | {f'`{of}`' if of else ''} | {shown} | {words} |")
+            lines.append(f"| `--{field.name}` | {f'`{of}`' if of else ''} | {_shown(field)} | {words} |")
     return "\n".join(lines)
+
+
+def table_of(*kinds: tuple[type, Sequence[str] | None], defaults: Mapping[str, Any] | None = None) -> str:
+    """A Markdown table of some fields of some classes, with their defaults.
+
+    Args:
+        kinds: dataclasses with the names of the fields; all if None.
+        defaults: those that a command has otherwise than the class.
+    """
+    changed = {name: f"`{value}`" for name, value in (defaults or {}).items()}
+    lines = ["| option | default | meaning |", "|---|---|---|"]
+    for kind, names in kinds:
+        for field in _chosen(kind, names):
+            default = changed.get(field.name, _shown(field))
+            lines += [f"| `--{field.name}` | {default} | {help_of(kind, field.name)} |"]
+    return "\n".join(lines)
+
+
+def _shown(field: Field[Any]) -> str:
+    """The default of a field, for a reader; nothing where there is none."""
+    found = _default(field)
+    if isinstance(found, list):
+        found = ",".join(map(str, found)) or "none"
+    return "" if found is None or found == {} else f"`{found}`"

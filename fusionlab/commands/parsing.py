@@ -9,7 +9,6 @@ from jsonargparse import ArgumentParser, Namespace
 from fusionlab import checkpoints, configs
 from fusionlab.checkpoints.names import short_names
 from fusionlab.commands.console import OneLineParser, input_error, readable, silence
-from fusionlab.commands.option_groups import told
 from fusionlab.dtypes import DTYPES
 from fusionlab.errors import InputError
 
@@ -91,18 +90,6 @@ def one_sentence() -> Iterator[None]:
         if cause is None or cause is error:
             raise
         raise cause from error
-
-
-def add_anchor(parser: ArgumentParser) -> None:
-    """The option that names the anchor among several models."""
-    from fusionlab.fusion.plan import FusionPlan  # noqa: PLC0415 (most commands have no plan to import)
-
-    parser.add_argument(
-        "--anchor",
-        type=int | str,
-        default=0,
-        help=told(FusionPlan, "anchor"),
-    )
 
 
 def add_output(

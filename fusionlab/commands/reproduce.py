@@ -12,10 +12,12 @@ from fusionlab import configs
 from fusionlab.atomic import try_to_write
 from fusionlab.commands import compare, data_options, parsing
 from fusionlab.commands.end_models import train_end_model
+from fusionlab.commands.option_groups import add_fields
 from fusionlab.errors import InputError
-from fusionlab.grid.design import Protocol
+from fusionlab.grid.design import Grid
 from fusionlab.grid.runner import GridRunner
 from fusionlab.paths import expanded
+from fusionlab.sentences import sentence
 
 DESCRIPTION = """Repeat the experiments of "Beyond the Permutation Symmetry of Transformers", by the paper's protocol.
 
@@ -55,10 +57,11 @@ def run(argv: Sequence[str]) -> None:
 
     Raises:
         InputError: an experiment that does not exist, or one of which nothing could run.
+        Exception: nothing could run, some of it by an error of fusionlab's own.
     """
     parser = parsing.make_parser("reproduce", DESCRIPTION, seed=False)
     parser.add_argument("experiment", type=str, help=f"One of {', '.join(EXPERIMENTS)}.")
-    parser.add_argument("--protocol", type=Protocol, default="corrected", help="corrected or published.")
+    add_fields(parser, Grid, ("protocol",))
     parser.add_argument("--output", type=str | None, help="Folder to write, or to go on in; reproduce/EXPERIMENT.")
     parser.add_argument(
         "--dry-run", type=bool, nargs="?", const=True, default=False, help="Print the plan, and do nothing."
@@ -70,7 +73,7 @@ def run(argv: Sequence[str]) -> None:
     experiment, console = EXPERIMENTS[arguments.experiment], Console()
     output = expanded(arguments.output or f"reproduce/{arguments.experiment}") / arguments.protocol
     command = shlex.join(["fusionlab", "reproduce", *argv])
-    failed: list[str] = []
+    failed: list[tuple[str, Exception]] = []
     for name in experiment.configs:
         console.rule(f"{name}: {experiment.shows}")
         runner = _runner(name, output / Path(name).stem, arguments)
@@ -80,12 +83,19 @@ def run(argv: Sequence[str]) -> None:
         try_to_write(runner.folder / "cells")
         try:
             compare.run_grid(runner, f"{arguments.experiment}: {experiment.shows}", command, console)
-        except InputError as error:
-            failed.append(f"{name}: {error}")
+        except Exception as error:
+            # What one grid lacks, or stumbles over, the others may not; a full disk or the like ends them all.
+            if not isinstance(error, InputError) and sentence(error) is not None:
+                raise
+            failed.append((name, error))
             console.print(f"Nothing of {name} could run: {error}", style="red", highlight=False, soft_wrap=True)
     if len(failed) == len(experiment.configs):
+        for _, reason in failed:
+            if sentence(reason) is None:
+                raise reason
+        name, first = failed[0]
         raise InputError(
-            f"nothing of {arguments.experiment} could run ({failed[0]}); docs/reproduce.md says which data and "
+            f"nothing of {arguments.experiment} could run ({name}: {first}); docs/reproduce.md says which data and "
             f"checkpoints it needs and where the configs name them"
         )
 

@@ -18,6 +18,7 @@ from fusionlab.data.contract import described
 from fusionlab.data.overlap import overlap
 from fusionlab.dtypes import stored_size
 from fusionlab.errors import InputError
+from fusionlab.inputs import gives_batches
 from fusionlab.sentences import naming
 from fusionlab.tasks import ExportCheckpoint, FineTuning
 from fusionlab.tasks.export import best_weights
@@ -87,7 +88,7 @@ class TrainingCLI(SafeCLI):
     def _measured(self, stage: str, best: str | None) -> dict[str, float]:
         """Metrics of the weights that were exported, on the validation or test data; nothing without such data."""
         data = self.datamodule
-        if data is None or not (data.val_dataloader() if stage == "validate" else data.test_dataloader()):
+        if data is None or not gives_batches(data.val_dataloader() if stage == "validate" else data.test_dataloader()):
             return {}
         loggers = self.trainer.loggers
         if stage == "validate":

@@ -11,7 +11,8 @@ from datasets import Dataset, Features, List, Value
 
 from fusionlab.checkpoints.files import read_json
 from fusionlab.data.encoding import TextEncoder
-from fusionlab.data.tables import generated, load, require_columns, split_by_column
+from fusionlab.data.splits import split_by_column
+from fusionlab.data.tables import generated, load, require_columns
 from fusionlab.data.text_classification import TextClassification
 from fusionlab.errors import InputError
 from fusionlab.paths import expanded

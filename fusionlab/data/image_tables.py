@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from fusionlab.data.preprocessing import Preprocessing
-from fusionlab.data.tables import Source, held_out, named_splits, numbered, shuffled
+from fusionlab.data.splits import held_out, named_splits, shuffled
+from fusionlab.data.tables import Source, numbered
 from fusionlab.errors import InputError, first_line
 
 DECODER, STORED = datasets.Image(), datasets.Image(decode=False)

@@ -9,7 +9,8 @@ import torch
 from datasets import ClassLabel, Dataset, Features, List, Value
 from torch import Tensor
 
-from fusionlab.data.tables import FILE_BUILDERS, generated, named_splits, require_columns
+from fusionlab.data.splits import named_splits
+from fusionlab.data.tables import FILE_BUILDERS, generated, require_columns
 from fusionlab.data.text import TextData, token_collator
 from fusionlab.data.word_encoding import LongSentences, WordEncoder
 from fusionlab.errors import InputError

@@ -13,7 +13,8 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from fusionlab.data.encoding import Encoder, encoded
 from fusionlab.data.loading import refuse_large_batches, training_order
-from fusionlab.data.tables import Source, Splits, divided, named_splits, refuse_wrong_splits
+from fusionlab.data.splits import Splits, divided, named_splits, refuse_wrong_splits
+from fusionlab.data.tables import Source
 from fusionlab.data.tokenizers import load_tokenizer
 from fusionlab.errors import InputError
 from fusionlab.evaluation.scores import Task

@@ -113,6 +113,8 @@ class Level:
 class GroupComparison:
     """The effect of matching over the groups of a grid: matched minus unmatched, paired by group and seed.
 
+    Where there is no pair, as all that were measured diverged, its numbers are NaN.
+
     Attributes:
         method: merge method, the same on both sides.
         matching: of the matched side.

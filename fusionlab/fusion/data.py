@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lightning.pytorch import LightningDataModule
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader
 
 from fusionlab.errors import InputError
 from fusionlab.fusion.results import TestSet
-from fusionlab.inputs import Inputs
+from fusionlab.inputs import Inputs, gives_batches
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,7 @@ class Data:
                 module.prepare_data()
                 module.setup("test")
                 loader = module.test_dataloader()
-                # A stream does not say how long it is.
-                streams = isinstance(loader, DataLoader) and isinstance(loader.dataset, IterableDataset)
-                if not isinstance(loader, DataLoader) or not (streams or len(loader)):
+                if not isinstance(loader, DataLoader) or not gives_batches(loader):
                     raise InputError(f"the data {name!r} has no test split; expected one to measure on")
                 taken = [s.name for s in sets]
                 numbered = (f"{name} {number}" for number in itertools.count(2))

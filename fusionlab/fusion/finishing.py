@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from fusionlab.dtypes import rounded
 from fusionlab.evaluation.rows import UNMATCHED
+from fusionlab.fusion.plan import FusionPlan
 from fusionlab.fusion.results import Candidate
 from fusionlab.inputs import Inputs
 from fusionlab.merging.correction import correct
@@ -20,6 +21,36 @@ from fusionlab.stages import Stages
 
 # Batches that activations are measured on for a correction: it goes through them once for each linear map.
 CORRECTION_BATCHES = 8
+
+
+def finished(
+    plan: FusionPlan,
+    merges: Sequence[Candidate],
+    models: Callable[[str], Sequence[nn.Module]],
+    end_models: Sequence[nn.Module],
+    inputs: Inputs | None,
+    weights: Sequence[float],
+    known: Sequence[Tensor] | None,
+) -> Stages[list[Candidate]]:
+    """Some merges corrected and polished as a plan says; each step starts from the one before.
+
+    Args:
+        plan: which steps.
+        merges: to start from.
+        models: gives the models that a matching's merges were made of: end models, or their twins.
+        end_models: what polish learns from.
+        inputs: to measure and learn on.
+        weights: of the models.
+        known: for each end model which labels it knows; all if None.
+    """
+    made: list[Candidate] = []
+    if plan.correct:
+        merges = [corrected(one, models(one.matching), inputs, weights, plan.dtype) for one in merges]
+        made += merges
+    if plan.polish is not None:
+        for one in merges:
+            made += [(yield from polishing(one, end_models, inputs, plan.polish, known, plan.dtype))]
+    return made
 
 
 def corrected(

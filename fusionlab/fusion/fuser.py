@@ -13,12 +13,11 @@ from fusionlab.dtypes import main_dtype, rounded, widened, widest
 from fusionlab.errors import InputError
 from fusionlab.evaluation.distance import parameter_distance
 from fusionlab.evaluation.ensemble import Ensemble
-from fusionlab.evaluation.preservation import check_preservation
 from fusionlab.evaluation.rows import END_MODEL, ENSEMBLE, NO_MATCHING, UNMATCHED
 from fusionlab.evaluation.task_scores import score_of
-from fusionlab.fusion.distances import distances_to_anchor
-from fusionlab.fusion.finishing import corrected, polishing
+from fusionlab.fusion.finishing import finished
 from fusionlab.fusion.heads import STRATEGIES
+from fusionlab.fusion.matchings import Matchings
 from fusionlab.fusion.plan import FusionPlan
 from fusionlab.fusion.results import Candidate, Fused, Matched
 from fusionlab.inputs import Inputs
@@ -88,8 +87,10 @@ class Fuser:
             if model is not stored[name]:
                 self.store.also_of(stored[name].state_dict(), model.state_dict())
         self.fused = Fused(self.anchor)
-        # What was found already: alignments and the seconds they took, seconds of gathering, merges.
-        self._aligned: dict[str, tuple[list[Alignment], float]] = {}
+        self._matchings = Matchings(
+            self.heads, self.end_models, self.blueprint, plan.matchings, self.fused, lambda: self.inputs
+        )
+        # What was found already: seconds of gathering, merges.
         self._gathered: dict[tuple[str, str], float] = {}
         self._merges: dict[tuple[str, str], Candidate] = {}
         self._finished: list[Candidate] | None = None
@@ -116,7 +117,7 @@ class Fuser:
         plan = self.plan
         for name, recipe in plan.matchings.items():
             if recipe.needs_inputs:
-                yield from self._align(name)
+                yield from self._matchings.align(name)
         for matching in (UNMATCHED, *plan.matchings):
             for method in plan.methods:
                 if set(self.needs[method]) & set(STATISTICS):
@@ -150,30 +151,7 @@ class Fuser:
         Raises:
             InputError: data is needed and there is none, or a function changed.
         """
-        if name not in self.fused.matched:
-            alignments, seconds = yield from self._align(name)
-            start, models = time.perf_counter(), self.end_models
-            twins = [alignment.apply(model) for alignment, model in zip(alignments, models, strict=True)]
-            seconds += time.perf_counter() - start
-            checks = [
-                check_preservation(model, twin, alignment)
-                for model, twin, alignment in zip(models, twins, alignments, strict=True)
-            ]
-            self.fused.matched[name] = Matched(alignments, twins, checks, seconds)
-            recipe, ends = self.plan.matchings[name], self.heads.models
-            self.fused.distances += distances_to_anchor(
-                name, recipe, ends, twins, self.anchor, self.heads, self.blueprint
-            )
-        return self.fused.matched[name]
-
-    def _align(self, name: str) -> Stages[tuple[list[Alignment], float]]:
-        """The alignments of one of the matchings, and how many seconds they took to find."""
-        if name not in self._aligned:
-            start = time.perf_counter()
-            recipe = self.plan.matchings[name]
-            found = yield from self.heads.align(self.end_models, self.blueprint, recipe, self.anchor, self.inputs, name)
-            self._aligned[name] = found, time.perf_counter() - start
-        return self._aligned[name]
+        return self._matchings.match(name)
 
     def merge(self, method: str, matching: str) -> Stages[Candidate]:
         """Merge the end models, or their matched twins, by one of the methods.
@@ -310,22 +288,12 @@ class Fuser:
     def _finish(self) -> Stages[list[Candidate]]:
         """The merge to keep, and the unmatched one beside it, corrected and polished as the plan says; done once."""
         if self._finished is None:
-            plan, made = self.plan, list[Candidate]()
+            plan, starts = self.plan, list[Candidate]()
             method = next(iter(plan.methods))
-            starts = []
             if plan.correct or plan.polish is not None:
                 for matching in (UNMATCHED, *itertools.islice(plan.matchings, 1)):
                     starts += [(yield from self._merge_once(method, matching))]
-            if plan.correct:
-                starts = [
-                    corrected(one, self._models(one.matching), self.inputs, self.weights, plan.dtype) for one in starts
-                ]
-                made += starts
-            if plan.polish is not None:
-                for candidate in starts:
-                    known = self.heads.known
-                    made += [
-                        (yield from polishing(candidate, self.end_models, self.inputs, plan.polish, known, plan.dtype))
-                    ]
-            self._finished = made
+            self._finished = yield from finished(
+                plan, starts, self._models, self.end_models, self.inputs, self.weights, self.heads.known
+            )
         return self._finished

@@ -92,8 +92,8 @@ class Grid:
         groups: the names in each group, in order.
         methods: merge methods with their hyperparameters.
         matchings: by name; the unmatched merge is always made.
-        seeds: of the end models.
-        out_of_domain: data that no end model was trained on.
+        seeds: of the end models; each is trained, or found, once with each seed.
+        out_of_domain: data modules that no end model was trained on.
         ensemble: whether the ensemble of each group is measured, where heads are merged.
         multitask: a model trained on everything, or None.
         samples: how many training samples of each end model matching and merging look at; all if None.
@@ -102,7 +102,7 @@ class Grid:
             the pair's own test sets; only where heads are merged.
         heads: what becomes of the end models' heads, see `fusionlab.experiment.Plan`.
         base: checkpoint or hub id of the model that all were fine-tuned from, for methods that need it.
-        protocol: ``corrected``, or ``published`` to repeat the faults of the published code.
+        protocol: ``corrected``, or ``published`` to repeat the faults of the paper's code (docs/reproduce.md).
     """
 
     end_models: Mapping[str, EndModel]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
+from traceback import clear_frames
 from typing import Any
 
 from lightning.pytorch import Trainer, seed_everything
@@ -43,6 +44,9 @@ class GridRunner:
         train: trains one end model with one seed and writes its checkpoint folder.
         trainer: what each Trainer is made with.
 
+    Attributes:
+        fault: the first error of fusionlab's own that failed a cell; None where there was none.
+
     Raises:
         InputError: settings that the Trainer refuses, or more than one device.
     """
@@ -59,6 +63,7 @@ class GridRunner:
         self._broken: dict[tuple[str, int], Exception] = {}
         self._group: tuple[tuple[tuple[str, ...], int], Fuser] | None = None
         self._note = ""
+        self.fault: Exception | None = None
 
     def state(self) -> list[tuple[Cell, Finished | None]]:
         """Every cell, with what it gave if it is finished; one that lacks a test set is not, once the set is there."""
@@ -85,13 +90,20 @@ class GridRunner:
             finished = self._measure(cell)
         except Exception as error:
             # One bad cell must not lose the hours that the others take; its sentence is in the table of failures.
-            told = sentence(error) or f"internal error: {type(error).__name__}: {first_line(error)}"
-            finished = Finished(cell, (), error=told)
+            finished = Finished(cell, (), error=sentence(error) or self._told(error))
         missing = {} if finished.error is not None else self.data.missing(cell)
         finished = replace(finished, seconds=time.perf_counter() - start, missing=missing)
         self.store.write(finished, self.grid.fingerprint(cell))
         # On the disk now; the examples of all cells at once may be more than memory holds.
         return replace(finished, measured=())
+
+    def _told(self, error: Exception) -> str:
+        """The sentence on an error of fusionlab's own, of which the first is kept."""
+        if self.fault is None:
+            self.fault = error
+            # The models that its frames hold would stay in memory as long as it does.
+            clear_frames(error.__traceback__)
+        return f"internal error: {type(error).__name__}: {first_line(error)}"
 
     def examples(self, cells: Iterable[Cell]) -> list[Measured]:
         """The part of each test example in some cells' scores; none for cells that were made before it was kept."""

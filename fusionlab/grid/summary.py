@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import fmean, stdev
 
 from fusionlab.evaluation.bootstrap import clusters_of, over_clusters
@@ -56,6 +56,7 @@ class Line:
         scores: by domain.
         gains: what matching adds, by domain; None where nothing is matched.
         seconds: to match and merge; to train, for an end model that was trained on the way.
+        whole: how many groups and seeds a merge's mean is over where no cell is missing, by domain.
     """
 
     method: str
@@ -63,10 +64,16 @@ class Line:
     scores: dict[Domain, Mean | None]
     gains: dict[Domain, GroupComparison | None]
     seconds: Mean | None = None
+    whole: Mapping[Domain, int] = field(default_factory=dict)
 
     @property
     def is_merge(self) -> bool:
         return self.matching != NO_MATCHING
+
+    def lacks(self, domain: Domain) -> int:
+        """The number of groups and seeds that are missing in a merge's mean of a domain; 0 of anything else."""
+        mean = self.scores[domain]
+        return self.whole[domain] - mean.count if self.is_merge and mean is not None else 0
 
 
 def named(name: str, seed: int) -> str:
@@ -91,7 +98,7 @@ def summarize(finished: Iterable[Finished], identity: Identity = named) -> list[
         (done.cell.models, done.cell.seed, done.cell.method, done.cell.matching): main_rows(done) for done in cells
     }
     groups = list(dict.fromkeys((d.cell.models, d.cell.seed) for d in cells if d.cell.method != END_MODEL))
-    times = _times(cells)
+    times, whole = _times(cells), _whole(finished)
     lines = _end_model_lines(scores, groups, times.get((END_MODEL, NO_MATCHING)))
     keys = dict.fromkeys((d.cell.method, d.cell.matching) for d in cells if d.cell.method != END_MODEL)
     references = [key for key in keys if key[1] == NO_MATCHING]
@@ -108,7 +115,7 @@ def summarize(finished: Iterable[Finished], identity: Identity = named) -> list[
             pairs = {place: (before[place], value) for place, value in values.items() if place in before}
             key = (method, matching, domain, metric)
             gains[domain] = _gain(key, pairs, [(plain, before), (found, values)], identity) if is_matched else None
-        lines.append(Line(method, matching, means, gains, times.get((method, matching))))
+        lines.append(Line(method, matching, means, gains, times.get((method, matching)), whole))
     return lines
 
 
@@ -118,21 +125,15 @@ def headline_metric(finished: Iterable[Finished]) -> str:
     return next(iter(metrics)) if len(metrics) == 1 else SCORE
 
 
-def whole_count(lines: Sequence[Line], domain: Domain) -> int:
-    """The number of values behind a merge's mean in a column where no cell is missing."""
-    return max((mean.count for line in lines if line.is_merge and (mean := line.scores[domain]) is not None), default=0)
-
-
 def best_lines(lines: Sequence[Line], domain: Domain, metric: str) -> frozenset[int]:
     """Indices of the best merges in a column, as they are shown; empty where there is nothing to choose from.
 
     A mean that lacks some groups or seeds is of easier or harder ones than the others, so it is never the best.
     """
-    whole = whole_count(lines, domain)
     known = {
         index: round(found.value, 4 if is_fraction(metric) else 3)
         for index, line in enumerate(lines)
-        if line.is_merge and (found := line.scores[domain]) is not None and found.count == whole
+        if line.is_merge and (found := line.scores[domain]) is not None and not line.lacks(domain)
     }
     if len(known) < 2:
         return frozenset()
@@ -169,6 +170,20 @@ def _end_model_lines(
         lines.append(Line(SINGLE, NO_MATCHING, {"in": Mean.of(single), "out": None}, nothing))
         lines.append(Line(BEST, NO_MATCHING, {"in": Mean.of(best), "out": None}, nothing))
     return lines
+
+
+def _whole(finished: Sequence[Finished]) -> dict[Domain, int]:
+    """The number of groups and seeds that merges are made of and measured on in each domain, failed or not.
+
+    Of a group all of whose cells failed nobody knows its domains; it counts in those that any other group has.
+    """
+    domains: dict[Place, set[Domain]] = {(d.cell.models, d.cell.seed): set() for d in finished if d.cell.is_merge}
+    for done in finished:
+        place = (done.cell.models, done.cell.seed)
+        if place in domains:
+            domains[place] |= {row.domain for row in done.rows if row.domain is not None}
+    anywhere = set[Domain]().union(*domains.values())
+    return {domain: sum(domain in (known or anywhere) for known in domains.values()) for domain in DOMAINS}
 
 
 def _times(cells: Sequence[Finished]) -> dict[tuple[str, str], Mean]:
@@ -232,7 +247,9 @@ def _gain(
     sides: Sequence[tuple[Mapping[Place, Sequence[Row] | None], Mapping[Place, float | None]]],
     identity: Identity,
 ) -> GroupComparison | None:
-    """The gain by matching; None where no group was measured both unmatched and matched.
+    """The gain by matching; None where no group was measured both unmatched and matched, and none diverged.
+
+    Where each group that was measured diverged on one side or on both, its numbers are NaN and it is over no pairs.
 
     Args:
         key: method, matching, domain and metric.

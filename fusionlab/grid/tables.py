@@ -17,7 +17,7 @@ from fusionlab.evaluation.results import NO_MATCHING, Domain
 from fusionlab.evaluation.wording import domain_label, matching_label, metric_heading, place_label
 from fusionlab.grid.cells import Finished
 from fusionlab.grid.details import GroupScores, by_data_set, by_group, geometry
-from fusionlab.grid.summary import DOMAINS, Line, Mean, best_lines, whole_count
+from fusionlab.grid.summary import DOMAINS, Line, Mean, best_lines
 
 CAPTION = (
     "Means over groups and seeds, with standard errors. The change is matched minus unmatched, paired by group and "
@@ -85,7 +85,8 @@ def comma_separated(lines: Sequence[Line]) -> str:
             mean, gain = line.scores[domain], line.gains[domain]
             if mean is not None:
                 change: tuple[Any, ...] = ("",) * 7
-                if gain is not None:
+                # One of no pairs has no numbers: every group diverged.
+                if gain is not None and gain.pairs:
                     ends = (gain.smallest, gain.largest, gain.pairs, gain.clusters)
                     change = (gain.difference, gain.lower, gain.upper, *ends)
                 time = "" if line.seconds is None else line.seconds.value
@@ -98,7 +99,7 @@ def _rows(lines: Sequence[Line], metric: str, bold: Callable[[str], str]) -> tup
     domains = [domain for domain in DOMAINS if any(line.scores[domain] is not None for line in lines)]
     compared = [domain for domain in domains if any(line.gains[domain] is not None for line in lines)]
     heads = ["method", "matching"]
-    best, whole = {}, {domain: whole_count(lines, domain) for domain in domains}
+    best = {}
     for domain in domains:
         heads.append(f"{domain_label(domain)}, {metric_heading(metric)}")
         best[domain] = best_lines(lines, domain, metric)
@@ -112,8 +113,8 @@ def _rows(lines: Sequence[Line], metric: str, bold: Callable[[str], str]) -> tup
         for domain in domains:
             mean = line.scores[domain]
             shown = _mean(mean, metric)
-            if line.is_merge and mean is not None and mean.count < whole[domain]:
-                shown += f" ({mean.count} of {whole[domain]})"
+            if mean is not None and line.lacks(domain):
+                shown += f" ({mean.count} of {line.whole[domain]})"
             row.append(bold(shown) if index in best[domain] else shown)
             row += [_gain(line.gains[domain], metric)] if domain in compared else []
         rows.append(row + (["" if line.seconds is None else f"{line.seconds.value:.1f}"] if timed else []))

@@ -18,6 +18,8 @@ AUTO, MIXTURE, TOKENS, GENERATED = "auto", "mixture", "tokens", "generated"
 KINDS = (AUTO, MIXTURE, *IMAGES, TOKENS, GENERATED)
 # Shares of a mixture of images.
 SHARES = {"drawings": 0.6, "noise": 0.4}
+# Names under which a config says how many positions a sequence of tokens may have.
+POSITIONS = ("max_position_embeddings", "max_target_positions")
 # Generating is done in pieces of this many.
 PIECE = 256
 
@@ -150,12 +152,16 @@ def _written(
 
 
 def _usable_length(model: nn.Module, wanted: Input, length: int) -> int:
-    """The length that the model's table of positions leaves (some begin to count at 2); the blueprint's if unknown."""
+    """The length asked for, as far as the model's positions reach (some begin to count at 2).
+
+    A model that does not say how far they do gets the blueprint's, which is known to be taken.
+    """
     config: Any = getattr(model, "config", None)
     if not hasattr(config, "get_text_config") or wanted.last is not None:
         return wanted.shape[0]
-    positions = getattr(config.get_text_config(), "max_position_embeddings", None)
-    return min(length, positions - 2) if positions else length
+    text = config.get_text_config()
+    known = [found for name in POSITIONS if (found := getattr(text, name, None)) is not None]
+    return min(length, known[0] - 2 if known else wanted.shape[0])
 
 
 def _is_image(wanted: Input) -> bool:

@@ -1,10 +1,10 @@
-"""Running stages: each is an epoch of one fit, by manual optimisation."""
+"""A module whose fit runs stages: each is an epoch, by manual optimisation."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -13,12 +13,9 @@ from torch import Tensor, nn
 
 from fusionlab.errors import InputError
 from fusionlab.stages.stage import Stage, Stages
-from fusionlab.trainers import NamedProgressBar, quiet_trainer, refuse_rounding
+from fusionlab.trainers import NamedProgressBar, refuse_rounding
 
 RETURNS_NOTHING = "the Trainer ran in processes that return nothing; expected one device or the strategy ddp"
-# Makes a Trainer for stages, wherever some are to be run.
-TrainerFactory = Callable[[], Trainer]
-Result = TypeVar("Result")
 
 
 class StagedModule(LightningModule, ABC):
@@ -278,35 +275,3 @@ class StageLoader:
 
     def __iter__(self) -> Iterator[Any]:
         return self._begin()
-
-
-class _Run(StagedModule):
-    """Some stages, for a fit of their own."""
-
-    def __init__(self, stages: Stages[Any]) -> None:
-        super().__init__()
-        self._given = stages
-
-    def stages(self) -> Stages[Any]:
-        return self._given
-
-
-def run(stages: Stages[Result], trainer: TrainerFactory | None = None) -> Result:
-    """The result of code that asks for stages, all of them run by one fit.
-
-    Args:
-        stages: the code.
-        trainer: makes the Trainer, which is asked for only where there is a stage; one quiet process if None.
-
-    Raises:
-        InputError: what the stages refuse, a precision that rounds models, or a Trainer that returns nothing.
-    """
-    module = _Run(stages)
-    try:
-        module.advance()
-        if module.stage is not None:
-            (quiet_trainer(devices=1) if trainer is None else trainer()).fit(module)
-        found: Result = module.outcome
-        return found
-    finally:
-        module.close()

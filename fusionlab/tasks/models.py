@@ -11,7 +11,7 @@ from transformers import CONFIG_MAPPING, AutoConfig, PretrainedConfig, PreTraine
 
 from fusionlab import checkpoints
 from fusionlab.checkpoints.hub import locate
-from fusionlab.checkpoints.huggingface import load_config
+from fusionlab.checkpoints.huggingface_config import load_config
 from fusionlab.checkpoints.quiet import quiet
 from fusionlab.checkpoints.sizes import refuse_absurd, within_memory
 from fusionlab.errors import InputError, first_line

@@ -2,6 +2,7 @@
 
 import json
 import signal
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -152,6 +153,27 @@ def test_nothing_that_works_is_an_error(command: Command, ckpts: Path, tmp_path:
     assert outcome.code == 2
     assert "every cell failed, the first with: end model a, seed 0:" in outcome.err
     assert "Failed: seed 0, b, end model: end model b, seed 0:" in outcome.out
+
+
+def test_a_fault_of_fusionlab_in_every_cell_is_told_as_one(
+    command: Command, ckpts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exit code 70, with the traceback of the first in a log, as without a grid; not the fault of any input."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    made: list[int] = []
+
+    def broken(*given: Any) -> Any:
+        made.append(len(made))
+        raise KeyError(f"number {made[-1]}")
+
+    monkeypatch.setattr("fusionlab.grid.runner.CandidateTest", broken)
+    outcome = command("compare", "--config", config(tmp_path, ckpts))
+    assert outcome.code == 70
+    assert len(made) == 12
+    assert "Failed: seed 0, a, end model: internal error: KeyError: 'number 0'" in outcome.out
+    assert "internal error: KeyError: 'number 0'; this is a fault of fusionlab, not of your input" in outcome.err
+    (log,) = tmp_path.glob("fusionlab-error-*.log")
+    assert "in broken" in log.read_text()
 
 
 def test_trained_on_the_way(command: Command, ckpts: Path, tmp_path: Path) -> None:

@@ -74,7 +74,9 @@ def test_too_little_space_is_told_before_any_work(
     ckpts: Path, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the commands that merge, match and gather, in MiB."""
-    monkeypatch.setattr("fusionlab.atomic.shutil.disk_usage", lambda path: type("Usage", (), {"total": 9, "free": 9}))
+    monkeypatch.setattr(
+        "fusionlab.atomic.checks.shutil.disk_usage", lambda path: type("Usage", (), {"total": 9, "free": 9})
+    )
     monkeypatch.setattr("fusionlab.fusion.Fuser.__init__", lambda *arguments, **keywords: 1 / 0)
     monkeypatch.setattr("fusionlab.commands.match.align_models", lambda *arguments: 1 / 0)
     pair = (ckpts / "a", ckpts / "b")

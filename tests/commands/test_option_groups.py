@@ -1,20 +1,27 @@
 """Options of the command line are the fields of options classes, told by their docstrings."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 import pytest
 
 from fusionlab.commands import matching_options, parsing
-from fusionlab.commands.option_groups import add_options, help_of, table
+from fusionlab.commands.data_options import InputOptions, MeasuringOptions
+from fusionlab.commands.gather import GatherOptions
+from fusionlab.commands.merging_options import MergingOptions
+from fusionlab.commands.option_groups import add_fields, add_options, help_of, table, table_of
+from fusionlab.experiment import Plan
+from fusionlab.fusion import FusionPlan
+from fusionlab.grid.design import Grid
 from fusionlab.matching.options import MatchOptions, Selection
 from fusionlab.matching.permutations import PermutationOptions
 from fusionlab.matching.recipe import recipe
 from fusionlab.matching.refine_options import RefineOptions
 from fusionlab.polish import PolishOptions
+from fusionlab.trainers import Devices
 from tests.commands.conftest import Command
-from tests.docs_tables import PAGE, written
+from tests.docs_tables import DOCS, TABLES, written
 
 
 @dataclass(frozen=True)
@@ -50,10 +57,59 @@ def test_a_class_becomes_options() -> None:
         help_of(Colours, "shade")
 
 
-@pytest.mark.parametrize("kind", [MatchOptions, PermutationOptions, RefineOptions, PolishOptions, Selection])
+@dataclass(frozen=True)
+class Frame:
+    """What holds a picture.
+
+    Attributes:
+        widths: of its sides.
+        gilded: whether it shines.
+        sizes: it comes in.
+        made: by whom, and when.
+        colour: see `Colours`.
+    """
+
+    widths: Sequence[float] | None = None
+    gilded: bool = False
+    sizes: tuple[int, ...] = (3,)
+    made: dict[str, Any] = field(default_factory=dict)
+    colour: Colours | str | None = None
+
+
+def test_fields_of_a_class_become_options() -> None:
+    """With its defaults, which a command may change: a sequence takes several values, a switch none."""
+    parser = parsing.make_parser("test", "")
+    add_fields(parser, Frame, ("widths", "gilded", "sizes", "made"), {"gilded": {"default": True}})
+    given = parsing.parse(parser, [])
+    assert (given.widths, given.gilded, given.sizes, given.made) == (None, True, [3], {})
+    lines = ["--widths", "1", "2.5", "--gilded", "false", "--sizes", "[4, 5]", "--made.by", "hand"]
+    given = parsing.parse(parser, lines)
+    assert (given.widths, given.gilded, given.sizes, given.made) == ([1.0, 2.5], False, [4, 5], {"by": "hand"})
+    assert parsing.parse(parser, ["--gilded"]).gilded is True
+    assert "colour" not in given
+    assert "Whether it shines. (type: bool, default: True)" in " ".join(parser.format_help().split())
+    assert table_of((Frame, ("sizes", "gilded", "made")), (Colours, None), defaults={"gilded": True}).splitlines()[
+        2:
+    ] == [
+        "| `--sizes` | `3` | It comes in. |",
+        "| `--gilded` | `True` | Whether it shines. |",
+        "| `--made` |  | By whom, and when. |",
+        "| `--names` | `red` | Of the colours, at least 10 % of them `red`. |",
+        "| `--depth` |  | In bits. |",
+        "| `--finish` | `matt` | `matt` or `off`. |",
+    ]
+
+
+KINDS = [
+    MatchOptions, PermutationOptions, RefineOptions, PolishOptions, Selection, MergingOptions, FusionPlan, Plan,
+    MeasuringOptions, InputOptions, GatherOptions, Devices, Grid,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_option_is_told(kind: type) -> None:
-    for field in fields(kind):
-        assert len(help_of(kind, field.name)) > 8
+    for one in fields(kind):
+        assert len(help_of(kind, one.name)) > 8
 
 
 @pytest.mark.parametrize(
@@ -87,7 +143,8 @@ def test_an_option_of_another_preset_is_refused(command: Command, ckpts: Any, tm
     assert "matching by paper has no option 'objective'" in outcome.err
 
 
-def test_the_docs_have_the_options_as_they_are() -> None:
+@pytest.mark.parametrize("page", TABLES)
+def test_the_docs_have_the_options_as_they_are(page: str) -> None:
     """``make docs`` writes them."""
-    text = PAGE.read_text(encoding="utf-8")
-    assert text == written(text)
+    text = (DOCS / page).read_text(encoding="utf-8")
+    assert text == written(page, text)

@@ -71,3 +71,26 @@ def test_protocol_reaches_the_grid(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     reproduce.run(["table1", "--protocol", "published"])
     wanted = ["emotion_pairs", "emotion_pairs_deberta", "ner_growing", "ner_growing_deberta"]
     assert seen == [(name, "published") for name in wanted]
+
+
+def test_a_fault_of_fusionlab_stops_no_other_grid(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It is raised at the end where nothing could run, whatever inputs the other grids lacked; else it is told."""
+    monkeypatch.chdir(tmp_path)
+    ends: list[Exception | None] = []
+    seen: list[str] = []
+
+    def run_grid(runner: GridRunner, *rest: Any) -> None:
+        seen.append(runner.folder.name)
+        if (error := ends[len(seen) - 1]) is not None:
+            raise error
+
+    monkeypatch.setattr(compare, "run_grid", run_grid)
+    missing, fault = reproduce.InputError("not here"), KeyError("a slip")
+    ends[:] = [missing, fault, missing, missing]
+    with pytest.raises(KeyError, match="a slip"):
+        reproduce.run(["table1"])
+    assert len(seen) == 4
+    seen.clear()
+    ends[:] = [missing, fault, None, missing]
+    reproduce.run(["table1"])
+    assert len(seen) == 4

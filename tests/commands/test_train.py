@@ -2,16 +2,19 @@
 
 import csv
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from torch.utils.data import DataLoader, IterableDataset
 from transformers import ViTForImageClassification
 
 from fusionlab.cli import main
 from fusionlab.commands import train
 from fusionlab.configs import shipped_folder
+from fusionlab.data import Digits
 from fusionlab.errors import InputError
 from fusionlab.tasks.durable import DurableCheckpointIO
 
@@ -86,6 +89,42 @@ def test_all_numbers_are_those_of_the_best_weights(folder: Path, capsys: pytest.
     assert float(shown["val/loss"]) == pytest.approx(first, abs=1e-4)
     assert first > last + 1e-3
     assert float(shown["test/loss"]) > last + 1e-3
+
+
+class Streamed(IterableDataset):
+    """Samples one after another, nobody knows how many."""
+
+    def __init__(self, samples: Any) -> None:
+        self.samples = samples
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self.samples[index] for index in range(len(self.samples)))
+
+
+class StreamedDigits(Digits):
+    """Digits whose validation and test images are streams."""
+
+    def val_dataloader(self) -> DataLoader:
+        loader: Any = super().val_dataloader()
+        return DataLoader(Streamed(loader.dataset), batch_size=50)
+
+    def test_dataloader(self) -> DataLoader:
+        return DataLoader(Streamed(super().test_dataloader().dataset), batch_size=50)
+
+
+def test_streams_are_measured_too(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A loader that does not say how many batches it has gives the numbers of one that does."""
+    tables = []
+    for kind in ("fusionlab.data.Digits", f"{__name__}.StreamedDigits"):
+        callbacks = [{"class_path": "fusionlab.tasks.ExportCheckpoint", "init_args": {"output": kind}}]
+        data = {"class_path": kind, "init_args": {"batch_size": 128, "val_size": 100}}
+        config = CONFIG | {"data": data, "trainer": CONFIG["trainer"] | {"callbacks": callbacks}}
+        (folder / "streams.yaml").write_text(yaml.safe_dump(config))
+        train.run("fit", ["--config", "streams"])
+        found = dict(re.findall(r"((?:val|test)/\w+)\D+([\d.]+)", capsys.readouterr().out))
+        tables.append({name: float(value) for name, value in found.items()})
+    assert {"val/accuracy", "test/accuracy"} <= tables[0].keys()
+    assert tables[1] == pytest.approx(tables[0], abs=2e-4), "four decimals are shown"
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """The summary: means, standard errors and paired intervals against numbers worked out by hand or by numpy."""
 
+import csv
+import io
 import itertools
 import math
 from dataclasses import replace
@@ -152,6 +154,30 @@ def test_a_mean_of_fewer_cells_is_marked_and_never_the_best(finished: list[Finis
     assert "| fisher | unmatched | 100.00 (1 of 2) |" in tables.markdown(lines, "accuracy")
 
 
+def failed(models: tuple[str, ...], method: str, matching: str) -> Finished:
+    """A cell that gave no number."""
+    return Finished(Cell(models, method, matching, 0), (), error="no")
+
+
+def test_the_largest_of_incomplete_means_is_incomplete(finished: list[Finished]) -> None:
+    """Also where every merge lacks a group, another one each, so that none shows how many there are."""
+    lines = summarize([*finished[:4], failed(AB, "simple", "paper"), failed(AC, "simple", "none"), finished[6]])
+    assert [(line.matching, line.lacks("in"), line.lacks("out")) for line in lines if line.is_merge] == [
+        ("none", 1, 1), ("paper", 1, 1),
+    ]  # fmt: skip
+    assert best_lines(lines, "in", "accuracy") == frozenset()
+    text = tables.markdown(lines, "accuracy")
+    assert "60.00 (1 of 2)" in text
+    assert "70.00 (1 of 2)" in text
+
+
+def test_a_group_that_was_measured_nowhere_counts_where_others_were() -> None:
+    """All of its cells failed: in domain it is missing; out of domain no group has a test set, so nothing is."""
+    lines = summarize([*pairs_of([AB], [0.1]), failed(AC, "simple", "none"), failed(AC, "simple", "paper")])
+    assert [line.lacks("in") for line in lines] == [1, 1]
+    assert [line.whole for line in lines] == [{"in": 2, "out": 0}] * 2
+
+
 def pairs_of(groups: list[tuple[str, ...]], gains: list[float], seeds: tuple[int, ...] = (0,)) -> list[Finished]:
     """Unmatched and matched merges of these groups; each seed has its groups' gains."""
     return [
@@ -220,6 +246,26 @@ def test_a_matching_that_always_diverges_is_told() -> None:
     assert math.isnan(gain.difference)
     assert gain.diverged == ("a + b, seed 0, matched", "a + c, seed 0, matched")
     assert "| diverged |" in tables.markdown(lines, "accuracy")
+
+
+def test_a_change_of_no_pairs_has_no_numbers() -> None:
+    """What matching adds to a merge that diverged unmatched in every group is told, and an empty cell as data."""
+    lines = summarize(
+        [
+            replace(done, rows=tuple(replace(row, value=math.nan) for row in done.rows))
+            if done.cell.matching == "none"
+            else done
+            for done in pairs_of([AB, AC], [0.1, 0.1])
+        ]
+    )
+    gain = find(lines, "simple", "paper").gains["in"]
+    assert gain is not None
+    assert (gain.pairs, gain.diverged) == (0, ("a + b, seed 0, unmatched", "a + c, seed 0, unmatched"))
+    (row,) = csv.DictReader(io.StringIO(tables.comma_separated(lines)))
+    assert (row["matching"], row["mean"], row["count"]) == ("paper", "0.6", "2")
+    assert {name: row[name] for name in row if name.startswith("gain")} == dict.fromkeys(
+        ("gain", "gain_low", "gain_high", "gain_smallest", "gain_largest", "gain_pairs", "gain_clusters"), ""
+    )
 
 
 def test_tables_say_the_same(finished: list[Finished]) -> None:

@@ -5,7 +5,8 @@ import torch
 from fusionlab.matching.charts import Charts
 from fusionlab.symmetry import Alignment, blueprint
 from fusionlab.symmetry.groups import Permutation
-from tests.symmetry.models import generator, nested_blueprint, nested_state, random_model
+from tests.symmetry.blueprints import nested_blueprint, nested_state
+from tests.symmetry.models import generator, random_model
 
 
 def test_charts_of_a_model_give_elements_of_every_continuous_space():

@@ -13,7 +13,8 @@ from fusionlab.matching.problems import (
     waves,
 )
 from fusionlab.symmetry import Alignment, Blueprint, blueprint
-from tests.symmetry.models import generator, nested_blueprint, nested_state, random_model
+from tests.symmetry.blueprints import nested_blueprint, nested_state
+from tests.symmetry.models import generator, random_model
 
 MODEL = random_model("bert-sequence")
 BERT = blueprint(MODEL)

@@ -1,11 +1,8 @@
 """Circuits of attention heads: the mean product, as near as a head of the same width can come to it."""
 
-import math
-from dataclasses import replace
-
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from fusionlab.errors import InputError
@@ -13,20 +10,20 @@ from fusionlab.forward import InFloat64
 from fusionlab.merging import merge_states
 from fusionlab.merging.circuit import circuits
 from fusionlab.models import with_state
-from fusionlab.statistics import Grams, LinearMap, basis_of
-from fusionlab.symmetry import Alignment, Blueprint, blueprint
+from fusionlab.symmetry import blueprint
 from fusionlab.symmetry.builder import BlueprintBuilder
 from fusionlab.symmetry.groups import Invertible, Permutation
-from tests.commands.small import vit
 from tests.families import cases_deberta, cases_gpt, cases_llama, cases_seq2seq
 from tests.families.harness import Case
 from tests.families.harness import random_model as family_model
-from tests.merging.measured import measure
+from tests.merging.circuits import products, rebased
 from tests.symmetry.models import generator, largest_difference, outputs, random_model, relative
 
 # Rotary positions on all of a head and on a part, one value for several queries and for all, norms of queries and keys,
 # projections of relative positions (fused and not), cross attention, and the sizes of the circuits that each leaves.
 QK, VO = "attention.qk", "attention.vo"
+
+
 EXPECTED = {
     "llama-lm": {(VO, 6)},
     "llama-lm-biases": {(VO, 4)},
@@ -42,6 +39,8 @@ EXPECTED = {
     "deberta-v3-sequence": {(QK, 8), (VO, 8)},
     "t5-lm": {(QK, 4), (VO, 4)},
 }
+
+
 FAMILIES: dict[str, Case] = {
     case.name: case
     for cases in (cases_llama, cases_gpt, cases_deberta, cases_seq2seq)
@@ -57,13 +56,6 @@ def small_gpt2(seed: int) -> nn.Module:
     for parameter in model.parameters():
         parameter.data += 0.3 * torch.randn(parameter.shape, generator=generator(seed), dtype=torch.float64)
     return model
-
-
-def rebased(state: dict[str, Tensor], description: Blueprint, seed: int) -> dict[str, Tensor]:
-    """The same model with a random basis in every head and every space that is merged as a circuit."""
-    names = {found.space.name for found in circuits(description)}
-    drawn = Alignment.random(description, generator(seed)).elements
-    return Alignment(description, {n: e for n, e in drawn.items() if n in names}).apply(state)
 
 
 @pytest.mark.parametrize("name", ["vit-classifier", "bert-sequence", "timm-plain", "roberta-token", "gpt2"])
@@ -89,17 +81,6 @@ def test_twin_in_every_family(name: str) -> None:
     # Some of these compute in float32 where they are not kept from it.
     with InFloat64():
         assert relative(outputs(with_state(model, merged)), outputs(model)) < 1e-9
-
-
-def products(state: dict[str, Tensor], layer: int = 0) -> tuple[Tensor, Tensor]:
-    """Q^T K and O V of all heads of the small ViT, biases included, shapes ``(3, 25, 25)`` and ``(3, 25, 24)``."""
-    at = f"vit.layers.{layer}.attention"
-    q, k, v = (
-        torch.cat((state[f"{at}.{n}_proj.weight"], state[f"{at}.{n}_proj.bias"][:, None]), 1).unflatten(0, (3, 8))
-        for n in "qkv"
-    )
-    o = state[f"{at}.o_proj.weight"].unflatten(1, (3, 8)).movedim(0, -1)
-    return q.mT @ k, v.mT @ o
 
 
 @pytest.mark.parametrize("layer", [0, 1])
@@ -174,96 +155,6 @@ def test_a_space_that_meets_another_circuit_is_averaged() -> None:
     for name, axis in (("q", qk.dual()), ("v", vo.dual()), ("one", free), ("other", free.dual())):
         b.parameter(name, b.per(heads, axis), None)
     assert [found.space.name for found in circuits(b.build())] == ["free"]
-
-
-def unit_grams(state: dict[str, Tensor], seed: int, rows: int = 200) -> Grams:
-    """Gram matrices of random inputs, of very different size along the coordinates, for the small ViT."""
-    draw = generator(seed)
-    maps, matrices = {}, {}
-    for name in state:
-        if name.endswith("_proj.weight"):
-            inputs = name.removesuffix(".weight")
-            maps[name] = LinearMap(inputs, 1, f"{inputs}.bias")
-            scales = torch.linspace(-2, 2, 24, dtype=torch.float64).exp()[torch.randperm(24, generator=draw)]
-            x = torch.randn(rows, 24, generator=draw, dtype=torch.float64) * scales
-            x = torch.cat((x, torch.ones(rows, 1, dtype=torch.float64)), 1)
-            matrices[inputs] = x.mT @ x
-    return Grams(
-        architecture="vit",
-        basis=basis_of(state),
-        examples=rows,
-        matrices=matrices,
-        rows=dict.fromkeys(matrices, rows),
-        maps=maps,
-    )
-
-
-@pytest.mark.parametrize("weights", [[0.5, 0.5], [0.25, 0.75]])
-def test_metric_of_the_inputs(weights: list[float]) -> None:
-    """In the metric of the mean Gram matrix the products are nearer to the mean product, and optimal."""
-    description = blueprint(random_model("vit-classifier"))
-    states = [random_model("vit-classifier", seed).state_dict() for seed in range(2)]
-    grams = [unit_grams(state, seed) for seed, state in enumerate(states)]
-    plain = merge_states(states, "circuit", weights, blueprint=description)
-    given = [{"gram": gram} for gram in grams]
-    tuned = merge_states(states, "circuit", weights, blueprint=description, statistics=given, metric="gram", ridge=1e-9)
-    at = "vit.layers.0.attention"
-    roots = {}
-    for name in "qkv":
-        gram = sum(w * g.mean(f"{at}.{name}_proj.weight") for w, g in zip(weights, grams, strict=True))
-        values, vectors = torch.linalg.eigh(gram)
-        roots[name] = vectors * values.sqrt() @ vectors.mT
-    means = [weights[0] * a + weights[1] * b for a, b in zip(*map(products, states), strict=True)]
-    metrics = [lambda c: roots["q"] @ c @ roots["k"], lambda c: roots["v"] @ c]
-    for kind, metric in enumerate(metrics):
-        best = math.sqrt(float(torch.linalg.svdvals(metric(means[kind]))[:, 8:].square().sum()))
-        errors = [float(metric(products(merged)[kind] - means[kind]).norm()) for merged in (tuned, plain)]
-        assert errors[0] == pytest.approx(best, rel=1e-6)
-        assert errors[0] < 0.9 * errors[1]
-
-
-@pytest.mark.parametrize("rows", [200, 10, 0])
-def test_metric_keeps_a_twins_function(rows: int) -> None:
-    """Nothing is truncated for a twin, so its function is kept in any metric, also one that knows few directions."""
-    model = random_model("vit-classifier")
-    description, state = blueprint(model), model.state_dict()
-    states = [state, rebased(state, description, 1)]
-    statistics = [{"gram": unit_grams(s, 3, rows)} for s in states]
-    merged = merge_states(states, "circuit", [1, 3], blueprint=description, statistics=statistics, metric="gram")
-    assert all(bool(torch.isfinite(tensor).all()) for tensor in merged.values())
-    assert relative(outputs(with_state(model, merged)), outputs(model)) < 1e-9
-
-
-def test_metric_of_maps_without_a_bias() -> None:
-    """Their Gram matrices are taken without the column of ones; a twin's function is kept, and inputs count."""
-    models = [vit(seed, qkv_bias=False).double().eval() for seed in range(2)]
-    description = blueprint(models[0])
-    states = [model.state_dict() for model in models]
-    given = [measure(model, "gram", seed=seed) for seed, model in enumerate(models)]
-    grams = [found["gram"] for found in given]
-    assert any(linear.bias is None for gram in grams for linear in gram.maps.values())
-    twin = rebased(states[0], description, 1)
-    moved = replace(grams[0], basis=basis_of(twin))
-    merged = merge_states(
-        [states[0], twin], "circuit", blueprint=description, statistics=[given[0], {"gram": moved}], metric="gram"
-    )
-    assert relative(outputs(with_state(models[0], merged)), outputs(models[0])) < 1e-9
-    options = {"blueprint": description, "statistics": given, "ridge": 1e-9}
-    tuned, plain = (merge_states(states, "circuit", metric=metric, **options) for metric in ("gram", "frobenius"))
-    at = "vit.layers.0.attention"
-    gram = sum(0.5 * found.mean(f"{at}.v_proj.weight")[:-1, :-1] for found in grams)
-    values, vectors = torch.linalg.eigh(gram)
-    root = vectors * values.clamp_min(0).sqrt() @ vectors.mT
-    heads = models[0].config.num_attention_heads
-    errors = []
-    for state in (tuned, plain):
-        v, o = (
-            [s[f"{at}.v_proj.weight"].unflatten(0, (heads, -1)) for s in (state, *states)],
-            [s[f"{at}.o_proj.weight"].unflatten(1, (heads, -1)).movedim(0, -1) for s in (state, *states)],
-        )
-        found, *own = [a.mT @ b for a, b in zip(v, o, strict=True)]
-        errors.append(float((root @ (found - sum(own) / 2)).norm()))
-    assert errors[0] < errors[1] * (1 - 1e-3)
 
 
 def test_heads_wider_than_the_model() -> None:

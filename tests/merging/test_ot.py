@@ -4,47 +4,20 @@ import copy
 
 import pytest
 import torch
-from scipy.optimize import linear_sum_assignment
-from scipy.spatial.distance import cdist
-from torch import Tensor, nn
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from fusionlab.errors import InputError
 from fusionlab.merging import find_method, merge_states
 from fusionlab.symmetry import Alignment, Blueprint, blueprint
 from fusionlab.symmetry.folding import fold
 from fusionlab.symmetry.groups import Invertible, Permutation
-from tests.families import cases_encoders, cases_gpt, cases_vision, harness
 from tests.matching.sampling import sample
-from tests.statistics.passes import activations_of, batched, examples_for, inputs_by_hand
-from tests.symmetry.models import generator, outputs, random_model, randomize, relative
+from tests.merging.transported import EXACT, activations, build, case, worst
+from tests.symmetry.models import generator, outputs, relative
 
-State = dict[str, Tensor]
-
-EXACT = {"solver": "exact"}
 SOFT = {"solver": "sinkhorn", "regularization": 0.002}
+
+
 RESIDUAL = ("mean", "last", "first", "all")
-
-
-def llama(**changes: object) -> nn.Module:
-    return LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=40,
-            hidden_size=24,
-            intermediate_size=20,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            tie_word_embeddings=False,
-            **changes,
-        )
-    )
-
-
-def build(name: str, seed: int) -> nn.Module:
-    if name in FAMILIES:
-        return harness.random_model(FAMILIES[name], seed)
-    return randomize(llama(), seed) if name == "llama" else random_model(name, seed)
 
 
 def reorder(description: Blueprint, seed: int, only: tuple[str, ...] | None = None) -> Alignment:
@@ -61,30 +34,6 @@ def reorder(description: Blueprint, seed: int, only: tuple[str, ...] | None = No
     return Alignment(description, elements)
 
 
-def case(name: str, folded: bool) -> tuple[nn.Module, State, Blueprint]:
-    model = build(name, 1)
-    description = blueprint(model, folded=folded)
-    state = fold(model.state_dict(), description) if folded else dict(model.state_dict())
-    twin = copy.deepcopy(model)
-    twin.load_state_dict(state)
-    return twin, state, description
-
-
-def activations(model: nn.Module, states: list[State], description: Blueprint) -> list[dict]:
-    draw = generator(9)
-    batch = {i.name: i.random(40, draw) for i in description.inputs}
-    found = []
-    for state in states:
-        twin = copy.deepcopy(model)
-        twin.load_state_dict(state)
-        found.append({"activations": sample(twin, batch)})
-    return found
-
-
-def worst(found: State, expected: State) -> float:
-    return max(float((found[name] - expected[name]).abs().max()) for name in expected)
-
-
 CASES = [
     ("bert-sequence", False),
     ("vit-classifier", False),
@@ -97,7 +46,6 @@ CASES = [
     ("electra-masked", False),
     ("swin-classifier", True),
 ]
-FAMILIES = {case.name: case for case in (*cases_gpt.CASES, *cases_encoders.CASES, *cases_vision.CASES)}
 
 
 @pytest.mark.parametrize("options", [EXACT, SOFT], ids=["exact", "soft"])
@@ -186,78 +134,6 @@ def test_maps_that_mix_heads_do_not_keep_the_function():
     source = copy.deepcopy(model)
     source.load_state_dict(state)
     assert relative(outputs(twin), outputs(source)) > 1e-3
-
-
-def test_hidden_units_as_the_definition_says():
-    """A bare encoder's feed-forward layer: scipy's assignment on distances of unit-length rows with their bias."""
-    first, second = (random_model("bert-model", seed).state_dict() for seed in (0, 1))
-    description = blueprint(random_model("bert-model"))
-    merged = merge_states([first, second], "ot", weights=[0.25, 0.75], blueprint=description, **EXACT)
-    at = "encoder.layer.0"
-    up, bias, down = (f"{at}.intermediate.dense.weight", f"{at}.intermediate.dense.bias", f"{at}.output.dense.weight")
-    rows = [torch.cat([state[up], state[bias][:, None]], 1) for state in (first, second)]
-    rows = [part / part.norm(dim=1, keepdim=True) for part in rows]
-    _, order = linear_sum_assignment(cdist(*(part.numpy() for part in rows)))
-    torch.testing.assert_close(merged[up], 0.25 * first[up] + 0.75 * second[up][order])
-    torch.testing.assert_close(merged[bias], 0.25 * first[bias] + 0.75 * second[bias][order])
-    torch.testing.assert_close(merged[down], 0.25 * first[down] + 0.75 * second[down][:, order])
-
-
-def test_hidden_units_from_activations_as_the_definition_says():
-    """The same from what both models' units are before the activation, for every token that counts: centred, of length
-    one."""
-    models = [random_model("bert-model", seed) for seed in (0, 1)]
-    examples = examples_for(models[0], 12)
-    first, second = (model.state_dict() for model in models)
-    merged = merge_states(
-        [first, second],
-        "ot",
-        weights=[0.25, 0.75],
-        blueprint=blueprint(models[0]),
-        statistics=[{"activations": activations_of(model, batched(examples, 5))} for model in models],
-        features="activations",
-        **EXACT,
-    )
-    at = "encoder.layer.0"
-    up, bias, down = (f"{at}.intermediate.dense.weight", f"{at}.intermediate.dense.bias", f"{at}.output.dense.weight")
-    rows = []
-    for model in models:
-        units = inputs_by_hand(model, examples, lambda value, example: True)[up] @ model.get_parameter(up).detach().mT
-        units = units.mT - units.mT.mean(1, keepdim=True)
-        rows.append(units / units.norm(dim=1, keepdim=True))
-    _, order = linear_sum_assignment(cdist(*(part.numpy() for part in rows)))
-    torch.testing.assert_close(merged[up], 0.25 * first[up] + 0.75 * second[up][order])
-    torch.testing.assert_close(merged[bias], 0.25 * first[bias] + 0.75 * second[bias][order])
-    torch.testing.assert_close(merged[down], 0.25 * first[down] + 0.75 * second[down][:, order])
-
-
-def test_averaging_policy_halves_the_map_at_every_layer():
-    """Identical models but for the order of what the last layer adds to the stream: only what comes later feels it.
-
-    The first map is the identity; the last writer's own map is the order P, and what reads the stream after it is moved
-    by the mean of both.
-    """
-    _, state, description = case("vit-classifier", True)
-    order = torch.randperm(24, generator=generator(4))
-    other = dict(state)
-    for name in ("vit.layers.1.mlp.fc2.weight", "vit.layers.1.mlp.fc2.bias"):
-        other[name] = state[name][order]
-    merged = {
-        policy: merge_states([state, other], "ot", weights=[0, 1], blueprint=description, residual=policy, **EXACT)
-        for policy in ("first", "last", "mean")
-    }
-    assert torch.equal(merged["first"]["classifier.weight"], state["classifier.weight"])
-    assert (
-        worst({"x": merged["first"]["vit.layers.1.mlp.fc2.weight"]}, {"x": other["vit.layers.1.mlp.fc2.weight"]}) == 0
-    )
-    for policy in ("last", "mean"):
-        torch.testing.assert_close(merged[policy]["vit.layers.1.mlp.fc2.weight"], state["vit.layers.1.mlp.fc2.weight"])
-        before = "vit.layers.1.mlp.fc1.weight"
-        torch.testing.assert_close(merged[policy][before], state[before])
-    inverse = order.argsort()
-    moved = state["classifier.weight"][:, inverse]
-    torch.testing.assert_close(merged["last"]["classifier.weight"], moved)
-    torch.testing.assert_close(merged["mean"]["classifier.weight"], (moved + state["classifier.weight"]) / 2)
 
 
 def test_rotary_planes_stay_where_they_are():

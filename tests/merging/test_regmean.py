@@ -10,46 +10,10 @@ from torch import Tensor, nn
 from fusionlab.errors import InputError
 from fusionlab.merging import merge_states
 from fusionlab.merging.regmean import _solve_symmetric
-from fusionlab.statistics import Grams, LinearMap, basis_of
+from fusionlab.statistics import Grams
+from tests.merging.least_squares import IN, MAPS, State, grams_of, random_inputs, random_state
 from tests.merging.measured import measure
-from tests.statistics.passes import passed
 from tests.symmetry.models import generator, random_model, timm_model
-
-State = dict[str, Tensor]
-IN, OUT = 6, 4
-MAPS = {
-    "a.weight": LinearMap("x", 1, "a.bias"),
-    "c.weight": LinearMap("x", 0, None),
-    "d.weight": LinearMap("x", 1, "d.bias"),
-}
-
-
-def random_state(seed: int) -> State:
-    """Two Linear of different width with a bias and a Conv1D without one, which read the same input, and a gain."""
-    draw = generator(seed)
-    shapes = {"a.weight": (OUT, IN), "a.bias": (OUT,), "c.weight": (IN, 3), "gain": (IN,)}
-    shapes |= {"d.weight": (5, IN), "d.bias": (5,)}
-    return {name: torch.randn(shape, generator=draw, dtype=torch.float64) for name, shape in shapes.items()}
-
-
-def random_inputs(seed: int, rows: int = 40) -> Tensor:
-    """Correlated inputs of uneven size with a mean of their own, shape ``(rows, IN)``."""
-    draw = generator(100 + seed)
-    mixing, mean = torch.randn(IN, IN, generator=draw).double(), torch.randn(IN, generator=draw).double()
-    return torch.randn(rows, IN, generator=draw, dtype=torch.float64) @ mixing + mean
-
-
-def grams_of(state: State, inputs: Tensor) -> Grams:
-    """Made by hand."""
-    x = torch.cat((inputs, torch.ones(len(inputs), 1, dtype=torch.float64)), 1)
-    return Grams(
-        architecture="toy",
-        basis=basis_of(state),
-        examples=len(x),
-        matrices={"x": x.mT @ x},
-        rows={"x": len(x)},
-        maps=MAPS,
-    )
 
 
 def setting(rows: tuple[int, ...] = (40, 90, 25)) -> tuple[list[State], list[Tensor], list[dict[str, Grams]]]:
@@ -231,63 +195,6 @@ def test_hyperparameters_out_of_range() -> None:
     for name, value in (("alpha", 1.5), ("alpha", float("nan")), ("ridge", -1.0), ("ridge", float("nan"))):
         with pytest.raises(InputError, match=f"{name} is"):
             merge_states(states, "regmean", statistics=statistics, **{name: value})
-
-
-def test_weights_that_are_more_than_maps_are_averaged() -> None:
-    """What is solved for one name would be the wrong thing under the other."""
-    states = [{**(state := random_state(seed)), "table": state["a.weight"]} for seed in range(2)]
-    statistics = [{"gram": grams_of(state, random_inputs(seed))} for seed, state in enumerate(states)]
-    merged, mean = merge_states(states, "regmean", statistics=statistics), merge_states(states)
-    assert torch.equal(merged["a.weight"], mean["a.weight"])
-    assert torch.equal(merged["table"], mean["table"])
-    assert not torch.equal(merged["c.weight"], mean["c.weight"])
-
-
-def test_equal_values_are_no_tie() -> None:
-    """Copies, as upcycled experts start from, are maps of their own and solved for like any other."""
-    states = [random_state(seed) for seed in range(2)]
-    statistics = [{"gram": grams_of(state, random_inputs(seed))} for seed, state in enumerate(states)]
-    alone = merge_states(states, "regmean", statistics=statistics)
-    copied = [{**state, "table": state["a.weight"].clone()} for state in states]
-    statistics = [{"gram": grams_of(state, random_inputs(seed))} for seed, state in enumerate(copied)]
-    merged = merge_states(copied, "regmean", statistics=statistics)
-    torch.testing.assert_close(merged["a.weight"], alone["a.weight"], rtol=0, atol=1e-12)
-    assert float((merged["a.weight"] - merge_states(states)["a.weight"]).abs().max()) > 0.01
-
-
-class Tied(nn.Module):
-    """Two maps of one weight and bias, which read different inputs, and one beside them."""
-
-    def __init__(self, seed: int) -> None:
-        super().__init__()
-        self.first, self.own, self.second = (nn.Linear(IN, IN, dtype=torch.float64) for _ in range(3))
-        draw = generator(seed)
-        with torch.no_grad():
-            for parameter in self.parameters():
-                parameter.copy_(torch.randn(parameter.shape, generator=draw, dtype=torch.float64))
-        self.second.weight, self.second.bias = self.first.weight, self.first.bias
-
-    def forward(self, pixel_values: Tensor) -> Tensor:
-        return self.second(self.own(self.first(pixel_values)).tanh())
-
-
-def test_a_weight_of_two_maps_is_solved_for_both() -> None:
-    """Least squares on the inputs of both uses together; both names hold the solution."""
-    models = [Tied(seed) for seed in range(2)]
-    inputs = [random_inputs(seed) for seed in range(2)]
-    given = [passed(model, [{"pixel_values": x}]) for model, x in zip(models, inputs, strict=True)]
-    states = [model.state_dict() for model in models]
-    merged = merge_states(states, "regmean", statistics=given, alpha=1.0, ridge=0.0)
-    rows = []
-    for model, x in zip(models, inputs, strict=True):
-        both = torch.cat((x, model.own(model.first(x)).tanh())).detach()
-        rows.append(torch.cat((both, torch.ones(len(both), 1)), 1))
-    maps = [torch.cat((s["first.weight"], s["first.bias"][:, None]), 1).mT for s in states]
-    right = torch.cat([x @ own for x, own in zip(rows, maps, strict=True)])
-    expected = np.linalg.lstsq(torch.cat(rows).numpy(), right.numpy())[0]
-    for name in ("first", "second"):
-        np.testing.assert_allclose(merged[f"{name}.weight"].numpy(), expected[:-1].T, rtol=0, atol=1e-11)
-        np.testing.assert_allclose(merged[f"{name}.bias"].numpy(), expected[-1], rtol=0, atol=1e-11)
 
 
 @pytest.mark.parametrize("build", ["vit-classifier", "timm"])

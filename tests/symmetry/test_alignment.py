@@ -11,20 +11,8 @@ from safetensors.torch import save_file
 
 from fusionlab.symmetry import Alignment, Blueprint, SymmetryError, blueprint
 
-from .models import (
-    CASES,
-    crossed_blueprint,
-    crossed_state,
-    generator,
-    largest_difference,
-    laws,
-    moving_all,
-    nested_blueprint,
-    nested_state,
-    outputs,
-    random_model,
-    relative,
-)
+from .blueprints import crossed_blueprint, crossed_state, nested_blueprint, nested_state
+from .models import CASES, generator, largest_difference, laws, moving_all, outputs, random_model, relative
 
 NESTED = nested_blueprint()
 CROSSED = crossed_blueprint()

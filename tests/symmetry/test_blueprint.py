@@ -10,7 +10,8 @@ from fusionlab.symmetry.blueprint import BIASES, FOLDED, Input
 from fusionlab.symmetry.builder import BlueprintBuilder
 from fusionlab.symmetry.groups import Invertible, Permutation
 
-from .models import CASES, generator, nested_blueprint, random_model
+from .blueprints import nested_blueprint
+from .models import CASES, generator, random_model
 
 
 @pytest.fixture(scope="module")

@@ -2,17 +2,16 @@
 
 import os
 import signal
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from fusionlab import atomic as atomic_module
-from fusionlab import leftovers
-from fusionlab.atomic import atomic_folder, refuse_existing, scratch_folder
+from fusionlab.atomic import atomic_folder, leftovers, refuse_existing, scratch_folder
+from tests.atomic.outputs import write
 from tests.forked import Child
-from tests.test_atomic import write
 
 
 def killed_while_writing(target: Path) -> Child:
@@ -98,7 +97,7 @@ def test_what_another_user_left_stays(tmp_path: Path) -> None:
 
 def test_scratch_folders_are_removed_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At the end, after an error, and by the next run after a kill."""
-    monkeypatch.setattr(atomic_module.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
     def work() -> int:
         with scratch_folder() as folder:

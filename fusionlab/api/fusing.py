@@ -1,0 +1,54 @@
+"""One model from several of one architecture: match, then merge."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from fusionlab.api.matching import Data, alignments_and_anchor
+from fusionlab.api.merging import merge
+from fusionlab.dtypes import find_dtype, widened
+from fusionlab.models import common_blueprint
+from fusionlab.types import Model
+
+
+def fuse(
+    models: Sequence[Model],
+    preset: str = "paper",
+    method: str = "simple",
+    anchor: int | str | None = None,
+    weights: Sequence[float] | None = None,
+    options: Mapping[str, Any] | None = None,
+    data: Data = None,
+    base: nn.Module | None = None,
+    seed: int = 0,
+    dtype: str | torch.dtype | None = None,
+    **hyperparameters: Any,
+) -> Model:
+    """One model from several: match, then merge.
+
+    Args:
+        models: end models of one architecture; not modified.
+        preset: how to match, see `align`.
+        method: how to merge, see `merge`.
+        anchor: see `align`.
+        weights: see `merge`.
+        options: of the matching, and its ``trainer``, see `align`.
+        data: for both, see `align` and `merge`.
+        base: the model that all were fine-tuned from, for methods that need it; it is brought into the twins' basis.
+        seed: of anything random.
+        dtype: see `merge`.
+        hyperparameters: of the merge method.
+
+    Raises:
+        InputError: see `align` and `merge`; or a base that does not fit the models.
+    """
+    if base is not None:
+        common_blueprint({"model 0": models[0], "the base model": base})
+    # In the merge's type from the start, so that matching rounds nothing that the merge would keep.
+    models = list(widened(dict(enumerate(models)), find_dtype(dtype)).values())
+    found, index = alignments_and_anchor(models, anchor, preset, data, **{"seed": seed, **(options or {})})
+    twins = [alignment.apply(model) for alignment, model in zip(found, models, strict=True)]
+    moved = None if base is None else found[index].apply(base)
+    return merge(twins, method, weights, data, moved, seed, dtype, **hyperparameters)

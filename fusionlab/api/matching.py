@@ -1,0 +1,151 @@
+"""Models in a canonical gauge, and in a common basis."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import nn
+
+from fusionlab.errors import InputError
+from fusionlab.inputs import Batches, Inputs
+from fusionlab.matching.activations import match_activations
+from fusionlab.matching.align import choose_anchor
+from fusionlab.matching.gauge import balance
+from fusionlab.matching.options import BALANCED, GAUGES
+from fusionlab.matching.presets import preset as preset_options
+from fusionlab.matching.recipe import LEARNED, activations_of, align_models, recipe
+from fusionlab.matching.solvers import Rescale
+from fusionlab.matching.weights import match_weights
+from fusionlab.models import common_blueprint
+from fusionlab.stages import run
+from fusionlab.symmetry import Alignment, blueprint
+from fusionlab.trainers import quiet_factory
+from fusionlab.types import Model
+
+# Batches for all models, or one iterable of them for each; inputs that are put together already.
+Data = Batches | Sequence[Batches] | Inputs | None
+
+
+def canonical(model: Model, gauges: Sequence[str] = ("balanced",)) -> Model:
+    """The same function in a canonical gauge.
+
+    Args:
+        model: of a supported architecture; not modified.
+        gauges: ``folded`` moves norm gains and layer scales into the maps beside them (pre-norm models), ``biases``
+            clears key biases that softmax ignores and moves value biases into the output's, ``balanced`` balances query
+            against key and value against output in every head.
+
+    Raises:
+        InputError: an unknown gauge.
+        SymmetryError: an architecture that is not described.
+    """
+    for gauge in gauges:
+        if gauge not in GAUGES:
+            raise InputError(f"gauge {gauge!r} does not exist; expected some of {', '.join(GAUGES)}")
+    description = blueprint(model).in_gauge(gauges)
+    folded = Alignment.identity(description).apply(model).eval()
+    return balance(folded.state_dict(), description).apply(folded) if BALANCED in gauges else folded
+
+
+def match(
+    source: nn.Module,
+    anchor: nn.Module,
+    spaces: Sequence[str] | None = None,
+    layers: str | Sequence[int] | None = None,
+    rescale: Rescale | None = None,
+    data: Batches | None = None,
+) -> Alignment:
+    """The alignment that brings `source` closest to `anchor`, both in the gauge they come in.
+
+    Args:
+        source: the model to be matched; not modified.
+        anchor: the model to be matched to; not modified.
+        spaces: roles such as ``attention``, ``attention.vo``, ``ffn``, ``heads``, ``residual``; attention and
+            feed-forward if None, as in the paper's Algorithm 1.
+        layers: indices, or the text of the ``layers`` option (``first:3``); all if None.
+        rescale: ``off``, ``sequential`` (the default, Eq. 11 and 12 of the paper) or ``joint``.
+        data: batches of inputs, to bring activations together in place of weights; labels are not looked at.
+
+    Returns:
+        An alignment; ``match(a, b).apply(a)`` is the matched twin.
+
+    Raises:
+        InputError: models that do not fit each other, or options that do not exist.
+    """
+    options = preset_options("paper", spaces=spaces, layers=layers, rescale=rescale)
+    shared = common_blueprint({"source": source, "anchor": anchor})
+    if data is None:
+        return match_weights(source.state_dict(), anchor.state_dict(), shared, options)
+    batches = Inputs.from_batches(data, 2).shared
+    moved, goal = (run(activations_of(model, batches)) for model in (source, anchor))
+    return match_activations(moved, goal, shared, options)
+
+
+def alignments(
+    models: Sequence[nn.Module],
+    anchor: int | str | None = None,
+    preset: str = "paper",
+    data: Data = None,
+    seed: int = 0,
+    trainer: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> list[Alignment]:
+    """Alignments of all models, in order; what each turns its model into shares one basis.
+
+    The basis is the anchor's: its alignment is the identity where the preset has no gauge, and else brings the anchor
+    into the gauge. It brings a base model that all were fine-tuned from into the twins' basis too, which methods with
+    task vectors need: ``found = alignments([a, b]); merge([found[0].apply(a), found[1].apply(b)], "ties",
+    base=found[0].apply(base))``. `fuse` does so by itself.
+
+    Args:
+        models: end models of one architecture; not modified.
+        anchor: index of the one whose basis is taken (0 if None), or ``nearest`` to the mean.
+        preset: ``none``, ``paper``, ``weights``, ``activations``, ``learned``, ``git-rebasin`` or ``ot-fusion``.
+        data: inputs for ``activations`` and ``learned``, labels not needed: an iterable of batches for all models, or
+            one for each; synthetic ones are drawn if None.
+        seed: of what ``learned`` draws, and of synthetic inputs.
+        trainer: arguments of Lightning's Trainer for ``activations`` and ``learned``, such as accelerator or precision;
+            one quiet process in float32 if None.
+        options: fields of `MatchOptions` that override the preset's: ``spaces``, ``layers``, ``rescale``, ``gauge``
+            and so on.
+
+    Raises:
+        InputError: models that do not fit each other, options that do not exist, or a precision that rounds models.
+    """
+    return alignments_and_anchor(models, anchor, preset, data, seed, trainer, **options)[0]
+
+
+def align(
+    models: Sequence[Model],
+    anchor: int | str | None = None,
+    preset: str = "paper",
+    data: Data = None,
+    seed: int = 0,
+    trainer: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> list[Model]:
+    """Matched twins of all models, in order, in one common basis; each computes its own function, unchanged.
+
+    The twins are what `alignments` turns the models into; arguments and errors are the same.
+    """
+    found, _ = alignments_and_anchor(models, anchor, preset, data, seed, trainer, **options)
+    return [alignment.apply(model) for alignment, model in zip(found, models, strict=True)]
+
+
+def alignments_and_anchor(
+    models: Sequence[nn.Module],
+    anchor: int | str | None,
+    preset: str,
+    data: Data,
+    seed: int = 0,
+    trainer: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> tuple[list[Alignment], int]:
+    """An alignment for each model, and the index of the anchor; arguments and errors are those of `alignments`."""
+    chosen = recipe(preset, **options, seed=seed if preset == LEARNED else None)
+    factory = None if trainer is None else quiet_factory({"devices": 1, **trainer})
+    shared = common_blueprint({f"model {index}": model for index, model in enumerate(models)})
+    index = choose_anchor([model.state_dict() for model in models], anchor)
+    inputs = None if data is None else Inputs.from_batches(data, len(models))
+    if inputs is None and chosen.needs_inputs:
+        inputs = Inputs.synthetic(models, seed=seed)
+    return run(align_models(models, shared, chosen, index, inputs), factory), index

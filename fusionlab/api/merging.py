@@ -1,0 +1,99 @@
+"""One model from several that share a basis."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fusionlab.api.matching import Data
+from fusionlab.dtypes import find_dtype, in_types, widened
+from fusionlab.errors import InputError
+from fusionlab.evaluation.task_scores import score_of
+from fusionlab.fusion.fuser import STATISTICS
+from fusionlab.inputs import Inputs
+from fusionlab.merging import find_method, merge_states
+from fusionlab.models import with_state
+from fusionlab.stages import run
+from fusionlab.statistics import Statistics
+from fusionlab.statistics.store import StatisticsStore
+from fusionlab.symmetry import blueprint
+from fusionlab.types import Model
+
+
+def merge(
+    models: Sequence[Model],
+    method: str = "simple",
+    weights: Sequence[float] | None = None,
+    data: Data | Sequence[Mapping[str, Statistics]] = None,
+    base: nn.Module | None = None,
+    seed: int = 0,
+    dtype: str | torch.dtype | None = None,
+    **hyperparameters: Any,
+) -> Model:
+    """One model from several that share a basis (fine-tunes of one base, or matched twins).
+
+    Args:
+        models: end models of one class; not modified.
+        method: merge method.
+        weights: one for each model, scaled to sum to 1; equal if None.
+        data: for methods that look at data: an iterable of batches for all models, one for each, or the statistics of
+            each model by kind, as `gather` and `load_statistics` give them.
+        base: the model that all were fine-tuned from, for methods that need it; in the models' basis (see `alignments`
+            where they are matched twins).
+        seed: of anything random.
+        dtype: of the merge, such as ``bfloat16``; that of the models, or the widest where theirs differ, if None.
+        hyperparameters: the method's own.
+
+    Raises:
+        InputError: an unknown method or hyperparameter, models that do not fit each other, or something that the
+            method needs is missing.
+    """
+    if any(type(model) is not type(models[0]) for model in models):
+        raise InputError(f"merge was given models of classes {_classes(models)}; expected one class")
+    chosen, stored = find_dtype(dtype), list(models)
+    models = list(widened(dict(enumerate(stored)), chosen).values())
+    needs = find_method(method).requires(**hyperparameters)
+    description = blueprint(models[0]) if needs else None
+    kinds = [need for need in needs if need in STATISTICS]
+    statistics: Sequence[Mapping[str, Statistics]] = ()
+    if kinds and data is not None:
+        assert description is not None
+        given = _statistics(data)
+        inputs = None if given else Inputs.from_batches(data, len(models))
+        store = StatisticsStore(inputs, given, settings={"seed": seed, **hyperparameters})
+        for before, model in zip(stored, models, strict=True):
+            if before is not model:
+                store.also_of(before.state_dict(), model.state_dict())
+        statistics = [run(store.of(index, model, kinds)) for index, model in enumerate(models)]
+    score = None
+    if "score" in needs and data is not None:
+        held_out = [Inputs.from_batches(data, len(models)).shared]
+
+        def score(state: Mapping[str, Tensor]) -> float:
+            return score_of(with_state(models[0], state), held_out)
+
+    state = merge_states(
+        [model.state_dict() for model in models],
+        method,
+        weights,
+        blueprint=description,
+        statistics=statistics,
+        base=None if base is None else base.state_dict(),
+        score=score,
+        seed=seed,
+        **hyperparameters,
+    )
+    merged = with_state(models[0], state)
+    return merged if chosen is None else in_types(merged, chosen)
+
+
+def _statistics(data: Any) -> Sequence[Mapping[str, Statistics]]:
+    """The given statistics, one mapping by kind for each model; nothing where data was given in their place."""
+    if not isinstance(data, Sequence) or not data or not isinstance(data[0], Mapping):
+        return ()
+    return data if all(isinstance(value, Statistics) for found in data for value in found.values()) else ()
+
+
+def _classes(models: Sequence[nn.Module]) -> str:
+    return " and ".join(dict.fromkeys(type(model).__name__ for model in models))

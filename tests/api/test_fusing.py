@@ -1,0 +1,56 @@
+"""Matching and merging in one call."""
+
+from typing import Any
+
+import pytest
+import torch
+
+import fusionlab
+from fusionlab.inputs import Inputs
+from tests.api.models import MAKERS, Make, batches, closeness, same
+from tests.commands.small import vit
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_fuse_is_align_then_merge(make: Make) -> None:
+    """Bit by bit, with the same options."""
+    models = [make(0), make(1)]
+    options = {"spaces": "ffn,attention.vo", "layers": 1, "rescale": "off"}
+    fused = fusionlab.fuse(models, anchor=1, weights=[2, 1], options=options)
+    twins = fusionlab.align(models, 1, "paper", spaces=["ffn", "attention.vo"], layers=[1], rescale="off")
+    assert same(fused, fusionlab.merge(twins, weights=[2, 1]))
+    assert not same(fused, fusionlab.merge(models, weights=[2, 1]))
+
+
+def test_fusing_a_model_with_its_rebased_copy_gives_the_model_back() -> None:
+    """What averaging destroys, matching saves: the merge computes what both computed."""
+    a = vit(0)
+    hidden = fusionlab.blueprint(a)
+    generator = torch.Generator().manual_seed(1)
+    elements = {name: space.group.random(space.copies, generator) for name, space in hidden.spaces.items()}
+    copy = fusionlab.Alignment(hidden, {k: v for k, v in elements.items() if k.endswith("ffn")}).apply(a)
+    assert closeness(copy, a) < 1e-5
+    assert closeness(fusionlab.merge([a, copy]), a) > 0.1
+    assert closeness(fusionlab.fuse([a, copy]), a) < 1e-5
+
+
+def test_fuse_passes_its_seed_on() -> None:
+    """To what learning draws and to synthetic inputs; a seed among the options is the matching's own."""
+    models, options = [vit(0), vit(1)], {"steps": 2, "batch_size": 8}
+    fused = fusionlab.fuse(models, "learned", options=options, seed=3)
+    assert same(fused, fusionlab.merge(fusionlab.align(models, preset="learned", seed=3, **options)))
+    assert same(fused, fusionlab.fuse(models, "learned", options={**options, "seed": 3}))
+    assert not same(fused, fusionlab.fuse(models, "learned", options=options, seed=4))
+
+
+def test_synthetic_inputs_are_drawn_by_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where matching needs inputs and none are given."""
+    drawn: list[int] = []
+
+    def synthetic(models: Any, samples: int = 0, seed: int = 0) -> Inputs:
+        drawn.append(seed)
+        return Inputs.from_batches(batches(), 2)
+
+    monkeypatch.setattr(Inputs, "synthetic", synthetic)
+    fusionlab.fuse([vit(0), vit(1)], "activations", seed=7)
+    assert drawn == [7]

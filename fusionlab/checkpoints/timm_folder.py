@@ -98,7 +98,12 @@ def build(config: dict[str, Any], source: Path, stored: Stored) -> nn.Module:
         raise InputError(f"{source}: architecture {architecture!r} is not one that timm {timm.__version__} knows")
     refuse_absurd(config, source)
     with scratch_folder() as description, quiet():
-        (description / CONFIG).write_text(json.dumps(config), encoding="utf-8")
+        try:
+            text = json.dumps(config)
+        except (TypeError, ValueError) as error:
+            # That of a Lightning file was pickled.
+            raise InputError(f"{source}: its config holds more than plain values ({first_line(error)})") from error
+        (description / CONFIG).write_text(text, encoding="utf-8")
         try:
             with no_larger(stored, source):
                 timm.create_model(f"local-dir:{description}", pretrained=False)

@@ -51,6 +51,13 @@ def load_tokenizer(source: str, *, words: bool = False) -> PreTrainedTokenizerBa
         raise InputError(f"{source}: its {type(tokenizer).__name__} cannot tell which word a token comes from")
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
+    if tokenizer.pad_token is None:
+        raise InputError(f"{source}: its tokenizer has no token to pad with; expected one with a pad, eos or unk token")
+    names: Any = tokenizer.model_input_names
+    if not isinstance(names, list | tuple) or "input_ids" not in names or not all(isinstance(n, str) for n in names):
+        raise InputError(
+            f"{source}: the tokenizer's model_input_names is {str(names)[:100]!r}; expected a list with input_ids in it"
+        )
     return tokenizer
 
 
@@ -101,8 +108,15 @@ def identity(tokenizer: PreTrainedTokenizerBase) -> str:
 
 
 def affixes(tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]]:
-    """The special tokens before and after a single text."""
+    """The special tokens before and after a single text.
+
+    Raises:
+        InputError: it has no tokens between them.
+    """
     inner = tokenizer("a", add_special_tokens=False)["input_ids"]
     whole = tokenizer("a")["input_ids"]
-    start = next(i for i in range(len(whole)) if whole[i : i + len(inner)] == inner)
+    start = next((i for i in range(len(whole)) if whole[i : i + len(inner)] == inner), None)
+    if start is None or not inner:
+        name = tokenizer.name_or_path or type(tokenizer).__name__
+        raise InputError(f"the tokenizer {name} has no tokens of a text between its special ones; expected some")
     return whole[:start], whole[start + len(inner) :]

@@ -76,7 +76,19 @@ def rebuild(config: dict[str, Any], state: dict[str, Tensor], source: Path) -> n
     integers = {name: tensor.ndim for name, tensor in state.items() if not tensor.is_floating_point()}
     refuse_integers(source, integers, model.state_dict())
     model.to(main_dtype(state)).load_state_dict(state)
+    _refuse_unwritable(model, source)
     return model.eval()
+
+
+def _refuse_unwritable(model: nn.Module, source: Path) -> None:
+    """Refuse a config that timm builds a model from and cannot write again, before any work."""
+    try:
+        describe(model)
+    except OSError:
+        # Of the system; the description is written into a scratch folder.
+        raise
+    except Exception as error:
+        raise InputError(f"{source}: timm cannot write its config again ({first_line(error)})") from error
 
 
 def build(config: dict[str, Any], source: Path, stored: Stored) -> nn.Module:

@@ -179,6 +179,16 @@ def test_a_lightning_file_whose_config_is_no_plain_data(tmp_path: Path) -> None:
     assert "its config holds more than plain values" in refusal(tmp_path / "a.ckpt")
 
 
+@pytest.mark.parametrize("mean", ["xyz", {}, ["a", "b"]])
+def test_a_config_that_timm_reads_and_cannot_write(tmp_path: Path, mean: object) -> None:
+    """Told when it is read, not after all work."""
+    folder = edited(tmp_path / "a", lambda state: None, "timm")
+    config = json.loads((folder / "config.json").read_text())
+    config["pretrained_cfg"]["mean"] = mean
+    (folder / "config.json").write_text(json.dumps(config))
+    assert "timm cannot write its config again" in refusal(folder)
+
+
 def test_fewer_heads_than_none(tmp_path: Path) -> None:
     """timm builds such a model; nothing can be matched or told about it."""
     folder = edited(tmp_path / "a", lambda state: None, "timm")

@@ -145,6 +145,7 @@ def test_options_of_the_trainer_are_options(ckpts: Path, at: Path) -> None:
         ({"model": {"wieghts": [1, 2]}}, "wieghts"),
         ({"model": {"methods": {"regmean": {"alhpa": 1}}}}, "alhpa"),
         ({"model": {"models": {"a": "nowhere"}}}, "nowhere"),
+        ({"model": {"methods": {}}}, "methods is empty; expected at least one merge method"),
         ({"trainer": {"precision": "bf16-true"}}, "which rounds the models"),
         ({"trainer": {"max_epohcs": 1}}, "max_epohcs"),
         ({"data": {"class_path": "fusionlab.data.Nothing"}}, "Nothing"),

@@ -2,13 +2,15 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tokenizers.processors import TemplateProcessing
 
-from fusionlab.data.tokenizers import affixes, load_tokenizer
+from fusionlab.data.tokenizers import affixes, byte_tokenizer, load_tokenizer, panics_raised, tokens_of
 from fusionlab.errors import InputError
 
 
@@ -82,3 +84,34 @@ def test_special_tokens_stand_around_a_text(tokenizer: str) -> None:
     )
     with pytest.raises(InputError, match="has no tokens of a text between its special ones"):
         affixes(loaded)
+
+
+def test_a_panic_of_the_library_is_a_refusal(tmp_path: Path, tokenizer: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """A template that names a token that it does not describe; the pages that Rust prints about it are not shown."""
+    told = json.loads((Path(tokenizer) / "tokenizer.json").read_text(encoding="utf-8"))
+    post = told["post_processor"]
+    post["single"][0]["SpecialToken"]["id"] = "x"
+    damaged = load_tokenizer(changed(tokenizer, tmp_path / "damaged", post_processor=post))
+    with pytest.raises(InputError, match=r"the tokenizer .*damaged cannot be used \(.+\); expected another"):
+        tokens_of(damaged, ["a text"])
+    print("said afterwards", file=sys.stderr)
+    assert capfd.readouterr().err == "said afterwards\n"
+
+
+def test_other_errors_pass_as_they_are(tokenizer: str) -> None:
+    """A call that nobody should make is no fault of the tokenizer."""
+    with pytest.raises(TypeError), panics_raised():
+        raise TypeError("wrong")
+    with pytest.raises(ValueError, match="must be"):
+        tokens_of(load_tokenizer(tokenizer), 3)
+
+
+def test_a_process_without_standard_error(tokenizer: str) -> None:
+    """As a service may be started."""
+    code = (
+        "import sys; from fusionlab.data.tokenizers import byte_tokenizer, tokens_of\n"
+        "print(tokens_of(byte_tokenizer(), 'a')['input_ids'])"
+    )
+    line = ["sh", "-c", f'exec "{sys.executable}" -c "$0" 2>&-', code]
+    done = subprocess.run(line, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(byte_tokenizer()("a")["input_ids"])

@@ -16,6 +16,7 @@ from fusionlab.commands.parsing import one_sentence, refuse_seed
 from fusionlab.errors import InputError, first_line
 from fusionlab.paths import expanded
 from fusionlab.tasks.durable import DurableCheckpointIO
+from fusionlab.trainers import refuse_many_devices
 
 
 @contextmanager
@@ -92,6 +93,7 @@ class SafeCLI(LightningCLI):
         given = self._get(self.config_init, "trainer")
         if given is not None and not hasattr(given, "keys"):
             raise InputError(f"trainer is {given!r}; expected options of Lightning's Trainer by name")
+        refuse_many_devices(self._get(self.config_init, "trainer.devices"))
         if root := self._get(self.config_init, "trainer.default_root_dir"):
             keywords["default_root_dir"] = str(expanded(root))
         plugins = self._get(self.config_init, "trainer.plugins") or []
@@ -108,5 +110,5 @@ class SafeCLI(LightningCLI):
             return super().instantiate_trainer(**keywords)
         except InputError:
             raise
-        except (ValueError, MisconfigurationException) as error:
+        except (TypeError, ValueError, OverflowError, MisconfigurationException) as error:
             raise InputError(f"trainer: {first_line(error)}") from error

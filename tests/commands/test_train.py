@@ -97,6 +97,7 @@ def test_all_numbers_are_those_of_the_best_weights(folder: Path, capsys: pytest.
         (["--config", "small", "--model.num_classes", "ten"], "num_classes"),
         (["--config", "small", "--model.num_classes", "0"], "num_classes is 0"),
         (["--config", "small", "--data.val_size", "-1"], "val_size is -1"),
+        (["--config", "small", "--trainer.devices", str(2**63)], "devices is 9223372036854775808; expected at most"),
         (["--config", "small", "--ckpt_path", "gone.ckpt"], "gone.ckpt"),
         (["--config", "broken"], "config"),
         (["--nothing", "1"], "nothing|required"),

@@ -91,7 +91,7 @@ class SafeCLI(LightningCLI):
     def instantiate_trainer(self, **keywords: Any) -> Trainer:
         """Make the Trainer; a device or precision that it refuses is one sentence."""
         given = self._get(self.config_init, "trainer")
-        if given is not None and not hasattr(given, "keys"):
+        if not hasattr(given, "keys"):
             raise InputError(f"trainer is {given!r}; expected options of Lightning's Trainer by name")
         refuse_many_devices(self._get(self.config_init, "trainer.devices"))
         if root := self._get(self.config_init, "trainer.default_root_dir"):

@@ -151,6 +151,7 @@ def test_options_of_the_trainer_are_options(ckpts: Path, at: Path) -> None:
         ({"data": {"class_path": "fusionlab.data.Nothing"}}, "Nothing"),
         ({"data": {"init_args": {"inside": []}}}, "inside names no data"),
         ({"trainer": 3}, "trainer is 3; expected options of Lightning's Trainer by name"),
+        ({"trainer": None}, "trainer is None; expected options of Lightning's Trainer by name"),
         ({"ckpt_path": "nowhere.ckpt"}, "nowhere.ckpt"),
         ({"points": 1}, "points is 1; expected 0 for no lines"),
     ],

@@ -70,8 +70,8 @@ def yaml_values(place: Place) -> Case:
         owner.pop(key)
     else:
         value = any_json(place.draw)
-        # Nothing in place of the Trainer's options is the same as options without lengths.
-        owner[key] = "x" if key == "trainer" and value in (None, {}) else value
+        # No options of the Trainer are options without lengths.
+        owner[key] = None if key == "trainer" and value == {} else value
     path.write_text(yaml.safe_dump(content))
     return _case(command, path)
 

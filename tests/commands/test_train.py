@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 from transformers import ViTForImageClassification
 
@@ -161,3 +162,26 @@ def test_an_output_that_cannot_be_written_is_told_before_training(
     monkeypatch.setattr("fusionlab.tasks.ImageClassification.training_step", lambda *arguments: 1 / 0)
     assert main(["fit", "--config", "small"]) == 2
     assert "/proc/out: nothing can be written into /proc" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("entry", "value"),
+    [
+        ("pytorch-lightning_version", None), ("pytorch-lightning_version", 3), ("loops", 3),
+        ("optimizer_states", "x"), ("state_dict", {"x": torch.zeros(1)}),
+    ],
+)  # fmt: skip
+def test_a_checkpoint_that_is_none_of_this_run_is_one_sentence(folder: Path, entry: str, value: object) -> None:
+    """Its entries are missing, of other types or of another model; it stands for those of other programs too."""
+    line = ["fit", "--config", "small", "--trainer.max_steps", "1", "--trainer.limit_val_batches", "1"]
+    line += ["--trainer.limit_test_batches", "1"]
+    assert main(line) == 0
+    (lightning,) = folder.glob("logs/small/*/checkpoints/*.ckpt")
+    archive = torch.load(lightning, weights_only=True)
+    archive[entry] = value
+    if value is None:
+        del archive[entry]
+    torch.save(archive, lightning)
+    more = ["--ckpt_path", str(lightning), "--trainer.callbacks", "null", "--trainer.max_steps", "2"]
+    with pytest.raises(InputError, match=r"\.ckpt: it cannot be gone on from \(.*\); expected a checkpoint"):
+        train.run("fit", [*line[1:], *more])

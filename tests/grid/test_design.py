@@ -111,6 +111,7 @@ def test_a_base_model_in_place_of_another_counts(tmp_path: Path) -> None:
         ({"methods": {}}, "methods is empty"),
         ({"test_samples": 0}, "test_samples is 0"),
         ({"points": 1}, "points is 1"),
+        ({"points": 10_001}, "points is 10001; expected at most 10,000"),
     ],
 )
 def test_grids_that_make_no_sense(changes: dict[str, Any], message: str) -> None:

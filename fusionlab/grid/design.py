@@ -140,6 +140,8 @@ class Grid:
         _ = self._signatures
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise InputError(f"seeds are {list(self.seeds)}; expected at least one, each once")
+        if not all(0 <= seed < 2**32 for seed in self.seeds):
+            raise InputError(f"seeds are {list(self.seeds)}; expected whole numbers from 0 to {2**32 - 1}")
         if not self.groups:
             raise InputError(f"groups holds none of {len(self.end_models)} end models; expected two end models or more")
         for group in self.groups:

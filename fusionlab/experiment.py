@@ -12,7 +12,7 @@ from torch import nn
 from fusionlab.atomic import MIB
 from fusionlab.dtypes import merge_note
 from fusionlab.errors import InputError, first_line
-from fusionlab.evaluation.line import LineModule
+from fusionlab.evaluation.line import LineModule, refuse_points
 from fusionlab.evaluation.report import write_report
 from fusionlab.evaluation.results import UNMATCHED, Curve, Results
 from fusionlab.evaluation.tensorboard import write_tensorboard
@@ -43,8 +43,8 @@ class Plan(FusionPlan):
     trainer: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.points == 1 or self.points < 0:
-            raise InputError(f"points is {self.points}; expected 0 for no lines, or at least 2")
+        super().__post_init__()
+        refuse_points(self.points, may_be_none=True)
 
 
 def run(

@@ -15,6 +15,8 @@ from fusionlab.errors import InputError, first_line
 
 # Precisions in which Lightning converts the module's parameters in place: end models and merges would be rounded.
 ROUNDING = ("16-true", "bf16-true", "transformer-engine", "transformer-engine-float16")
+# Of one machine; Lightning makes a list of as many as it is told, whatever there is.
+MOST_DEVICES = 1024
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ def quiet_trainer(**options: Any) -> Trainer:
         options: arguments of the Trainer.
 
     Raises:
-        InputError: more processes than there are processors.
+        InputError: more processes than there are processors, or than any machine has devices.
     """
     quiet = {
         "logger": False,
@@ -88,6 +90,7 @@ def quiet_trainer(**options: Any) -> Trainer:
         "enable_progress_bar": False,
         "max_epochs": 1,
     }
+    refuse_many_devices(options.get("devices"))
     trainer = Trainer(**{**quiet, **options})
     # Lightning starts as many processes as it is told to, on a processor of any size. Two are for trying things out.
     most = max(2, os.cpu_count() or 1)
@@ -148,6 +151,20 @@ def make_tester(settings: Mapping[str, Any], label: str) -> Trainer:
     return make_trainer(settings, label, use_distributed_sampler=False)
 
 
+def refuse_many_devices(devices: object) -> None:
+    """Refuse a number of devices that no machine has, before a list of them is made.
+
+    Args:
+        devices: of a Trainer: a number, also as text, a list, or a word.
+
+    Raises:
+        InputError: more than `MOST_DEVICES`.
+    """
+    number = int(devices) if isinstance(devices, str) and devices.isdecimal() and len(devices) < 20 else devices
+    if isinstance(number, int) and number > MOST_DEVICES:
+        raise InputError(f"devices is {number}; expected at most {MOST_DEVICES:,}")
+
+
 def refuse_rounding(precision: object) -> None:
     """Refuse a precision in which a Trainer rounds the models themselves.
 
@@ -170,5 +187,5 @@ def _refusals() -> Iterator[None]:
         yield
     except InputError:
         raise
-    except (TypeError, ValueError, MisconfigurationException) as error:
+    except (TypeError, ValueError, OverflowError, MisconfigurationException) as error:
         raise InputError(first_line(error)) from error

@@ -98,6 +98,8 @@ def test_precision_never_reaches_the_merge(precision: str) -> None:
     [
         ({"points": 1}, "points is 1; expected 0 for no lines, or at least 2"),
         ({"points": -2}, "points is -2"),
+        ({"points": 10_001}, "points is 10001; expected at most 10,000"),
+        ({"methods": {}}, "methods is empty; expected at least one merge method"),
     ],
 )
 def test_plans_that_cannot_be(keywords: dict[str, Any], message: str) -> None:

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 
+import pytest
 import torch
 from lightning.pytorch.callbacks import RichProgressBar, TQDMProgressBar
 from torch import Tensor
 
+from fusionlab.errors import InputError
 from fusionlab.stages import Run, Stage, StagedModule, Stages, result_of, run
 from fusionlab.trainers import NamedProgressBar, make_trainer, quiet_trainer
 
@@ -60,3 +62,10 @@ def test_the_progress_bar_names_the_stage_and_counts_its_batches(capsys):
         assert module.outcome == 3
         assert module.counting.totals == {3}
         assert "going up" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("devices", [1025, 2**63, "1025", str(2**63)])
+def test_more_devices_than_any_machine_has_are_refused(devices: int | str) -> None:
+    """Before Lightning makes a list of them."""
+    with pytest.raises(InputError, match=r"^devices is \d+; expected at most 1,024$"):
+        make_trainer({"accelerator": "cpu", "devices": devices}, "")

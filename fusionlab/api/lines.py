@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from fusionlab.errors import InputError
-from fusionlab.evaluation.line import move_along_line
+from fusionlab.evaluation.line import move_along_line, refuse_points
 from fusionlab.evaluation.results import UNMATCHED, Curve
 from fusionlab.evaluation.task_scores import make_scores
 from fusionlab.inputs import Batches
@@ -22,10 +22,9 @@ def barrier(a: nn.Module, b: nn.Module, data: Batches, points: int = 11) -> Curv
         points: evenly spaced positions, both ends included; at least 2.
 
     Raises:
-        InputError: too few points, no data, or models that do not fit each other.
+        InputError: too few points or too many, no data, or models that do not fit each other.
     """
-    if points < 2:
-        raise InputError(f"points is {points}; expected at least 2")
+    refuse_points(points, may_be_none=False)
     if iter(data) is data:
         raise InputError("data can be gone through only once; expected a list or a DataLoader")
     if next(iter(data), None) is None:

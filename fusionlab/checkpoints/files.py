@@ -227,8 +227,16 @@ def _copy_sentence_transformers_modules(source: Path, output: Path) -> None:
     try:
         listed = json.loads(modules.read_text(encoding="utf-8"))
         names = {entry["path"] for entry in listed}
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return
     for folder in source.iterdir():
         if folder.name in names and folder.is_dir() and not (output / folder.name).exists():
-            shutil.copytree(folder, output / folder.name, copy_function=shutil.copyfile)
+            shutil.copytree(folder, output / folder.name, ignore=_no_files, copy_function=shutil.copyfile)
+
+
+def _no_files(folder: str, names: list[str]) -> set[str]:
+    """The names in a folder that are neither files nor folders, such as devices, which have no end."""
+    places = {name: Path(folder, name) for name in names}
+    return {
+        name for name, place in places.items() if not place.is_file() and (not place.is_dir() or place.is_symlink())
+    }

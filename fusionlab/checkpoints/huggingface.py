@@ -134,8 +134,20 @@ def _load(
     _refuse_oversized(cls, config, folder, Stored.of(state.values()), _integers(state))
     model, info = _from_pretrained(cls, None, config, folder, dtype=dtype or main_dtype(state), state_dict=state)
     if (folder / GENERATION_CONFIG_NAME).is_file():
-        model.generation_config = GenerationConfig.from_dict(read_json(folder / GENERATION_CONFIG_NAME))
+        model.generation_config = _generation_config(folder)
     return model, info
+
+
+def _generation_config(folder: Path) -> GenerationConfig:
+    """The settings of generation in a folder, marked as read: others than those are written only if all are in use."""
+    path = folder / GENERATION_CONFIG_NAME
+    read_json(path)  # finds damage first, with a sentence that names the file
+    try:
+        with quiet():
+            return GenerationConfig.from_pretrained(str(folder), local_files_only=True)
+    except Exception as error:
+        # Any value in it may be of any type.
+        raise InputError(f"{path} is no configuration of a generation ({first_line(error)})") from error
 
 
 def _refuse_oversized(

@@ -132,4 +132,6 @@ def refuse_absurd(config: Mapping[str, Any], source: str | Path) -> None:
             refuse_absurd(value, source)
         for pattern, most in _LISTED.items():
             if isinstance(value, int) and value > most and re.search(rf"({pattern})$", str(name)):
-                raise InputError(f"{source}: {name} is {value:.3g}, but at most {most:,} was expected")
+                # A whole number in JSON may be beyond what any other number holds.
+                shown = f"{value:.3g}" if value < 1e300 else "a number of more than 300 digits"
+                raise InputError(f"{source}: {name} is {shown}, but at most {most:,} was expected")

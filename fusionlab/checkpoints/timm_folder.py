@@ -76,7 +76,19 @@ def rebuild(config: dict[str, Any], state: dict[str, Tensor], source: Path) -> n
     integers = {name: tensor.ndim for name, tensor in state.items() if not tensor.is_floating_point()}
     refuse_integers(source, integers, model.state_dict())
     model.to(main_dtype(state)).load_state_dict(state)
+    _refuse_unwritable(model, source)
     return model.eval()
+
+
+def _refuse_unwritable(model: nn.Module, source: Path) -> None:
+    """Refuse a config that timm builds a model from and cannot write again, before any work."""
+    try:
+        describe(model)
+    except OSError:
+        # Of the system; the description is written into a scratch folder.
+        raise
+    except Exception as error:
+        raise InputError(f"{source}: timm cannot write its config again ({first_line(error)})") from error
 
 
 def build(config: dict[str, Any], source: Path, stored: Stored) -> nn.Module:
@@ -98,7 +110,12 @@ def build(config: dict[str, Any], source: Path, stored: Stored) -> nn.Module:
         raise InputError(f"{source}: architecture {architecture!r} is not one that timm {timm.__version__} knows")
     refuse_absurd(config, source)
     with scratch_folder() as description, quiet():
-        (description / CONFIG).write_text(json.dumps(config), encoding="utf-8")
+        try:
+            text = json.dumps(config)
+        except (TypeError, ValueError) as error:
+            # That of a Lightning file was pickled.
+            raise InputError(f"{source}: its config holds more than plain values ({first_line(error)})") from error
+        (description / CONFIG).write_text(text, encoding="utf-8")
         try:
             with no_larger(stored, source):
                 timm.create_model(f"local-dir:{description}", pretrained=False)

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from fusionlab.atomic import atomic_folder, refuse_existing, require_space
 from fusionlab.commands import data_options, matching_options, parsing
-from fusionlab.errors import InputError
+from fusionlab.evaluation.line import refuse_points
 from fusionlab.evaluation.results import UNMATCHED, Curve, Results
 from fusionlab.evaluation.wording import format_value, metric_label
 from fusionlab.experiment import REPORT_BYTES, Plan, write
@@ -40,8 +40,7 @@ def run(argv: Sequence[str]) -> None:
     arguments = parsing.parse(parser, argv)
     seed_everything(arguments.seed, verbose=False)
     recipe, name = matching_options.matching_recipe(arguments), matching_options.matching_name(arguments)
-    if arguments.points < 2:
-        raise InputError(f"points is {arguments.points}; expected at least 2")
+    refuse_points(arguments.points, may_be_none=False)
     output = None if arguments.output is None else expanded(arguments.output)
     if output is not None:
         refuse_existing(output, arguments.overwrite)

@@ -18,7 +18,13 @@ from fusionlab.checkpoints.card import merge_card
 from fusionlab.commands import merging_options, parsing
 from fusionlab.commands.console import silence
 from fusionlab.commands.fuse_output import write_fusion
-from fusionlab.commands.lightning_cli import SafeCLI, checked_checkpoint, common_options, refusals_told
+from fusionlab.commands.lightning_cli import (
+    SafeCLI,
+    checked_checkpoint,
+    common_options,
+    misfits_told,
+    refusals_told,
+)
 from fusionlab.commands.option_groups import add_fields
 from fusionlab.dtypes import common_types, stored_size
 from fusionlab.experiment import REPORT_BYTES, Plan, refuse_misfit, results_of
@@ -150,7 +156,8 @@ def _fuse(cli: FuseCLI, command: str) -> None:
     kept = list(module.models.values()) if plan.heads == "own" else list(module.models.values())[:1]
     require_space(output, sum(stored_size(model, types) for model in kept) + REPORT_BYTES)
     ckpt = given.ckpt_path and checked_checkpoint(given.ckpt_path)
-    with naming(lambda: trainer.log_dir or trainer.default_root_dir), failures_raised():
+    place = naming(lambda: trainer.log_dir or trainer.default_root_dir)
+    with place, failures_raised(), misfits_told(given.ckpt_path):
         trainer.fit(module, datamodule=data, ckpt_path=ckpt, weights_only=True if ckpt else None)
         if data is not None:
             trainer.test(module, datamodule=data, verbose=False)

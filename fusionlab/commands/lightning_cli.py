@@ -1,7 +1,9 @@
 """Lightning's command line as fusionlab's commands run it: bad options are one sentence, checkpoints are durable."""
 
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from lightning.fabric.plugins import CheckpointIO
@@ -15,7 +17,9 @@ from fusionlab.commands.console import OneLineParser, readable
 from fusionlab.commands.parsing import one_sentence, refuse_seed
 from fusionlab.errors import InputError, first_line
 from fusionlab.paths import expanded
+from fusionlab.sentences import sentence
 from fusionlab.tasks.durable import DurableCheckpointIO
+from fusionlab.trainers import refuse_many_devices
 
 
 @contextmanager
@@ -67,6 +71,32 @@ def checked_checkpoint(path: str) -> str:
     return str(location)
 
 
+@contextmanager
+def misfits_told(path: str | None) -> Iterator[None]:
+    """Say in one sentence that a checkpoint that Lightning goes on from is none of this run.
+
+    Lightning takes its entries for what it wrote itself; where they are missing, of other types or of another model,
+    it fails in any way while it restores them.
+
+    Args:
+        path: of the checkpoint, or a word that Lightning knows; None where nothing is restored.
+
+    Raises:
+        InputError: in place of an exception from within Lightning's restoring that has no sentence of its own.
+    """
+    try:
+        yield
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        restoring = any(Path(frame.filename).name == "checkpoint_connector.py" for frame in frames)
+        if path is None or not restoring or sentence(error) is not None:
+            raise
+        raise InputError(
+            f"{path}: it cannot be gone on from ({type(error).__name__}: {first_line(error)}); expected a checkpoint "
+            f"of Lightning's, of the same model"
+        ) from error
+
+
 class SafeCLI(LightningCLI):
     """Lightning's command line, with errors that name what is wrong."""
 
@@ -90,8 +120,9 @@ class SafeCLI(LightningCLI):
     def instantiate_trainer(self, **keywords: Any) -> Trainer:
         """Make the Trainer; a device or precision that it refuses is one sentence."""
         given = self._get(self.config_init, "trainer")
-        if given is not None and not hasattr(given, "keys"):
+        if not hasattr(given, "keys"):
             raise InputError(f"trainer is {given!r}; expected options of Lightning's Trainer by name")
+        refuse_many_devices(self._get(self.config_init, "trainer.devices"))
         if root := self._get(self.config_init, "trainer.default_root_dir"):
             keywords["default_root_dir"] = str(expanded(root))
         plugins = self._get(self.config_init, "trainer.plugins") or []
@@ -108,5 +139,5 @@ class SafeCLI(LightningCLI):
             return super().instantiate_trainer(**keywords)
         except InputError:
             raise
-        except (ValueError, MisconfigurationException) as error:
+        except (TypeError, ValueError, OverflowError, MisconfigurationException) as error:
             raise InputError(f"trainer: {first_line(error)}") from error

@@ -52,6 +52,8 @@ def merge_methods(arguments: Namespace) -> dict[str, dict[str, Any]]:
     """
     text = arguments.method
     names = [name.strip() for name in (text.split(",") if isinstance(text, str) else text)]
+    if not names:
+        raise InputError("method is an empty list; expected a merge method, or several")
     given = arguments.hyperparameters
     if len(names) > 1:
         for name, values in given.items():

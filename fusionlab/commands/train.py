@@ -13,7 +13,13 @@ from rich.table import Table
 from fusionlab import configs
 from fusionlab.atomic import atomic_file, require_space
 from fusionlab.commands.console import silence
-from fusionlab.commands.lightning_cli import SafeCLI, checked_checkpoint, common_options, refusals_told
+from fusionlab.commands.lightning_cli import (
+    SafeCLI,
+    checked_checkpoint,
+    common_options,
+    misfits_told,
+    refusals_told,
+)
 from fusionlab.data.contract import described
 from fusionlab.data.overlap import overlap
 from fusionlab.dtypes import stored_size
@@ -46,7 +52,9 @@ class TrainingCLI(SafeCLI):
 
     def _run_subcommand(self, subcommand: str) -> None:
         """Run it; a disk that fills under the logs is told of their folder."""
-        with naming(lambda: self.trainer.log_dir or self.trainer.default_root_dir), failures_raised():
+        given = self.config[subcommand].get("ckpt_path")
+        place = naming(lambda: self.trainer.log_dir or self.trainer.default_root_dir)
+        with place, failures_raised(), misfits_told(given):
             super()._run_subcommand(subcommand)
 
     def before_fit(self) -> None:

@@ -11,8 +11,8 @@ from transformers import BatchEncoding, PreTrainedTokenizerBase
 
 from fusionlab import __version__
 from fusionlab.data.tables import quiet_datasets
-from fusionlab.data.tokenizers import identity
-from fusionlab.errors import InputError, first_line
+from fusionlab.data.tokenizers import identity, tokens_of
+from fusionlab.errors import InputError
 from fusionlab.forward import IGNORED, LABELS
 
 Columns = dict[str, list[Any]]
@@ -47,14 +47,7 @@ class Encoder(ABC):
         Raises:
             InputError: the tokenizer is damaged in a way that shows only when it is used.
         """
-        try:
-            return self.tokenizer(*texts, **options)
-        except Exception as error:
-            # The tokenizers library has no exceptions of its own.
-            if type(error) is not Exception:
-                raise
-            name = self.tokenizer.name_or_path or type(self.tokenizer).__name__
-            raise InputError(f"the tokenizer {name} cannot be used ({first_line(error)}); expected another") from error
+        return tokens_of(self.tokenizer, *texts, **options)
 
     def fingerprint(self, rows: Dataset) -> str:
         """The name of the result in the cache: a digest of the rows, the tokenizer and every field."""

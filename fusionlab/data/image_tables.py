@@ -55,8 +55,11 @@ class PreparedImages(Dataset[dict[str, Tensor]]):
             )
         try:
             image = DECODER.decode_example(stored)
-        except (ValueError, SyntaxError, EOFError, TypeError, IndexError, KeyError) as error:
-            # Readers of image formats each have errors of their own; those of the system name the file.
+        except (OSError, MemoryError):
+            # Told as they are: those of the system name the file.
+            raise
+        except Exception as error:
+            # Readers of image formats each have errors of their own.
             raise InputError(
                 f"column {self.column!r} has an image that cannot be read ({first_line(error)}); expected images"
             ) from error
@@ -130,7 +133,7 @@ def _images(table: Table, rows: datasets.Dataset) -> datasets.Dataset:
 def _labels(table: Table, split: str, rows: datasets.Dataset) -> np.ndarray:
     values = rows.select_columns([table.label_column])[table.label_column][:]
     for row, value in enumerate(values):
-        if isinstance(value, bool) or not isinstance(value, int):
+        if isinstance(value, bool) or not isinstance(value, int) or value >= 2**63:
             raise InputError(
                 f"{table.path}: column {table.label_column!r} holds {value!r} in row {row} of split {split!r}, but "
                 f"class numbers (integers from 0) were expected"

@@ -35,6 +35,11 @@ class BlockEncoder(Encoder):
         stream = list(itertools.chain.from_iterable([*text, *between] for text in tokens))
         before, after = affixes(self.tokenizer) if self.special else ([], [])
         size = self.max_length - len(before) - len(after)
+        if size < 2:
+            raise InputError(
+                f"data.max_length is {self.max_length}, but the tokenizer puts {len(before) + len(after)} special "
+                f"tokens around each text; expected room for two more"
+            )
         blocks = [before + stream[start : start + size] + after for start in range(0, len(stream), size)]
         # One token alone has nothing to predict it from.
         blocks = [block for block in blocks if len(block) - len(before) - len(after) > 1]

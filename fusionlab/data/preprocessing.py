@@ -1,7 +1,9 @@
 """Preprocessing of images: size, channels, normalisation and augmentation."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,6 +16,8 @@ from fusionlab.errors import InputError
 from fusionlab.paths import expanded
 
 _PREPROCESSOR = "preprocessor_config.json"
+# In pixels, some ten times the sides of the largest images that any model looks at.
+_LARGEST_SIDE = 2**14
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +53,7 @@ class Preprocessing:
         for name, values in (("mean", mean), ("std", std)):
             if len(values) not in (1, self.channels):
                 raise InputError(f"data.{name} has {len(values)} values, but there are {self.channels} channels")
-        if min(std) <= 0:
+        if not all(value > 0 for value in std):
             raise InputError(f"data.std is {list(std)}, but values above 0 were expected")
         return Preprocessing(self.image_size or fallback.image_size, self.channels, mean, std)
 
@@ -92,13 +96,32 @@ def preprocessing_of(checkpoint: str) -> Preprocessing:
         size = content.get("crop_size") if content.get("do_center_crop") else content.get("size")
         if isinstance(size, dict):
             size = size.get("height") or size.get("shortest_edge")
-        return Preprocessing(image_size=size, mean=content.get("image_mean"), std=content.get("image_std"))
+        return _checked(folder / _PREPROCESSOR, size, content.get("image_mean"), content.get("image_std"))
     if (folder / CONFIG).is_file():
         described = read_json(folder / CONFIG).get("pretrained_cfg")
         if isinstance(described, dict) and "input_size" in described:
-            return Preprocessing(
-                image_size=described["input_size"][-1], mean=described.get("mean"), std=described.get("std")
-            )
+            return _checked(folder / CONFIG, described["input_size"], described.get("mean"), described.get("std"))
     raise InputError(
         f"{checkpoint} has no {_PREPROCESSOR} and no timm {CONFIG}; give data.image_size, mean and std instead"
     )
+
+
+def _checked(file: Path, size: Any, mean: Any, std: Any) -> Preprocessing:
+    """Size and normalisation as a file tells them, which may tell anything; of several sides the last counts."""
+    size = size[-1] if isinstance(size, list) and size else size
+    if size is not None and (isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= _LARGEST_SIDE):
+        raise InputError(f"{file}: the size of images is {_short(size)}; expected pixels, from 1 to {_LARGEST_SIDE:,}")
+    for name, values in (("mean", mean), ("standard deviation", std)):
+        if values is not None and not (isinstance(values, list) and values and all(map(_is_number, values))):
+            raise InputError(f"{file}: the {name} of images is {_short(values)}; expected a number for each channel")
+    if std is not None and not min(std) > 0:
+        raise InputError(f"{file}: the standard deviation of images is {_short(std)}; expected numbers above 0")
+    return Preprocessing(image_size=size, mean=mean, std=std)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < math.inf
+
+
+def _short(value: object) -> str:
+    return repr(value)[:100]

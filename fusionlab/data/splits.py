@@ -35,7 +35,8 @@ def refuse_wrong_splits(splits: Splits) -> None:
         InputError: names the option.
     """
     for name, value in (("val_size", splits.val_size), ("test_size", splits.test_size)):
-        if value < 0 or (isinstance(value, float) and value >= 1 and not value.is_integer()):
+        # Not one number is 0 or more: a NaN is neither above nor below.
+        if not value >= 0 or (isinstance(value, float) and value >= 1 and not value.is_integer()):
             raise InputError(f"data.{name} is {value}, but a number of rows or a share from 0 to below 1 was expected")
     if splits.limit is not None and splits.limit < 1:
         raise InputError(f"data.limit is {splits.limit}, but at least 1 was expected")
@@ -102,7 +103,10 @@ def split_by_column(
     """
     column = str(source.split_column)
     require_columns(source, rows, [column])
-    values = np.asarray(rows.select_columns([column])[column][:], dtype=object)
+    told = rows.select_columns([column])[column][:]
+    if odd := [value for value in told if isinstance(value, list | dict)]:
+        raise InputError(f"{source.path}: column {column!r} holds {str(odd[0])[:100]}; expected the name of a split")
+    values = np.asarray(told, dtype=object)
     if len(values) and all(value is None for value in values) and names.get("train") is not None:
         return {"train": rows}
     chosen = {}

@@ -12,7 +12,7 @@ from transformers import DataCollatorForTokenClassification, DataCollatorWithPad
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from fusionlab.data.encoding import Encoder, encoded
-from fusionlab.data.loading import refuse_large_batches, training_order
+from fusionlab.data.loading import MOST_SAMPLES, refuse_large_batches, training_order
 from fusionlab.data.splits import Splits, divided, named_splits, refuse_wrong_splits
 from fusionlab.data.tables import Source
 from fusionlab.data.tokenizers import load_tokenizer
@@ -87,6 +87,8 @@ class TextData(LightningDataModule, ABC):
         ):
             if value < least:
                 raise InputError(f"data.{argument} is {value}, but at least {least} was expected")
+        if max_length > MOST_SAMPLES:
+            raise InputError(f"data.max_length is {max_length}; expected at most {MOST_SAMPLES:,}")
         self.source = Source(path, config_name, split_column)
         names = {"train": train_split, "val": val_split, "test": test_split}
         self.splits = Splits(names, val_size, test_size, test_on_all, limit)

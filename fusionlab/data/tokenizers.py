@@ -1,12 +1,16 @@
 """Tokenizers: of a checkpoint, of the hub, or one token for each byte; and what of them decides the tokens."""
 
 import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import AutoTokenizer, BatchEncoding, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from fusionlab.checkpoints.hub import locate
 from fusionlab.checkpoints.quiet import quiet
@@ -38,7 +42,7 @@ def load_tokenizer(source: str, *, words: bool = False) -> PreTrainedTokenizerBa
     options: dict[str, Any] = {"add_prefix_space": True} if words else {}
     _refuse_far_numbers(location, source)
     try:
-        with quiet():
+        with quiet(), panics_raised():
             tokenizer = AutoTokenizer.from_pretrained(str(location), trust_remote_code=False, **options)
     except Exception as error:
         # Missing files, formats and packages each have exceptions of their own.
@@ -51,6 +55,13 @@ def load_tokenizer(source: str, *, words: bool = False) -> PreTrainedTokenizerBa
         raise InputError(f"{source}: its {type(tokenizer).__name__} cannot tell which word a token comes from")
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
+    if tokenizer.pad_token is None:
+        raise InputError(f"{source}: its tokenizer has no token to pad with; expected one with a pad, eos or unk token")
+    names: Any = tokenizer.model_input_names
+    if not isinstance(names, list | tuple) or "input_ids" not in names or not all(isinstance(n, str) for n in names):
+        raise InputError(
+            f"{source}: the tokenizer's model_input_names is {str(names)[:100]!r}; expected a list with input_ids in it"
+        )
     return tokenizer
 
 
@@ -100,9 +111,74 @@ def identity(tokenizer: PreTrainedTokenizerBase) -> str:
     return json.dumps(described | {"padding": None, "truncation": None}, sort_keys=True)
 
 
+class PanicError(Exception):
+    """The tokenizers library met a tokenizer that it has no error for."""
+
+
+@contextmanager
+def panics_raised() -> Iterator[None]:
+    """Let the tokenizers library fail as other libraries do.
+
+    It is written in Rust, and some damage to a tokenizer makes it panic: it prints pages on the standard error stream
+    and raises what is no Exception. Standard error leads nowhere inside the block.
+
+    Raises:
+        PanicError: in place of a panic.
+    """
+    sys.stderr.flush()
+    try:
+        kept = os.dup(2)
+    except OSError:  # a process without a standard error stream
+        kept = None
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise PanicError(first_line(error)) from error
+    finally:
+        os.close(nowhere)
+        if kept is None:
+            os.close(2)
+        else:
+            os.dup2(kept, 2)
+            os.close(kept)
+
+
+def tokens_of(tokenizer: PreTrainedTokenizerBase, *texts: Any, **options: Any) -> BatchEncoding:
+    """The tokens of some texts.
+
+    Args:
+        tokenizer: any.
+        texts: as it takes them.
+        options: of its call.
+
+    Raises:
+        InputError: the tokenizer is damaged in a way that shows only when it is used.
+    """
+    try:
+        with panics_raised():
+            return tokenizer(*texts, **options)
+    except Exception as error:
+        # The tokenizers library has no exceptions of its own.
+        if type(error) not in (Exception, PanicError):
+            raise
+        name = tokenizer.name_or_path or type(tokenizer).__name__
+        raise InputError(f"the tokenizer {name} cannot be used ({first_line(error)}); expected another") from error
+
+
 def affixes(tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]]:
-    """The special tokens before and after a single text."""
-    inner = tokenizer("a", add_special_tokens=False)["input_ids"]
-    whole = tokenizer("a")["input_ids"]
-    start = next(i for i in range(len(whole)) if whole[i : i + len(inner)] == inner)
+    """The special tokens before and after a single text.
+
+    Raises:
+        InputError: it has no tokens between them.
+    """
+    inner = tokens_of(tokenizer, "a", add_special_tokens=False)["input_ids"]
+    whole = tokens_of(tokenizer, "a")["input_ids"]
+    start = next((i for i in range(len(whole)) if whole[i : i + len(inner)] == inner), None)
+    if start is None or not inner:
+        name = tokenizer.name_or_path or type(tokenizer).__name__
+        raise InputError(f"the tokenizer {name} has no tokens of a text between its special ones; expected some")
     return whole[:start], whole[start + len(inner) :]

@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from fusionlab.data.encoding import Columns, Encoder
 from fusionlab.errors import InputError
@@ -33,13 +33,34 @@ class WordEncoder(Encoder):
         """Windows of sub-words, each of at most the maximal length, and their labels."""
         windows: list[tuple[list[str], list[str]]] = []
         for words, tags in zip(rows[self.token_column], rows[self.tag_column], strict=True):
+            self._refuse_odd(words, tags)
             if len(words) != len(tags):
                 raise InputError(f"{self.path}: a sentence of {len(words)} words has {len(tags)} tags")
             if words:
                 readable, lengths = self._readable(words)
-                named = [tag if self.tag_names is None else self.tag_names[tag] for tag in tags]
+                named = [self._named(tag) for tag in tags]
                 windows += self._windows(readable, lengths, iob2(named, dict(self.mapping), self.names))
         return self._tokens(windows)
+
+    def _refuse_odd(self, words: object, tags: object) -> None:
+        """Refuse a row that is no sentence: tables hold anything."""
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+            raise InputError(
+                f"{self.path}: column {self.token_column!r} holds {_short(words)}; expected lists of words"
+            )
+        if not isinstance(tags, list):
+            raise InputError(f"{self.path}: column {self.tag_column!r} holds {_short(tags)}; expected lists of tags")
+
+    def _named(self, tag: Any) -> Any:
+        """The name of a tag where the data gives names to its numbers."""
+        if self.tag_names is None:
+            return tag
+        if not isinstance(tag, int) or not 0 <= tag < len(self.tag_names):
+            raise InputError(
+                f"{self.path}: column {self.tag_column!r} holds the tag {tag!r}; expected numbers from 0 to "
+                f"{len(self.tag_names) - 1}"
+            )
+        return self.tag_names[tag]
 
     def _tokens(self, windows: Sequence[tuple[list[str], list[str]]]) -> Columns:
         # Only a single word that is longer than a whole window is cut, behind its first sub-word.
@@ -97,6 +118,10 @@ class WordEncoder(Encoder):
             found.append((words[start:end], tags[start:end]))
             start = end
         return found
+
+
+def _short(value: object) -> str:
+    return repr(value)[:100]
 
 
 def iob2(tags: Sequence[str | int], mapping: dict[str, str], names: Sequence[str]) -> list[str]:

@@ -8,7 +8,28 @@ import torch
 from lightning import LightningModule
 from torch import Tensor, nn
 
+from fusionlab.errors import InputError
 from fusionlab.evaluation.scores import Scores
+
+# On one line; each is a pass over the data.
+MOST_POINTS = 10_000
+
+
+def refuse_points(points: int, may_be_none: bool) -> None:
+    """Refuse a number of points that makes no line, or that nobody waits for.
+
+    Args:
+        points: on the line between two models, both ends included.
+        may_be_none: whether 0 says that no line is wanted.
+
+    Raises:
+        InputError: another number.
+    """
+    least = "0 for no lines, or at least 2" if may_be_none else "at least 2"
+    if points < 2 and not (may_be_none and points == 0):
+        raise InputError(f"points is {points}; expected {least}")
+    if points > MOST_POINTS:
+        raise InputError(f"points is {points}; expected at most {MOST_POINTS:,}")
 
 
 class LineModule(LightningModule):

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import torch
 
+from fusionlab.errors import InputError
 from fusionlab.matching.recipe import Recipe
 from fusionlab.polish import PolishOptions
 
@@ -35,6 +36,9 @@ class FusionPlan:
         seed: of anything random.
         dtype: that merges will be written in, and are rounded to before they are tested; the widest of the end models'
             own if None.
+
+    Raises:
+        InputError: no method.
     """
 
     matchings: Mapping[str, Recipe] = field(default_factory=dict)
@@ -47,6 +51,10 @@ class FusionPlan:
     heads: Heads = "merged"
     seed: int = 0
     dtype: torch.dtype | None = None
+
+    def __post_init__(self) -> None:
+        if not self.methods:
+            raise InputError("methods is empty; expected at least one merge method")
 
     @property
     def needs_inputs(self) -> bool:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from lightning.pytorch import LightningDataModule
 
 from fusionlab.errors import InputError
+from fusionlab.evaluation.line import refuse_points
 from fusionlab.evaluation.rows import END_MODEL, ENSEMBLE, MULTITASK, NO_MATCHING, REFERENCES, UNMATCHED
 from fusionlab.evaluation.wording import file_name
 from fusionlab.fusion.plan import Heads
@@ -126,8 +127,7 @@ class Grid:
         for name, count in (("samples", self.samples), ("test_samples", self.test_samples)):
             if count is not None and count < 1:
                 raise InputError(f"{name} is {count}; expected at least 1, or null for all")
-        if self.points == 1 or self.points < 0:
-            raise InputError(f"points is {self.points}; expected 0 for no lines, or at least 2")
+        refuse_points(self.points, may_be_none=True)
         if self.heads != "merged" and self.points:
             raise InputError(
                 f"points is {self.points} and heads is {self.heads!r}, but lines need one head for all; expected "
@@ -140,6 +140,8 @@ class Grid:
         _ = self._signatures
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise InputError(f"seeds are {list(self.seeds)}; expected at least one, each once")
+        if not all(0 <= seed < 2**32 for seed in self.seeds):
+            raise InputError(f"seeds are {list(self.seeds)}; expected whole numbers from 0 to {2**32 - 1}")
         if not self.groups:
             raise InputError(f"groups holds none of {len(self.end_models)} end models; expected two end models or more")
         for group in self.groups:

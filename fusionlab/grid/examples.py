@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from fusionlab.atomic import atomic_file
 from fusionlab.errors import InputError
 from fusionlab.evaluation.comparison import Measured
 from fusionlab.evaluation.contributions import Answers, Contributions
+from fusionlab.evaluation.formulas import FROM_PAIRS, FROM_SUMS
 
 _ABOUT = "about"
 
@@ -60,7 +60,8 @@ def read_examples(path: Path, fingerprint: str) -> list[Measured]:
             if about["fingerprint"] != fingerprint:
                 return []
             return [_measured(place, given, arrays) for place, given in enumerate(about["sets"])]
-    except (ValueError, KeyError, TypeError, zipfile.BadZipFile, EOFError) as error:
+    except Exception as error:
+        # A damaged archive fails in the exceptions of zipfile, zlib, numpy and scipy.
         raise InputError(f"{path} holds no test examples; expected a file that compare wrote, or none") from error
 
 
@@ -71,6 +72,8 @@ def _measured(place: int, given: dict[str, Any], arrays: Any) -> Measured:
         values = arrays[name] if name in arrays else _sparse(name, metric["shape"], arrays)
         if list(values.shape) != metric["shape"]:
             raise ValueError(f"{name} is {values.shape}; expected {metric['shape']}")
+        if values.dtype.kind not in "biuf" or metric["formula"] not in {*FROM_SUMS, *FROM_PAIRS}:
+            raise ValueError(f"{name} is {values.dtype} for {metric['formula']}; expected numbers for a known formula")
         contributions[metric["metric"]] = Contributions(metric["formula"], values)
     key = given["key"] | {"models": tuple(given["key"]["models"])}
     answers = Answers(contributions, given["chance"], given["is_constant"])
@@ -79,4 +82,7 @@ def _measured(place: int, given: dict[str, Any], arrays: Any) -> Measured:
 
 def _sparse(name: str, shape: list[int], arrays: Any) -> csr_array:
     parts = tuple(arrays[f"{name}.{part}"] for part in ("data", "indices", "indptr"))
-    return csr_array(parts, shape=(shape[0], shape[1]))
+    found = csr_array(parts, shape=(shape[0], shape[1]))
+    # Indices that lead outside would be followed.
+    found.check_format(full_check=True)
+    return found

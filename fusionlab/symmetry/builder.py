@@ -67,9 +67,12 @@ class BlueprintBuilder:
             index: the permutation spaces that index its copies, outermost first.
 
         Raises:
+            SymmetryError: it has no coordinates, or fewer than none, as an odd config can make it.
             TypeError: a space that indexes others is none of permutations.
             ValueError: a role that does not exist.
         """
+        if group.size < 1:
+            raise SymmetryError(f"{name} would have {group.size} coordinates; expected a model with at least 1")
         for outer in index:
             if not isinstance(self.spaces[outer].group, Permutation):
                 raise TypeError(f"{outer} indexes {name} but is not a space of permutations")

@@ -10,6 +10,7 @@ from transformers import AutoModelForImageClassification
 from fusionlab import checkpoints
 from fusionlab.checkpoints.hub import locate
 from fusionlab.checkpoints.quiet import quiet
+from fusionlab.checkpoints.sizes import refuse_absurd, within_memory
 from fusionlab.checkpoints.timm_folder import is_timm
 from fusionlab.errors import InputError, first_line
 from fusionlab.tasks import models
@@ -42,12 +43,26 @@ def fresh_model(description: Mapping[str, Any], num_classes: int, labels: Sequen
     name = values.pop("architecture", None)
     if name not in timm.list_models():
         raise InputError(f"model.architecture is {name!r}, which timm does not know")
+    refuse_absurd({**values, "num_classes": num_classes}, "model")
+    _refuse_too_large(name, num_classes, values)
     try:
         with quiet():
             return timm.create_model(name, pretrained=False, num_classes=num_classes, **values)
     except Exception as error:
         # Hundreds of classes check their arguments in as many ways; all of them mean that the description is wrong.
         raise InputError(f"model: timm cannot build {name} as described ({first_line(error)})") from error
+
+
+def _refuse_too_large(name: str, num_classes: int, values: Mapping[str, Any]) -> None:
+    """Refuse a model that this machine's memory does not hold, before it is built."""
+    try:
+        with quiet(), within_memory("model"):
+            timm.create_model(name, pretrained=False, num_classes=num_classes, **values)
+    except InputError:
+        raise
+    except Exception:
+        # Older versions of timm cannot build all of their models without memory; what is wrong is told when they do.
+        pass
 
 
 def pretrained_model(source: str, num_classes: int, labels: Sequence[str] | None = None) -> nn.Module:

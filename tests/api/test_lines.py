@@ -46,6 +46,7 @@ def test_barrier_refuses_what_it_cannot_measure() -> None:
         (once(), 3, b, "gone through only once"),
         ([], 3, b, "data holds no batch"),
         (batches(), 1, b, "points is 1; expected at least 2"),
+        (batches(), 2**63, b, "points is 9223372036854775808; expected at most 10,000"),
         (batches(), 3, bert(), "expected end models of one architecture"),
         (batches(classes=30), 3, b, "10 classes; expected labels from 0 to 9"),
     ):

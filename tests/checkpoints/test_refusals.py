@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from fusionlab import checkpoints
 from fusionlab.errors import InputError
+from fusionlab.symmetry import SymmetryError, blueprint
 from tests.checkpoints.small_models import timm_vit, vit
 
 State = dict[str, Tensor]
@@ -167,6 +168,60 @@ def test_integers_in_a_lightning_file(tmp_path: Path, make: Callable[[], nn.Modu
     state = {**model.state_dict(), name: torch.ones(last.shape, dtype=torch.int8)}
     torch.save({"state_dict": state, "fusionlab": checkpoints.describe(model)}, tmp_path / "a.ckpt")
     assert f"parameter {name} holds integers" in refusal(tmp_path / "a.ckpt")
+
+
+def test_a_lightning_file_whose_config_is_no_plain_data(tmp_path: Path) -> None:
+    """A pickle holds more than JSON does."""
+    model = timm_vit()
+    described = checkpoints.describe(model)
+    described["config"]["model_args"]["patch_size"] = torch.ones(1)
+    torch.save({"state_dict": model.state_dict(), "fusionlab": described}, tmp_path / "a.ckpt")
+    assert "its config holds more than plain values" in refusal(tmp_path / "a.ckpt")
+
+
+@pytest.mark.parametrize("mean", ["xyz", {}, ["a", "b"]])
+def test_a_config_that_timm_reads_and_cannot_write(tmp_path: Path, mean: object) -> None:
+    """Told when it is read, not after all work."""
+    folder = edited(tmp_path / "a", lambda state: None, "timm")
+    config = json.loads((folder / "config.json").read_text())
+    config["pretrained_cfg"]["mean"] = mean
+    (folder / "config.json").write_text(json.dumps(config))
+    assert "timm cannot write its config again" in refusal(folder)
+
+
+def test_fewer_heads_than_none(tmp_path: Path) -> None:
+    """timm builds such a model; nothing can be matched or told about it."""
+    folder = edited(tmp_path / "a", lambda state: None, "timm")
+    config = json.loads((folder / "config.json").read_text())
+    config["model_args"]["num_heads"] = -1
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(SymmetryError, match="would have -1 coordinates; expected a model with at least 1"):
+        blueprint(checkpoints.read(folder).model)
+
+
+@pytest.mark.parametrize("content", ['{"watermarking_config": 3}', '{"compile_config": 3}', "[]"])
+def test_settings_of_generation_beside_pickled_weights(tmp_path: Path, content: str) -> None:
+    """The file is named, whatever its values are."""
+    state = load_file(edited(tmp_path / "a", lambda state: None) / "model.safetensors")
+    torch.save(state, tmp_path / "a" / "pytorch_model.bin")
+    (tmp_path / "a" / "model.safetensors").unlink()
+    (tmp_path / "a" / "generation_config.json").write_text(content)
+    assert "generation_config.json" in refusal(tmp_path / "a")
+
+
+def test_devices_among_side_files_are_not_read(tmp_path: Path) -> None:
+    """A module folder of sentence-transformers comes along, but no link in it to what never ends or leads elsewhere."""
+    folder = edited(tmp_path / "a", lambda state: None)
+    (folder / "modules.json").write_text('[{"path": "1_Pooling"}, {"path": 3}]')
+    module = folder / "1_Pooling"
+    module.mkdir()
+    (module / "config.json").write_text("{}")
+    (module / "null").symlink_to("/dev/null")
+    (module / "again").symlink_to(".")
+    os.mkfifo(module / "pipe")
+    found = checkpoints.read(folder)
+    found.write(found.model, tmp_path / "b")
+    assert [path.name for path in (tmp_path / "b" / "1_Pooling").iterdir()] == ["config.json"]
 
 
 def test_existing_output_is_refused(tmp_path: Path) -> None:

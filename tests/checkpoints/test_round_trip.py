@@ -1,5 +1,6 @@
 """A checkpoint that is read and written again is the same checkpoint, in the same format."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import timm
 import torch
 from safetensors.torch import load_file
 from torch import nn
-from transformers import ViTConfig, ViTForImageClassification, ViTModel
+from transformers import LlamaConfig, LlamaForCausalLM, ViTConfig, ViTForImageClassification, ViTModel
 
 from fusionlab import checkpoints
 from fusionlab.checkpoints import files
@@ -74,6 +75,22 @@ def test_pickled_weights_are_read_without_unpickling_objects(tmp_path: Path) -> 
     assert same_logits(checkpoint.model, vit())
     checkpoint.write(checkpoint.model, tmp_path / "b")
     assert {file.name for file in (tmp_path / "b").iterdir()} == {"config.json", "model.safetensors"}
+
+
+@pytest.mark.parametrize("pickled", [True, False])
+def test_settings_of_generation_that_nothing_uses_come_along(tmp_path: Path, pickled: bool) -> None:
+    """As published models have them: a temperature, and no sampling. transformers writes no new ones of that kind."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2, "num_key_value_heads": 2}
+    model = LlamaForCausalLM(LlamaConfig(num_hidden_layers=1, vocab_size=30, max_position_embeddings=16, **sizes))
+    checkpoints.save(model, tmp_path / "a")
+    (tmp_path / "a" / "generation_config.json").write_text('{"do_sample": false, "temperature": 0.9}')
+    if pickled:
+        torch.save(model.state_dict(), tmp_path / "a" / "pytorch_model.bin")
+        (tmp_path / "a" / "model.safetensors").unlink()
+    found = checkpoints.read(tmp_path / "a")
+    found.write(found.model, tmp_path / "b")
+    assert json.loads((tmp_path / "b" / "generation_config.json").read_text())["temperature"] == 0.9
 
 
 def test_model_without_architectures_is_the_bare_encoder(tmp_path: Path) -> None:

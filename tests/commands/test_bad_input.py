@@ -186,6 +186,7 @@ CASES = [
     (f"fuse --ckpts a b --anchor -1 {OUT}", "anchor is -1", "index from 0 to 1"),
     (f"fuse --ckpts a b --anchor best {OUT}", "anchor is 'best'", "expected 'nearest' or an index"),
     ("barrier a b --data Digits --points 1", "points is 1", "expected at least 2"),
+    ("barrier a b --data Digits --points 10001", "points is 10001", "expected at most 10,000"),
     (f"fuse --ckpts a b --data Digits --points 1 {OUT}", "points is 1", "expected 0 for no lines"),
     (f"demo --epochs 0 {OUT}", "epochs is 0", "expected at least 1"),
     (f"fuse --ckpts a b --seed x {OUT}", "seed", "Expected int"),

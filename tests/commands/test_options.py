@@ -81,9 +81,17 @@ def test_a_list_is_not_one_value(tmp_path: Path, command: Command, name: str) ->
     assert name in outcome.err
 
 
-def test_an_empty_list_of_checkpoints_is_refused(tmp_path: Path, command: Command) -> None:
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("ckpts: []", "no end model was given; expected checkpoints"),
+        ("ckpts: [A, B]\nmethod: []", "method is an empty list; expected a merge method, or several"),
+    ],
+)
+def test_an_empty_list_is_refused(ckpts: Path, tmp_path: Path, command: Command, text: str, told: str) -> None:
     """As a config may have it."""
-    (tmp_path / "empty.yaml").write_text("ckpts: []\n")
+    config = text.replace("A", str(ckpts / "a")).replace("B", str(ckpts / "b"))
+    (tmp_path / "empty.yaml").write_text(f"{config}\n")
     outcome = command("fuse", "--config", tmp_path / "empty.yaml", "--output", tmp_path / "out")
     assert outcome.code == 2
-    assert "no end model was given; expected checkpoints" in outcome.err
+    assert told in outcome.err

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 from torch.utils.data import DataLoader, IterableDataset
 from transformers import ViTForImageClassification
@@ -136,6 +137,7 @@ def test_streams_are_measured_too(folder: Path, capsys: pytest.CaptureFixture[st
         (["--config", "small", "--model.num_classes", "ten"], "num_classes"),
         (["--config", "small", "--model.num_classes", "0"], "num_classes is 0"),
         (["--config", "small", "--data.val_size", "-1"], "val_size is -1"),
+        (["--config", "small", "--trainer.devices", str(2**63)], "devices is 9223372036854775808; expected at most"),
         (["--config", "small", "--ckpt_path", "gone.ckpt"], "gone.ckpt"),
         (["--config", "broken"], "config"),
         (["--nothing", "1"], "nothing|required"),
@@ -199,3 +201,26 @@ def test_an_output_that_cannot_be_written_is_told_before_training(
     monkeypatch.setattr("fusionlab.tasks.ImageClassification.training_step", lambda *arguments: 1 / 0)
     assert main(["fit", "--config", "small"]) == 2
     assert "/proc/out: nothing can be written into /proc" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("entry", "value"),
+    [
+        ("pytorch-lightning_version", None), ("pytorch-lightning_version", 3), ("loops", 3),
+        ("optimizer_states", "x"), ("state_dict", {"x": torch.zeros(1)}),
+    ],
+)  # fmt: skip
+def test_a_checkpoint_that_is_none_of_this_run_is_one_sentence(folder: Path, entry: str, value: object) -> None:
+    """Its entries are missing, of other types or of another model; it stands for those of other programs too."""
+    line = ["fit", "--config", "small", "--trainer.max_steps", "1", "--trainer.limit_val_batches", "1"]
+    line += ["--trainer.limit_test_batches", "1"]
+    assert main(line) == 0
+    (lightning,) = folder.glob("logs/small/*/checkpoints/*.ckpt")
+    archive = torch.load(lightning, weights_only=True)
+    archive[entry] = value
+    if value is None:
+        del archive[entry]
+    torch.save(archive, lightning)
+    more = ["--ckpt_path", str(lightning), "--trainer.callbacks", "null", "--trainer.max_steps", "2"]
+    with pytest.raises(InputError, match=r"\.ckpt: it cannot be gone on from \(.*\); expected a checkpoint"):
+        train.run("fit", [*line[1:], *more])

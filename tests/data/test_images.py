@@ -1,6 +1,7 @@
 """Image data sets from files: every layout gives the same batches, every mistake is one sentence."""
 
 import io
+import json
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,42 @@ def test_normalisation_from_a_preprocessor(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("told", "message"),
+    [
+        ({"size": "x"}, "size of images is 'x'; expected pixels"),
+        ({"size": 2**40}, "size of images is 1099511627776; expected pixels, from 1 to 16,384"),
+        ({"size": {"height": 0.5}}, r"size of images is 0\.5"),
+        ({"size": True}, "size of images is True"),
+        ({"crop_size": -1, "do_center_crop": True}, "size of images is -1"),
+        ({"image_mean": "x"}, "mean of images is 'x'; expected a number for each channel"),
+        ({"image_mean": ["a", 1, None]}, "mean of images is"),
+        ({"image_mean": []}, r"mean of images is \[\]"),
+        ({"image_std": 3}, "standard deviation of images is 3"),
+        ({"image_std": [0.5, float("nan"), 0.5]}, "standard deviation of images is"),
+        ({"image_std": [0.5, 0, 0.5]}, r"standard deviation of images is .*; expected numbers above 0"),
+    ],
+)
+def test_a_preprocessor_of_odd_values_is_refused(tmp_path: Path, told: dict[str, Any], message: str) -> None:
+    """Any value in the file may be of any type; timm's description has the same three."""
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(told))
+    with pytest.raises(InputError, match=rf"preprocessor_config\.json: the {message}"):
+        Images("any", preprocessor=str(tmp_path))
+    (tmp_path / "preprocessor_config.json").unlink()
+    known = {"image_mean": "mean", "image_std": "std"}
+    size = {"input_size": next(iter(told.values()))} if not known.keys() & told.keys() else {"input_size": [3, 8, 8]}
+    timm = {"architecture": "x", "pretrained_cfg": {**size, **{known[k]: v for k, v in told.items() if k in known}}}
+    (tmp_path / "config.json").write_text(json.dumps(timm))
+    with pytest.raises(InputError, match=r"config\.json: the "):
+        Images("any", preprocessor=str(tmp_path))
+
+
+def test_the_last_of_several_sides_counts(tmp_path: Path) -> None:
+    """timm tells channels, height and width."""
+    (tmp_path / "config.json").write_text('{"architecture": "x", "pretrained_cfg": {"input_size": [3, 8, 16]}}')
+    assert Images("any", preprocessor=str(tmp_path)).preprocessing.image_size == 16
+
+
+@pytest.mark.parametrize(
     ("labels", "arguments", "message"),
     [
         ([0, 1], {"label_column": "kind"}, "no column 'kind'; it has image, label"),
@@ -98,6 +135,7 @@ def test_normalisation_from_a_preprocessor(tmp_path: Path) -> None:
         ([0, 1], {"split_column": "part"}, "no column 'part'"),
         ([0, 1], {"train_split": "dev"}, "dev"),
         ([0, 1], {"val_size": 2}, "val_size is 2"),
+        ([0, 1], {"std": [0.5, float("nan"), 0.5]}, r"data\.std is .*, but values above 0 were expected"),
         ([], {}, "empty|cannot be read"),
     ],
 )
@@ -122,6 +160,15 @@ def test_images_that_are_not_there(tmp_path: Path, place: str | None, message: s
     data.setup("fit")
     with pytest.raises(InputError, match=message):
         next(iter(data.train_dataloader()))
+
+
+def test_class_numbers_beyond_64_bits_with_a_sign(tmp_path: Path) -> None:
+    """As a column of unsigned numbers may have them."""
+    images = [{"bytes": encoded(20), "path": None}] * 2
+    labels = pa.array([0, 2**63], pa.uint64())
+    pq.write_table(pa.table({"image": images, "label": labels}), tmp_path / "images.parquet")
+    with pytest.raises(InputError, match="holds 9223372036854775808 in row 1"):
+        Images(str(tmp_path / "images.parquet"), test_split=None).setup("fit")
 
 
 def test_missing_path(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from tokenizers.processors import TemplateProcessing
 
 from fusionlab.data import LanguageModelling
 from fusionlab.data.tokenizers import byte_tokenizer
@@ -97,3 +98,17 @@ def test_mistakes(path: str, tmp_path: Path) -> None:
     empty = jsonl(tmp_path / "empty.jsonl", [{"text": ""}])
     with pytest.raises(InputError, match="holds no text"):
         LanguageModelling(empty, "bytes", separator="", **SAME).setup("fit")
+
+
+def test_blocks_have_room_for_more_than_special_tokens(path: str, tokenizer: str) -> None:
+    """Two tokens of four are special; of those of a tokenizer with three, none would be left."""
+    data = LanguageModelling(path, tokenizer, masked=True, max_length=4, **SAME)
+    data.setup("test")
+    loaded: Any = data.tokenizer
+    loaded.backend_tokenizer.post_processor = TemplateProcessing(
+        single="[CLS] [CLS] $A [SEP]", pair="[CLS] $A $B", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    again = LanguageModelling(path, tokenizer, masked=True, max_length=4, **SAME)
+    again._tokenizer = loaded
+    with pytest.raises(InputError, match="max_length is 4, but the tokenizer puts 3 special tokens around each text"):
+        again.setup("test")

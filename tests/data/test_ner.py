@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fusionlab.data import NER
-from fusionlab.data.word_encoding import iob2
+from fusionlab.data.tokenizers import byte_tokenizer
+from fusionlab.data.word_encoding import WordEncoder, iob2
 from fusionlab.errors import InputError
 from tests.tasks.sample import SENTENCES, TAGS, jsonl
 
@@ -156,3 +157,27 @@ def test_mistakes(tmp_path: Path, tokenizer: str) -> None:
     path = jsonl(tmp_path / "x.jsonl", [{"tokens": ["a", "b"], "ner_tags": ["O"]}])
     with pytest.raises(InputError, match="2 words has 1 tags"):
         NER(path, tokenizer, **SAME).setup("test")
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"tokens": None, "ner_tags": ["O"]}, "'tokens' holds None; expected lists of words"),
+        ({"tokens": ["a", None], "ner_tags": ["O", "O"]}, r"'tokens' holds \['a', None\]; expected lists of words"),
+        ({"tokens": ["a"], "ner_tags": None}, "'ner_tags' holds None; expected lists of tags"),
+    ],
+)
+def test_rows_that_are_no_sentences(tmp_path: Path, tokenizer: str, row: dict[str, Any], message: str) -> None:
+    """Beside a row that is one, so that the columns are of lists of texts."""
+    path = jsonl(tmp_path / "x.jsonl", [{"tokens": ["a", "b"], "ner_tags": ["O", "O"]}, row])
+    with pytest.raises(InputError, match=message):
+        NER(path, tokenizer, **SAME).setup("test")
+
+
+@pytest.mark.parametrize("number", [-1, 5])
+def test_numbers_beyond_the_names(number: int) -> None:
+    """Tags that a damaged table numbers otherwise than it names them: -1 is not the last of them."""
+    tokens = byte_tokenizer()
+    encoder = WordEncoder(tokens, 16, "x", "tokens", "ner_tags", tuple(TAGS), (), tuple(TAGS[:5]), "split")
+    with pytest.raises(InputError, match=f"holds the tag {number}; expected numbers from 0 to 4"):
+        encoder({"tokens": [["a"]], "ner_tags": [[number]]})

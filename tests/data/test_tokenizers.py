@@ -2,12 +2,15 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tokenizers.processors import TemplateProcessing
 
-from fusionlab.data.tokenizers import load_tokenizer
+from fusionlab.data.tokenizers import affixes, byte_tokenizer, load_tokenizer, panics_raised, tokens_of
 from fusionlab.errors import InputError
 
 
@@ -48,3 +51,67 @@ def test_a_gap_in_the_numbers_is_no_fault(tmp_path: Path, tokenizer: str) -> Non
     vocabulary = json.loads((Path(tokenizer) / "tokenizer.json").read_text(encoding="utf-8"))["model"]["vocab"]
     path = changed(tokenizer, tmp_path / "gap", model={"vocab": vocabulary | {"gap": 5000}})
     assert load_tokenizer(path).get_vocab()["gap"] == 5000
+
+
+@pytest.mark.parametrize("names", ["", "input_ids", [], ["x"], ["input_ids", None], {"x": 1}])
+def test_names_of_inputs_are_a_list_with_tokens_in_it(tmp_path: Path, tokenizer: str, names: object) -> None:
+    """What a batch is made of: nothing else than the file says which of the tokenizer's outputs those are."""
+    shutil.copytree(tokenizer, tmp_path / "odd")
+    path = tmp_path / "odd" / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | {"model_input_names": names}))
+    with pytest.raises(
+        InputError, match=r"odd: the tokenizer's model_input_names is .*; expected a list with input_ids in it"
+    ):
+        load_tokenizer(str(tmp_path / "odd"))
+
+
+def test_a_tokenizer_without_any_special_token_is_refused(tmp_path: Path, tokenizer: str) -> None:
+    """Batches could not be padded."""
+    shutil.copytree(tokenizer, tmp_path / "bare")
+    (tmp_path / "bare" / "tokenizer_config.json").write_text("{}")
+    (tmp_path / "bare" / "special_tokens_map.json").unlink(missing_ok=True)
+    with pytest.raises(InputError, match="bare: its tokenizer has no token to pad with"):
+        load_tokenizer(str(tmp_path / "bare"))
+
+
+def test_special_tokens_stand_around_a_text(tokenizer: str) -> None:
+    """A tokenizer whose template leaves the text out has none before or after it."""
+    loaded: Any = load_tokenizer(tokenizer)
+    before, after = affixes(loaded)
+    assert (before, after) == ([loaded.cls_token_id], [loaded.sep_token_id])
+    loaded.backend_tokenizer.post_processor = TemplateProcessing(
+        single="[CLS] [SEP]", pair="[CLS] $A [SEP] $B", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    with pytest.raises(InputError, match="has no tokens of a text between its special ones"):
+        affixes(loaded)
+
+
+def test_a_panic_of_the_library_is_a_refusal(tmp_path: Path, tokenizer: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """A template that names a token that it does not describe; the pages that Rust prints about it are not shown."""
+    told = json.loads((Path(tokenizer) / "tokenizer.json").read_text(encoding="utf-8"))
+    post = told["post_processor"]
+    post["single"][0]["SpecialToken"]["id"] = "x"
+    damaged = load_tokenizer(changed(tokenizer, tmp_path / "damaged", post_processor=post))
+    with pytest.raises(InputError, match=r"the tokenizer .*damaged cannot be used \(.+\); expected another"):
+        tokens_of(damaged, ["a text"])
+    print("said afterwards", file=sys.stderr)
+    assert capfd.readouterr().err == "said afterwards\n"
+
+
+def test_other_errors_pass_as_they_are(tokenizer: str) -> None:
+    """A call that nobody should make is no fault of the tokenizer."""
+    with pytest.raises(TypeError), panics_raised():
+        raise TypeError("wrong")
+    with pytest.raises(ValueError, match="must be"):
+        tokens_of(load_tokenizer(tokenizer), 3)
+
+
+def test_a_process_without_standard_error(tokenizer: str) -> None:
+    """As a service may be started."""
+    code = (
+        "import sys; from fusionlab.data.tokenizers import byte_tokenizer, tokens_of\n"
+        "print(tokens_of(byte_tokenizer(), 'a')['input_ids'])"
+    )
+    line = ["sh", "-c", f'exec "{sys.executable}" -c "$0" 2>&-', code]
+    done = subprocess.run(line, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(byte_tokenizer()("a")["input_ids"])

@@ -79,6 +79,15 @@ def tested(fused: Fused) -> CandidateTest:
     return module
 
 
+def test_every_score_is_logged_by_set_candidate_and_metric(tested: CandidateTest) -> None:
+    """Where Lightning's loggers and callbacks find it."""
+    logged = {name.split("/dataloader_idx")[0]: float(value) for name, value in tested.trainer.callback_metrics.items()}
+    assert len(logged) == len(tested.rows)
+    for row in tested.rows:
+        label = "+".join(row.models) if row.method == "end model" else f"{row.method}/{row.matching}"
+        assert logged[f"{row.data_set}/{label}/{row.metric}"] == pytest.approx(row.value, rel=1e-6)
+
+
 def test_candidates_are_those_of_the_python_calls(fused: Fused) -> None:
     """End models as they are, the unmatched merge, and one merge for each matching, bit by bit."""
     models = [vit(seed) for seed in range(3)]

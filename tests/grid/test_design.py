@@ -111,6 +111,9 @@ def test_a_base_model_in_place_of_another_counts(tmp_path: Path) -> None:
         ({"methods": {}}, "methods is empty"),
         ({"test_samples": 0}, "test_samples is 0"),
         ({"points": 1}, "points is 1"),
+        ({"seeds": (0, -1)}, r"seeds are \[0, -1\]; expected whole numbers from 0 to 4294967295"),
+        ({"seeds": (2**32,)}, r"seeds are \[4294967296\]; expected whole numbers"),
+        ({"points": 10_001}, "points is 10001; expected at most 10,000"),
     ],
 )
 def test_grids_that_make_no_sense(changes: dict[str, Any], message: str) -> None:

@@ -72,6 +72,53 @@ def test_a_file_of_something_else_is_named(tmp_path: Path) -> None:
             read_examples(path, "f")
 
 
+def test_no_flipped_byte_is_more_than_a_refusal(tmp_path: Path) -> None:
+    """Any third byte of the archive: refused in one sentence, or read as it was where the byte says nothing."""
+    path, given = tmp_path / "cell.npz", [measured("digits", 0)]
+    write_examples(path, given, "f")
+    whole = path.read_bytes()
+    refused = 0
+    for place in range(0, len(whole), 3):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x41]) + whole[place + 1 :])
+        try:
+            assert same(read_examples(path, "f"), given)
+        except InputError:
+            refused += 1
+    assert refused > len(whole) / 6
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"0.1.indices": np.array([0, 1, 99], np.int32)},
+        {"0.0": np.full((30, 2), "x")},
+        {"0.0": np.zeros((30, 3))},
+    ],
+    ids=["outside", "words", "shape"],
+)
+def test_arrays_that_do_not_fit_are_refused(tmp_path: Path, change: dict[str, np.ndarray]) -> None:
+    """Indices beyond the columns would be followed to whatever lies there in memory."""
+    path = tmp_path / "cell.npz"
+    write_examples(path, [measured("digits", 0)], "f")
+    with np.load(path) as stored:
+        arrays = {name: stored[name] for name in stored.files}
+    for name, array in change.items():
+        arrays[name] = array if array.dtype != np.int32 else np.resize(array, arrays[name].shape)
+    with path.open("wb") as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="holds no test examples"):
+        read_examples(path, "f")
+
+
+def test_a_formula_that_there_is_not_is_refused(tmp_path: Path) -> None:
+    path, wrong = tmp_path / "cell.npz", measured("digits", 0)
+    found = wrong.answers.contributions
+    found["loss"] = Contributions("nothing", found["loss"].values)
+    write_examples(path, [wrong], "f")
+    with pytest.raises(InputError, match="holds no test examples"):
+        read_examples(path, "f")
+
+
 def test_they_lie_beside_the_cell(tmp_path: Path) -> None:
     """A cell that is read again does not hold them in memory; one that failed has none."""
     store = CellStore(tmp_path)

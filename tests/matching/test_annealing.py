@@ -102,3 +102,22 @@ def test_relative_distance_counts_every_module_alike():
     for module in modules:
         product = math.prod(lengths({k: x for k, x in m.items() if k.rpartition(".")[0] == module}) for m in models)
         assert product == pytest.approx(1)
+
+
+@pytest.mark.parametrize("relative", [0.0, 1.0])
+def test_the_distance_that_is_asked_for_is_the_one_that_is_least(relative):
+    """Of a module whose parameters are thirty times as large: either distance is less where it was asked for."""
+    description = blueprint(random_model(BY_NAME["gpt2-lm-untied"]), folded=True)
+    states = []
+    for seed in (0, 1):
+        state = random_model(BY_NAME["gpt2-lm-untied"], seed=seed).state_dict()
+        states.append({key: 30 * x if key.startswith("transformer.wte") else x for key, x in state.items()})
+    touched = description.touching(description.spaces)
+    models = rescaled([{key: state[key] for key in touched} for state in states], relative)
+
+    def left(asked):
+        options = MatchOptions(("all",), rescale="off", start="known", relative=asked, sweeps=20)
+        found = match_weights(*states, description, options)
+        return squared_distance({key: found.apply_to(key, x) for key, x in models[0].items()}, models[1])
+
+    assert left(relative) < 0.99 * left(1.0 - relative)

@@ -148,3 +148,9 @@ def test_inputs_that_are_missing() -> None:
     models = [vit(0), vit(1)]
     with pytest.raises(InputError, match="nothing to run them on; expected data or probes"):
         run(align_models(models, blueprint(models[0]), recipe("learned"), 0))
+
+
+def test_each_published_method_of_permutations_has_its_own_objective() -> None:
+    """OT fusion: Euclidean distance (Singh and Jaggi); git re-basin: inner products (Ainsworth et al.)."""
+    found = [recipe(name).options for name in ("ot-fusion", "git-rebasin")]
+    assert [getattr(options, "objective", None) for options in found] == ["euclidean", "inner"]

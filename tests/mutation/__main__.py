@@ -79,7 +79,8 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
     parser.add_argument("--sample", type=int, default=200, help="how many mutants (%(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="another seed, another sample (%(default)s)")
-    parser.add_argument("--only", default="", help="only files below fusionlab/ whose path begins so, such as merging")
+    only = "only files below fusionlab/ whose paths begin with one of these, such as 'merging stages/module.py'"
+    parser.add_argument("--only", default="", help=only)
     parser.add_argument("--again", action="store_true", help="only those of the sample that survived the last run")
     parser.add_argument("--jobs", type=int, default=1, help="how many are tried at once (%(default)s)")
     parser.add_argument("--output", type=Path, default=ROOT / ".mutants", help="folder of results and measurements")

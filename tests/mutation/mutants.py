@@ -14,7 +14,10 @@ from cosmic_ray.mutating import mutate_code
 
 from tests.mutation.operators import OPERATORS
 
-FOLDERS = ("symmetry", "matching", "merging", "statistics", "evaluation", "checkpoints")
+FOLDERS = (
+    *("symmetry", "matching", "merging", "statistics", "evaluation", "checkpoints"),
+    *("stages", "learning", "fusion"),
+)
 # How figures look: colours, sizes, margins. Eyes judge them.
 LOOKS = ("fusionlab/evaluation/drawing.py",)
 # Guards against mistakes of programmers, which a program without them has not got: zip(strict=), dataclass(frozen=).
@@ -82,7 +85,7 @@ def sample(root: Path, count: int, seed: int, only: str = "") -> list[Mutant]:
         root: the checkout.
         count: how many.
         seed: another seed, another sample.
-        only: a prefix of paths below ``fusionlab/``, such as ``merging`` or ``merging/ties.py``.
+        only: prefixes of paths below ``fusionlab/``, between spaces, such as ``merging stages/module.py``.
     """
     by_place: dict[str, list[Mutant]] = {}
     for path in source_files(root, only):
@@ -104,7 +107,7 @@ def source_files(root: Path, only: str = "") -> list[Path]:
     package = root / "fusionlab"
     files = [path for folder in FOLDERS for path in sorted((package / folder).rglob("*.py"))]
     files = [path for path in files if path.relative_to(root).as_posix() not in LOOKS]
-    return [path for path in files if path.relative_to(package).as_posix().startswith(only)]
+    return [path for path in files if path.relative_to(package).as_posix().startswith(tuple(only.split()) or "")]
 
 
 def mutants_of(path: Path, root: Path) -> Iterator[Mutant]:

@@ -116,10 +116,13 @@ def _kept(cache: Path, file: str) -> Path:
 
 
 def _is_fresh(root: Path, kept: Path) -> bool:
-    """Everything that was imported when the file was measured is as it was."""
+    """The same folders were measured, and everything that was imported then is as it was."""
     if not kept.exists():
         return False
-    return all(_digest(root / file) == digest for file, digest in json.loads(kept.read_text())["files"].items())
+    measured = json.loads(kept.read_text())
+    if measured.get("folders") != list(FOLDERS):
+        return False
+    return all(_digest(root / file) == digest for file, digest in measured["files"].items())
 
 
 def _digest(path: Path) -> str:
@@ -144,7 +147,8 @@ def _measure_file(root: Path, file: str, output: Path) -> int:
     arguments = [argument for argument in PYTEST if argument != "-x"]
     pytest.main([*arguments, file], plugins=[recorder])
     measuring.stop()
-    output.write_text(json.dumps({**recorder.result(root), "files": _imported_from(root)}))
+    measured = {**recorder.result(root), "folders": list(FOLDERS), "files": _imported_from(root)}
+    output.write_text(json.dumps(measured))
     return 0
 
 

@@ -52,10 +52,10 @@ def _write(place: Place, suffix: str, rows: list[dict[str, Any]]) -> str:
     path.parent.mkdir(exist_ok=True)
     if suffix == "parquet":
         try:
-            table = pa.Table.from_pylist(rows)
+            pq.write_table(pa.Table.from_pylist(rows), path)
         except (pa.ArrowException, OverflowError, ValueError, TypeError):
-            table = pa.Table.from_pylist([{key: repr(value)[:1000] for key, value in row.items()} for row in rows])
-        pq.write_table(table, path)
+            told = [{key: repr(value)[:1000] for key, value in row.items()} for row in rows]
+            pq.write_table(pa.Table.from_pylist(told), path)
     elif suffix == "jsonl":
         path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8", errors="surrogatepass")
     else:

@@ -1,13 +1,15 @@
 """The harness sees what it is there to see: each thing that is demanded is broken once on purpose."""
 
+import random
 import shutil
 import signal
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
-from tests.robustness import demands, strict_reader
-from tests.robustness.cases import Case, lay_out
+from tests.robustness import damaged_data, demands, strict_reader
+from tests.robustness.cases import Case, Place, lay_out
 from tests.robustness.client import Outcome, Server
 from tests.robustness.generator import KINDS
 
@@ -108,3 +110,12 @@ def test_cases_follow_from_seed_and_index(sound: Path, tmp_path: Path) -> None:
 
     for index in range(len(KINDS)):
         assert laid_out(index, tmp_path / "case") == laid_out(index, tmp_path / "case"), index
+
+
+def test_rows_that_a_format_has_no_type_for_are_written_as_text(sound: Path, tmp_path: Path) -> None:
+    """A mapping of nothing in every row, for which Parquet has none: the case goes on, and the run with it."""
+    (tmp_path / "work" / "data").mkdir(parents=True)
+    place = Place(sound, tmp_path, random.Random(0))
+    for value in ({}, {"a": {}}, 10**30, [[]]):
+        path = damaged_data._write(place, "parquet", [{"text": value, "label": 1, "split": "train"}] * 2)
+        assert pq.read_table(place.work / path).num_rows == 2

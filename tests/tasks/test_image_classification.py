@@ -135,6 +135,8 @@ def test_probabilities_sum_to_one(tmp_path: Path) -> None:
         ({**VIT, "hidden_act": "nope"}, {}, "cannot build vit"),
         ({**VIT, "model_type": "nope"}, {}, "'nope'"),
         ({"library": "timm", "architecture": "nope"}, {}, "'nope'"),
+        ({**TIMM, "embed_dim": 2**21}, {}, "needs at least .* but this machine has .*; expected a smaller model"),
+        ({**TIMM, "depth": 10**9}, {}, r"depth is 1e\+09, but at most 10,000 was expected"),
         ({"library": "keras"}, {}, "keras"),
     ],
 )

@@ -136,7 +136,8 @@ class _Assembly:
             spaces,
             self._parameters(model, layout, gains),
             inputs_of(self.reading),
-            outputs=self._outputs(layout),
+            # An output is neither written nor read: only where it moves matters.
+            outputs=self._outputs(replace(layout, readers=frozenset())),
             biases=dict(self.reading.notes.biases),
         )
 

@@ -64,12 +64,13 @@ class Instances:
 
     def _renamed(self, space: str, indices: Indices, layer: int | None) -> str:
         """A space's dotted name with other numbers for its layer and for the lists that it lives in."""
-        place, words = self.place[space], space.split(".")
+        place, words, numbered = self.place[space], space.split("."), False
         for position, word in enumerate(words):
             before = words[position - 1] if position else ""
             if not word.isdigit() or not place:
                 continue
-            if before == "layers" and layer is not None and self.small.spaces[space].layer == int(word):
+            if before == "layers" and layer is not None and not numbered:
+                numbered = True
                 words[position] = str(layer)
                 continue
             for step, index in zip(place, indices, strict=False):

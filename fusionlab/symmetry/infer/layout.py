@@ -102,7 +102,7 @@ class Layout:
         if acting is not None and power and not acting.group.is_factor:
             return self._whole(acting, power, first, rest, copy)
         if variable in self.numbered:
-            return _joined(self.axis(rest, (*copy, (variable, i))) for i in range(variable.size))
+            return joined(self.axis(rest, (*copy, (variable, i))) for i in range(variable.size))
         inner = self.axis(rest, copy)
         if acting is not None and power:
             if not isinstance(inner, Fixed):
@@ -113,7 +113,7 @@ class Layout:
             name = self._named(self.permutations[variable], copy)
             single = isinstance(inner, Fixed) and inner.size == 1
             return Along(name, variable.size, self._reads(first)) if single else Per(name, variable.size, inner)
-        return _joined([inner] * variable.size)
+        return joined([inner] * variable.size)
 
     def _whole(self, acting: Acting, power: int, atom: Atom, rest: Dim, copy: tuple[tuple[Variable, int], ...]) -> Axis:
         """A space with a basis of its own, which nothing lies inside of."""
@@ -142,7 +142,7 @@ class Layout:
             else:
                 out.append(self.axis(parts[position] + rest, copy))
                 position += 1
-        return _joined(out)
+        return joined(out)
 
     def _plane(self, pair: Sequence[Dim]) -> tuple[Acting, int, int] | None:
         """The rotary planes whose two coordinates are two halves."""
@@ -193,7 +193,7 @@ def _power(acting: Acting | None, atom: Atom) -> int:
     return power
 
 
-def _joined(parts: Iterable[Axis]) -> Axis:
+def joined(parts: Iterable[Axis]) -> Axis:
     """Segments laid one after the other, fixed ones as one."""
     out: list[Axis] = []
     for part in parts:

@@ -15,10 +15,12 @@ from fusionlab.symmetry.blueprint import Blueprint, SymmetryError
 from fusionlab.symmetry.infer.blueprint import infer
 from fusionlab.symmetry.infer.examples import guessed_inputs
 from fusionlab.symmetry.infer.grow import grow
+from fusionlab.symmetry.infer.numbered import numbered_spaces, without
 from fusionlab.symmetry.infer.shrink import NotShrunkError, shrink
 
 # A model that cannot be shrunk is traced as it is up to this many parameters; beyond, it would take too long.
 MOST_PARAMETERS = 20_000_000
+NUMBERED = "bases inside of heads that positions tell apart: a head of the small model stands for none of the real one"
 # Blueprints by what determines them, within a process.
 _known: dict[str, Blueprint] = {}
 
@@ -56,7 +58,10 @@ def _described(model: nn.Module, example_inputs: Mapping[str, Tensor] | None) ->
         small = shrunk.build()
         inputs = _batch(shrunk.inputs, name)
         shapes = {parameter: tuple(tensor.shape) for parameter, tensor in model.state_dict().items()}
-        return grow(infer(small, inputs, name), shrunk, shapes)
+        found = infer(small, inputs, name)
+        if numbered := numbered_spaces(found):
+            found = without(found, numbered, NUMBERED)
+        return grow(found, shrunk, shapes)
     except SymmetryError as error:
         count = sum(p.numel() for p in model.parameters())
         if count > MOST_PARAMETERS:

@@ -170,12 +170,12 @@ def _named(place: Place, modules: Sequence[str], kind: str) -> str:
 
 def _shared_modules(one: Found) -> tuple[str, ...]:
     """The modules below the layer that all of a space's parameters lie in."""
-    return _words(_common(_paths(one)))
+    return tuple(_common(_paths(one)))
 
 
 def _first_modules(one: Found) -> tuple[str, ...]:
     """The modules below the layer that the first of a space's parameters lies in."""
-    return _words(_paths(one)[0])
+    return tuple(_paths(one)[0])
 
 
 def _paths(one: Found) -> list[list[str]]:
@@ -185,11 +185,6 @@ def _paths(one: Found) -> list[list[str]]:
         rest = name if layer is None else name[len(f"{layer[0]}{layer[1]}.") :]
         paths.append(rest.split(".")[:-1])
     return paths
-
-
-def _words(path: Sequence[str]) -> tuple[str, ...]:
-    # A number would be read as a layer's.
-    return tuple(word for word in path if not word.isdigit())
 
 
 def _unique(names: dict[Variable, str]) -> dict[Variable, str]:

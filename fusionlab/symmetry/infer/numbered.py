@@ -1,0 +1,55 @@
+"""Spaces whose copies have names of their own, since nothing may permute them: heads that positions tell apart.
+
+How many there are is written in their names, so a small model's cannot stand for a real one's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import replace
+
+from fusionlab.symmetry.axes import Across, Along, Axis, Concat, Fixed, Per
+from fusionlab.symmetry.blueprint import Blueprint
+from fusionlab.symmetry.infer.layout import joined
+
+_COPY = re.compile(r"\.copy\d+")
+
+
+def numbered_spaces(blueprint: Blueprint) -> frozenset[str]:
+    """The names of the spaces that are one of several numbered copies."""
+    return frozenset(name for name in blueprint.spaces if _COPY.search(name))
+
+
+def without(blueprint: Blueprint, names: Collection[str], reason: str) -> Blueprint:
+    """The blueprint without some spaces, which index no others; the notes give the reason."""
+    kept = {name: space for name, space in blueprint.spaces.items() if name not in names}
+
+    def fixed(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        return tuple(_fixed(axis, names) for axis in axes)
+
+    after = blueprint.after_folding
+    return replace(
+        blueprint,
+        spaces=kept,
+        parameters={name: fixed(axes) for name, axes in blueprint.parameters.items()},
+        outputs={name: fixed(axes) for name, axes in blueprint.outputs.items()},
+        notes=(*blueprint.notes, reason),
+        seen_key_biases=tuple(name for name in blueprint.seen_key_biases if name not in names),
+        after_folding=None if after is None else without(after, names, reason),
+    )
+
+
+def _fixed(axis: Axis, names: Collection[str]) -> Axis:
+    match axis:
+        case Along() if axis.space in names:
+            return Fixed(axis.size)
+        case Per() if axis.space in names:
+            return joined([_fixed(axis.inner, names)] * axis.count)
+        case Per():
+            return Per(axis.space, axis.count, _fixed(axis.inner, names))
+        case Concat():
+            return joined(_fixed(part, names) for part in axis.parts)
+        case Across():
+            return Across(axis.blocks, axis.dim, _fixed(axis.inner, names))
+    return axis

@@ -20,7 +20,7 @@ from fusionlab.symmetry.infer.interpreter import Reading
 from fusionlab.symmetry.infer.layout import Acting, InexpressibleError, Layout
 from fusionlab.symmetry.infer.names import ORDER, Place, names_of, places_of, roles_of
 from fusionlab.symmetry.infer.search import EXACT, Action, Found, Search
-from fusionlab.symmetry.infer.trace import Plain, Traced, TraceError, trace
+from fusionlab.symmetry.infer.trace import Plain, TraceError, generic, trace
 from fusionlab.symmetry.roles import Role
 from fusionlab.types import State
 
@@ -59,7 +59,7 @@ class _Assembly:
 
         What cannot be described, or does not hold on another batch, is left out, with a note.
         """
-        other = OtherBatch(model, self.reading.traced)
+        other = OtherBatch(model, self.reading.traced.inputs, self.reading.traced.state)
         dropped: list[str] = []
         while True:
             try:
@@ -254,21 +254,27 @@ class _Assembly:
 
 
 class OtherBatch:
-    """A model on inputs that it was not traced with: as many tokens less one, other numbers."""
+    """A model on inputs that it was not traced with: as many tokens less one, other numbers.
 
-    def __init__(self, model: nn.Module, traced: Traced) -> None:
+    Args:
+        model: any module on the CPU; its weights are not looked at.
+        inputs: a batch by the names of the forward's arguments.
+        state: the parameters that it is run with; random ones if None.
+    """
+
+    def __init__(self, model: nn.Module, inputs: Mapping[str, Tensor], state: State | None = None) -> None:
         self._plain = Plain(model)
-        self._state = traced.state
         generator = torch.Generator().manual_seed(1)
-        self._inputs = {name: _another(x, generator) for name, x in traced.inputs.items()}
-        ids = [name for name, x in traced.inputs.items() if not x.is_floating_point() and x.ndim == 2]
+        self._state = state or {name: generic(x, generator) for name, x in self._plain.state.items()}
+        self._inputs = {name: _another(x, generator) for name, x in inputs.items()}
+        ids = [name for name, x in inputs.items() if not x.is_floating_point() and x.ndim == 2]
         shorter = {name: x[:, 1:] if name in ids else x for name, x in self._inputs.items()}
-        for inputs in (shorter, self._inputs):
+        for tried in (shorter, self._inputs):
             try:
-                self._expected = self._plain.kept(self._state, inputs)
+                self._expected = self._plain.kept(self._state, tried)
             except Exception:  # a model's own code may want one length only
                 continue
-            self._inputs = inputs
+            self._inputs = tried
             break
 
     def wrong(self, blueprint: Blueprint) -> str | None:

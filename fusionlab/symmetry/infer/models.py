@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 from collections.abc import Mapping
@@ -12,7 +13,7 @@ import transformers
 from torch import Tensor, nn
 
 from fusionlab.symmetry.blueprint import Blueprint, SymmetryError
-from fusionlab.symmetry.infer.blueprint import infer
+from fusionlab.symmetry.infer.blueprint import OtherBatch, infer
 from fusionlab.symmetry.infer.examples import guessed_inputs
 from fusionlab.symmetry.infer.grow import grow
 from fusionlab.symmetry.infer.numbered import numbered_spaces, without
@@ -53,23 +54,39 @@ def _described(model: nn.Module, example_inputs: Mapping[str, Tensor] | None) ->
             f"nothing is known of the inputs of a {type(model).__name__}; expected fusionlab.blueprint(model, "
             f"example_inputs) to be called once, with a batch of at least two by the forward's argument names"
         )
+    count = sum(p.numel() for p in model.parameters())
     try:
-        shrunk = shrink(model)
-        small = shrunk.build()
-        inputs = _batch(shrunk.inputs, name)
-        shapes = {parameter: tuple(tensor.shape) for parameter, tensor in model.state_dict().items()}
-        found = infer(small, inputs, name)
-        if numbered := numbered_spaces(found):
-            found = without(found, numbered, NUMBERED)
-        return grow(found, shrunk, shapes)
+        found = _from_a_small_one(model, name)
+        if count <= MOST_PARAMETERS and (wrong := _wrong(model, found)) is not None:
+            raise SymmetryError(f"the space {wrong!r} of the small model does not fit the real one")
     except SymmetryError as error:
-        count = sum(p.numel() for p in model.parameters())
         if count > MOST_PARAMETERS:
             raise SymmetryError(
                 f"no description of the architecture {name!r} could be inferred from a small model ({error}), and a "
                 f"model of {count:,} parameters is too large to be traced itself"
             ) from error
-    return infer(_on_cpu(model), _batch(guessed_inputs(model), name), name)
+        return infer(_on_cpu(model), _batch(guessed_inputs(model), name), name)
+    return found
+
+
+def _from_a_small_one(model: nn.Module, name: str) -> Blueprint:
+    """The blueprint of a small model of the same structure, grown to the real one's names and shapes."""
+    shrunk = shrink(model)
+    found = infer(shrunk.build(), _batch(shrunk.inputs, name), name)
+    if numbered := numbered_spaces(found):
+        found = without(found, numbered, NUMBERED)
+    shapes = {parameter: tuple(tensor.shape) for parameter, tensor in model.state_dict().items()}
+    try:
+        return grow(found, shrunk, shapes)
+    except (IndexError, KeyError) as error:
+        raise NotShrunkError(f"the small model's blueprint does not grow ({error!r})") from error
+
+
+def _wrong(model: nn.Module, found: Blueprint) -> str | None:
+    """A space that does not hold on the model itself; None where all do, in every gauge."""
+    other = OtherBatch(_on_cpu(model), _batch(guessed_inputs(model), found.architecture))
+    described = (found, found.after_folding, found.without_biases())
+    return next((wrong for b in described if b is not None and (wrong := other.wrong(b)) is not None), None)
 
 
 def _batch(inputs: tuple[Any, ...], name: str) -> dict[str, Tensor]:
@@ -80,7 +97,13 @@ def _batch(inputs: tuple[Any, ...], name: str) -> dict[str, Tensor]:
 
 
 def _on_cpu(model: nn.Module) -> nn.Module:
-    return model if all(p.device.type == "cpu" for p in model.parameters()) else model.cpu()
+    """The model, or a copy of one that is elsewhere; without weights where they are nowhere."""
+    kinds = {p.device.type for p in model.parameters()}
+    if kinds <= {"cpu"}:
+        return model
+    if "meta" in kinds:
+        return type(model)(copy.deepcopy(model.config))
+    return copy.deepcopy(model).cpu()
 
 
 def architecture_name(model: nn.Module) -> str:

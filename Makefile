@@ -9,7 +9,7 @@ LOWEST := .venv-lowest
 PEERS := .venv-peers
 LOWEST_PYTHON ?= $(or $(shell command -v python3.11),$(PYTHON))
 
-.PHONY: install demo test test-matrix test-lowest test-peers mutants fuzz lint docs bench clean
+.PHONY: install demo test test-architectures test-matrix test-lowest test-peers mutants fuzz lint docs bench clean
 
 install: $(STAMP)
 
@@ -65,6 +65,10 @@ DISKS ?= 20
 fuzz: $(STAMP)
 	$(BIN)/python -m tests.robustness.fuzz --seed $(SEED) --cases $(N) --first $(FIRST)
 	KILLS=$(KILLS) DISKS=$(DISKS) SIGNALS=$(KILLS) $(BIN)/python -m pytest -n 0 $(addprefix tests/robustness/test_,kills.py full_disk.py interruptions.py)
+
+# Infers the symmetry of every model class in the tests; make test tries a part of them.
+test-architectures: $(STAMP)
+	EVERY_ARCHITECTURE=1 HF_HUB_OFFLINE=1 $(BIN)/python -m pytest tests/symmetry/infer
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -25,7 +25,9 @@ from fusionlab.symmetry.roles import Role
 from fusionlab.types import State
 
 
-def infer(model: nn.Module, inputs: Mapping[str, Tensor], architecture: str, seed: int = 0) -> Blueprint:
+def infer(
+    model: nn.Module, inputs: Mapping[str, Tensor], architecture: str, seed: int = 0, most_unread: float = 1.0
+) -> Blueprint:
     """The blueprint of a model, inferred from its traced graph and shown on random parameters in float64.
 
     Args:
@@ -33,14 +35,22 @@ def infer(model: nn.Module, inputs: Mapping[str, Tensor], architecture: str, see
         inputs: a batch by the names of the forward's arguments, of at least two examples.
         architecture: what to call it.
         seed: of random parameters and elements.
+        most_unread: the largest share of the parameters that may enter no output. Of what these read or write nothing
+            is known, so that they stay as they are.
 
     Raises:
-        SymmetryError: the model cannot be traced.
+        SymmetryError: the model cannot be traced, or the inputs leave too much of it unread.
     """
     try:
         traced = trace(model, inputs, seed)
     except TraceError as error:
         raise SymmetryError(f"{architecture}: {error}") from error
+    unread = sum(traced.state[name].numel() for name in traced.unread)
+    if unread > most_unread * sum(tensor.numel() for tensor in traced.state.values()):
+        raise SymmetryError(
+            f"{architecture}: {', '.join(inputs)} alone leave {traced.unread[0]!r} and other parameters unread; "
+            f"expected fusionlab.blueprint(model, example_inputs) with all that the model takes"
+        )
     reading = Reading(traced).read()
     search = Search(reading, seed)
     return _Assembly(reading, search, search.run(), architecture).build(model)

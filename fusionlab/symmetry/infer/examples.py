@@ -40,7 +40,7 @@ def guessed_inputs(model: nn.Module) -> tuple[Input, ...]:
 def _tokens(m: Any, name: str, length: int) -> Input:
     text = m.config.get_text_config()
     longest = next(
-        (n for n in (getattr(text, f, None) for f in ("max_position_embeddings", "n_positions")) if n), length
+        (n for n in (getattr(text, f, None) for f in ("max_position_embeddings", "n_positions")) if n and n > 0), length
     )
     ends = "ForSequenceClassification" in type(m).__name__ and getattr(m.config, "is_encoder_decoder", False)
     return Input(name, (min(length, longest),), text.vocab_size, m.config.eos_token_id if ends else None)

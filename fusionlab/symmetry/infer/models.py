@@ -21,6 +21,8 @@ from fusionlab.symmetry.infer.shrink import NotShrunkError, shrink
 
 # A model that cannot be shrunk is traced as it is up to this many parameters; beyond, it would take too long.
 MOST_PARAMETERS = 20_000_000
+# Of inputs that were guessed some may be missing, an image beside a text: so much may be unread, as a token for masks.
+MOST_UNREAD = 0.02
 NUMBERED = "bases inside of heads that positions tell apart: a head of the small model stands for none of the real one"
 # Blueprints by what determines them, within a process.
 _known: dict[str, Blueprint] = {}
@@ -65,14 +67,14 @@ def _described(model: nn.Module, example_inputs: Mapping[str, Tensor] | None) ->
                 f"no description of the architecture {name!r} could be inferred from a small model ({error}), and a "
                 f"model of {count:,} parameters is too large to be traced itself"
             ) from error
-        return infer(_on_cpu(model), _batch(guessed_inputs(model), name), name)
+        return infer(_on_cpu(model), _batch(guessed_inputs(model), name), name, most_unread=MOST_UNREAD)
     return found
 
 
 def _from_a_small_one(model: nn.Module, name: str) -> Blueprint:
     """The blueprint of a small model of the same structure, grown to the real one's names and shapes."""
     shrunk = shrink(model)
-    found = infer(shrunk.build(), _batch(shrunk.inputs, name), name)
+    found = infer(shrunk.build(), _batch(shrunk.inputs, name), name, most_unread=MOST_UNREAD)
     if numbered := numbered_spaces(found):
         found = without(found, numbered, NUMBERED)
     shapes = {parameter: tuple(tensor.shape) for parameter, tensor in model.state_dict().items()}

@@ -49,6 +49,12 @@ class Traced:
     outputs: tuple[str, ...]
     kept: int
 
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """The parameters that enter no output."""
+        placeholders = (node for node in self.graph.graph.nodes if node.op == "placeholder")
+        return tuple(name for name, node in zip(self.state, placeholders, strict=False) if not node.users)
+
     @torch.no_grad()
     def __call__(self, state: Mapping[str, Tensor]) -> Tensor:
         """What must stay, flattened and joined."""

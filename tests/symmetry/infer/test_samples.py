@@ -8,9 +8,10 @@ from torch import Tensor
 
 from fusionlab.matching.options import MatchOptions
 from fusionlab.matching.weights import match_weights, squared_distance
-from fusionlab.symmetry import Alignment, Blueprint
+from fusionlab.symmetry import Alignment, Blueprint, SymmetryError
 from fusionlab.symmetry.biases import clear_biases
 from fusionlab.symmetry.folding import fold
+from fusionlab.symmetry.infer import models
 from fusionlab.symmetry.infer.trace import Plain, generic, in_float64
 from tests.families.harness import length_preserving
 from tests.symmetry.infer.cases import SAMPLES
@@ -81,6 +82,36 @@ def test_a_planted_alignment_is_found_again(sample: Sample) -> None:
         back = moved(twin, match_weights(twin, start, held, MatchOptions(spaces=("all",), rescale="off")))
         worst = max(worst, squared_distance(back, start) / max(squared_distance(twin, start), 1e-30))
     assert worst < EXACT**2, f"{worst**0.5:.1e} of the distance is left"
+
+
+GROWN = [s for s in CHOSEN if s.name in WANTED and not s.name.startswith("own")]
+
+
+@pytest.mark.parametrize("sample", GROWN, ids=lambda sample: sample.name)
+def test_what_a_small_model_says_holds_for_a_larger_one(sample: Sample) -> None:
+    """The blueprint that users get, of a model of other sizes with guessed inputs, is exact on the sample's own."""
+    model = built(sample)
+    found, plain = models.inferred(model), Plain(model)
+    found.check(model.state_dict())
+    assert found.spaces
+    state = {name: generic(x, torch.Generator().manual_seed(11)) for name, x in plain.state.items()}
+    inputs = in_float64(sample.inputs(torch.Generator().manual_seed(5)))
+    expected = plain.kept(state, inputs)
+    for description in (found, found.after_folding, found.without_biases()):
+        if description is not None:
+            twin = moved(gauged(state, description), Alignment.random(description, torch.Generator().manual_seed(7)))
+            error = (plain.kept(twin, inputs) - expected).abs().max() / expected.abs().max()
+            assert error < EXACT, f"folded {description.folded}, unbiased {description.unbiased}: {error:.1e}"
+
+
+def test_a_model_that_takes_more_than_can_be_guessed_is_refused() -> None:
+    """Text alone leaves a vision tower unread, whose projector writes into the stream; with an example it is known."""
+    sample = next(s for s in SAMPLES if s.name == "llava")
+    model = built(sample)
+    with pytest.raises(SymmetryError, match=r"input_ids alone leave 'model\.vision_tower.* unread; expected fusionlab"):
+        models.inferred(model)
+    found = models.inferred(model, sample.inputs(torch.Generator().manual_seed(3)))
+    assert models.inferred(model) is found
 
 
 def test_a_space_on_the_wrong_side_is_noticed() -> None:

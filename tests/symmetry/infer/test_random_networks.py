@@ -1,0 +1,72 @@
+"""What is inferred of random networks is exact, and holds what their parts are known to have.
+
+``TEST_EXAMPLES`` in the environment is how many networks are drawn, 100 otherwise.
+"""
+
+import copy
+import os
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from fusionlab.matching.options import MatchOptions
+from fusionlab.matching.weights import match_weights, squared_distance
+from fusionlab.symmetry import Alignment, Blueprint
+from fusionlab.symmetry.folding import fold
+from fusionlab.symmetry.infer.blueprint import infer
+from fusionlab.symmetry.infer.search import EXACT
+from tests.families.harness import length_preserving
+from tests.symmetry.infer.networks import ImageNetwork, TextNetwork, image_networks, text_networks
+from tests.symmetry.infer.networks.demand import told
+
+Network = TextNetwork | ImageNetwork
+EXAMPLES = int(os.environ.get("TEST_EXAMPLES", "100"))
+drawn = settings(derandomize=True, deadline=None, database=None, max_examples=EXAMPLES)
+
+
+def inferred(network: Network) -> Blueprint:
+    return infer(network.build(), network.inputs(torch.Generator().manual_seed(0)), "random")
+
+
+def fresh(network: Network, seed: int) -> nn.Module:
+    """The network itself in float64, every parameter and buffer random."""
+    model = network.build().double().eval()
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for tensor in dict(model.state_dict()).values():
+            if tensor.is_floating_point():
+                noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
+                tensor.copy_(noise * 0.5 if tensor.ndim > 1 else 0.75 + 0.2 * noise.clamp(-2, 2))
+    return model
+
+
+@torch.no_grad()
+def output(model: nn.Module, state: dict[str, Tensor], inputs: dict[str, Tensor]) -> Tensor:
+    twin = copy.deepcopy(model)
+    twin.load_state_dict(state)
+    return twin(**{name: x.double() if x.is_floating_point() else x for name, x in inputs.items()})
+
+
+def gauges(description: Blueprint) -> list[Blueprint]:
+    """As it is, folded, and both without the biases that nothing needs."""
+    both = [known for known in (description, description.after_folding) if known is not None]
+    return [*both, *(known.without_biases() for known in both)]
+
+
+@drawn
+@given(network=st.one_of(text_networks, image_networks))
+def test_what_is_found_is_exact_and_what_is_known_is_found(network: Network) -> None:
+    description = inferred(network)
+    model = fresh(network, seed=1)
+    state, inputs = model.state_dict(), network.inputs(torch.Generator().manual_seed(2), batch=2)
+    before = output(model, state, inputs)
+    assert before.std() > 1e-3
+    for number, known in enumerate(gauges(description)):
+        alignment = Alignment.random(known, torch.Generator().manual_seed(3 + number))
+        error = (output(model, alignment.apply(state), inputs) - before).abs().max() / before.abs().max()
+        assert error <= EXACT, f"changed by {error:.1e} ({known.gauge})\n{told(description)}"
+    missing = [str(demand) for demand in network.demands() if not demand.is_met(description)]
+    assert not missing, "\n".join([*missing, "is not among", told(description)])

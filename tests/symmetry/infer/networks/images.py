@@ -20,7 +20,7 @@ POOLS: dict[str, Callable[[Tensor], Tensor]] = {
     "flatten": lambda x: x.flatten(1),
     "mean": lambda x: x.mean((2, 3)),
     "adaptive": lambda x: functional.adaptive_avg_pool2d(x, 1).flatten(1),
-    "largest": lambda x: functional.max_pool2d(x, 2).flatten(1),
+    "largest": lambda x: x.amax((2, 3)),
 }
 
 
@@ -88,7 +88,9 @@ class ImageNetwork:
                     chain = [_Channels(convolution.out_channels, linear(name, convolution, 0))]
             chain[-1].behind(f"norms.{i}", spec)
         chain[-1].places.add(("head.weight", 1))
-        chain[-1].is_simple &= self.pool != "largest"
+        # Axes have no word for a matrix that acts on channels with places inside of them.
+        chain[-1].is_simple &= self.pool != "flatten"
+        chain[-1].acts |= {"largest"} if self.pool == "largest" else set()
         return found + _of(chain)
 
 
@@ -147,8 +149,7 @@ class Image(nn.Module):
             self.convolutions.append(nn.Conv2d(count, written, 3, padding=1, groups=groups, bias=one.bias))
             self.norms.append(_norm(one, written))
             count = written
-        places = {"flatten": SIDE**2, "largest": SIDE**2 // 4}.get(spec.pool, 1)
-        self.head = nn.Linear(count * places, CLASSES)
+        self.head = nn.Linear(count * (SIDE**2 if spec.pool == "flatten" else 1), CLASSES)
 
     def forward(self, image: Tensor) -> Tensor:
         x = ACTIVATIONS[self.spec.stem.activation](self.stem_norm(self.stem(image)))

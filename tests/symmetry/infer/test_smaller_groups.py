@@ -13,6 +13,7 @@ from fusionlab.symmetry.infer.blueprint import infer
 from fusionlab.symmetry.infer.search import EXACT
 from fusionlab.symmetry.infer.trace import generic, trace
 from tests.symmetry.infer.networks.demand import places_of, told
+from tests.symmetry.infer.networks.parts import turned
 
 # Everything that is found: the group, how many copies, where it acts.
 Groups = dict[tuple[str, tuple[int, ...]], set[tuple[str, int]]]
@@ -31,11 +32,11 @@ OTHERS: Groups = {("S(6)", ()): UNITS}
 
 
 class Between(nn.Module):
-    """Seven units with something in between: (batch, 6) to (batch, 5)."""
+    """Seven units with something in between: (batch, width) to (batch, 5)."""
 
-    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+    def __init__(self, function: Callable[[Tensor], Tensor], width: int = 6) -> None:
         super().__init__()
-        self.up, self.down, self.function = nn.Linear(6, 7), nn.Linear(7, 5), function
+        self.up, self.down, self.function = nn.Linear(width, 7), nn.Linear(7, 5), function
 
     def forward(self, x: Tensor) -> Tensor:
         return self.down(self.function(self.up(x)))
@@ -245,3 +246,108 @@ def test_a_stream_with_a_function_or_gains_that_are_seen_is_only_permuted(how: s
     assert description.after_folding is None
 
 
+# --- heads -----------------------------------------------------------------------------------------------------------
+
+
+class Heads(nn.Module):
+    """Attention of three heads; `how` says what tells them, or their features, apart."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.q, self.k, self.v, self.o = nn.Linear(6, 12), nn.Linear(6, 12), nn.Linear(6, 15), nn.Linear(15, 5)
+        self.how = how
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (layer(x).unflatten(-1, (3, -1)).transpose(1, 2) for layer in (self.q, self.k, self.v))
+        if self.how == "a relu on queries and keys":
+            q, k = torch.relu(q), torch.relu(k)
+        scores = q @ k.mT
+        if self.how == "a slope for each head":
+            slopes = torch.tensor([1.0, 0.5, 0.25])[:, None, None]
+            scores = scores - slopes * torch.arange(x.shape[1]).float()
+        mixed = scores.softmax(-1) @ v
+        if self.how == "a relu on values":
+            mixed = torch.relu(mixed)
+        return self.o(mixed.transpose(1, 2).flatten(2))
+
+
+QK, VO = linear("q", 0) | linear("k", 0), linear("v", 0) | linear("o", 1)
+BY_HEAD: dict[str, Groups] = {
+    "nothing": {("S(3)", ()): QK | VO, ("GL(4)", (3,)): QK, ("GL(5)", (3,)): VO},
+    "a relu on queries and keys": {
+        ("S(3)", ()): QK | VO,
+        ("S(4)", (3,)): QK,
+        ("R+(1)", (3, 4)): QK,
+        ("GL(5)", (3,)): VO,
+    },
+    "a relu on values": {
+        ("S(3)", ()): QK | VO,
+        ("GL(4)", (3,)): QK,
+        ("S(5)", (3,)): VO,
+        ("R+(1)", (3, 5)): VO,
+    },
+}
+
+
+@pytest.mark.parametrize("how", BY_HEAD)
+def test_a_relu_inside_of_heads_leaves_orders_and_factors(how: str) -> None:
+    assert groups(found(Heads(how), 4, 6)) == BY_HEAD[how]
+
+
+def test_heads_with_slopes_of_their_own_stay_and_keep_their_bases() -> None:
+    """As in ALiBi (Press et al., 2022): three bases of queries and keys, three of values, and no permutation."""
+    spaces = found(Heads("a slope for each head"), 4, 6).spaces.values()
+    assert sorted(str(space.group) for space in spaces) == ["GL(4)"] * 3 + ["GL(5)"] * 3
+
+
+class Turned(nn.Module):
+    """Queries and keys turned by their places, then a ReLU that sees each coordinate."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v = nn.Linear(6, 8), nn.Linear(6, 8), nn.Linear(6, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k = (torch.relu(turned(layer(x), interleaved=False)) for layer in (self.q, self.k))
+        return (q @ k.mT).softmax(-1) @ self.v(x)
+
+
+def test_a_relu_behind_rotary_positions_leaves_no_rotation() -> None:
+    """A positive factor for each plane still holds."""
+    assert groups(found(Turned(), 4, 6)) == {("R+(4)", ()): linear("q", 0) | linear("k", 0)}
+
+
+# --- what one batch does not show ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("function", [torch.relu, functional.leaky_relu, torch.abs, functional.relu6], ids=lambda f: f.__name__)
+def test_relus_that_are_all_active_are_still_relus(function: Callable[[Tensor], Tensor]) -> None:
+    """On this batch the module is linear, so that every matrix passes the test of the traced graph."""
+    model = Between(function, width=9)
+    state = trace(model, {"x": torch.randn(4, 9)}, seed=0).state
+    wanted = 1 + torch.rand(4, 7, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    weight, bias = state["up.weight"], state["up.bias"]
+    inputs = {"x": torch.linalg.lstsq(weight, (wanted - bias).T).solution.T}
+    torch.testing.assert_close(functional.linear(inputs["x"], weight, bias), wanted)
+    description = infer(model, inputs, "active", seed=0)
+    assert groups(description) == (PERMUTED if function is functional.relu6 else SCALED)
+
+
+class Unread(nn.Module):
+    """Parameters that nothing depends on, beside some that count."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Between(torch.tanh)
+        self.unused, self.cancelled = nn.Linear(6, 7), nn.Parameter(torch.randn(6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x + self.cancelled - self.cancelled)
+
+
+def test_parameters_that_nothing_depends_on_are_told_and_left_alone() -> None:
+    description = found(Unread(), 6)
+    assert groups(description) == {("S(7)", ()): {(f"inner.{name}", dim) for name, dim in UNITS}}
+    (note,) = (note for note in description.notes if "do not depend" in note)
+    assert all(name in note for name in ("unused.weight", "unused.bias", "cancelled"))
+    assert "inner" not in note

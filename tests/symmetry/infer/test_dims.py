@@ -92,9 +92,7 @@ def powers(dim: Dim) -> list[tuple[Any, ...]]:
 
 
 def has_cases(dim: Dim) -> bool:
-    return any(
-        isinstance(f, Case) or (isinstance(f, Sum) and any(map(has_cases, f.parts))) for f in resolve(dim)
-    )
+    return any(isinstance(f, Case) or (isinstance(f, Sum) and any(map(has_cases, f.parts))) for f in resolve(dim))
 
 
 @laws
@@ -198,9 +196,7 @@ def factorizations(number: int) -> list[Form]:
     """Every ordered product of factors above one."""
     if number == 1:
         return [()]
-    return [
-        (n, *rest) for n in range(2, number + 1) if number % n == 0 for rest in factorizations(number // n)
-    ]
+    return [(n, *rest) for n in range(2, number + 1) if number % n == 0 for rest in factorizations(number // n)]
 
 
 @laws
@@ -227,8 +223,7 @@ def test_what_is_fixed_stays_fixed_in_whatever_it_becomes(form: Form, is_second:
 def test_equal_atoms_share_what_is_learned_of_either_later(is_second: bool) -> None:
     x, y = fresh(6), fresh(6)
     unify(x, y)
-    first, second = chop(y if is_second else x, 3)
-    freeze(second)
+    freeze(chop(y if is_second else x, 3)[1])
     for dim in (x, y):
         assert [(atom.variable.size, atom.variable.is_fixed) for atom in atoms(dim)] == [(2, False), (3, True)]
 
@@ -278,7 +273,10 @@ def test_what_depends_on_a_dimension_is_chosen_by_it() -> None:
     dims = list(chop((Sum((query, key, value)),), 4))
     assert list(map(size_of, dims)) == [3, 4]
     for place, part in enumerate((query, key, value)):
-        assert addresses(chosen(dims, 0, place)[1]) == addresses(part)
+        assert addresses(chosen(dims, 0, place, place + 1)[1]) == addresses(part)
+    # Of two of them each is chosen again, by its place among the two.
+    two = chosen(dims, 0, 1, 3)
+    assert [addresses(chosen(two, 0, place, place + 1)[1]) for place in (0, 1)] == [addresses(key), addresses(value)]
     # Where nobody chooses, they are one.
     assert addresses(plain(dims[1])) == addresses(query) == addresses(key) == addresses(value)
 

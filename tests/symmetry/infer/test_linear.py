@@ -10,9 +10,7 @@ from fusionlab.symmetry.infer.linear import null_space, null_space_mod_2
 from tests.symmetry.models import laws
 
 UNKNOWNS = tuple("abcdef")
-systems = st.lists(
-    st.dictionaries(st.sampled_from(UNKNOWNS), st.integers(-3, 3), max_size=len(UNKNOWNS)), max_size=7
-)
+systems = st.lists(st.dictionaries(st.sampled_from(UNKNOWNS), st.integers(-3, 3), max_size=len(UNKNOWNS)), max_size=7)
 
 
 def matrix(rows: list[dict[str, int]]) -> np.ndarray:

@@ -154,10 +154,8 @@ class Image(nn.Module):
     def forward(self, image: Tensor) -> Tensor:
         x = ACTIVATIONS[self.spec.stem.activation](self.stem_norm(self.stem(image)))
         for one, convolution, norm in zip(self.spec.convolutions, self.convolutions, self.norms, strict=True):
-            if one.kind == "residual":
-                x = x + convolution(x)
-            else:
-                x = ACTIVATIONS[one.activation](norm(convolution(x)))
+            found = convolution(x)
+            x = x + found if one.kind == "residual" else ACTIVATIONS[one.activation](norm(found))
         return self.head(POOLS[self.spec.pool](x))
 
 

@@ -39,7 +39,7 @@ class Part(nn.Module):
 
 @dataclass(frozen=True)
 class AttentionSpec:
-    """Attention of `heads` keys, each for `sharing` queries; queries and keys of `inner` features, values of `value`."""
+    """Attention of `heads` keys, each for `sharing` queries, of `inner` features; values have `value` of them."""
 
     heads: int
     sharing: int

@@ -81,6 +81,20 @@ def test_a_bias_that_cannot_move_on_is_kept_in_units_of_the_gain(biases, padded)
         fold(dead, described(norm, biases=biases))
 
 
+@pytest.mark.parametrize("biases", [BIASES, {}])
+def test_a_gain_that_is_stored_as_its_difference_from_one_folds_as_what_multiplies(biases):
+    """As in Gemma: ``(1 + w) x``; the same model with a gain of 1 + w says what is right."""
+    before = state()
+    readers = (Reader("reader.weight", 1),)
+    stored = {**before, "norm.weight": before["norm.weight"] - 1}
+    expected = fold(before, described(Norm("norm.weight", "norm.bias", readers), biases=biases))
+    after = fold(stored, described(Norm("norm.weight", "norm.bias", readers, offset=1.0), biases=biases))
+    assert after.pop("norm.weight").tolist() == [0] * WIDTH
+    assert expected.pop("norm.weight").tolist() == [1] * WIDTH
+    for name, tensor in expected.items():
+        torch.testing.assert_close(after[name], tensor, msg=name)
+
+
 def test_only_the_rows_that_read_a_norm_are_folded():
     """A fused projection of which one stretch reads the norm, in two copies side by side."""
     before = state()

@@ -1,0 +1,64 @@
+"""Which gains can be folded, read off the powers that leave the outputs."""
+
+from fractions import Fraction
+
+from fusionlab.symmetry.blueprint import LayerScale, Norm, Reader
+from fusionlab.symmetry.infer.dims import Stretch, Variable
+from fusionlab.symmetry.infer.folds import folds_of
+from fusionlab.symmetry.infer.interpreter import Notes
+
+STREAM = Variable(8)
+GAIN, BIAS, OTHER = ("norm.weight", 0, 0), ("norm.bias", 0, 0), ("last.weight", 0, 0)
+UP, GATE, DOWN, ADDED, HEAD = ("up", 1, 1), ("gate", 1, 1), ("down", 0, 0), ("down.bias", 0, 0), ("head", 1, 1)
+
+
+class Read:
+    """What folding wants to know of a model that was read."""
+
+    def __init__(self, **changes: object) -> None:
+        self.notes = Notes(readers={UP, GATE, HEAD}, writers={DOWN}, biases={"down": "down.bias"}, **changes)  # type: ignore[arg-type]
+
+
+def folds(gains: list[Stretch], solutions: list[dict[Stretch, int]], **changes: object) -> object:
+    rational = [{key: Fraction(value) for key, value in solution.items()} for solution in solutions]
+    return folds_of(Read(**changes), STREAM, gains, rational)  # type: ignore[arg-type]
+
+
+def norm(*readers: str, bias: str | None = None, padded: bool = False, offset: float = 0.0) -> Norm:
+    return Norm("norm.weight", bias, tuple(Reader(name, 1) for name in readers), padded, offset)
+
+
+def test_a_gain_goes_into_what_reads_it() -> None:
+    assert folds([GAIN], [{GAIN: 1, UP: -1, GATE: -1}]) == ((norm("up", "gate"),), ())
+    assert folds([GAIN], [{GAIN: 1, BIAS: 1, UP: -1}]) == ((norm("up", bias="norm.bias"),), ())
+    # Solutions are a basis of any scale and sign.
+    assert folds([GAIN], [{GAIN: -2, BIAS: -2, UP: 2}]) == ((norm("up", bias="norm.bias"),), ())
+
+
+def test_what_is_added_to_a_gain_and_zeros_beside_it_are_said() -> None:
+    found = folds([GAIN], [{GAIN: 1, UP: -1}], offsets={"norm.weight": 1.0}, padded={STREAM})
+    assert found == ((norm("up", padded=True, offset=1.0),), ())
+
+
+def test_every_gain_has_a_solution_of_its_own() -> None:
+    """However the basis mixes them, and beside the factor of the whole stream."""
+    mixed = [{GAIN: 1, UP: -1, OTHER: 1, HEAD: -1}, {GAIN: 1, UP: -1, OTHER: -1, HEAD: 1}, {DOWN: 1, ADDED: 1}]
+    last = Norm("last.weight", None, (Reader("head", 1),))
+    assert folds([GAIN, OTHER], mixed) == ((norm("up"), last), ())
+
+
+def test_a_gain_that_writes_is_a_layer_scale() -> None:
+    scale = ("gamma", 0, 0)
+    assert folds([scale], [{scale: 1, DOWN: -1, ADDED: -1}]) == ((), (LayerScale("gamma", "down"),))
+    assert folds([scale], [{scale: 1, DOWN: -1}]) == ((), (LayerScale("gamma", "down"),))
+    # Beside the weight's bias something else is undone.
+    assert folds([scale], [{scale: 1, DOWN: -1, BIAS: -1}]) is None
+
+
+def test_a_gain_with_no_place_to_go_is_kept() -> None:
+    assert folds([GAIN], []) is None
+    assert folds([GAIN, OTHER], [{GAIN: 1, OTHER: -1}]) is None
+    assert folds([GAIN], [{GAIN: 1, BIAS: 1}]) is None
+    assert folds([GAIN], [{GAIN: 1, UP: -2}]) is None
+    assert folds([GAIN], [{GAIN: 1, BIAS: 1, ADDED: 1, UP: -1}]) is None
+    assert folds([GAIN], [{GAIN: 1, UP: -1, ("seen", 0, 0): -1}]) is None

@@ -1,0 +1,80 @@
+"""Names of spaces: unique, with the layer in them, and of the kind that their roles say."""
+
+import re
+from collections import Counter
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from fusionlab.symmetry.groups import Permutation
+from fusionlab.symmetry.infer.blueprint import infer
+from fusionlab.symmetry.infer.dims import Variable
+from fusionlab.symmetry.infer.names import KINDS, names_of, places_of
+from fusionlab.symmetry.infer.search import Action, Found
+from tests.symmetry.models import laws
+
+words = st.sampled_from(["encoder", "decoder", "mlp", "attention", "layers", "q", "up"])
+numbers = st.sampled_from(["0", "1", "12"])
+parameters = st.lists(st.one_of(words, words, numbers), min_size=1, max_size=4).map(
+    lambda path: ".".join([*path, "weight"])
+)
+
+
+@laws
+@given(
+    spaces=st.lists(st.lists(parameters, min_size=1, max_size=3), min_size=1, max_size=8),
+    roles=st.lists(st.sampled_from(list(KINDS)), min_size=8, max_size=8),
+)
+def test_names_are_unique_and_say_the_layer(spaces: list[list[str]], roles: list) -> None:
+    found = []
+    for names in spaces:
+        stretches = tuple((name, 0, i) for i, name in enumerate(names))
+        permutation = Action(Permutation(5), dict.fromkeys(stretches, 1), ())
+        found.append(Found(Variable(5), stretches, permutation=permutation))
+    places = places_of(found, sorted({name for names in spaces for name in names}))
+    kinds = dict(zip((one.variable for one in found), roles, strict=False))
+    chosen = names_of(found, kinds, places)
+    assert max(Counter(chosen.values()).values()) == 1
+    for one in found:
+        name, layer = chosen[one.variable], places[one.variable].layer
+        assert re.findall(r"(?:^|\.)layers\.(\d+)(?:\.|$)", name)[:1] == ([] if layer is None else [str(layer)])
+        # The stack and the number by which the layer begins; a space of several layers is in none.
+        told = {tuple(re.split(r"(?:^|\.)(\d+)\.", parameter)[:2]) for parameter, _, _ in one.stretches}
+        ((*_, first), *others) = told
+        assert layer == (None if others or not first.isdigit() else int(first))
+
+
+class Stack(nn.Module):
+    """Two stacks of layers of one name, one of three and one of two, with two kinds of units in each layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = nn.ModuleDict({"layers": nn.ModuleList(self._layer() for _ in range(3))})
+        self.decoder = nn.ModuleDict({"layers": nn.ModuleList(self._layer() for _ in range(2))})
+        self.enter, self.head = nn.Linear(6, 8), nn.Linear(8, 4)
+
+    @staticmethod
+    def _layer() -> nn.ModuleDict:
+        both = {name: nn.ModuleDict({"up": nn.Linear(8, 5), "down": nn.Linear(5, 8)}) for name in ("first", "second")}
+        return nn.ModuleDict(both)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.enter(x)
+        for stack in (self.encoder, self.decoder):
+            for layer in stack["layers"]:
+                for part in ("first", "second"):
+                    x = x + layer[part]["down"](torch.tanh(layer[part]["up"](x)))
+        return self.head(x)
+
+
+def test_layers_of_two_stacks_are_counted_for_themselves() -> None:
+    description = infer(Stack(), {"x": torch.randn(3, 4, 6)}, "stack")
+    expected = {
+        f"{stack}.layers.{layer}.{part}.ffn": layer
+        for stack, count in (("encoder", 3), ("decoder", 2))
+        for layer in range(count)
+        for part in ("first", "second")
+    }
+    assert {name: space.layer for name, space in description.spaces.items()} == {"residual": None, **expected}

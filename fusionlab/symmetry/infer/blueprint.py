@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 import fusionlab.symmetry.infer.rules  # noqa: F401 (registers the rules)
-from fusionlab.symmetry.alignment import Alignment
 from fusionlab.symmetry.axes import Axis, Fixed, spaces_of
 from fusionlab.symmetry.biases import clear_biases
 from fusionlab.symmetry.blueprint import Blueprint, Input, Space, SymmetryError
@@ -19,10 +18,11 @@ from fusionlab.symmetry.infer.dims import Stretch, Variable
 from fusionlab.symmetry.infer.interpreter import Reading
 from fusionlab.symmetry.infer.layout import Acting, InexpressibleError, Layout
 from fusionlab.symmetry.infer.names import ORDER, Place, names_of, places_of, roles_of
-from fusionlab.symmetry.infer.search import EXACT, Action, Found, Search
-from fusionlab.symmetry.infer.trace import Plain, TraceError, generic, trace
+from fusionlab.symmetry.infer.other_batch import OtherBatch
+from fusionlab.symmetry.infer.search import Action, Found, Search
+from fusionlab.symmetry.infer.second_names import second_names, with_second_names
+from fusionlab.symmetry.infer.trace import TraceError, trace
 from fusionlab.symmetry.roles import Role
-from fusionlab.types import State
 
 
 def infer(
@@ -84,8 +84,11 @@ class _Assembly:
             else:
                 break
         notes = (*self._notes(), *dropped)
+        same = second_names(model)
         after = blueprint.after_folding
-        return replace(blueprint, notes=notes, after_folding=after and replace(after, notes=notes))
+        return with_second_names(
+            replace(blueprint, notes=notes, after_folding=after and replace(after, notes=notes)), same
+        )
 
     def _described(self, model: nn.Module) -> Blueprint:
         as_is = self._blueprint(model, is_folded=False)
@@ -113,7 +116,7 @@ class _Assembly:
         )
         permutations, acting, index = {}, {}, dict[str, tuple[Variable, ...]]()
         spaces: dict[str, Space] = {}
-        order = sorted(self.found, key=lambda one: self._rank(one, roles, places))
+        order = _indexes_first(sorted(self.found, key=lambda one: self._rank(one, roles, places)))
         for one in order:
             rotates = is_folded and one.rotation is not None
             whole = one.rotation if rotates else one.basis
@@ -199,8 +202,7 @@ class _Assembly:
                 read[name] = layout.axes(dims)
             except InexpressibleError as error:
                 raise _WrongError(self._culprit(name), str(error)) from error
-        first = {id(p): n for n, p in model.named_parameters()}
-        same = {n: first[id(p)] for n, p in model.named_parameters(remove_duplicate=False)}
+        same = second_names(model)
         return {
             name: read.get(same.get(name, name)) or tuple(Fixed() for _ in tensor.shape)
             for name, tensor in model.state_dict().items()
@@ -263,56 +265,23 @@ class _Assembly:
         return self.search.same({**state, name: state[name] + torch.rand_like(state[name])})
 
 
-class OtherBatch:
-    """A model on inputs that it was not traced with: as many tokens less one, other numbers.
+def _indexes_first(found: Sequence[Found]) -> list[Found]:
+    """The same order, but that a space comes after those that its copies are indexed by."""
+    by_variable = {one.variable: one for one in found}
+    out: dict[Variable, Found] = {}
 
-    Args:
-        model: any module on the CPU; its weights are not looked at.
-        inputs: a batch by the names of the forward's arguments.
-        state: the parameters that it is run with; random ones if None.
-    """
+    def place(one: Found) -> None:
+        if one.variable in out:
+            return
+        for action in one.actions:
+            for outer in action.index:
+                if outer in by_variable and outer is not one.variable:
+                    place(by_variable[outer])
+        out[one.variable] = one
 
-    def __init__(self, model: nn.Module, inputs: Mapping[str, Tensor], state: State | None = None) -> None:
-        self._plain = Plain(model)
-        generator = torch.Generator().manual_seed(1)
-        self._state = state or {name: generic(x, generator) for name, x in self._plain.state.items()}
-        self._inputs = {name: _another(x, generator) for name, x in inputs.items()}
-        ids = [name for name, x in inputs.items() if not x.is_floating_point() and x.ndim == 2]
-        shorter = {name: x[:, 1:] if name in ids else x for name, x in self._inputs.items()}
-        for tried in (shorter, self._inputs):
-            try:
-                self._expected = self._plain.kept(self._state, tried)
-            except Exception:  # a model's own code may want one length only
-                continue
-            self._inputs = tried
-            break
-
-    def wrong(self, blueprint: Blueprint) -> str | None:
-        """The first space whose random element, or the gauge, changes the outputs; None where all together do not."""
-        state: State = self._state
-        if blueprint.folded:
-            state = fold(state, blueprint)
-        if blueprint.unbiased:
-            state = clear_biases(state, blueprint)
-        elements = Alignment.random(blueprint, torch.Generator().manual_seed(2)).elements
-        if self._same(state, blueprint, elements):
-            return None
-        alone = (name for name in elements if not self._same(state, blueprint, {name: elements[name]}))
-        return next(alone, next(iter(elements), None))
-
-    def _same(self, state: State, blueprint: Blueprint, elements: Mapping[str, Tensor]) -> bool:
-        alignment = Alignment(blueprint, elements)
-        touched = blueprint.touching(elements)
-        moved = {name: alignment.apply_to(name, x) if name in touched else x for name, x in state.items()}
-        out = self._plain.kept(moved, self._inputs)
-        return bool((out - self._expected).abs().max() <= EXACT * self._expected.abs().max())
-
-
-def _another(x: Tensor, generator: torch.Generator) -> Tensor:
-    """Inputs of the same kind: other numbers, or the same ids in another order of examples."""
-    if x.is_floating_point():
-        return torch.randn(x.shape, generator=generator, dtype=torch.float64)
-    return x[torch.randperm(len(x), generator=generator)]
+    for one in found:
+        place(one)
+    return list(out.values())
 
 
 class _WrongError(Exception):

@@ -34,7 +34,8 @@ def folds_of(
             return None
         with_it = [s for s, power in solution.items() if power == 1 and s != gain]
         against = [s for s, power in solution.items() if power == -1]
-        if len(with_it) + len(against) + 1 < len(solution) or not against:
+        vectors = all(len(reading.parameters[name]) == 1 for name, _, _ in with_it)
+        if len(with_it) + len(against) + 1 < len(solution) or not against or not vectors:
             return None
         if all(s in reading.notes.readers for s in against) and len(with_it) <= 1:
             readers = tuple(dict.fromkeys(Reader(name, dim) for name, dim, _ in against))

@@ -171,17 +171,27 @@ class Reading:
         self.relaxed = [dict(equation) for equation in self._equations]
         powers = self._run("scale", typed)
         self.strict = [dict(equation) for equation in self._equations]
+        self._settle()
         self.notes.biases = {w: b for w, b in self.notes.biases.items() if self._fits(w, b)}
         self.outputs = {
             name: [_with_parities(a, b) for a, b in zip(powers[name], signs[name], strict=True)] for name in powers
         }
         return self
 
+    def _settle(self) -> None:
+        """Name every space by the variable that stands for it in the end."""
+        self.parameters = {name: [resolve(dim) for dim in dims] for name, dims in self.parameters.items()}
+        notes = self.notes
+        for spaces in (notes.scores, notes.mixed, notes.streams, notes.padded, notes.rectified):
+            found = {atom.variable for variable in spaces for atom in atoms((Atom(variable),))}
+            spaces.clear()
+            spaces.update(found)
+
     def _fits(self, weight: str, bias: str) -> bool:
         """A vector has an entry for each that a linear map writes."""
         shape = self.traced.state[weight].shape
         written = {dim for name, dim, _ in self.notes.writers if name == weight}
-        return math.prod(shape[dim] for dim in written) == self.traced.state[bias].numel()
+        return math.prod(shape[dim] for dim in written) == self.traced.state[bias].numel() and weight != bias
 
     def _run(self, mode: Pass, parameters: dict[str, list[Dim]]) -> dict[str, list[Dim]]:
         """One pass; returns the dimensions of the outputs that may change."""

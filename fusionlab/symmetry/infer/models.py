@@ -13,10 +13,11 @@ import transformers
 from torch import Tensor, nn
 
 from fusionlab.symmetry.blueprint import Blueprint, SymmetryError
-from fusionlab.symmetry.infer.blueprint import OtherBatch, infer
+from fusionlab.symmetry.infer.blueprint import infer
 from fusionlab.symmetry.infer.examples import guessed_inputs
 from fusionlab.symmetry.infer.grow import grow
 from fusionlab.symmetry.infer.numbered import numbered_spaces, without
+from fusionlab.symmetry.infer.other_batch import OtherBatch
 from fusionlab.symmetry.infer.shrink import NotShrunkError, shrink
 
 # A model that cannot be shrunk is traced as it is up to this many parameters; beyond, it would take too long.

@@ -361,7 +361,17 @@ def _combined(linear: list[dict[Stretch, int]]) -> Iterator[dict[Stretch, int]]:
 
 
 def _drop_contained(found: list[Found]) -> None:
-    """Leave out factors that a larger group on the same dimensions holds: of whole heads where heads have bases."""
+    """Leave out factors that a larger group on the same dimensions holds: of whole heads where heads have bases.
+
+    A factor for each unit of each expert is one of the units, not of the experts too.
+    """
+    for one in found:
+        for other in found:
+            if one.factor is None or other.factor is None or other is one or other.permutation is None:
+                continue
+            same = {one.variable, *one.factor.index} == {other.variable, *other.factor.index}
+            if same and one.variable in other.permutation.index:
+                one.factor = None
     places = {
         one.variable: {stretch[:2] for stretch, power in one.basis.powers.items() if power}
         for one in found

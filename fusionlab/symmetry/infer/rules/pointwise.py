@@ -121,7 +121,7 @@ def _add(reading: Reading, x: Any, y: Any, *rest: Any, out: Tensor, **options: A
     value = combined(reading, [x, y], "add", out)
     if reading.operation in ("maximum", "minimum"):
         reading.rectify(value)
-    if all(isinstance(v, Value) and not v.origin and v.tensor.ndim > 1 and v.tensor.numel() > 1 for v in (x, y)):
+    if all(isinstance(v, Value) and not v.parameter and v.tensor.ndim > 1 and v.tensor.numel() > 1 for v in (x, y)):
         for dim, a, b in zip(reversed(value.dims), reversed(x.dims), reversed(y.dims), strict=False):
             if a and b:
                 reading.notes.streams.update(atom.variable for atom in atoms(dim))

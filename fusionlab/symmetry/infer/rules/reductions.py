@@ -11,6 +11,7 @@ from fusionlab.symmetry.infer.rules.pointwise import combined
 # Rotations leave these alone.
 NORMS = ("mean", "linalg_vector_norm", "var", "var_mean", "std")
 PLAIN = ("sum", "mean")
+LARGEST = ("amax", "amin")
 
 
 @rule(
@@ -32,7 +33,10 @@ def _reduce(reading: Reading, x: Value, *args: Any, out: Any, **options: Any) ->
     if not blind:
         for d in gone:
             reading.silence(x.dims[d])
-        if name not in PLAIN:
+        if name in LARGEST:
+            # Positive factors pass a maximum.
+            reading.rectify(x)
+        elif name not in PLAIN:
             x = combined(reading, [x], "other", x.tensor)
     first = out[0] if isinstance(out, tuple | list) else out
     kept = first.ndim == x.tensor.ndim

@@ -218,9 +218,9 @@ CASES = [
     # where it runs
     (f"fuse --ckpts a b --accelerator abacus {OUT}", "abacus", "Available names are"),
     (f"fuse --ckpts a b --devices 0 {OUT}", "devices=0", "not a valid input"),
-    (f"fuse --ckpts a b --devices 4999 {OUT}", "devices is 4999", "on the processors of this machine"),
-    (f"fuse --ckpts a b --devices 4999 --data Digits {OUT}", "devices is 4999", "on the processors of this machine"),
-    (f"merge a b --devices 4999 {OUT}", "devices is 4999", "on the processors of this machine"),
+    (f"fuse --ckpts a b --devices 999 {OUT}", "devices is 999", "on the processors of this machine"),
+    (f"fuse --ckpts a b --devices 999 --data Digits {OUT}", "devices is 999", "on the processors of this machine"),
+    (f"merge a b --devices 999 {OUT}", "devices is 999", "on the processors of this machine"),
     (f"merge a b --dtype int8 {OUT}", "dtype is 'int8'", "expected one of float32, bfloat16, float16, float64"),
     (f"match a --anchor b --dtype half {OUT}", "dtype is 'half'", "expected one of float32"),
     (f"merge huge a --dtype float16 {OUT}", "classifier.bias holds 1e+05", "expected a wider dtype"),

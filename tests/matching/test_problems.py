@@ -43,10 +43,11 @@ def test_heads_take_their_rotations_along_and_rotations_alone_stand_alone():
     assert [names(b) for b in found("heads", layers="1")] == [("layers.1.heads",)]
 
 
-def test_nested_blocks_belong_to_the_innermost_permutation():
+def test_spaces_inside_of_a_permutation_that_others_index_are_solved_apart():
+    """Pairs of copies are compared inside one permutation only."""
     nested = nested_blueprint()
     every = blocks(tuple(nested.spaces.values()))
-    assert [names(b) for b in every] == [("groups", "shared"), ("members", "each"), ("flat",)]
+    assert [names(b) for b in every] == [("groups", "shared"), ("members",), ("each",), ("flat",)]
 
 
 def test_only_the_residual_stream_couples_blocks():
@@ -66,7 +67,8 @@ def test_blocks_on_segments_of_one_axis_are_not_coupled_but_across_dimensions_th
     nested = nested_blueprint()
     assert [[names(b) for b in wave] for wave in waves(blocks(tuple(nested.spaces.values())), nested)] == [
         [("groups", "shared")],
-        [("members", "each")],
+        [("members",)],
+        [("each",)],
         [("flat",)],
     ]
 

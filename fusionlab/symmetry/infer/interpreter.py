@@ -9,13 +9,10 @@ same modulo two and blind to norms, which rotations leave alone.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from itertools import chain, count
+from itertools import count
 from typing import Any, Literal
 
-import torch
 from torch import Tensor, fx
 
 from fusionlab.symmetry.infer.dims import (
@@ -26,99 +23,25 @@ from fusionlab.symmetry.infer.dims import (
     Factor,
     Stretch,
     Sum,
-    Variable,
     atoms,
     freeze,
     fresh,
     mapped,
-    merged,
     parity,
-    plain,
     plus,
     resolve,
     size_of,
     total,
-    unify,
 )
+from fusionlab.symmetry.infer.numbers import Numbers, free_dimensions
 from fusionlab.symmetry.infer.trace import Traced
+from fusionlab.symmetry.infer.unify import merged, plain, unify
+from fusionlab.symmetry.infer.untangle import untangle
+from fusionlab.symmetry.infer.values import RULES, Notes, Value, unknown, values_in
 
 Pass = Literal["structure", "scale", "sign"]
 # Structure is read again until it stays, at most so often.
 ROUNDS = 5
-
-
-@dataclass
-class Value:
-    """A tensor with the types of its dimensions.
-
-    Attributes:
-        dims: one for each dimension.
-        tensor: the numbers.
-        parameter: the parameter whose entries these are, all of them in order; or None.
-        origin: the parameter that these entries were taken from, in any order; or None.
-        weight: the parameter of the linear map that made it, until a bias is added; or None.
-        index: what its entries are positions in, if they are any.
-    """
-
-    dims: list[Dim]
-    tensor: Tensor
-    parameter: str | None = None
-    origin: str | None = None
-    weight: str | None = None
-    index: Dim | None = None
-
-
-Rule = Callable[..., Any]
-RULES: dict[str, Rule] = {}
-
-
-def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Register what operations of aten do to types: a function ``(reading, *arguments, out=numbers)`` of values."""
-
-    def register(function: Rule) -> Rule:
-        RULES.update(dict.fromkeys(names, function))
-        return function
-
-    return register
-
-
-@dataclass
-class Notes:
-    """What a reading learns about parameters, beside types.
-
-    Attributes:
-        gains: vectors that something is multiplied with element by element.
-        offsets: numbers that are added to a parameter before it is used, ``1 + w``.
-        readers: stretches that linear maps contract with what they read.
-        writers: stretches along which linear maps write.
-        biases: by the weight of a linear map, the bias that is added to what it makes.
-        scores: spaces contracted between two activations, as queries and keys are.
-        queries: stretches that write the first of the two.
-        mixed: spaces of what such a product makes, as values are.
-        streams: spaces along which two activations are added.
-        rectified: spaces that only positive factors commute with: along them a ReLU or a maximum is taken.
-        padded: spaces beside which zeros are put.
-        routed: spaces that are chosen from by the largest entries.
-        unknown: operations without a rule.
-        clashes: where types did not fit.
-        vocabularies: by input, how many rows the table has that it is looked up in.
-    """
-
-    gains: set[str] = field(default_factory=set)
-    offsets: dict[str, float] = field(default_factory=dict)
-    readers: set[Stretch] = field(default_factory=set)
-    writers: set[Stretch] = field(default_factory=set)
-    biases: dict[str, str] = field(default_factory=dict)
-    scores: set[Variable] = field(default_factory=set)
-    queries: set[Stretch] = field(default_factory=set)
-    mixed: set[Variable] = field(default_factory=set)
-    streams: set[Variable] = field(default_factory=set)
-    rectified: set[Variable] = field(default_factory=set)
-    padded: set[Variable] = field(default_factory=set)
-    routed: set[Variable] = field(default_factory=set)
-    unknown: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    clashes: list[str] = field(default_factory=list)
-    vocabularies: dict[str, int] = field(default_factory=dict)
 
 
 class Reading:
@@ -142,7 +65,7 @@ class Reading:
         self.outputs: dict[str, list[Dim]] = {}
         self.mode: Pass = "structure"
         self.node: fx.Node
-        self._numbers = _Numbers(traced)
+        self._numbers = Numbers(traced)
         self._equations: set[frozenset[tuple[Stretch, int]]] = set()
         self._values: dict[fx.Node, Any] = {}
 
@@ -312,14 +235,16 @@ class Reading:
 
     def opaque(self, arguments: Any, out: Any) -> Any:
         """What an operation without a rule returns: nothing may move along what goes in."""
-        for value in _values_in(arguments):
+        for value in values_in(arguments):
             for dim in value.dims:
                 self.silence(freeze(dim))
         return unknown(out)
 
     def constant(self, tensor: Tensor) -> Value:
         """Numbers that no parameter enters."""
-        return Value([fresh(n, not free) for n, free in zip(tensor.shape, _free(tensor), strict=True)], tensor)
+        return Value(
+            [fresh(n, not free) for n, free in zip(tensor.shape, free_dimensions(tensor), strict=True)], tensor
+        )
 
 
 def _with_parities(powers: Dim, signs: Dim) -> Dim:
@@ -336,84 +261,3 @@ def _with_parities(powers: Dim, signs: Dim) -> Dim:
         else:
             out.append(f)
     return tuple(out)
-
-
-def unknown(out: Any) -> Any:
-    """Values of which nothing may move."""
-    if isinstance(out, Tensor):
-        return Value([fresh(n, is_fixed=True) for n in out.shape], out)
-    return tuple(map(unknown, out)) if isinstance(out, tuple | list) else out
-
-
-def _values_in(arguments: Any) -> list[Value]:
-    if isinstance(arguments, Value):
-        return [arguments]
-    if isinstance(arguments, dict):
-        arguments = arguments.values()
-    elif not isinstance(arguments, tuple | list):
-        return []
-    return list(chain.from_iterable(map(_values_in, arguments)))
-
-
-def untangle(parameters: dict[str, list[Dim]]) -> dict[str, list[Dim]] | None:
-    """Parameters laid out as (3, heads, inner) or (groups, queries + 2, inner) as segments of their own.
-
-    What lies inside of one segment need not be the space that lies inside of another.
-
-    Returns:
-        Types to start from anew, or None where there are no such parameters.
-    """
-    found = []
-
-    def rewritten(dim: Dim) -> Dim:
-        for position, factor in enumerate(dim[:-1]):
-            if isinstance(factor, Sum):
-                found.append(dim)
-                length = size_of(dim[position + 1 :])
-                parts = tuple(fresh(size_of(part) * length) for part in factor.parts)
-                return (*fresh(size_of(dim[:position])), Sum(parts))
-        only = dim[0] if len(dim) == 1 else None
-        if isinstance(only, Sum):
-            return (Sum(tuple(rewritten(resolve(part)) for part in only.parts)),)
-        return fresh(size_of(dim))
-
-    start = {name: [rewritten(resolve(dim)) for dim in dims] for name, dims in parameters.items()}
-    return start if found else None
-
-
-def _free(tensor: Tensor) -> list[bool]:
-    """By dimension, whether nothing varies along it."""
-    if tensor.numel() == 0:
-        return [True] * tensor.ndim
-    return [bool((tensor == tensor.narrow(dim, 0, 1)).all()) for dim in range(tensor.ndim)]
-
-
-class _Numbers:
-    """What every node of a graph computes, once."""
-
-    def __init__(self, traced: Traced) -> None:
-        self._found: dict[fx.Node, Any] = {}
-        self._varying: dict[fx.Node, list[bool]] = {}
-        _Keeping(traced.graph, self._found).run(*traced.state.values(), *traced.inputs.values())
-
-    def __getitem__(self, node: fx.Node) -> Any:
-        return self._found[node]
-
-    def free(self, node: fx.Node) -> list[bool]:
-        """By dimension, whether nothing varies along a constant."""
-        if node not in self._varying:
-            out = self._found[node].detach()
-            # What is in memory that nobody wrote to is no information.
-            self._varying[node] = [True] * out.ndim if "empty" in str(node.target) else _free(out)
-        return self._varying[node]
-
-
-class _Keeping(fx.Interpreter):
-    def __init__(self, graph: fx.GraphModule, kept: dict[fx.Node, Any]) -> None:
-        super().__init__(graph, garbage_collect_values=False)
-        self._kept = kept
-
-    @torch.no_grad()
-    def run_node(self, n: fx.Node) -> Any:
-        self._kept[n] = super().run_node(n)
-        return self._kept[n]

@@ -9,8 +9,8 @@ from itertools import takewhile
 
 from fusionlab.symmetry.groups import Invertible, Orthogonal, Rotary
 from fusionlab.symmetry.infer.dims import Stretch, Variable
-from fusionlab.symmetry.infer.interpreter import Notes
 from fusionlab.symmetry.infer.search import Found
+from fusionlab.symmetry.infer.values import Notes
 from fusionlab.symmetry.roles import Role
 
 # Names and, inside a layer, order: what lies inside a key-value head comes before the queries that share it.

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from fusionlab.symmetry.infer.blueprint import infer
-from fusionlab.symmetry.infer.interpreter import RULES, Value, rule
 from fusionlab.symmetry.infer.rules.pointwise import combined
+from fusionlab.symmetry.infer.values import RULES, Value, rule
 
 PAGE = Path(__file__).parents[3] / "docs" / "inference.md"
 

@@ -19,23 +19,18 @@ from fusionlab.symmetry.infer.dims import (
     Sum,
     Variable,
     atoms,
-    bind,
-    chop,
     chosen,
-    cut,
     equal_types,
     freeze,
     fresh,
     mapped,
-    merged,
     parity,
-    plain,
     plus,
     resolve,
     size_of,
     total,
-    unify,
 )
+from fusionlab.symmetry.infer.unify import bind, chop, cut, merged, plain, unify
 from tests.symmetry.models import laws
 
 # A dimension to be made: the sizes of a product's atoms, and lists of segments.

@@ -5,7 +5,7 @@ from fractions import Fraction
 from fusionlab.symmetry.blueprint import LayerScale, Norm, Reader
 from fusionlab.symmetry.infer.dims import Stretch, Variable
 from fusionlab.symmetry.infer.folds import folds_of
-from fusionlab.symmetry.infer.interpreter import Notes
+from fusionlab.symmetry.infer.values import Notes
 
 STREAM = Variable(8)
 GAIN, BIAS, OTHER = ("norm.weight", 0, 0), ("norm.bias", 0, 0), ("last.weight", 0, 0)

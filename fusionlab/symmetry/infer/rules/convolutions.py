@@ -4,10 +4,12 @@ from typing import Any
 
 from torch import Tensor
 
-from fusionlab.symmetry.infer.dims import Dim, chop, freeze, fresh, total
-from fusionlab.symmetry.infer.interpreter import Reading, Value, rule
+from fusionlab.symmetry.infer.dims import Dim, freeze, fresh, total
+from fusionlab.symmetry.infer.interpreter import Reading
 from fusionlab.symmetry.infer.rules.pointwise import combined
 from fusionlab.symmetry.infer.rules.products import note_map
+from fusionlab.symmetry.infer.unify import chop
+from fusionlab.symmetry.infer.values import Value, rule
 
 
 @rule("convolution", "_convolution", "cudnn_convolution", "conv1d", "conv2d", "conv3d")

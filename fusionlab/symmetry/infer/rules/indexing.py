@@ -8,9 +8,10 @@ import torch
 from torch import Tensor, fx
 
 from fusionlab.symmetry.infer.dims import Dim, freeze, fresh, size_of, total
-from fusionlab.symmetry.infer.interpreter import Reading, Value, rule
+from fusionlab.symmetry.infer.interpreter import Reading
 from fusionlab.symmetry.infer.rules.pointwise import combined
 from fusionlab.symmetry.infer.rules.shapes import sliced
+from fusionlab.symmetry.infer.values import Value, rule
 
 
 def _looked_up(reading: Reading, dim: Dim, where: Value) -> None:

@@ -6,9 +6,11 @@ from typing import Any
 
 from torch import Tensor
 
-from fusionlab.symmetry.infer.dims import Dim, chop, resolve
-from fusionlab.symmetry.infer.interpreter import Reading, Value, rule
+from fusionlab.symmetry.infer.dims import Dim, resolve
+from fusionlab.symmetry.infer.interpreter import Reading
 from fusionlab.symmetry.infer.rules.pointwise import combined
+from fusionlab.symmetry.infer.unify import chop
+from fusionlab.symmetry.infer.values import Value, rule
 
 
 def _normed(reading: Reading, x: Value, gain: Any, bias: Any, over: Sequence[int], out: Tensor) -> Value:

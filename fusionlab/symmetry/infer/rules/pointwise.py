@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from fusionlab.symmetry.infer.dims import Dim, Exponent, atoms, freeze, fresh, mapped, resolve, total
-from fusionlab.symmetry.infer.interpreter import Reading, Value, rule
+from fusionlab.symmetry.infer.interpreter import Reading
+from fusionlab.symmetry.infer.values import Value, rule
 
 Kind = Literal["add", "mul", "div", "other"]
 FUNCTIONS = (

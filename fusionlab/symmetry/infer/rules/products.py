@@ -5,8 +5,9 @@ from typing import Any
 from torch import Tensor
 
 from fusionlab.symmetry.infer.dims import Dim, atoms, total
-from fusionlab.symmetry.infer.interpreter import Reading, Value, rule
+from fusionlab.symmetry.infer.interpreter import Reading
 from fusionlab.symmetry.infer.rules.pointwise import combined
+from fusionlab.symmetry.infer.values import Value, rule
 
 
 def note_map(reading: Reading, weight: Value, contracted: Dim, *written: Dim) -> None:

@@ -7,21 +7,10 @@ from typing import Any
 
 from torch import Tensor
 
-from fusionlab.symmetry.infer.dims import (
-    ClashError,
-    Dim,
-    Sum,
-    Variable,
-    atoms,
-    chop,
-    chosen,
-    cut,
-    freeze,
-    fresh,
-    size_of,
-    total,
-)
-from fusionlab.symmetry.infer.interpreter import Reading, Value, rule
+from fusionlab.symmetry.infer.dims import ClashError, Dim, Sum, Variable, atoms, chosen, freeze, fresh, size_of, total
+from fusionlab.symmetry.infer.interpreter import Reading
+from fusionlab.symmetry.infer.unify import chop, cut
+from fusionlab.symmetry.infer.values import Value, rule
 
 
 @rule("view", "_unsafe_view", "reshape", "flatten", "unflatten", "_reshape_alias")

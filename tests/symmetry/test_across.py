@@ -32,6 +32,8 @@ PARAMETERS: dict[str, tuple[Axis, ...]] = {
     "bias": (Per("experts", EXPERTS, FACTORS),),
     "own": (Along("experts", EXPERTS), across(0, Along("basis", INNER))),
     "own dual": (across(1, Along("basis", INNER, is_dual=True)), Along("experts", EXPERTS)),
+    # One basis for all members of an expert.
+    "shared": (Per("experts", EXPERTS, Per("members", MEMBERS, Along("basis", INNER))),),
     "planes": (Along("experts", EXPERTS), across(0, Along("planes", INNER)), Along("stream", WIDTH)),
     "nested": (Per("experts", EXPERTS, Along("members", MEMBERS)), across(0, Along("pairs", INNER), nested=True)),
 }
@@ -100,6 +102,8 @@ def by_expert(alignment: Alignment, start: dict[str, Tensor]) -> dict[str, Tenso
         out["own dual"][:, i] = torch.linalg.inv(e["basis"][i]).mT @ start["own dual"][:, source]
         out["planes"][i] = planes(i) @ start["planes"][source] @ stream.mT
         for j, member in enumerate(e["members"][i].tolist()):
+            shared, before = (t["shared"].view(EXPERTS, MEMBERS, INNER) for t in (out, start))
+            shared[i, j] = e["basis"][i] @ before[source, member]
             out["nested"][i * MEMBERS + j] = e["pairs"][i, j] @ start["nested"][source * MEMBERS + member]
     return out
 

@@ -60,5 +60,6 @@ def test_a_gain_with_no_place_to_go_is_kept() -> None:
     assert folds([GAIN, OTHER], [{GAIN: 1, OTHER: -1}]) is None
     assert folds([GAIN], [{GAIN: 1, BIAS: 1}]) is None
     assert folds([GAIN], [{GAIN: 1, UP: -2}]) is None
+    assert folds([GAIN], [{GAIN: 1, UP: -1, GATE: -2}]) is None
     assert folds([GAIN], [{GAIN: 1, BIAS: 1, ADDED: 1, UP: -1}]) is None
     assert folds([GAIN], [{GAIN: 1, UP: -1, ("seen", 0, 0): -1}]) is None

@@ -1,5 +1,6 @@
 """Which gains can be folded, read off the powers that leave the outputs."""
 
+from collections import defaultdict
 from fractions import Fraction
 
 from fusionlab.symmetry.blueprint import LayerScale, Norm, Reader
@@ -16,6 +17,8 @@ class Read:
     """What folding wants to know of a model that was read."""
 
     def __init__(self, **changes: object) -> None:
+        # All that may be a norm's bias is a vector here.
+        self.parameters = defaultdict(lambda: [()])
         self.notes = Notes(readers={UP, GATE, HEAD}, writers={DOWN}, biases={"down": "down.bias"}, **changes)  # type: ignore[arg-type]
 
 

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from fusionlab.symmetry import architectures
 from fusionlab.symmetry.blueprint import Blueprint
-from fusionlab.symmetry.infer.models import architecture_name, inferred
+from fusionlab.symmetry.infer.models import architecture_name, inferred, was_asked_for
 
 
 def blueprint(
@@ -20,7 +20,8 @@ def blueprint(
     Args:
         model: any module.
         example_inputs: a batch of at least two by the names of the forward's arguments; infers the symmetry from the
-            model itself, whatever is described. A module of one's own needs them once in a process.
+            model itself, whatever is described, for this and all later calls. A module of one's own needs them once in
+            a process.
         folded: describe the model as `fusionlab.symmetry.folding.fold` leaves it.
 
     Raises:
@@ -28,7 +29,8 @@ def blueprint(
             cannot be traced.
     """
     name = architecture_name(model)
-    if example_inputs is None and name in architectures.known_architectures():
+    is_described = name in architectures.known_architectures()
+    if example_inputs is None and is_described and not was_asked_for(model):
         return architectures.blueprint(model, folded)
     found = inferred(model, example_inputs)
     found.check(model.state_dict())

@@ -27,6 +27,8 @@ MOST_UNREAD = 0.02
 NUMBERED = "bases inside of heads that positions tell apart: a head of the small model stands for none of the real one"
 # Blueprints by what determines them, within a process.
 _known: dict[str, Blueprint] = {}
+# Of those, what was asked for with an example.
+_asked: set[str] = set()
 
 
 def inferred(model: nn.Module, example_inputs: Mapping[str, Tensor] | None = None) -> Blueprint:
@@ -45,7 +47,14 @@ def inferred(model: nn.Module, example_inputs: Mapping[str, Tensor] | None = Non
     key = _key(model)
     if key not in _known or example_inputs is not None:
         _known[key] = _described(model, example_inputs)
+    if example_inputs is not None:
+        _asked.add(key)
     return _known[key]
+
+
+def was_asked_for(model: nn.Module) -> bool:
+    """Inference was asked for by an example of a model of this class, config and shapes."""
+    return bool(_asked) and _key(model) in _asked
 
 
 def _described(model: nn.Module, example_inputs: Mapping[str, Tensor] | None) -> Blueprint:

@@ -119,3 +119,17 @@ def test_experts_in_another_order_are_matched_by_the_command(tmp_path: Path) -> 
     with torch.no_grad():
         before, after = model(ids).logits, fusionlab.load(tmp_path / "out" / "merged")(ids).logits
     assert (after - before).abs().max() < 1e-4 * before.abs().max()
+
+
+def test_an_example_overrules_a_description_from_then_on() -> None:
+    """BERT's description says nothing of the pooler's units; inference finds them, and later calls know."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 3, "intermediate_size": 28}
+    model = transformers.BertForSequenceClassification(transformers.BertConfig(vocab_size=41, **sizes)).eval()
+    before = blueprint(model)
+    assert "classifier.weight" in before.untouched()
+    found = fusionlab.blueprint(model, {"input_ids": torch.randint(3, 41, (2, 7))})
+    assert "classifier.weight" not in found.untouched()
+    assert blueprint(copy.deepcopy(model)) is found
+    other = transformers.BertForSequenceClassification(transformers.BertConfig(vocab_size=43, **sizes))
+    assert "classifier.weight" in blueprint(other).untouched()

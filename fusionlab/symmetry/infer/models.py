@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,6 +23,8 @@ from fusionlab.symmetry.infer.shrink import NotShrunkError, shrink
 
 # A model that cannot be shrunk is traced as it is up to this many parameters; beyond, it would take too long.
 MOST_PARAMETERS = 20_000_000
+# A guessed input of one example has at most so many numbers: an image of 1,000 by 1,000 pixels, and more.
+MOST_NUMBERS = 10_000_000
 # Of inputs that were guessed some may be missing, an image beside a text: so much may be unread, as a token for masks.
 MOST_UNREAD = 0.02
 NUMBERED = "bases inside of heads that positions tell apart: a head of the small model stands for none of the real one"
@@ -104,6 +107,12 @@ def _wrong(model: nn.Module, found: Blueprint) -> str | None:
 def _batch(inputs: tuple[Any, ...], name: str) -> dict[str, Tensor]:
     if not inputs:
         raise NotShrunkError(f"no inputs of a {name} model could be guessed from its config")
+    for one in inputs:
+        if math.prod(one.shape) > MOST_NUMBERS or any(size < 1 for size in one.shape):
+            raise NotShrunkError(
+                f"the config of a {name} model says {one.name} of shape {tuple(one.shape)}; expected inputs of at most "
+                f"{MOST_NUMBERS:,} numbers"
+            )
     generator = torch.Generator().manual_seed(0)
     return {one.name: one.random(3, generator) for one in inputs}
 

@@ -133,3 +133,13 @@ def test_an_example_overrules_a_description_from_then_on() -> None:
     assert blueprint(copy.deepcopy(model)) is found
     other = transformers.BertForSequenceClassification(transformers.BertConfig(vocab_size=43, **sizes))
     assert "classifier.weight" in blueprint(other).untouched()
+
+
+def test_absurd_sizes_of_inputs_are_refused() -> None:
+    """A config may say anything; no memory is taken for it."""
+    config = transformers.ResNetConfig(embedding_size=8, hidden_sizes=[16, 24], depths=[1, 1], layer_type="basic")
+    config.image_size = 10**6
+    with pytest.raises(
+        SymmetryError, match=r"pixel_values of shape \(3, 1000000, 1000000\); expected inputs of at most"
+    ):
+        blueprint(transformers.ResNetForImageClassification(config))

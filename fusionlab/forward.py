@@ -4,7 +4,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from fusionlab.errors import InputError
 from fusionlab.types import Batch
@@ -97,36 +96,3 @@ def main_output(output: Any) -> Tensor:
 def logits(model: nn.Module, batch: Batch) -> Tensor:
     """Logits of `model` on `batch`, of shape ``(batch, ..., classes)``."""
     return main_output(forward(model, batch))
-
-
-class InFloat64(TorchFunctionMode):
-    """While active, float64 stays float64 where a model's code asks for float32, as many norms and softmaxes do.
-
-    Without it a check in float64 of such a model can be no finer than float32. Integers that are made float become
-    float64 as well, since rotary codes multiply positions with frequencies, and a product takes one type only.
-    """
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if func is Tensor.float and args[0].dtype in (torch.float64, torch.int64):
-            # A copy as a conversion makes one: code that pairs numbers as complex ones needs even strides.
-            return args[0].to(torch.float64, copy=True, memory_format=torch.contiguous_format)
-        if args and isinstance(args[0], Tensor) and args[0].dtype == torch.float64:
-            args = tuple(torch.float64 if value is torch.float32 else value for value in args)
-            kwargs = {name: torch.float64 if value is torch.float32 else value for name, value in kwargs.items()}
-        return func(*args, **kwargs)
-
-
-def take_plain_products(model: nn.Module, attention: bool = False) -> None:
-    """Make a model compute by operations that every dtype has, in place: the fused product of experts has no float64.
-
-    Args:
-        model: of transformers; any other is left as it is.
-        attention: attention step by step too, which alone returns its maps.
-    """
-    for module in model.modules():
-        config: Any = getattr(module, "config", None)
-        if hasattr(config, "_attn_implementation"):
-            config._experts_implementation = "batched_mm"
-            if attention:
-                config._attn_implementation = "eager"

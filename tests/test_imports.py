@@ -34,3 +34,13 @@ def test_no_module_imports_itself_through_others() -> None:
     graph = imported(names)
     assert graph["fusionlab.statistics.watching"] >= {"fusionlab.statistics.accumulator", "fusionlab.statistics.seen"}
     TopologicalSorter(graph).prepare()
+
+
+def test_symmetry_imports_nothing_of_the_project() -> None:
+    """The floor that everything stands on stands on nothing."""
+    root = Path(fusionlab.__file__).parent
+    paths = {f"fusionlab.{'.'.join(p.relative_to(root).with_suffix('').parts)}": p for p in root.rglob("*.py")}
+    names = {name.removesuffix(".__init__"): path for name, path in paths.items()}
+    inside = {name for name in names if name.startswith("fusionlab.symmetry")}
+    graph = imported(names)
+    assert {name: graph[name] - inside for name in inside if graph[name] - inside} == {}

@@ -1,4 +1,4 @@
-"""What lies between two models."""
+"""The line between two models."""
 
 import torch
 from torch import nn

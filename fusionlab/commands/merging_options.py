@@ -21,7 +21,7 @@ from fusionlab.statistics.files import load
 
 @dataclass(frozen=True)
 class MergingOptions:
-    """How models are merged.
+    """Options of merging.
 
     Attributes:
         method: merge method, or several with commas between them, of which the first makes the merge that is kept.

@@ -7,8 +7,9 @@ import torch
 from torch import nn
 
 from fusionlab.errors import InputError
-from fusionlab.forward import InFloat64, logits, take_plain_products
+from fusionlab.forward import logits
 from fusionlab.symmetry import Alignment
+from fusionlab.symmetry.float64 import InFloat64, take_plain_products
 
 EXACT = 1e-8
 

@@ -201,7 +201,7 @@ def correlate_inner(problem: Problem, block: Block, space: Space, order: Tensor 
 
 
 def _index(block: Block) -> tuple[str, ...]:
-    """What a block's permutations are indexed by, and they themselves."""
+    """The spaces that index a block's permutations, and these themselves."""
     assert block.permutation is not None
     return (*block.permutation.index, block.permutation.name)
 

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from fusionlab.symmetry import architectures
 from fusionlab.symmetry.blueprint import Blueprint
-from fusionlab.symmetry.infer.models import architecture_name, inferred, was_asked_for
+from fusionlab.symmetry.infer.models import inferred, was_asked_for
 
 
 def blueprint(
@@ -28,7 +28,7 @@ def blueprint(
         SymmetryError: the model's parameters are not those that its config promises, its inputs are unknown, or it
             cannot be traced.
     """
-    name = architecture_name(model)
+    name = architectures.architecture_name(getattr(model, "config", model), type(model).__name__)
     is_described = name in architectures.known_architectures()
     if example_inputs is None and is_described and not was_asked_for(model):
         return architectures.blueprint(model, folded)

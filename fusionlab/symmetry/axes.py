@@ -112,7 +112,7 @@ class Across:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """How many blocks each has."""
+        """The number of blocks of each."""
         return tuple(count for _, count in self.blocks)
 
     def dual(self) -> Across:

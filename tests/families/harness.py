@@ -13,13 +13,14 @@ import torch
 from torch import Tensor, nn
 
 from fusionlab import checkpoints
-from fusionlab.forward import InFloat64, logits
+from fusionlab.forward import logits
 from fusionlab.matching.align import align_states, gauged
 from fusionlab.matching.gauge import balance
 from fusionlab.matching.options import MatchOptions
 from fusionlab.matching.weights import match_weights, squared_distance
 from fusionlab.symmetry import Alignment, Blueprint, blueprint
 from fusionlab.symmetry.axes import chains
+from fusionlab.symmetry.float64 import InFloat64
 from fusionlab.symmetry.folding import fold
 from fusionlab.symmetry.groups import Invertible, Orthogonal, Permutation, Rotary, Scale, random_orthogonal
 from tests.symmetry.scramble import scrambled

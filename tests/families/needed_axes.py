@@ -6,9 +6,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from fusionlab.forward import InFloat64
 from fusionlab.symmetry import Alignment, Blueprint, blueprint
 from fusionlab.symmetry.axes import Axis
+from fusionlab.symmetry.float64 import InFloat64
 from fusionlab.symmetry.groups import Invertible
 from tests.families.harness import Case, named_tensors, random_model
 from tests.symmetry.models import moving_all

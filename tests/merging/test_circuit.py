@@ -6,12 +6,12 @@ from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from fusionlab.errors import InputError
-from fusionlab.forward import InFloat64
 from fusionlab.merging import merge_states
 from fusionlab.merging.circuit import circuits
 from fusionlab.models import with_state
 from fusionlab.symmetry import blueprint
 from fusionlab.symmetry.builder import BlueprintBuilder
+from fusionlab.symmetry.float64 import InFloat64
 from fusionlab.symmetry.groups import Invertible, Permutation
 from tests.families import cases_deberta, cases_gpt, cases_llama, cases_seq2seq
 from tests.families.harness import Case

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel, T5Config, T5ForConditionalGeneration
 
-from fusionlab.forward import InFloat64, logits
+from fusionlab.forward import logits
 from fusionlab.statistics.fisher import FisherAccumulator
 from fusionlab.statistics.statistics import Fisher
+from fusionlab.symmetry.float64 import InFloat64
 from tests.symmetry.models import HEADS, HIDDEN, INTERMEDIATE, LAYERS, generator, random_model, randomize
 
 Batch = dict[str, Tensor]

@@ -9,10 +9,11 @@ from lightning.pytorch import Trainer
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from fusionlab.forward import InFloat64, forward
+from fusionlab.forward import forward
 from fusionlab.statistics import Activations, Grams, Statistics
 from fusionlab.statistics.gather import gather
 from fusionlab.symmetry import blueprint
+from fusionlab.symmetry.float64 import InFloat64
 from tests.families import (
     cases_bert,
     cases_deberta,

@@ -10,8 +10,9 @@ from torch.nn import functional
 from transformers import BertConfig, BertForSequenceClassification
 
 from fusionlab.errors import InputError
-from fusionlab.forward import InFloat64, logits
+from fusionlab.forward import logits
 from fusionlab.statistics.likelihood import scores
+from fusionlab.symmetry.float64 import InFloat64
 from tests.statistics.fishers import (
     CLASSES,
     EXAMPLES,

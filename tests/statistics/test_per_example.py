@@ -22,9 +22,9 @@ from transformers import (
     SwinForImageClassification,
 )
 
-from fusionlab.forward import InFloat64
 from fusionlab.statistics.likelihood import scores
 from fusionlab.statistics.per_example import one_by_one
+from fusionlab.symmetry.float64 import InFloat64
 from tests.statistics.fishers import (
     CLASSES,
     EXAMPLES,

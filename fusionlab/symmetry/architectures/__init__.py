@@ -46,6 +46,11 @@ def known_architectures() -> tuple[str, ...]:
     return tuple(sorted(_registry))
 
 
+def architecture_name(config: Any, class_name: str) -> str:
+    """The config's ``model_type``, or ``package.Class`` where a module stands in for one."""
+    return getattr(config, "model_type", None) or f"{type(config).__module__.split('.')[0]}.{class_name}"
+
+
 def blueprint_from_config(config: Any, class_name: str, folded: bool = False) -> Blueprint:
     """The blueprint of a model class from its config alone.
 
@@ -58,7 +63,7 @@ def blueprint_from_config(config: Any, class_name: str, folded: bool = False) ->
     Raises:
         SymmetryError: the architecture or the class is not described here.
     """
-    name = getattr(config, "model_type", None) or f"{type(config).__module__.split('.')[0]}.{class_name}"
+    name = architecture_name(config, class_name)
     if name not in _registry:
         raise SymmetryError(
             f"no description of the architecture {name!r}: fusionlab knows {', '.join(known_architectures())}"

@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import torch
 from torch import Tensor, nn
 
 import fusionlab.symmetry.infer.rules  # noqa: F401 (registers the rules)
 from fusionlab.symmetry.axes import Axis, Fixed, spaces_of
 from fusionlab.symmetry.biases import clear_biases
-from fusionlab.symmetry.blueprint import Blueprint, Input, Space, SymmetryError
+from fusionlab.symmetry.blueprint import Blueprint, Space, SymmetryError
 from fusionlab.symmetry.folding import fold
 from fusionlab.symmetry.groups import OrthogonalFixingOnes
 from fusionlab.symmetry.infer.dims import Stretch, Variable
+from fusionlab.symmetry.infer.found import Action, Found
+from fusionlab.symmetry.infer.inputs import inputs_of
 from fusionlab.symmetry.infer.interpreter import Reading
 from fusionlab.symmetry.infer.layout import Acting, InexpressibleError, Layout
 from fusionlab.symmetry.infer.names import ORDER, Place, names_of, places_of, roles_of
 from fusionlab.symmetry.infer.other_batch import OtherBatch
-from fusionlab.symmetry.infer.search import Action, Found, Search
+from fusionlab.symmetry.infer.search import Search
 from fusionlab.symmetry.infer.second_names import second_names, with_second_names
 from fusionlab.symmetry.infer.trace import TraceError, trace
 from fusionlab.symmetry.roles import Role
@@ -120,30 +121,25 @@ class _Assembly:
         for one in order:
             rotates = is_folded and one.rotation is not None
             whole = one.rotation if rotates else one.basis
-            name = names[one.variable]
+            name, role, layer = names[one.variable], roles[one.variable], places[one.variable].layer
             if whole is not None:
                 acting[one.variable] = Acting(name, whole.group, self._powers(whole))
                 index[name] = whole.index
-                self._declare(spaces, name, whole, roles[one.variable], places[one.variable].layer, names, numbered)
-                self.owners.update(dict.fromkeys(spaces.keys() - self.owners.keys(), one))
+                self._declare(spaces, one, name, whole, role, layer, names, numbered)
                 continue
             if one.permutation is not None:
                 permutations[one.variable] = name
                 index[name] = one.permutation.index
-                self._declare(
-                    spaces, name, one.permutation, roles[one.variable], places[one.variable].layer, names, numbered
-                )
+                self._declare(spaces, one, name, one.permutation, role, layer, names, numbered)
             if one.factor is not None:
                 factor = replace(one.factor, index=(*one.factor.index, one.variable))
                 acting[one.variable] = Acting(f"{name}.scale", factor.group, factor.powers)
                 index[f"{name}.scale"] = factor.index
-                layer = places[one.variable].layer
-                self._declare(spaces, f"{name}.scale", factor, Role.UNIT_SCALE, layer, names, numbered)
-            self.owners.update(dict.fromkeys(spaces.keys() - self.owners.keys(), one))
+                self._declare(spaces, one, f"{name}.scale", factor, Role.UNIT_SCALE, layer, names, numbered)
         readers = frozenset(self.reading.notes.readers)
         layout = Layout(permutations, acting, index, numbered, readers)
-        gains = {n.weight for one in self.found if is_folded and one.rotation is not None for n in one.norms}
-        gains |= {s.scale for one in self.found if is_folded and one.rotation is not None for s in one.layer_scales}
+        folded = [one for one in self.found if is_folded and one.rotation is not None]
+        gains = {n.weight for one in folded for n in one.norms} | {s.scale for one in folded for s in one.layer_scales}
         return Blueprint(
             self.architecture,
             spaces,
@@ -174,6 +170,7 @@ class _Assembly:
     def _declare(
         self,
         spaces: dict[str, Space],
+        one: Found,
         name: str,
         action: Action,
         role: Role,
@@ -188,6 +185,7 @@ class _Assembly:
         for place in _places(counts):
             full = ".".join([name, *(f"copy{p}" for p in place)])
             spaces[full] = Space(full, action.group, role, layer, tuple(names[v] for v in kept), copies)
+            self.owners[full] = one
 
     # --- parts of a blueprint ----------------------------------------------------------------------------------------
 
@@ -216,7 +214,7 @@ class _Assembly:
         )
 
     def _outputs(self, layout: Layout) -> dict[str, tuple[Axis, ...]]:
-        """What the model returns beside what it is for, where an alignment changes its basis."""
+        """Axes of all further outputs whose basis an alignment changes."""
         described: dict[str, tuple[Axis, ...]] = {}
         for name, dims in self.reading.outputs.items():
             try:
@@ -256,13 +254,9 @@ class _Assembly:
             yield f"no rule for the operation {name} ({count} times): what goes into it has a fixed basis"
         for clash in dict.fromkeys(notes.clashes):
             yield f"a fixed basis where dimensions do not fit: {clash}"
-        silent = [name for name in self.reading.parameters if self._is_silent(name)]
+        silent = [name for name in self.reading.parameters if self.search.is_silent(name)]
         if silent:
             yield f"the outputs do not depend on {', '.join(silent)}"
-
-    def _is_silent(self, name: str) -> bool:
-        state = self.reading.traced.state
-        return self.search.same({**state, name: state[name] + torch.rand_like(state[name])})
 
 
 def _indexes_first(found: Sequence[Found]) -> list[Found]:
@@ -293,25 +287,11 @@ def _indexes_first(found: Sequence[Found]) -> list[Found]:
 
 
 class _WrongError(Exception):
-    """What was found cannot be described."""
+    """A symmetry that was found and cannot be described."""
 
     def __init__(self, found: Found, reason: str) -> None:
         super().__init__(reason)
         self.found = found
-
-
-def inputs_of(reading: Reading) -> tuple[Input, ...]:
-    """What a forward pass needs: numbers, and token ids of which it is known how many there are."""
-    out = []
-    for name, tensor in reading.traced.inputs.items():
-        if tensor.is_floating_point():
-            out.append(Input(name, tuple(tensor.shape[1:])))
-        elif name in reading.notes.vocabularies:
-            ends = tensor[:, -1] if tensor.ndim > 1 else tensor
-            is_last = tensor.ndim > 1 and len(tensor) > 1 and int((tensor == ends[0]).sum()) == len(tensor)
-            last = int(ends[0]) if is_last and bool((ends == ends[0]).all()) else None
-            out.append(Input(name, tuple(tensor.shape[1:]), reading.notes.vocabularies[name], last))
-    return tuple(out)
 
 
 def _places(counts: Sequence[int]) -> list[tuple[int, ...]]:

@@ -1,4 +1,4 @@
-"""Which gains can be folded, and into what: read off the powers by which factors act along one space."""
+"""Gains that can be folded, and their places: read off the powers by which factors act along one space."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from fusionlab.symmetry.blueprint import Input, SymmetryError
+from fusionlab.symmetry.infer.interpreter import Reading
 from fusionlab.symmetry.infer.shrink import Shrunk
 
 # Fields that an input's shape may follow; lengths of texts follow none.
@@ -40,3 +41,17 @@ def _real(size: int, fields: re.Pattern[str], hints: Mapping[str, tuple[int, int
     if len(found) > 1:
         raise SymmetryError(f"the config gives the size {size} of the small model's input {name!r} several meanings")
     return found.pop() if found else size
+
+
+def inputs_of(reading: Reading) -> tuple[Input, ...]:
+    """Inputs of a traced model: numbers, and token ids of which it is known how many there are."""
+    out = []
+    for name, tensor in reading.traced.inputs.items():
+        if tensor.is_floating_point():
+            out.append(Input(name, tuple(tensor.shape[1:])))
+        elif name in reading.notes.vocabularies:
+            ends = tensor[:, -1] if tensor.ndim > 1 else tensor
+            is_last = tensor.ndim > 1 and len(tensor) > 1 and int((tensor == ends[0]).sum()) == len(tensor)
+            last = int(ends[0]) if is_last and bool((ends == ends[0]).all()) else None
+            out.append(Input(name, tuple(tensor.shape[1:]), reading.notes.vocabularies[name], last))
+    return tuple(out)

@@ -13,6 +13,7 @@ import torch
 import transformers
 from torch import Tensor, nn
 
+from fusionlab.symmetry.architectures import architecture_name
 from fusionlab.symmetry.blueprint import Blueprint, SymmetryError
 from fusionlab.symmetry.infer.blueprint import infer
 from fusionlab.symmetry.infer.examples import guessed_inputs
@@ -61,7 +62,7 @@ def was_asked_for(model: nn.Module) -> bool:
 
 
 def _described(model: nn.Module, example_inputs: Mapping[str, Tensor] | None) -> Blueprint:
-    name = architecture_name(model)
+    name = architecture_name(getattr(model, "config", model), type(model).__name__)
     if example_inputs is not None:
         return infer(_on_cpu(model), example_inputs, name)
     if not isinstance(model, transformers.PreTrainedModel):
@@ -123,14 +124,14 @@ def _on_cpu(model: nn.Module) -> nn.Module:
     if kinds <= {"cpu"}:
         return model
     if "meta" in kinds:
-        return type(model)(copy.deepcopy(model.config))
+        config = getattr(model, "config", None)
+        if config is None:
+            raise SymmetryError(
+                f"a {type(model).__name__} on the meta device has no weights to run; expected it on the CPU"
+            )
+        with torch.random.fork_rng(devices=[]):
+            return type(model)(copy.deepcopy(config))
     return copy.deepcopy(model).cpu()
-
-
-def architecture_name(model: nn.Module) -> str:
-    """The config's ``model_type``, or ``package.Class`` where there is none."""
-    config = getattr(model, "config", None)
-    return getattr(config, "model_type", None) or f"{type(model).__module__.split('.')[0]}.{type(model).__name__}"
 
 
 def _key(model: nn.Module) -> str:

@@ -9,7 +9,7 @@ from itertools import takewhile
 
 from fusionlab.symmetry.groups import Invertible, Orthogonal, Rotary
 from fusionlab.symmetry.infer.dims import Stretch, Variable
-from fusionlab.symmetry.infer.search import Found
+from fusionlab.symmetry.infer.found import Found
 from fusionlab.symmetry.infer.values import Notes
 from fusionlab.symmetry.roles import Role
 

@@ -9,11 +9,10 @@ from torch import Tensor, nn
 
 from fusionlab.symmetry.alignment import Alignment
 from fusionlab.symmetry.biases import clear_biases
-from fusionlab.symmetry.blueprint import Blueprint
+from fusionlab.symmetry.blueprint import Blueprint, SymmetryError
 from fusionlab.symmetry.folding import fold
 from fusionlab.symmetry.infer.search import EXACT
 from fusionlab.symmetry.infer.trace import Plain, generic
-from fusionlab.types import State
 
 
 class OtherBatch:
@@ -23,26 +22,36 @@ class OtherBatch:
         model: any module on the CPU; its weights are not looked at.
         inputs: a batch by the names of the forward's arguments.
         state: the parameters that it is run with; random ones if None.
+
+    Raises:
+        SymmetryError: the model does not run on the inputs.
     """
 
-    def __init__(self, model: nn.Module, inputs: Mapping[str, Tensor], state: State | None = None) -> None:
+    def __init__(
+        self, model: nn.Module, inputs: Mapping[str, Tensor], state: Mapping[str, Tensor] | None = None
+    ) -> None:
         self._plain = Plain(model)
         generator = torch.Generator().manual_seed(1)
         self._state = state or {name: generic(x, generator) for name, x in self._plain.state.items()}
         self._inputs = {name: _another(x, generator) for name, x in inputs.items()}
         ids = [name for name, x in inputs.items() if not x.is_floating_point() and x.ndim == 2]
         shorter = {name: x[:, 1:] if name in ids else x for name, x in self._inputs.items()}
-        for tried in (shorter, self._inputs):
-            try:
-                self._expected = self._plain.kept(self._state, tried)
-            except Exception:  # a model's own code may want one length only
-                continue
-            self._inputs = tried
-            break
+        try:
+            self._expected = self._plain.kept(self._state, shorter)
+            self._inputs = shorter
+        except Exception:  # a model's own code may want one length only
+            self._expected = self._expected_of_all()
+
+    def _expected_of_all(self) -> Tensor:
+        try:
+            return self._plain.kept(self._state, self._inputs)
+        except Exception as error:  # anything may be raised by a model's own code
+            reason = next(iter(str(error).splitlines()), "")
+            raise SymmetryError(f"the model does not run on the inputs ({type(error).__name__}: {reason})") from error
 
     def wrong(self, blueprint: Blueprint) -> str | None:
         """The first space whose random element, or the gauge, changes the outputs; None where all together do not."""
-        state: State = self._state
+        state: Mapping[str, Tensor] = self._state
         if blueprint.folded:
             state = fold(state, blueprint)
         if blueprint.unbiased:
@@ -53,7 +62,7 @@ class OtherBatch:
         alone = (name for name in elements if not self._same(state, blueprint, {name: elements[name]}))
         return next(alone, next(iter(elements), None))
 
-    def _same(self, state: State, blueprint: Blueprint, elements: Mapping[str, Tensor]) -> bool:
+    def _same(self, state: Mapping[str, Tensor], blueprint: Blueprint, elements: Mapping[str, Tensor]) -> bool:
         alignment = Alignment(blueprint, elements)
         touched = blueprint.touching(elements)
         moved = {name: alignment.apply_to(name, x) if name in touched else x for name, x in state.items()}

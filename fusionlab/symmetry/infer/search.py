@@ -26,11 +26,11 @@ from fusionlab.symmetry.groups import (
 )
 from fusionlab.symmetry.infer.dims import Atom, Dim, Exponent, Stretch, Sum, Variable
 from fusionlab.symmetry.infer.folds import folds_of
+from fusionlab.symmetry.infer.found import Action, Found, Powers, drop_contained
 from fusionlab.symmetry.infer.interpreter import Reading
 from fusionlab.symmetry.infer.layout import Acting, InexpressibleError, Layout, leading_atoms
 from fusionlab.symmetry.infer.linear import null_space, null_space_mod_2
 from fusionlab.symmetry.roles import Role
-from fusionlab.types import State
 
 # Relative change of the outputs, in float64, up to which they are the same.
 EXACT = 1e-9
@@ -43,53 +43,7 @@ SUBSETS = 16
 # The name of the space that is tried, and of the spaces around it.
 TRIED, AROUND = "tried", "around"
 
-Powers = Mapping[Stretch, int]
 Solution = dict[Stretch, Fraction]
-
-
-@dataclass(frozen=True)
-class Action:
-    """A group that passed.
-
-    Attributes:
-        group: acting on one copy.
-        powers: by stretch +1 or -1 (by its dual).
-        index: the variables that its copies are indexed by, outermost first.
-    """
-
-    group: Group
-    powers: Powers
-    index: tuple[Variable, ...]
-
-
-@dataclass
-class Found:
-    """The symmetry of one hidden space.
-
-    Attributes:
-        variable: the space.
-        stretches: where it runs through parameters.
-        permutation: its coordinates may be permuted.
-        basis: what else acts on its coordinates as the model stands: a basis of its own, planes, factors of planes.
-        factor: a factor for each coordinate, beside permutations.
-        rotation: what acts once gains are folded.
-        norms: whose gains must be folded for it.
-        layer_scales: that must be absorbed for it.
-    """
-
-    variable: Variable
-    stretches: tuple[Stretch, ...]
-    permutation: Action | None = None
-    basis: Action | None = None
-    factor: Action | None = None
-    rotation: Action | None = None
-    norms: tuple[Norm, ...] = ()
-    layer_scales: tuple[LayerScale, ...] = ()
-
-    @property
-    def actions(self) -> tuple[Action, ...]:
-        """All that passed."""
-        return tuple(a for a in (self.permutation, self.basis, self.factor, self.rotation) if a is not None)
 
 
 @dataclass
@@ -99,21 +53,19 @@ class Search:
     Attributes:
         reading: the model.
         seed: of the elements that are tried.
-        tests: how many elements were tried.
         members: by space, where it runs through parameters.
         around: by stretch, the spaces whose blocks it lies inside of on its dimension, outermost first.
     """
 
     reading: Reading
     seed: int = 0
-    tests: int = 0
     members: dict[Variable, list[Stretch]] = field(default_factory=dict)
     around: dict[Stretch, tuple[Variable, ...]] = field(default_factory=dict)
-    _around: dict[Stretch, tuple[Variable, ...]] = field(default_factory=dict)
+    _outer: dict[Stretch, tuple[Variable, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.generator = torch.Generator().manual_seed(self.seed)
-        self.state: State = self.reading.traced.state
+        self.state: Mapping[str, Tensor] = self.reading.traced.state
         self.expected = self.reading.traced(self.state)
         for dims in self.reading.parameters.values():
             leading = [leading_atoms(dim) for dim in dims]
@@ -123,23 +75,27 @@ class Search:
                     (stretch,) = atom.exponent
                     self.members.setdefault(atom.variable, []).append(stretch)
                     self.around[stretch] = path
-                    self._around[stretch] = tuple(dict.fromkeys((*beside, *path)))
+                    self._outer[stretch] = tuple(dict.fromkeys((*beside, *path)))
 
     def run(self) -> list[Found]:
         """What was found, for every space that something may act on."""
         found = [self._groups_of(variable) for variable in self.members if variable.size > 1]
-        _drop_contained(found)
+        drop_contained(found)
         return [one for one in found if one.actions]
 
     # --- tests -------------------------------------------------------------------------------------------------------
 
-    def same(self, state: State) -> bool:
+    def same(self, state: Mapping[str, Tensor]) -> bool:
         """The model computes with these parameters what it computes with its own."""
         return self._change(state) <= EXACT
 
-    def _change(self, state: State) -> float:
+    def is_silent(self, name: str) -> bool:
+        """The outputs do not depend on a parameter."""
+        noise = torch.rand(self.state[name].shape, generator=self.generator, dtype=torch.float64)
+        return self.same({**self.state, name: self.state[name] + noise})
+
+    def _change(self, state: Mapping[str, Tensor]) -> float:
         """How much the outputs change with these parameters, of the largest; infinite where they cannot be computed."""
-        self.tests += 1
         try:
             out = self.reading.traced(state)
         except (RuntimeError, IndexError):
@@ -148,7 +104,9 @@ class Search:
         change = float((out - self.expected).abs().max() / self.expected.abs().max())
         return float("inf") if math.isnan(change) else change
 
-    def attempt(self, group: Group, variable: Variable, powers: Powers, state: State | None = None) -> Action | None:
+    def attempt(
+        self, group: Group, variable: Variable, powers: Powers, state: Mapping[str, Tensor] | None = None
+    ) -> Action | None:
         """The group acting by `powers`, with as many copies as pass; None where it is no symmetry."""
         state = self.state if state is None else state
         acting = [stretch for stretch in self.members[variable] if powers.get(stretch)]
@@ -167,13 +125,13 @@ class Search:
 
     def _indices(self, variable: Variable, acting: Sequence[Stretch]) -> Iterator[tuple[Variable, ...]]:
         """The spaces that stand around all stretches, most of them first."""
-        first = self._around[acting[0]]
-        common = [v for v in first if v is not variable and all(v in self._around[s] for s in acting)]
+        first = self._outer[acting[0]]
+        common = [v for v in first if v is not variable and all(v in self._outer[s] for s in acting)]
         chosen = (c for count in range(len(common), -1, -1) for c in combinations(common, count))
         for _, index in zip(range(SUBSETS), chosen, strict=False):
             yield index
 
-    def _moved(self, action: Action, variable: Variable, state: State) -> Iterator[dict[str, Tensor]]:
+    def _moved(self, action: Action, variable: Variable, state: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
         """The model, moved by random elements."""
         blueprint = self._tried(action, variable)
         space = blueprint.spaces[TRIED]
@@ -210,7 +168,7 @@ class Search:
             yield cycle
         yield space.group.random(space.copies, self.generator)
 
-    def _is_seen(self, action: Action, variable: Variable, state: State) -> bool:
+    def _is_seen(self, action: Action, variable: Variable, state: Mapping[str, Tensor]) -> bool:
         """A part of what acts, alone, changes the outputs: what they do not depend on shows no symmetry."""
         acting = [stretch for stretch in self.members[variable] if action.powers.get(stretch)]
         names = dict.fromkeys(name for name, _, _ in acting)
@@ -292,7 +250,7 @@ class Search:
         if variable.size < 3:
             return
         folds = folds_of(self.reading, variable, gains, strict) if gains else None
-        state: State | None = None if gains else self.state
+        state: Mapping[str, Tensor] | None = None if gains else self.state
         if folds is not None:
             state = self._folded(*folds)
         if state is None:
@@ -308,7 +266,7 @@ class Search:
                         found.rotation, (found.norms, found.layer_scales) = action, folds
                     return
 
-    def _folded(self, norms: tuple[Norm, ...], layer_scales: tuple[LayerScale, ...]) -> State | None:
+    def _folded(self, norms: tuple[Norm, ...], layer_scales: tuple[LayerScale, ...]) -> Mapping[str, Tensor] | None:
         """The same function with these gains one; None where it is another."""
         described = Blueprint(
             "folded", {}, {}, biases=self.reading.notes.biases, norms=norms, layer_scales=layer_scales
@@ -358,34 +316,3 @@ def _combined(linear: list[dict[Stretch, int]]) -> Iterator[dict[Stretch, int]]:
         for chosen in combinations(linear, count):
             if sum(map(len, chosen)) == len(set().union(*chosen)):
                 yield {key: value for one in chosen for key, value in one.items()}
-
-
-def _drop_contained(found: list[Found]) -> None:
-    """Leave out factors that a larger group on the same dimensions holds: of whole heads where heads have bases.
-
-    A factor for each unit of each expert is one of the units, not of the experts too.
-    """
-    for one in found:
-        for other in found:
-            if one.factor is None or other.factor is None or other is one or other.permutation is None:
-                continue
-            same = {one.variable, *one.factor.index} == {other.variable, *other.factor.index}
-            if same and one.variable in other.permutation.index:
-                one.factor = None
-    places = {
-        one.variable: {stretch[:2] for stretch, power in one.basis.powers.items() if power}
-        for one in found
-        if one.basis is not None
-    }
-    for one in found:
-        action = one.factor if one.factor is not None else one.basis
-        if action is None or not isinstance(action.group, Scale):
-            continue
-        own = {stretch[:2] for stretch, power in action.powers.items() if power}
-        for other in found:
-            if other.basis is None or other is one or one.variable not in other.basis.index:
-                continue
-            if isinstance(other.basis.group, Invertible | Rotary) and places[other.variable] >= own:
-                one.factor = None
-                one.basis = None if isinstance(action.group, Scale) and one.basis is action else one.basis
-                break

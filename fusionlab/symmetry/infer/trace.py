@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from fusionlab.forward import InFloat64, take_plain_products
+from fusionlab.symmetry.float64 import InFloat64, take_plain_products
 
 # Share of positive entries from which a vector is one of gains.
 MOSTLY = 0.75

@@ -63,7 +63,6 @@ class Notes:
         streams: spaces along which two activations are added.
         rectified: spaces that only positive factors commute with: along them a ReLU or a maximum is taken.
         padded: spaces beside which zeros are put.
-        routed: spaces that are chosen from by the largest entries.
         unknown: operations without a rule.
         clashes: where types did not fit.
         vocabularies: by input, how many rows the table has that it is looked up in.
@@ -80,7 +79,6 @@ class Notes:
     streams: set[Variable] = field(default_factory=set)
     rectified: set[Variable] = field(default_factory=set)
     padded: set[Variable] = field(default_factory=set)
-    routed: set[Variable] = field(default_factory=set)
     unknown: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     clashes: list[str] = field(default_factory=list)
     vocabularies: dict[str, int] = field(default_factory=dict)

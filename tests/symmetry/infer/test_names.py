@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from fusionlab.symmetry.groups import Permutation
 from fusionlab.symmetry.infer.blueprint import infer
 from fusionlab.symmetry.infer.dims import Variable
+from fusionlab.symmetry.infer.found import Action, Found
 from fusionlab.symmetry.infer.names import KINDS, names_of, places_of
-from fusionlab.symmetry.infer.search import Action, Found
 from tests.symmetry.models import laws
 
 words = st.sampled_from(["encoder", "decoder", "mlp", "attention", "layers", "q", "up"])

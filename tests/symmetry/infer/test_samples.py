@@ -43,7 +43,11 @@ def gauged(state: dict[str, Tensor], description: Blueprint) -> dict[str, Tensor
     return clear_biases(state, description) if description.unbiased else state
 
 
-@pytest.mark.parametrize("sample", CHOSEN, ids=lambda sample: sample.name)
+# Its angles come from products that rounding puts outside of the arc cosine's range.
+WITHOUT_NUMBERS = ("yoso",)
+
+
+@pytest.mark.parametrize("sample", [s for s in CHOSEN if s.name not in WITHOUT_NUMBERS], ids=lambda sample: sample.name)
 def test_every_element_keeps_the_outputs(sample: Sample) -> None:
     """On parameters, inputs and elements that inference did not see, in every gauge; and it moves parameters."""
     found, plain = inferred(sample), Plain(built(sample))
@@ -51,8 +55,7 @@ def test_every_element_keeps_the_outputs(sample: Sample) -> None:
     state = {name: generic(x, torch.Generator().manual_seed(11)) for name, x in plain.state.items()}
     inputs = in_float64(sample.inputs(torch.Generator().manual_seed(5)))
     expected = plain.kept(state, inputs)
-    if not bool(torch.isfinite(expected).all()):
-        pytest.skip("the model itself gives no numbers on these parameters")
+    assert bool(torch.isfinite(expected).all())
     for description in (found, found.after_folding, found.without_biases()):
         if description is None:
             continue

@@ -8,7 +8,7 @@ import torch
 import transformers
 from torch import nn
 
-from fusionlab.forward import InFloat64
+from fusionlab.symmetry.float64 import InFloat64
 from fusionlab.symmetry.infer.meanings import Meaning, meaning
 from fusionlab.symmetry.infer.shrink import NotShrunkError, Shrunk, shrink
 

@@ -14,24 +14,24 @@ from tests.symmetry.infer.described import EVERY, inferred_again
 
 UNREAD = "some of its parameters are never read in a forward pass, so nothing is said of them"
 LARGER = "inference finds a larger group on the same parameters"
-# Where a written space is not found as it stands, and why.
+# How many written spaces, as the model stands and folded, are not found as they were written, and why.
 DIFFERENT = {
-    "clip-classifier": UNREAD,
-    "siglip-classifier": UNREAD,
-    "deberta-v2-token-unread-shared-positions": UNREAD,
-    "dinov2-classifier": UNREAD,
-    "dinov2-classifier-no-qkv-bias": UNREAD,
-    "dinov2-registers-classifier": UNREAD,
-    "vit-pixels-without-a-mask": UNREAD,
-    "opt-lm-post-norm-narrow-words": LARGER,
-    "opt-lm-narrow-words": LARGER,
-    "opt-lm-plain-norms-no-bias": LARGER,
-    "opt-sequence-no-bias-plain-norms": LARGER,
-    "timm-vit-scale-norms": LARGER,
-    "bart-lm-relu-untied": "two streams are found that were written as one",
-    "siglip": "the stream that a learned query attends to is found in two parts",
-    "olmo2-model": "one plane a head: a space of length one is not seen",
-    "swin-classifier-padded": "a norm that zeros are put beside, in two stages, is not folded",
+    "clip-classifier": (2, UNREAD),
+    "siglip-classifier": (10, UNREAD),
+    "deberta-v2-token-unread-shared-positions": (2, UNREAD),
+    "dinov2-classifier": (2, UNREAD),
+    "dinov2-classifier-no-qkv-bias": (2, UNREAD),
+    "dinov2-registers-classifier": (2, UNREAD),
+    "vit-pixels-without-a-mask": (2, UNREAD),
+    "opt-lm-post-norm-narrow-words": (2, LARGER),
+    "opt-lm-narrow-words": (2, LARGER),
+    "opt-lm-plain-norms-no-bias": (2, LARGER),
+    "opt-sequence-no-bias-plain-norms": (1, LARGER),
+    "timm-vit-scale-norms": (4, LARGER),
+    "bart-lm-relu-untied": (2, "two streams are found that were written as one"),
+    "siglip": (1, "the stream that a learned query attends to is found in two parts"),
+    "olmo2-model": (4, "one plane a head: a space of length one is not seen"),
+    "swin-classifier-padded": (2, "a norm that zeros are put beside, in two stages, is not folded"),
 }
 
 
@@ -70,6 +70,7 @@ def test_all_that_was_written_is_found(case: Case) -> None:
     written, found = inferred_again(case)
     pairs = ((written, found), (written.after_folding or written, found.after_folding or found))
     missing = [place for by_hand, by_trace in pairs for place in places(by_hand) - places(by_trace)]
-    assert bool(missing) == (case.name in DIFFERENT), missing
-    if DIFFERENT.get(case.name) == LARGER:
+    count, reason = DIFFERENT.get(case.name, (0, ""))
+    assert len(missing) == count, missing
+    if reason == LARGER:
         assert any(by_trace.dimension > by_hand.dimension for by_hand, by_trace in pairs)

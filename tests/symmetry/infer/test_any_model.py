@@ -12,6 +12,7 @@ import fusionlab
 from fusionlab.cli import main
 from fusionlab.symmetry import Alignment, SymmetryError, blueprint
 from fusionlab.symmetry.infer.models import inferred
+from fusionlab.symmetry.infer.other_batch import OtherBatch
 from tests.families.harness import length_preserving
 
 DECODER = {
@@ -143,3 +144,22 @@ def test_absurd_sizes_of_inputs_are_refused() -> None:
         SymmetryError, match=r"pixel_values of shape \(3, 1000000, 1000000\); expected inputs of at most"
     ):
         blueprint(transformers.ResNetForImageClassification(config))
+
+
+def test_inference_leaves_the_random_state_alone() -> None:
+    """Of a model on the CPU and of one without memory; whatever is drawn afterwards is what a seed says."""
+    small = transformers.BloomConfig(hidden_size=24, n_layer=1, n_head=3, vocab_size=53)
+    with torch.device("meta"):
+        nowhere = transformers.BloomForCausalLM(transformers.BloomConfig(**{**small.to_dict(), "vocab_size": 59}))
+    models = (transformers.BloomForCausalLM(small), nowhere)
+    torch.manual_seed(4)
+    expected = torch.rand(3)
+    torch.manual_seed(4)
+    for model in models:
+        assert inferred(model).spaces
+    torch.testing.assert_close(torch.rand(3), expected, rtol=0, atol=0)
+
+
+def test_a_model_that_does_not_run_is_one_sentence() -> None:
+    with pytest.raises(SymmetryError, match=r"the model does not run on the inputs \(RuntimeError: .*mat1 and mat2"):
+        OtherBatch(Foreign(), {"x": torch.randn(3, 5)})

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import inspect
+import re
 from typing import Any
 
 from torch import nn
 
 from fusionlab.symmetry.blueprint import Input
+from fusionlab.symmetry.infer.combined_sizes import combined_sizes
 
 _TOKENS, _SAMPLES = 12, 1200
+# Modules of a decoder that attend to an encoder.
+_CROSS = re.compile(r"(^|\.)(cross_?attn|cross_?attention|crossattention|encoder_attn|encoder_attention|EncDecAttention)$")
 
 
 def guessed_inputs(model: nn.Module) -> tuple[Input, ...]:
@@ -31,10 +35,33 @@ def guessed_inputs(model: nn.Module) -> tuple[Input, ...]:
         inputs.append(Input("input_features", (config.num_mel_bins, length)))
     if "input_values" in names:
         inputs.append(Input("input_values", (_SAMPLES,)))
-    classifies = "Classification" in type(m).__name__
-    if getattr(config, "is_encoder_decoder", False) and "decoder_input_ids" in known and inputs and not classifies:
-        inputs.append(_tokens(m, "decoder_input_ids", _TOKENS - 1))
+    if "bool_masked_pos" in known and "pixel_values" in names and "ForMasked" in type(m).__name__:
+        inputs += _masks(config)
+    if hasattr(config, "is_decoder") and "encoder_hidden_states" in known and inputs and _reads_an_encoder(m):
+        inputs.append(Input("encoder_hidden_states", (_TOKENS - 1, _encoder_width(config))))
+    looks_for_end = "ForSequenceClassification" in type(m).__name__
+    starts_itself = "Classification" in type(m).__name__ and getattr(config, "decoder_start_token_id", None) is not None
+    if getattr(config, "is_encoder_decoder", False) and "decoder_input_ids" in known and inputs and not starts_itself:
+        # A classifier of texts looks for the end of the text in what its decoder gives.
+        inputs.append(_tokens(m, "decoder_input_ids", _TOKENS if looks_for_end else _TOKENS - 1))
     return tuple(inputs)
+
+
+def pad_batches(config: Any, class_name: str) -> bool:
+    """Give a classifier's config a token for padding where it has none, since such a model refuses batches.
+
+    Args:
+        config: of transformers; changed in place.
+        class_name: of the model.
+
+    Returns:
+        Whether it was changed.
+    """
+    text = config.get_text_config()
+    if "ForSequenceClassification" not in class_name or getattr(text, "pad_token_id", 0) is not None:
+        return False
+    text.pad_token_id = 0
+    return True
 
 
 def _tokens(m: Any, name: str, length: int) -> Input:
@@ -57,3 +84,21 @@ def _image(config: Any) -> list[Input]:
     side = getattr(config, "image_size", 64)
     height, width = (side, side) if isinstance(side, int) else side
     return [Input("pixel_values", (getattr(config, "num_channels", 3), height, width))]
+
+
+def _masks(config: Any) -> list[Input]:
+    """Which patches are hidden, of an image of whole patches."""
+    sizes = combined_sizes({"image_size": config.image_size, "patch_size": getattr(config, "patch_size", None)})
+    return [Input("bool_masked_pos", (sizes["patches"],), vocabulary=2)] if "patches" in sizes else []
+
+
+def _reads_an_encoder(m: nn.Module) -> bool:
+    """A decoder without an encoder has parameters that attend to one."""
+    config: Any = m.config
+    alone = not getattr(config, "is_encoder_decoder", False)
+    return alone and any(_CROSS.search(name) for name, _ in m.named_modules())
+
+
+def _encoder_width(config: Any) -> int:
+    given = getattr(config, "cross_attention_hidden_size", None)
+    return int(given or getattr(config, "hidden_size", None) or config.d_model)

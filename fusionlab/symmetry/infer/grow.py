@@ -50,7 +50,7 @@ class _Grower:
         """All of it but what follows folding."""
         small, instances, places = self.small, self.instances, self.places
         parameters = {
-            places.real(name, at): self._axes(small.parameters[name], at)
+            (real := places.real(name, at)): self._parameter_axes(small.parameters[name], self.shapes[real], at)
             for at, name in places.spread([n for n in small.parameters if n in self._standing], places.of)
         }
         spread_norms = places.spread(small.norms, lambda norm: places.of(norm.weight))
@@ -82,6 +82,13 @@ class _Grower:
 
     def _axes(self, axes: tuple[Axis, ...], at: Indices) -> tuple[Axis, ...]:
         return tuple(self.instances.axis(axis, at, self.sizes) for axis in axes)
+
+    def _parameter_axes(self, axes: tuple[Axis, ...], shape: tuple[int, ...], at: Indices) -> tuple[Axis, ...]:
+        """The axes of a parameter; a dimension without any space is as long as its shape says."""
+        return tuple(
+            Fixed(size) if isinstance(axis, Fixed) and axis.size not in (None, 1) else self._axes((axis,), at)[0]
+            for axis, size in zip(axes, shape, strict=True)
+        )
 
     def _spread(self, names: list[str]) -> Iterator[tuple[Indices, str]]:
         yield from self.places.spread(names, lambda name: self.instances.place[name])

@@ -44,6 +44,12 @@ Pass = Literal["structure", "scale", "sign"]
 ROUNDS = 5
 
 
+def operation_of(node: fx.Node) -> str:
+    """The name of a node's operation, such as ``addmm``."""
+    name = getattr(node.target, "__name__", str(node.target))
+    return name if name == "getitem" else str(node.target).removeprefix("aten.").split(".")[0]
+
+
 class Reading:
     """A traced graph, read.
 
@@ -163,9 +169,7 @@ class Reading:
     @property
     def operation(self) -> str:
         """The name of the present node's operation, such as ``addmm``."""
-        target = self.node.target
-        name = getattr(target, "__name__", str(target))
-        return name if name == "getitem" else str(target).removeprefix("aten.").split(".")[0]
+        return operation_of(self.node)
 
     def depends_on_parameters(self, node: object) -> bool:
         """Some parameter enters what a node computes."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from fusionlab.symmetry.architectures import architecture_name
 from fusionlab.symmetry.blueprint import Blueprint, SymmetryError
 from fusionlab.symmetry.infer.blueprint import infer
-from fusionlab.symmetry.infer.examples import guessed_inputs
+from fusionlab.symmetry.infer.examples import guessed_inputs, pad_batches
 from fusionlab.symmetry.infer.grow import grow
 from fusionlab.symmetry.infer.numbered import numbered_spaces, without
 from fusionlab.symmetry.infer.other_batch import OtherBatch
@@ -119,7 +119,11 @@ def _batch(inputs: tuple[Any, ...], name: str) -> dict[str, Tensor]:
 
 
 def _on_cpu(model: nn.Module) -> nn.Module:
-    """The model, or a copy of one that is elsewhere; without weights where they are nowhere."""
+    """The model, or a copy of one that is elsewhere or takes no batches; without weights where they are nowhere."""
+    config = copy.deepcopy(getattr(model, "config", None))
+    if isinstance(config, transformers.PretrainedConfig) and pad_batches(config, type(model).__name__):
+        model = copy.deepcopy(model)
+        pad_batches(model.config, type(model).__name__)
     kinds = {p.device.type for p in model.parameters()}
     if kinds <= {"cpu"}:
         return model

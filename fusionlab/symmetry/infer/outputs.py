@@ -40,7 +40,7 @@ def grown_outputs(
     for name, axes in small.outputs.items():
         stem, _, number = name.rpartition(".")
         if not number.isdigit():
-            found[name] = real_axes(axes, ())
+            found[name] = real_axes(axes, _innermost(_place(axes, instances), (), places))
         elif stem not in done:
             done.add(stem)
             numbered = {

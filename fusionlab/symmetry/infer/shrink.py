@@ -17,7 +17,7 @@ from torch import nn
 
 from fusionlab.symmetry.blueprint import Input, SymmetryError
 from fusionlab.symmetry.infer.combined_sizes import Fields, combined_sizes
-from fusionlab.symmetry.infer.examples import guessed_inputs
+from fusionlab.symmetry.infer.examples import guessed_inputs, pad_batches
 from fusionlab.symmetry.infer.kinds import Matched, matched
 from fusionlab.symmetry.infer.layer_plans import LayerPlan, layer_plans
 from fusionlab.symmetry.infer.meanings import Meaning, meaning
@@ -133,6 +133,7 @@ def _merged(fields: Fields, sizes: Mapping[Path, Any], kept: Mapping[Path, Any])
 def _tried(real: Any, config: Any, class_name: str, changes: dict[Path, Any], plan: LayerPlan) -> Shrunk:
     """Build with some changes, and see that it is of the same structure and runs."""
     small_config = _changed(config, changes)
+    pad_batches(small_config, class_name)
     small = _on_meta(class_name, small_config)
     if (numbers := sum(parameter.numel() for parameter in small.parameters())) > _MOST_NUMBERS:
         raise SymmetryError(f"it would have {numbers:,} parameters, not at most {_MOST_NUMBERS:,}")

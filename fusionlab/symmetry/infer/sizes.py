@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
+from fusionlab.symmetry.axes import Fixed
 from fusionlab.symmetry.blueprint import Blueprint, SymmetryError
 from fusionlab.symmetry.groups import Permutation
-from fusionlab.symmetry.infer.equations import Equations, Unknown, length
+from fusionlab.symmetry.infer.equations import Equations, Polynomial, Unknown, length
 from fusionlab.symmetry.infer.instances import Instances
 from fusionlab.symmetry.infer.places import Indices, Places
 from fusionlab.symmetry.roles import Role
@@ -35,8 +36,8 @@ def solved_sizes(
     Raises:
         SymmetryError: the shapes contradict each other, or leave open what the hints do not say.
     """
-    equations = Equations()
-    known: dict[Unknown, None] = {}
+    lengths: list[tuple[Polynomial, int, str]] = []
+    alone: dict[Unknown, set[int]] = {}
     for real, stand_in in places.layers.items():
         indices = places.indices(real)
         axes = small.parameters[stand_in]
@@ -46,9 +47,19 @@ def solved_sizes(
             polynomial = length(axis, _namer(instances, indices), _fixer(indices))
             if polynomial is None:
                 continue
-            equations.add(polynomial, size, f"dimension {dim} of {real!r}")
-            for factors in polynomial:
-                known.update(dict.fromkeys(factors))
+            lengths.append((polynomial, size, f"dimension {dim} of {real!r}"))
+            if isinstance(axis, Fixed) and axis.size not in (None, 1):
+                alone.setdefault((axis.size, indices), set()).add(size)
+    # Stretches without a space that are equally long in the small model by chance say nothing of each other.
+    chance = {unknown for unknown, sizes in alone.items() if len(sizes) > 1}
+    equations = Equations()
+    known: dict[Unknown, None] = {}
+    for polynomial, size, what in lengths:
+        if len(polynomial) == 1 and next(iter(polynomial)) in {(unknown,) for unknown in chance}:
+            continue
+        equations.add(polynomial, size, what)
+        for factors in polynomial:
+            known.update(dict.fromkeys(factors))
     for space, place in instances.place.items():
         known.update(dict.fromkeys((space, at) for at, _ in places.spread([place], lambda place: place)))
     equations.propagate()

@@ -5,10 +5,10 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 
 from fusionlab.symmetry.infer.dims import Dim, Exponent, atoms, freeze, fresh, mapped, resolve, total
-from fusionlab.symmetry.infer.interpreter import Reading
+from fusionlab.symmetry.infer.interpreter import Reading, operation_of
 from fusionlab.symmetry.infer.values import Value, rule
 
 Kind = Literal["add", "mul", "div", "other"]
@@ -19,6 +19,7 @@ FUNCTIONS = (
     *("sign", "bitwise_not", "logical_not", "isnan", "isinf", "isfinite", "softmax", "_softmax", "_safe_softmax"),
     *("_log_softmax", "nan_to_num", "threshold"),
 )
+_ELEMENTWISE = {*FUNCTIONS, *("add", "sub", "rsub", "mul", "div", "pow", "neg", "square", "relu", "abs", "_to_copy")}
 COMPARISONS = (
     *("ge", "gt", "le", "lt", "eq", "ne", "bitwise_and", "bitwise_or", "bitwise_xor", "logical_and", "logical_or"),
     *("logical_xor", "floor_divide", "remainder", "fmod", "atan2"),
@@ -122,11 +123,35 @@ def _add(reading: Reading, x: Any, y: Any, *rest: Any, out: Tensor, **options: A
     value = combined(reading, [x, y], "add", out)
     if reading.operation in ("maximum", "minimum"):
         reading.rectify(value)
-    if all(isinstance(v, Value) and not v.parameter and v.tensor.ndim > 1 and v.tensor.numel() > 1 for v in (x, y)):
+    are_activations = all(
+        isinstance(v, Value) and not v.parameter and v.tensor.ndim > 1 and v.tensor.numel() > 1 for v in (x, y)
+    )
+    if are_activations and not _is_function_of_one(reading.node):
         for dim, a, b in zip(reversed(value.dims), reversed(x.dims), reversed(y.dims), strict=False):
             if a and b:
                 reading.notes.streams.update(atom.variable for atom in atoms(dim))
     return value
+
+
+def _is_function_of_one(node: fx.Node) -> bool:
+    """Both summands follow from one tensor element by element, as the terms of a polynomial do."""
+    first, second = (_sources(arg) for arg in node.all_input_nodes) if len(node.all_input_nodes) == 2 else ({1}, {2})
+    return bool(first) and first == second
+
+
+def _sources(node: fx.Node) -> set[fx.Node]:
+    """What a tensor is computed of element by element, scalars and inputs of the graph apart."""
+    sources, seen, waiting = set(), {node}, [node]
+    while waiting:
+        one = waiting.pop()
+        if one.op != "call_function":
+            continue
+        if operation_of(one) not in _ELEMENTWISE:
+            sources.add(one)
+            continue
+        waiting += [argument for argument in one.all_input_nodes if argument not in seen]
+        seen.update(one.all_input_nodes)
+    return sources
 
 
 @rule("mul", "div")

@@ -62,12 +62,15 @@ class Input:
         shape: without the batch.
         vocabulary: for token ids, how many there are.
         last: for token ids, the one that every row ends with and that is nowhere else, or None.
+        placed: for token ids, the one that stands for an image's features, and how often it stands behind the first
+            token of every row, and nowhere else; or None.
     """
 
     name: str
     shape: tuple[int, ...]
     vocabulary: int | None = None
     last: int | None = None
+    placed: tuple[int, int] | None = None
 
     def random(self, batch: int, generator: torch.Generator, dtype: torch.dtype = torch.float64) -> Tensor:
         """A random batch: normal numbers, or token ids."""
@@ -77,6 +80,10 @@ class Input:
         if self.last is not None:
             ids[ids == self.last] = (self.last + 1) % self.vocabulary
             ids[..., -1] = self.last
+        if self.placed is not None:
+            token, count = self.placed
+            ids[ids == token] = (token + 1) % self.vocabulary
+            ids[..., 1 : 1 + count] = token
         return ids
 
 

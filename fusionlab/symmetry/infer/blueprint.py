@@ -36,8 +36,9 @@ def infer(
         inputs: a batch by the names of the forward's arguments, of at least two examples.
         architecture: what to call it.
         seed: of random parameters and elements.
-        most_unread: the largest share of the parameters that may enter no output. Of what these read or write nothing
-            is known, so that they stay as they are.
+        most_unread: the largest share of the parameters that may enter no output, and below 1 none of them a matrix,
+            since that of an input that is missing would read or write a basis that others turn. What is unread stays
+            as it is.
 
     Raises:
         SymmetryError: the model cannot be traced, or the inputs leave too much of it unread.
@@ -47,7 +48,9 @@ def infer(
     except TraceError as error:
         raise SymmetryError(f"{architecture}: {error}") from error
     unread = sum(traced.state[name].numel() for name in traced.unread)
-    if unread > most_unread * sum(tensor.numel() for tensor in traced.state.values()):
+    has_matrix = any(traced.state[name].numel() > max(traced.state[name].shape, default=1) for name in traced.unread)
+    all_of_it = sum(tensor.numel() for tensor in traced.state.values())
+    if unread > most_unread * all_of_it or (has_matrix and most_unread < 1):
         raise SymmetryError(
             f"{architecture}: {', '.join(inputs)} alone leave {traced.unread[0]!r} and other parameters unread; "
             f"expected fusionlab.blueprint(model, example_inputs) with all that the model takes"

@@ -10,7 +10,7 @@ from fusionlab.symmetry.infer.meanings import Meaning, meaning
 Fields = dict[str, Any]
 # Heads that divide no width but their own.
 APART = re.compile(r"linear_|index_|mamba_|ssm_")
-MAIN_WIDTHS = ("hidden_size", "d_model", "n_embd", "dim", "embed_dim")
+MAIN_WIDTHS = ("hidden_size", "d_model", "n_embd", "dim", "embed_dim", "emb_dim")
 
 
 def combined_sizes(node: Fields) -> dict[str, int]:
@@ -28,6 +28,9 @@ def combined_sizes(node: Fields) -> dict[str, int]:
             found |= {"rotary coordinates": turned, "rotary-free coordinates": width - turned}
     if counts and groups:
         found["heads sharing a key"] = counts[0] // groups[0]
+    for name, value in node.items():
+        if name.endswith("_groups") and is_size(value) and value > 1 and counts and counts[0] % value == 0:
+            found[f"heads in each of {name}"] = counts[0] // value
     image: Any = node.get("image_size")
     patch: Any = node.get("patch_size")
     if (is_size(image) or is_pair(image)) and (is_size(patch) or is_pair(patch)):

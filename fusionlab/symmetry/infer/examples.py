@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import nn
 
 from fusionlab.symmetry.blueprint import Input
@@ -13,7 +16,14 @@ from fusionlab.symmetry.infer.combined_sizes import combined_sizes
 
 _TOKENS, _SAMPLES = 12, 1200
 # Modules of a decoder that attend to an encoder.
-_CROSS = re.compile(r"(^|\.)(cross_?attn|cross_?attention|crossattention|encoder_attn|encoder_attention|EncDecAttention)$")
+_CROSS = re.compile(
+    r"(^|\.)(cross_?attn|cross_?attention|crossattention|encoder_attn|encoder_attention|EncDecAttention)$"
+)
+# Arguments that say how to compute, or take the place of others.
+_BESIDE = re.compile(
+    r"mask$|^(output_|return_|use_|num_logits|logits_to|interpolate|vision_feature|image_sizes)|position|token_type_ids|embeds$|labels?$|cache|"
+    r"past_key|kwargs|encoder_outputs|lang|lengths?$|^(noise|config|mems|perm_mask|target_mapping)$"
+)
 
 
 def guessed_inputs(model: nn.Module) -> tuple[Input, ...]:
@@ -25,6 +35,8 @@ def guessed_inputs(model: nn.Module) -> tuple[Input, ...]:
     m: Any = model
     config, known = m.config, inspect.signature(m.forward).parameters
     names = {getattr(m, "main_input_name", ""), *(("pixel_values",) if _needs_image(config, known) else ())}
+    if "pixel_values" in known and (among := _image_among_tokens(m)):
+        return among
     inputs: list[Input] = []
     if "input_ids" in names:
         inputs.append(_tokens(m, "input_ids", _TOKENS))
@@ -37,6 +49,9 @@ def guessed_inputs(model: nn.Module) -> tuple[Input, ...]:
         inputs.append(Input("input_values", (_SAMPLES,)))
     if "bool_masked_pos" in known and "pixel_values" in names and "ForMasked" in type(m).__name__:
         inputs += _masks(config)
+    if "noise" in known and "pixel_values" in names:
+        # What decides which patches are hidden, and is drawn anew at every call.
+        inputs += [replace(one, name="noise", vocabulary=None) for one in _masks(config)]
     if hasattr(config, "is_decoder") and "encoder_hidden_states" in known and inputs and _reads_an_encoder(m):
         inputs.append(Input("encoder_hidden_states", (_TOKENS - 1, _encoder_width(config))))
     looks_for_end = "ForSequenceClassification" in type(m).__name__
@@ -45,6 +60,18 @@ def guessed_inputs(model: nn.Module) -> tuple[Input, ...]:
         # A classifier of texts looks for the end of the text in what its decoder gives.
         inputs.append(_tokens(m, "decoder_input_ids", _TOKENS if looks_for_end else _TOKENS - 1))
     return tuple(inputs)
+
+
+def has_all_inputs(model: nn.Module, inputs: Iterable[str]) -> bool:
+    """Nothing else that the forward takes could be read by parameters that these inputs leave unread.
+
+    Args:
+        model: of transformers.
+        inputs: names of the forward's arguments.
+    """
+    known, given = inspect.signature(model.forward).parameters, set(inputs)
+    left = {name for name in known if name not in given and not _BESIDE.search(name)}
+    return not left - (set() if _reads_an_encoder(model) else {"encoder_hidden_states"})
 
 
 def pad_batches(config: Any, class_name: str) -> bool:
@@ -70,7 +97,10 @@ def _tokens(m: Any, name: str, length: int) -> Input:
         (n for n in (getattr(text, f, None) for f in ("max_position_embeddings", "n_positions")) if n and n > 0), length
     )
     ends = "ForSequenceClassification" in type(m).__name__ and getattr(m.config, "is_encoder_decoder", False)
-    return Input(name, (min(length, longest),), text.vocab_size, m.config.eos_token_id if ends else None)
+    # A text beside an image is told by what is known at its end.
+    ends = ends or "clip" in str(text.model_type) or "clip" in str(m.config.model_type)
+    end = getattr(text, "eos_token_id", None)
+    return Input(name, (min(length, longest),), text.vocab_size, end if ends and isinstance(end, int) else None)
 
 
 def _needs_image(config: Any, known: Any) -> bool:
@@ -84,6 +114,33 @@ def _image(config: Any) -> list[Input]:
     side = getattr(config, "image_size", 64)
     height, width = (side, side) if isinstance(side, int) else side
     return [Input("pixel_values", (getattr(config, "num_channels", 3), height, width))]
+
+
+def _image_among_tokens(m: Any) -> tuple[Input, ...]:
+    """A text in which an image's features take the place of a token, and the image; empty where there is no telling."""
+    config = m.config
+    token = getattr(config, "image_token_id", None)
+    if not isinstance(token, int) or not hasattr(config, "vision_config") or not hasattr(m, "get_image_features"):
+        return ()
+    try:
+        (image,) = _image(config)
+        if (factor := getattr(config, "scale_factor", None)) is not None:
+            # Idefics takes several images for each text, and folds squares of patches into one.
+            image = replace(image, shape=(1, *image.shape))
+            count = combined_sizes(config.vision_config.to_dict())["patches"] // factor**2
+        else:
+            weight = next(m.parameters())
+            pixels = torch.zeros(1, *image.shape, device=weight.device, dtype=weight.dtype)
+            with torch.no_grad():
+                features = m.get_image_features(pixel_values=pixels)
+            features = getattr(features, "pooler_output", features)
+            count = sum(len(one) for one in features) if isinstance(features, (list, tuple)) else features.shape[-2]
+    except Exception:  # a class takes images in any way it likes
+        return ()
+    tokens = _tokens(m, "input_ids", _TOKENS)
+    if token >= (tokens.vocabulary or 0):
+        return ()
+    return (replace(tokens, shape=(count + _TOKENS,), placed=(token, count)), image)
 
 
 def _masks(config: Any) -> list[Input]:

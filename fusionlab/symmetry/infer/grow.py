@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from fusionlab.symmetry.axes import Across, Along, Axis, Concat, Fixed, Per
+from fusionlab.symmetry.axes import Across, Along, Axis, Concat, Fixed, Per, spaces_of
 from fusionlab.symmetry.blueprint import Blueprint, LayerScale, Norm, Reader, Space, SymmetryError
 from fusionlab.symmetry.infer.inputs import grown_inputs
 from fusionlab.symmetry.infer.instances import Instances
@@ -13,6 +13,18 @@ from fusionlab.symmetry.infer.outputs import grown_outputs
 from fusionlab.symmetry.infer.places import Indices, Place, Places
 from fusionlab.symmetry.infer.shrink import Shrunk
 from fusionlab.symmetry.infer.sizes import solved_sizes
+
+
+class UnlikeError(SymmetryError):
+    """Layers of one kind whose axes differ.
+
+    Attributes:
+        spaces: those that one of the two layers has and the other has not.
+    """
+
+    def __init__(self, message: str, spaces: frozenset[str]) -> None:
+        super().__init__(message)
+        self.spaces = spaces
 
 
 def grow(small: Blueprint, shrunk: Shrunk, shapes: Mapping[str, tuple[int, ...]]) -> Blueprint:
@@ -182,10 +194,15 @@ class _Grower:
                 continue
             indices = tuple(step.index for step in self.places.of(name))
             pairs = zip(self.small.parameters[name], self.small.parameters[first], strict=True)
-            if (name in normed) != (first in normed) or any(
-                _sizeless(axis) != _sizeless(self._moved(other, indices)) for axis, other in pairs
-            ):
-                raise SymmetryError(f"{name!r} and {first!r} are of layers of one kind, but their axes differ")
+            unlike: set[str] = set()
+            for axis, other in pairs:
+                if _sizeless(axis) != _sizeless(self._moved(other, indices)):
+                    unlike |= set(spaces_of(axis)) ^ set(spaces_of(self._moved(other, indices)))
+                    unlike = unlike or {*spaces_of(axis), *spaces_of(other)}
+            if unlike or (name in normed) != (first in normed):
+                raise UnlikeError(
+                    f"{name!r} and {first!r} are of layers of one kind, but their axes differ", frozenset(unlike)
+                )
 
     def _moved(self, axis: Axis, indices: Indices) -> Axis:
         """An axis of one small layer with the names of another one's spaces."""

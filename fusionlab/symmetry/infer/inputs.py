@@ -6,12 +6,17 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
+import torch
+from torch import Tensor
+
 from fusionlab.symmetry.blueprint import Input, SymmetryError
 from fusionlab.symmetry.infer.interpreter import Reading
 from fusionlab.symmetry.infer.shrink import Shrunk
 
 # Fields that an input's shape may follow; lengths of texts follow none.
 _SHAPES = re.compile(r"image_size|mel_bins|source_positions|patches|hidden_size|d_model")
+# Which patches are hidden: no table is looked up with it.
+MASKED = "bool_masked_pos"
 _VOCABULARY = re.compile(r"vocab_size")
 
 
@@ -23,8 +28,13 @@ def grown_inputs(inputs: tuple[Input, ...], shrunk: Shrunk) -> tuple[Input, ...]
     Raises:
         SymmetryError: a number that fields of the config give two meanings.
     """
+    real = {one.name: one for one in shrunk.real_inputs if one.placed is not None}
+    if unplaced := [one.name for one in inputs if one.placed is not None and one.name not in real]:
+        raise SymmetryError(f"nothing says where an image's features are placed in the real model's {unplaced[0]!r}")
     return tuple(
-        replace(
+        real[given.name]
+        if given.placed is not None
+        else replace(
             given,
             shape=tuple(_real(size, _SHAPES, shrunk.hints, given.name) for size in given.shape)
             if given.vocabulary is None or given.vocabulary <= 2
@@ -49,9 +59,22 @@ def inputs_of(reading: Reading) -> tuple[Input, ...]:
     for name, tensor in reading.traced.inputs.items():
         if tensor.is_floating_point():
             out.append(Input(name, tuple(tensor.shape[1:])))
+        elif name == MASKED:
+            out.append(Input(name, tuple(tensor.shape[1:]), vocabulary=2))
         elif name in reading.notes.vocabularies:
             ends = tensor[:, -1] if tensor.ndim > 1 else tensor
             is_last = tensor.ndim > 1 and len(tensor) > 1 and int((tensor == ends[0]).sum()) == len(tensor)
             last = int(ends[0]) if is_last and bool((ends == ends[0]).all()) else None
-            out.append(Input(name, tuple(tensor.shape[1:]), reading.notes.vocabularies[name], last))
+            vocabulary, placed = reading.notes.vocabularies[name], _placed(tensor)
+            out.append(Input(name, tuple(tensor.shape[1:]), vocabulary, last, placed))
     return tuple(out)
+
+
+def _placed(ids: Tensor) -> tuple[int, int] | None:
+    """A token that stands several times behind the first of every row and nowhere else, and how often."""
+    if ids.ndim != 2 or ids.shape[1] < 3:
+        return None
+    token = ids[0, 1]
+    count = int((ids[0, 1:] == token).to(torch.int).cumprod(0).sum())
+    everywhere = bool((ids[:, 1 : 1 + count] == token).all()) and int((ids == token).sum()) == count * len(ids)
+    return (int(token), count) if count > 1 and len(ids) > 1 and everywhere else None

@@ -100,6 +100,16 @@ def _plan(every: list[tuple[Path, Fields]], kept: dict[int, list[int]]) -> dict[
             if meaning(name) == Meaning.LAYERS and type(value) is int and value in kept:
                 # Layers that share parameters in groups run each group as often as any other.
                 changes[*at, name] = max(len(kept[value]), node.get("num_hidden_groups") or 0)
+            if (
+                own
+                and isinstance(value, dict)
+                and value
+                and all(isinstance(f, dict) and str(k).isdigit() for k, f in value.items())
+            ):
+                # Fields that some layers have of their own.
+                layers = kept[max(own)]
+                by_layer = {int(key): fields for key, fields in value.items()}
+                changes[*at, name] = {i: by_layer[layer] for i, layer in enumerate(layers) if layer in by_layer}
             if not isinstance(value, (list, tuple)) or not value:
                 continue
             if _is_depths(name, value):

@@ -37,7 +37,10 @@ _PATTERNS: tuple[tuple[str, Meaning], ...] = (
     (r"_token_(id|index)s?$|^(pad|bos|eos|unk|mask)_index$", Meaning.TOKEN),
     (r"_kernel|stride|dilation|ratio|factor|coeff|_cost$|loss|sampling|codebook|codevector|feat_extract", Meaning.KEPT),
     (r"mask_(time|feature)|num_channels|in_channels|audio_channels|type_vocab|shared|chunk_size_feed", Meaning.KEPT),
-    (r"feature_layer|_layer_id$|image_seq_length|num_queries|merge_size|temporal|mtp|nextn|adapter", Meaning.KEPT),
+    (
+        r"feature_layer|_layer_id$|image_seq_length|num_queries|merge_size|temporal|mtp|nextn|adapter|networks$",
+        Meaning.KEPT,
+    ),
     (r"(only|rope|proj|shared|adapter|conv|window|dense|encoder_proj|mtp|residual)_layers$", Meaning.KEPT),
     (r"(key_value|kv)_heads$|_head_kv$|_query_group(s|_num)$|^num_query_groups$", Meaning.KEY_VALUE_HEADS),
     (r"(^|_)heads$|(^|_)n_head$|^num_head$", Meaning.HEADS),
@@ -45,7 +48,7 @@ _PATTERNS: tuple[tuple[str, Meaning], ...] = (
     (r"^rotary_dim$", Meaning.ROTARY),
     (r"head_dim$|^attention_head_size$|^d_kv$|^kv_channels$|^d_head$|^dim_head$", Meaning.HEAD_WIDTH),
     (r"_rank$", Meaning.RANK),
-    (r"intermediate|ffn|^d_ff$|n_inner$|mlp_dim|feed_?forward|^d_inner$|mel_bins$", Meaning.INNER),
+    (r"intermediate|ffn|^d_?ff$|n_inner$|mlp_dim|feed_?forward|^d_inner$|mel_bins$", Meaning.INNER),
     (r"vocab_size", Meaning.VOCABULARY),
     (r"position_embeddings$|_positions$|^n_ctx$|^context_length$|^max_seq_len$", Meaning.POSITIONS),
     (r"^(moe_)?(num|n)_(local_|routed_)?experts$", Meaning.EXPERTS),
@@ -58,7 +61,10 @@ _PATTERNS: tuple[tuple[str, Meaning], ...] = (
     (r"^patch_size$", Meaning.PATCH),
     (r"^encoder_stride$", Meaning.STRIDE),
     (r"hidden_sizes?$|^d_model$|^n_embd$|embed_dims?$|embedding_(size|dim)$|embed_proj_dim$|^dim$", Meaning.WIDTH),
-    (r"proj(ection)?_(dim|size)$|^output_dim$|hidden_dim$|emb_dim$|output_size$|^conv_dim$|out_hidden", Meaning.WIDTH),
+    (
+        r"proj(ection)?_(dim|size)$|^output_dim$|hidden_dim$|emb_dim$|output_size$|bottleneck_size$|^conv_dim$|out_hidden",
+        Meaning.WIDTH,
+    ),
 )
 # These would be swallowed by what is kept.
 _EXCEPTIONS = {

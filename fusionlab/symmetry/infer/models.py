@@ -14,19 +14,21 @@ import transformers
 from torch import Tensor, nn
 
 from fusionlab.symmetry.architectures import architecture_name
-from fusionlab.symmetry.blueprint import Blueprint, SymmetryError
+from fusionlab.symmetry.blueprint import Blueprint, Input, SymmetryError
 from fusionlab.symmetry.infer.blueprint import infer
-from fusionlab.symmetry.infer.examples import guessed_inputs, pad_batches
-from fusionlab.symmetry.infer.grow import grow
+from fusionlab.symmetry.infer.examples import guessed_inputs, has_all_inputs, pad_batches
+from fusionlab.symmetry.infer.grow import UnlikeError, grow
 from fusionlab.symmetry.infer.numbered import numbered_spaces, without
 from fusionlab.symmetry.infer.other_batch import OtherBatch
 from fusionlab.symmetry.infer.shrink import NotShrunkError, shrink
 
-# A model that cannot be shrunk is traced as it is up to this many parameters; beyond, it would take too long.
-MOST_PARAMETERS = 20_000_000
+# A model that cannot be shrunk is traced as it is up to this many parameters, in a minute or two and 50 bytes for each.
+MOST_PARAMETERS = 150_000_000
+# What a small model says is tried on the model itself up to this many.
+MOST_TRIED = 20_000_000
 # A guessed input of one example has at most so many numbers: an image of 1,000 by 1,000 pixels, and more.
 MOST_NUMBERS = 10_000_000
-# Of inputs that were guessed some may be missing, an image beside a text: so much may be unread, as a token for masks.
+# Where inputs may be missing that could not be guessed, so much may be unread, as a token for masks.
 MOST_UNREAD = 0.02
 NUMBERED = "bases inside of heads that positions tell apart: a head of the small model stands for none of the real one"
 # Blueprints by what determines them, within a process.
@@ -73,7 +75,7 @@ def _described(model: nn.Module, example_inputs: Mapping[str, Tensor] | None) ->
     count = sum(p.numel() for p in model.parameters())
     try:
         found = _from_a_small_one(model, name)
-        if count <= MOST_PARAMETERS and (wrong := _wrong(model, found)) is not None:
+        if count <= MOST_TRIED and (wrong := _wrong(model, found)) is not None:
             raise SymmetryError(f"the space {wrong!r} of the small model does not fit the real one")
     except SymmetryError as error:
         if count > MOST_PARAMETERS:
@@ -81,21 +83,36 @@ def _described(model: nn.Module, example_inputs: Mapping[str, Tensor] | None) ->
                 f"no description of the architecture {name!r} could be inferred from a small model ({error}), and a "
                 f"model of {count:,} parameters is too large to be traced itself"
             ) from error
-        return infer(_on_cpu(model), _batch(guessed_inputs(model), name), name, most_unread=MOST_UNREAD)
+        return _traced(_on_cpu(model), guessed_inputs(model), name)
     return found
 
 
 def _from_a_small_one(model: nn.Module, name: str) -> Blueprint:
     """The blueprint of a small model of the same structure, grown to the real one's names and shapes."""
     shrunk = shrink(model)
-    found = infer(shrunk.build(), _batch(shrunk.inputs, name), name, most_unread=MOST_UNREAD)
+    found = _traced(shrunk.build(), shrunk.inputs, name)
     if numbered := numbered_spaces(found):
         found = without(found, numbered, NUMBERED)
     shapes = {parameter: tuple(tensor.shape) for parameter, tensor in model.state_dict().items()}
     try:
-        return grow(found, shrunk, shapes)
+        while True:
+            try:
+                return grow(found, shrunk, shapes)
+            except UnlikeError as error:
+                # What one layer has and another of its kind has not is left out of both.
+                indexing = {outer for space in found.spaces.values() for outer in space.index}
+                unlike = error.spaces & set(found.spaces)
+                if not unlike or unlike & indexing:
+                    raise
+                found = without(found, unlike, f"no symmetry of {', '.join(sorted(unlike))}: {error}")
     except (IndexError, KeyError) as error:
         raise NotShrunkError(f"the small model's blueprint does not grow ({error!r})") from error
+
+
+def _traced(model: nn.Module, inputs: tuple[Input, ...], name: str) -> Blueprint:
+    """What is inferred from guessed inputs."""
+    batch = _batch(inputs, name)
+    return infer(model, batch, name, most_unread=1.0 if has_all_inputs(model, batch) else MOST_UNREAD)
 
 
 def _wrong(model: nn.Module, found: Blueprint) -> str | None:
@@ -105,7 +122,7 @@ def _wrong(model: nn.Module, found: Blueprint) -> str | None:
     return next((wrong for b in described if b is not None and (wrong := other.wrong(b)) is not None), None)
 
 
-def _batch(inputs: tuple[Any, ...], name: str) -> dict[str, Tensor]:
+def _batch(inputs: tuple[Input, ...], name: str) -> dict[str, Tensor]:
     if not inputs:
         raise NotShrunkError(f"no inputs of a {name} model could be guessed from its config")
     for one in inputs:

@@ -47,7 +47,8 @@ def _fixed(axis: Axis, names: Collection[str]) -> Axis:
         case Per() if axis.space in names:
             return joined([_fixed(axis.inner, names)] * axis.count)
         case Per():
-            return Per(axis.space, axis.count, _fixed(axis.inner, names))
+            inner = _fixed(axis.inner, names)
+            return Along(axis.space, axis.count) if inner == Fixed(1) else Per(axis.space, axis.count, inner)
         case Concat():
             return joined(_fixed(part, names) for part in axis.parts)
         case Across():

@@ -23,7 +23,7 @@ def grown_outputs(
     places: Places,
     real_axes: Callable[[Axes, Indices], Axes],
 ) -> dict[str, Axes]:
-    """The outputs whose basis alignments change, by name.
+    """The outputs whose basis alignments change, by name, without those whose numbers are not those of layers.
 
     Args:
         small: what they are in the small model.
@@ -31,9 +31,6 @@ def grown_outputs(
         instances: of spaces.
         places: of parameters.
         real_axes: axes in a real place.
-
-    Raises:
-        SymmetryError: numbered outputs that are not counted as layers are.
     """
     found: dict[str, Axes] = {}
     done: set[str] = set()
@@ -48,11 +45,15 @@ def grown_outputs(
                 for other, other_axes in small.outputs.items()
                 if other.rpartition(".")[0] == stem
             }
-            grown = (
-                _of_runs(numbered, hints, instances, places, real_axes)
-                or _of_layers(numbered, instances, places, real_axes)
-                or _counted(stem, numbered, hints, instances, places, real_axes)
-            )
+            try:
+                grown = (
+                    _of_runs(numbered, hints, instances, places, real_axes)
+                    or _of_layers(numbered, instances, places, real_axes)
+                    or _counted(stem, numbered, hints, instances, places, real_axes)
+                )
+            except SymmetryError:
+                # Some layers give none, and nothing says which: all that is lost is how to compare them.
+                continue
             found.update({f"{stem}.{real}": real_axes_ for real, real_axes_ in grown.items()})
     return found
 

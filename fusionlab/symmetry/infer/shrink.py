@@ -7,6 +7,7 @@ what is then seen from both models, the real one built without memory; nobody re
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,7 +27,7 @@ from fusionlab.symmetry.infer.small_sizes import Path, SmallSizes, nodes
 # What says nothing about a model's structure, or follows from what does.
 _DROPPED = ("transformers_version", "dtype", "torch_dtype", "quantization_config", "architectures", "_name_or_path")
 _DROPPED_LISTS = ("id2label", "label2id", "out_features", "out_indices", "_out_features", "_out_indices", "stage_names")
-_MOST_NUMBERS = 20_000_000
+_MOST_NUMBERS = 40_000_000
 # Plans for layers whose refusal by a class is taken for one of sizes.
 _MOST_REFUSALS = 2
 # Left as they are in the real config if a class refuses the small ones, one group after the other.
@@ -42,6 +43,8 @@ _YIELDING: tuple[tuple[Meaning, ...], ...] = (
     (Meaning.TOKEN, Meaning.VOCABULARY),
     (Meaning.WIDTH, Meaning.HEAD_WIDTH, Meaning.HEADS, Meaning.KEY_VALUE_HEADS, Meaning.ROTARY, Meaning.CHANNEL_GROUPS),
 )
+# Choices of sizes to try: heads by fours too, as some classes split them for several devices.
+_CHOICES = ((_YIELDING[0], 1), (_YIELDING[0], 4), *((yielding, 1) for yielding in _YIELDING[1:]))
 
 
 class NotShrunkError(SymmetryError):
@@ -63,6 +66,7 @@ class Shrunk:
         tokens: by small id of a token with a meaning, its real id, where these differ.
         ties: of the small model's names those that are one parameter.
         inputs: what the small model takes, as far as that can be guessed.
+        real_inputs: what the real one takes.
     """
 
     config: Any
@@ -73,6 +77,7 @@ class Shrunk:
     tokens: Mapping[int, int] = field(default_factory=dict)
     ties: tuple[tuple[str, ...], ...] = ()
     inputs: tuple[Input, ...] = ()
+    real_inputs: tuple[Input, ...] = ()
 
     def build(self, seed: int = 0) -> nn.Module:
         """The small model in float32 on the CPU, in eval mode, with random weights; tied as the real one is."""
@@ -103,13 +108,14 @@ def shrink(model_or_config: Any, class_name: str | None = None) -> Shrunk:
     reason = ""
     refusals = 0
     for plan in layer_plans(real, config, fields):
-        for yielding in _YIELDING if refusals < _MOST_REFUSALS else _YIELDING[:1]:
-            sizes = {path: v for path, v in SmallSizes(fields).choose().items() if meaning(path[-1]) not in yielding}
+        for yielding, multiple in _CHOICES if refusals < _MOST_REFUSALS else _CHOICES[:1]:
+            chosen = SmallSizes(fields, multiple).choose()
+            sizes = {path: v for path, v in chosen.items() if meaning(path[-1]) not in yielding}
             try:
                 return _tried(real, config, class_name, _merged(fields, sizes, plan.changes), plan)
             except SymmetryError as error:
                 reason = reason or str(error)
-                if not yielding:  # other layers are missing, which no size mends
+                if not yielding and multiple == 1:  # other layers are missing, which no size mends
                     break
             except Exception as error:  # a class refuses sizes in any way it likes
                 reason = reason or f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
@@ -121,13 +127,28 @@ def shrink(model_or_config: Any, class_name: str | None = None) -> Shrunk:
 def _merged(fields: Fields, sizes: Mapping[Path, Any], kept: Mapping[Path, Any]) -> dict[Path, Any]:
     """Small sizes and fewer layers; of a list of sizes with one for each layer, the small ones of the kept layers."""
     merged = {**sizes, **kept}
+    layer = fields.get("vision_feature_layer")
+    if type(layer) is int and layer < 0:
+        # Of few layers the last is what is looked at, so that none of them stands for layers and is not read itself.
+        merged["vision_feature_layer",] = -1
     for at, node in nodes(fields):
         for name, value in node.items():
             path = (*at, name)
             if path in sizes and path in kept and isinstance(value, (list, tuple)) and len(value) == len(sizes[path]):
                 small = dict(zip(value, sizes[path], strict=True))
                 merged[path] = [small[size] for size in kept[path]]
+            elif path in kept and isinstance(value, dict):
+                merged[path] = {i: _in_proportion(own, node, at, sizes) for i, own in kept[path].items()}
     return merged
+
+
+def _in_proportion(own: Fields, node: Fields, at: Path, sizes: Mapping[Path, Any]) -> Fields:
+    """Fields that a layer has of its own, as many times as large as the model's as they are in the real one."""
+    small = dict(own)
+    for name, value in own.items():
+        if type(value) is int and type(node.get(name)) is int and (*at, name) in sizes:
+            small[name] = max(1, value * sizes[*at, name] // node[name])
+    return small
 
 
 def _tried(real: Any, config: Any, class_name: str, changes: dict[Path, Any], plan: LayerPlan) -> Shrunk:
@@ -149,6 +170,7 @@ def _tried(real: Any, config: Any, class_name: str, changes: dict[Path, Any], pl
         _tokens(config, small_config),
         _mapped_ties(real, found),
         guessed_inputs(small),
+        guessed_inputs(real),
     )
     _run(shrunk)
     return shrunk
@@ -157,8 +179,10 @@ def _tried(real: Any, config: Any, class_name: str, changes: dict[Path, Any], pl
 @torch.no_grad()
 def _run(shrunk: Shrunk) -> None:
     """See that the small model runs, as far as its inputs can be guessed."""
-    model = shrunk.build()
+    model: Any = shrunk.build()
     generator = torch.Generator().manual_seed(0)
+    if "use_cache" in inspect.signature(model.forward).parameters:
+        model.config.use_cache = False
     if shrunk.inputs:
         model(**{i.name: i.random(2, generator, torch.float32) for i in shrunk.inputs})
 
@@ -217,7 +241,7 @@ def _hints(config: Any, small: Any, changes: Mapping[Path, Any]) -> dict[str, tu
     found: dict[str, tuple[int, int]] = {}
     for at, fields, other in _pairs(config, small):
         for name, value in fields.items():
-            new: Any = getattr(other, name, None)
+            new: Any = other.get(name)
             if meaning(name) == Meaning.TOKEN or (new == value and (*at, name) not in changes):
                 continue
             if type(new) is int and type(value) is int:
@@ -226,7 +250,7 @@ def _hints(config: Any, small: Any, changes: Mapping[Path, Any]) -> dict[str, tu
                 for position, pair in enumerate(zip(new, value, strict=True)):
                     if all(type(size) is int for size in pair):
                         found[".".join((*at, name, str(position)))] = pair
-        together, real = combined_sizes(other.to_dict()), combined_sizes(fields)
+        together, real = combined_sizes(other), combined_sizes(fields)
         found |= {".".join((*at, name)): (together[name], real[name]) for name in real if name in together}
     return found
 
@@ -235,18 +259,19 @@ def _tokens(config: Any, small: Any) -> dict[int, int]:
     found: dict[int, int] = {}
     for _, fields, other in _pairs(config, small):
         for name, value in fields.items():
-            new = getattr(other, name, None)
+            new = other.get(name)
             if meaning(name) == Meaning.TOKEN and type(value) is int and type(new) is int and new != value:
                 found[new] = value
     return found
 
 
-def _pairs(config: Any, small: Any) -> Iterator[tuple[Path, Fields, Any]]:
-    """The fields of a config and of its sub-configs, with the small config beside each."""
+def _pairs(config: Any, small: Any) -> Iterator[tuple[Path, Fields, Fields]]:
+    """The fields of a config and of its sub-configs, with those of the small config beside each."""
+    every = small.to_dict()
     for at, fields in nodes(config.to_dict()):
-        other = small
+        other = every
         for name in at:
-            other = getattr(other, name)
+            other = other[name]
         yield at, fields, other
 
 

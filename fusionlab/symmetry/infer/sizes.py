@@ -10,6 +10,7 @@ from fusionlab.symmetry.blueprint import Blueprint, SymmetryError
 from fusionlab.symmetry.groups import Permutation
 from fusionlab.symmetry.infer.equations import Equations, Polynomial, Unknown, length
 from fusionlab.symmetry.infer.instances import Instances
+from fusionlab.symmetry.infer.meanings import Meaning, meaning
 from fusionlab.symmetry.infer.places import Indices, Places
 from fusionlab.symmetry.roles import Role
 
@@ -75,6 +76,16 @@ def _fixer(indices: Indices) -> Callable[[int], Unknown]:
     return lambda size: (size, indices)
 
 
+def _is_factor(small: Blueprint, unknown: Unknown) -> bool:
+    space = small.spaces.get(str(unknown[0]))
+    return space is not None and space.role == Role.UNIT_SCALE
+
+
+def _is_a_size(field: str) -> bool:
+    """The field counts no layers and names no token."""
+    return meaning(field.rpartition(".")[2]) not in (Meaning.LAYERS, Meaning.TOKEN)
+
+
 def _use_hints(
     small: Blueprint, equations: Equations, known: Mapping[Unknown, None], hints: Mapping[str, tuple[int, int]]
 ) -> None:
@@ -83,20 +94,28 @@ def _use_hints(
     def permutes(unknown: Unknown) -> bool:
         return unknown[0] in small.spaces and isinstance(small.spaces[str(unknown[0])].group, Permutation)
 
-    for unknown in sorted(known, key=permutes, reverse=True):
-        if unknown in equations.values:
-            continue
+    def decide(unknown: Unknown, by_name: bool) -> bool:
+        """Take the one value that a field of the config gives and no length contradicts, where there is one."""
         space = small.spaces.get(str(unknown[0]))
         size = unknown[0] if space is None else space.group.size
         called = None if space is None else _CALLED.get(space.role)
-        fields = {name: real for name, (little, real) in hints.items() if little == size}
-        fitting = {name: real for name, real in fields.items() if called and re.search(called, name.rpartition(".")[2])}
-        for candidates in (fitting, fields):
-            consistent = equations.consistent(unknown, sorted(set(candidates.values())))
-            if len(consistent) == 1:
-                equations.suppose(unknown, consistent[0])
-            if consistent:
-                break
+        fields = {name: real for name, (little, real) in hints.items() if little == size and _is_a_size(name)}
+        if by_name:
+            fields = {n: real for n, real in fields.items() if called and re.search(called, n.rpartition(".")[2])}
+        consistent = equations.consistent(unknown, sorted(set(fields.values())))
+        return len(consistent) == 1 and equations.suppose(unknown, consistent[0])
+
+    # What one name says may settle what another leaves open; only then numbers that are the same by themselves.
+    waiting = sorted(known, key=permutes, reverse=True)
+    for by_name in (True, False):
+        decided = 1
+        while decided:
+            waiting = [unknown for unknown in waiting if unknown not in equations.values]
+            decided = sum(decide(unknown, by_name) for unknown in waiting if unknown not in equations.values)
+    for unknown in waiting:
+        # A factor is one number in any model.
+        if unknown not in equations.values and _is_factor(small, unknown):
+            equations.suppose(unknown, 1)
     for unknown in known:
         if unknown not in equations.values:
             raise SymmetryError(f"neither shapes nor config say the size of {unknown[0]!r} of the small model")

@@ -31,7 +31,9 @@ Path = tuple[str, ...]
 # Labels that a classifier with more than two gets: two are start and end of an answer.
 LABELS = 7
 _WINDOW, _PATCH, _PATCHES = 4, 4, 3
+_KEPT = 64
 _OF_HEADS = re.compile(r"(num_|n_)?(attention_|key_value_|kv_|key_|value_)*(heads?|head_kv|query_groups?(_num)?)$")
+_STATE_HEADS = re.compile(r"mamba_")
 # Heads of stages: each divides what the width of the first becomes when it is doubled from stage to stage.
 _STAGE_WIDTH = 12
 _STAGE_HEADS = (4, 6, 8, 12, 16, 24, 32)
@@ -51,11 +53,13 @@ class SmallSizes:
 
     Attributes:
         fields: of the real config.
+        multiple: numbers of heads are multiples of it where they are in the real config.
         chosen: by path of a field, its small value: what `choose` returns.
         used: sizes that are taken.
     """
 
     fields: Fields
+    multiple: int = 1
     chosen: dict[Path, Any] = field(default_factory=dict)
     used: set[int] = field(default_factory=lambda: {1, 2, 3})
     _widths: dict[int, int] = field(default_factory=dict)
@@ -63,6 +67,9 @@ class SmallSizes:
     def choose(self) -> dict[Path, Any]:
         """A small value for every field that is a size, but for numbers of layers."""
         every = list(nodes(self.fields))
+        for _, node in every:
+            # What stays as it is must not be taken for a size that changes.
+            self.used.update(v for n, v in node.items() if meaning(n) == Meaning.KEPT and is_size(v) and v < _KEPT)
         for at, node in every:
             self._choose_heads(at, node)
         self._choose_widths(every)
@@ -106,14 +113,20 @@ class SmallSizes:
             keys[prefix] = value
             grouped = [n for n in shared if _OF_HEADS.sub("", n) == prefix]
             between = [n for n in grouped if 1 < shared[n] < value]
+            step = math.lcm(*(n for n in (self.multiple, *self._channel_groups(node)) if value % n == 0))
             if between:
-                groups = self.take(4)
+                groups = self.take(4, step)
                 self.chosen[*at, name] = 3 * groups
                 self.used.add(3 * groups)
             else:
-                self.chosen[*at, name] = groups = self.take(4 if self._heads() else 5)
+                self.chosen[*at, name] = groups = self.take(4 if self._heads() else 5, step)
             for key in grouped:
                 self.chosen[*at, key] = 1 if shared[key] == 1 else groups
+
+    @staticmethod
+    def _channel_groups(node: Fields) -> list[int]:
+        """Groups of convolutions in place of linear maps, which divide the heads."""
+        return [value for name, value in node.items() if name.endswith("_groups") and is_size(value) and value > 1]
 
     def _heads(self) -> list[int]:
         return [value for path, value in self.chosen.items() if meaning(path[-1]) == Meaning.HEADS]
@@ -152,6 +165,27 @@ class SmallSizes:
                 small = [self._widths[v] for v in value] if is_list_of_sizes(value) else self._widths[value]
                 self.chosen[*at, name] = small
             self._choose_head_widths(at, node)
+            self._choose_state_heads(at, node)
+
+    def _choose_state_heads(self, at: Path, node: Fields) -> None:
+        """Heads of a state-space layer: together as wide as the stream is after it was expanded, as in the real one."""
+        main = next((w for w in MAIN_WIDTHS if is_size(node.get(w))), None)
+        expand = node.get("mamba_expand")
+        if main is None or not is_size(expand):
+            return
+        for name, _ in self._of(node, Meaning.HEADS):
+            if not _STATE_HEADS.match(name):
+                continue
+            inside = expand * self.chosen[*at, main]
+            groups = next((node[g] for g in ("mamba_n_groups", "mamba_num_groups") if is_size(node.get(g))), 1)
+            fitting = [n for n in (6, 8, 10, 4, 12, 16, 24, 32, 2) if inside % n == 0 and n % groups == 0]
+            count = next((n for n in fitting if n not in self._heads()), fitting[0] if fitting else None)
+            if count is None:
+                continue
+            self.chosen[*at, name] = count
+            for width in ("mamba_d_head", "mamba_head_dim"):
+                if is_size(node.get(width)):
+                    self.chosen[*at, width] = inside // count
 
     def _dividing(self, at: Path, node: Fields, stage: int | None) -> Iterator[int]:
         """What a width must be divided by: of one stage of several, or of the whole model."""

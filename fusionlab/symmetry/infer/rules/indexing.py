@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from fusionlab.symmetry.infer.dims import Dim, freeze, fresh, size_of, total
+from fusionlab.symmetry.infer.dims import ClashError, Dim, freeze, fresh, size_of, total
 from fusionlab.symmetry.infer.interpreter import Reading
 from fusionlab.symmetry.infer.rules.pointwise import combined
 from fusionlab.symmetry.infer.rules.shapes import sliced
@@ -119,6 +119,18 @@ def _index_put(reading: Reading, x: Value, where: Sequence[Any], value: Value, *
         if i < x.tensor.ndim and x.tensor.ndim - 1 - i not in used and value.tensor.shape[-1 - i] > 1:
             reading.join([x.dims[-1 - i], d], reading.equal)
     return Value(list(x.dims), out)
+
+
+@rule("masked_scatter")
+def _masked_scatter(reading: Reading, x: Value, mask: Value, source: Value, *, out: Tensor) -> Value:
+    """Rows put in the place of whole rows, as images' features among those of words."""
+    rows = mask.tensor.expand_as(out)
+    if not bool((rows == rows[..., :1]).all()) or source.tensor.shape[-1] != out.shape[-1]:
+        raise ClashError("a mask that tells features apart")
+    last = reading.join([x.dims[-1], source.dims[-1]], reading.equal)
+    for dim in (*x.dims[:-1], *source.dims[:-1]):
+        reading.silence(freeze(dim))
+    return Value([*x.dims[:-1], last], out)
 
 
 @rule("index_add")

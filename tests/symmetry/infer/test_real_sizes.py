@@ -1,0 +1,121 @@
+"""Models at the sizes that their configs have by default, without memory: what is inferred is of those sizes."""
+
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch import nn
+
+from fusionlab.symmetry import Blueprint, SymmetryError
+from fusionlab.symmetry.infer.examples import guessed_inputs, has_all_inputs, pad_batches
+from fusionlab.symmetry.infer.models import inferred
+from fusionlab.symmetry.infer.shrink import shrink
+from fusionlab.symmetry.roles import Role
+
+
+def on_meta(class_name: str, **changes: Any) -> nn.Module:
+    made = getattr(transformers, class_name)
+    with torch.device("meta"):
+        model: nn.Module = made(made.config_class(**changes))
+    return model
+
+
+def groups(found: Blueprint, role: Role) -> set[tuple[str, int]]:
+    """The groups of a role, each with the number of its copies."""
+    return {(str(space.group), space.count) for space in found.spaces.values() if space.role == role}
+
+
+def test_a_text_beside_an_image_ends_where_it_is_read() -> None:
+    """CLIP tells a text by what it has computed at its end: elsewhere queries and keys would be unread."""
+    found = inferred(on_meta("CLIPTextModelWithProjection"))
+    assert groups(found, Role.QUERY_KEY) == {("GL(64)", 8)}
+    assert found.inputs[0].last == 49407
+
+
+def test_one_layer_that_runs_many_times_stands_for_itself() -> None:
+    """ALBERT's units pass a polynomial, whose terms are added: they are units all the same."""
+    found = inferred(on_meta("AlbertModel"))
+    assert groups(found, Role.UNITS) == {("S(16384)", 1)}
+    assert groups(found, Role.QUERY_KEY) == {("GL(64)", 64)}
+
+
+def test_lengths_that_are_alike_by_chance_say_nothing_of_each_other() -> None:
+    """MPNet's 32 buckets of distances, beside the small model's 32 positions; 4 registers beside patches of 4."""
+    assert groups(inferred(on_meta("MPNetModel")), Role.QUERY_KEY) == {("GL(64)", 12)}
+    assert groups(inferred(on_meta("Dinov2WithRegistersModel")), Role.VALUE_OUTPUT) == {("GL(64)", 12)}
+
+
+def test_heads_lie_in_groups_of_channels() -> None:
+    """SqueezeBERT's 12 heads of 64 in the 4 groups of its convolutions."""
+    found = inferred(on_meta("SqueezeBertForSequenceClassification"))
+    assert groups(found, Role.VALUE_OUTPUT) == {("GL(64)", 12)}
+
+
+def test_a_decoder_alone_reads_an_encoder() -> None:
+    found = inferred(on_meta("BartForCausalLM"))
+    assert [one.name for one in found.inputs] == ["input_ids", "encoder_hidden_states"]
+    assert not [name for name in found.untouched() if "encoder_attn" in name]
+
+
+def test_an_image_among_the_words() -> None:
+    """LLaVA: one blueprint of tower, projector and language model, whose stream the projector writes to."""
+    found = inferred(on_meta("LlavaForConditionalGeneration", text_config={"model_type": "llama", "vocab_size": 32064}))
+    (words, image) = found.inputs
+    assert (words.placed, words.shape, image.shape) == ((32000, 576), (588,), (3, 336, 336))
+    ids = words.random(2, torch.Generator().manual_seed(0))
+    assert bool((ids[:, 1:577] == 32000).all())
+    assert int((ids == 32000).sum()) == 2 * 576
+    stream = found.parameters["lm_head.weight"][1]
+    assert found.parameters["model.multi_modal_projector.linear_2.weight"][0].space == stream.space  # type: ignore[union-attr]
+    assert str(found.spaces[stream.space].group) == "S(4096)"  # type: ignore[union-attr]
+
+
+def test_a_token_beyond_the_words_takes_no_image() -> None:
+    """LLaVA's default config places images by a token that its language model has not."""
+    with pytest.raises(SymmetryError, match="nothing says where an image's features are placed"):
+        inferred(on_meta("LlavaForConditionalGeneration"))
+
+
+def test_a_tower_that_no_guessed_input_reaches_is_refused() -> None:
+    """However small its share is: what it writes to the stream would keep a basis that the rest leaves."""
+    with pytest.raises(
+        SymmetryError, match=r"input_ids alone leave 'model.vision_model.*' and other parameters unread"
+    ):
+        inferred(on_meta("SmolVLMForConditionalGeneration"))
+
+
+def test_what_no_input_reaches_may_be_unread() -> None:
+    """SigLIP's classifier does not use the head that pools images; there is nothing else that could be given."""
+    model = on_meta("SiglipForImageClassification")
+    assert has_all_inputs(model, ["pixel_values"])
+    assert not has_all_inputs(on_meta("SmolVLMForConditionalGeneration"), ["input_ids"])
+    assert "vision_model.head.probe" in inferred(model).untouched()
+
+
+def test_a_classifier_without_a_token_for_padding_takes_batches() -> None:
+    """The small model's config gets one; the real one's is left as it is."""
+    model = on_meta("GPT2ForSequenceClassification")
+    assert model.config.pad_token_id is None
+    assert groups(inferred(model), Role.UNITS) == {("S(3072)", 1)}
+    assert model.config.pad_token_id is None
+    assert not pad_batches(transformers.GPT2Config(), "GPT2LMHeadModel")
+
+
+def test_masks_are_inputs_of_models_that_fill_them() -> None:
+    found = inferred(on_meta("ViTForMaskedImageModeling"))
+    assert {one.name: one.shape for one in found.inputs} == {"pixel_values": (3, 224, 224), "bool_masked_pos": (196,)}
+    assert "vit.embeddings.mask_token" not in found.untouched()
+
+
+def test_fields_that_some_layers_have_of_their_own_stay_in_proportion() -> None:
+    """Gemma 4's global layers have heads of twice the width."""
+    small = shrink(on_meta("Gemma4ForCausalLM")).config
+    everywhere, own = small.to_dict()["head_dim"], small.to_dict()["per_layer_config"]
+    assert own
+    assert {fields["head_dim"] for fields in own.values()} == {2 * everywhere}
+
+
+def test_drawn_noise_is_an_input() -> None:
+    """ViTMAE draws which patches it hides; with the draw given its outputs can be compared."""
+    assert [one.name for one in guessed_inputs(on_meta("ViTMAEModel"))] == ["pixel_values", "noise"]

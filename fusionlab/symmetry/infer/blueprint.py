@@ -80,6 +80,11 @@ class _Assembly:
                     if wrong is not None:
                         raise _WrongError(self.owners[wrong], "it does not hold for other inputs")
             except _WrongError as error:
+                if error.found.signs is not None:
+                    # What is left may be described, or hold.
+                    error.found.signs = None
+                    self.found = [one for one in self.found if one.actions]
+                    continue
                 dropped.append(f"no symmetry of {error.found.stretches[0][0]}: {error}")
                 self.found = [one for one in self.found if one is not error.found]
             else:
@@ -115,7 +120,9 @@ class _Assembly:
         numbered = frozenset(
             outer for one in self.found for action in one.actions for outer in action.index if outer not in permuted
         )
-        permutations, acting, index = {}, {}, dict[str, tuple[Variable, ...]]()
+        permutations: dict[Variable, str] = {}
+        acting: dict[Variable, tuple[Acting, ...]] = {}
+        index: dict[str, tuple[Variable, ...]] = {}
         spaces: dict[str, Space] = {}
         order = _indexes_first(sorted(self.found, key=lambda one: self._rank(one, roles, places)))
         for one in order:
@@ -123,19 +130,29 @@ class _Assembly:
             whole = one.rotation if rotates else one.basis
             name, role, layer = names[one.variable], roles[one.variable], places[one.variable].layer
             if whole is not None:
-                acting[one.variable] = Acting(name, whole.group, self._powers(whole))
+                acting[one.variable] = (Acting(name, whole.group, self._powers(whole)),)
                 index[name] = whole.index
                 self._declare(spaces, one, name, whole, role, layer, names, numbered)
-                continue
-            if one.permutation is not None:
+            elif one.permutation is not None:
                 permutations[one.variable] = name
                 index[name] = one.permutation.index
                 self._declare(spaces, one, name, one.permutation, role, layer, names, numbered)
-            if one.factor is not None:
-                factor = replace(one.factor, index=(*one.factor.index, one.variable))
-                acting[one.variable] = Acting(f"{name}.scale", factor.group, factor.powers)
-                index[f"{name}.scale"] = factor.index
-                self._declare(spaces, one, f"{name}.scale", factor, Role.UNIT_SCALE, layer, names, numbered)
+            beside = []
+            if one.factor is not None and whole is None:
+                of_keys = role == Role.QUERY_KEY
+                beside.append((f"{name}.scale", Role.QUERY_KEY_SCALE if of_keys else Role.UNIT_SCALE, one.factor))
+            if one.signs is not None and not rotates:
+                # Where gains have factors, and are what the name says, signs are of what the gains multiply.
+                of_gains = role == Role.QUERY_KEY_SCALE
+                signs = name.replace(".scale", ".signs") if of_gains else f"{name}.signs"
+                beside.append((signs, Role.QUERY_KEY if of_gains else role, one.signs))
+            for other, its_role, alone in beside:
+                units = () if one.permutation is None else (one.variable,)
+                action = replace(alone, index=(*alone.index, *units))
+                also = Acting(other, action.group, action.powers)
+                acting[one.variable] = (*acting.get(one.variable, ()), also)
+                index[other] = action.index
+                self._declare(spaces, one, other, action, its_role, layer, names, numbered)
         readers = frozenset(self.reading.notes.readers)
         layout = Layout(permutations, acting, index, numbered, readers)
         folded = [one for one in self.found if is_folded and one.rotation is not None]
@@ -207,10 +224,10 @@ class _Assembly:
         }
 
     def _culprit(self, parameter: str) -> Found:
-        """The space to give up where a parameter cannot be described."""
+        """The space to give up, its signs first, where a parameter cannot be described."""
         return max(
             (one for one in self.found if any(name == parameter for name, _, _ in one.stretches)),
-            key=lambda one: sum(len(action.index) for action in one.actions),
+            key=lambda one: (one.signs is not None, sum(len(action.index) for action in one.actions)),
         )
 
     def _outputs(self, layout: Layout) -> dict[str, tuple[Axis, ...]]:

@@ -88,14 +88,17 @@ class Stream(nn.Module):
         return out
 
 
+# Signs go with what is permuted, but for gains.
 STREAM = linear("enter", 0) | {("up.weight", 1)} | linear("down", 0) | linear("leave", 1)
-INNER: Groups = {("S(7)", ()): linear("up", 0) | linear("down", 1)}
+UNITS = linear("up", 0) | linear("down", 1)
+INNER: Groups = {("S(7)", ()): UNITS, ("Z2(1)", (7,)): UNITS}
+PERMUTED: Groups = INNER | {("S(8)", ()): STREAM | {("norm.weight", 0)}}
 
 
 def test_a_stream_that_nothing_breaks_may_be_rotated() -> None:
     """So that what follows is about what breaks it."""
     description = found(Stream("nothing"), 6)
-    assert groups(description) == INNER | {("S(8)", ()): STREAM | {("norm.weight", 0)}}
+    assert groups(description) == PERMUTED | {("Z2(1)", (8,)): STREAM}
     assert description.after_folding is not None
     assert groups(description.after_folding) == INNER | {("O(8)", ()): STREAM}
 
@@ -103,7 +106,8 @@ def test_a_stream_that_nothing_breaks_may_be_rotated() -> None:
 @pytest.mark.parametrize("how", ["relu", "function", "gain"])
 def test_a_stream_with_a_function_or_gains_that_are_seen_is_only_permuted(how: str) -> None:
     description = found(Stream(how), 6)
-    assert groups(description) == INNER | {("S(8)", ()): STREAM | {("norm.weight", 0)}}
+    # A square does not see signs, and they move no gain.
+    assert groups(description) == PERMUTED | ({("Z2(1)", (8,)): STREAM} if how == "gain" else {})
     assert description.after_folding is None
 
 
@@ -195,7 +199,7 @@ class Unread(nn.Module):
 
 def test_parameters_that_nothing_depends_on_are_told_and_left_alone() -> None:
     description = found(Unread(), 6)
-    assert groups(description) == {("S(7)", ()): linear("up", 0) | linear("down", 1)}
+    assert groups(description) == INNER
     (note,) = (note for note in description.notes if "do not depend" in note)
     assert all(name in note for name in ("unused.weight", "unused.bias", "cancelled"))
     assert "up" not in note

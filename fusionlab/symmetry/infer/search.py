@@ -219,13 +219,22 @@ class Search:
             if found.factor is None and found.basis is None:
                 self._factors(found, powers)
         if not linear and found.rotation is None:
-            # Gains alone: of queries against keys.
-            for powers in filter(None, map(_ones, strict)):
-                gains_alone = {stretch[0] for stretch in powers} <= self.reading.notes.gains
-                if gains_alone and found.basis is None and found.factor is None:
-                    self._scale(found, powers, is_signed=True)
+            self._through_gains(found, list(filter(None, map(_ones, strict))))
         self._signs(found, gains)
         return found
+
+    def _through_gains(self, found: Found, solutions: list[dict[Stretch, int]]) -> None:
+        """A factor that a norm's gain takes up: of queries' against keys', or against what reads it behind a ReLU."""
+        notes = self.reading.notes
+        is_rectified = found.variable in notes.rectified
+        for powers in solutions:
+            if found.basis is not None or found.factor is not None:
+                return
+            if {stretch[0] for stretch in powers} <= notes.gains:
+                self._scale(found, powers, is_signed=not is_rectified)
+            elif is_rectified and len(solutions) == 1 and found.permutation is not None:
+                # One gain, or several that write to one sum; of many with readers of their own none is the space's.
+                self._scale(found, powers, is_signed=False)
 
     def _linear(self, variable: Variable, linear: list[dict[Stretch, int]], needed: set[Stretch]) -> Action | None:
         """Every invertible matrix, on all stretches that are no gains."""

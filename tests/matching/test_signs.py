@@ -14,6 +14,8 @@ from fusionlab.matching.starts.activations import from_activations
 from fusionlab.matching.twins import Twins
 from fusionlab.matching.weights import match_weights, squared_distance
 from fusionlab.symmetry import Alignment, Blueprint, blueprint
+from fusionlab.symmetry.builder import BlueprintBuilder
+from fusionlab.symmetry.groups import Permutation, Signs
 from tests.families.cases_llama import GQA2, SQUARE, model
 from tests.families.harness import length_preserving
 from tests.matching.sampling import sample
@@ -95,3 +97,19 @@ def test_learning_turns_a_sign_back(name: str) -> None:
     elements = twins.proposed(0)
     for space, element in turned.items():
         assert torch.equal(elements[space], element)
+
+
+def test_units_whose_signs_differ_between_heads_are_compared_head_by_head() -> None:
+    """Both heads have the same rows, one of them turned round: over both at once every product is zero."""
+    b = BlueprintBuilder("two heads")
+    heads = b.space("heads", Permutation(2), role="heads")
+    units = b.space("units", Permutation(6), role="ffn")
+    signs = b.space("units.signs", Signs(1), role="ffn", index=(heads.space, units.space))
+    b.parameter("weight", b.per(heads, b.per(units, signs)), None)
+    rows = torch.randn(6, 9, generator=generator(0), dtype=torch.float64)
+    anchor = {"weight": torch.cat([rows, rows])}
+    turned = torch.tensor([1.0, -1.0], dtype=torch.float64).reshape(2, 1, 1).expand(2, 6, 1)
+    order = Permutation(6).random((), generator(1))
+    hidden = Alignment(b.build(), {"units": order, "units.signs": turned})
+    found = match_weights(hidden.apply(anchor), anchor, b.build(), MatchOptions(spaces=("ffn",), rescale="off"))
+    torch.testing.assert_close(found.apply(hidden.apply(anchor))["weight"], anchor["weight"])

@@ -289,5 +289,5 @@ class BlueprintBuilder:
             tuple(self.layer_scales),
             tuple(self.centred),
             tuple(self.seen_key_biases),
-            self.folded,
+            folded=self.folded,
         )

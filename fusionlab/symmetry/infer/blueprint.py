@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import torch
 from torch import Tensor, nn
 
 import fusionlab.symmetry.infer.rules  # noqa: F401 (registers the rules)
-from fusionlab.symmetry.axes import Axis, Fixed, spaces_of
+from fusionlab.symmetry.axes import Along, Axis, Fixed, spaces_of
 from fusionlab.symmetry.biases import clear_biases
 from fusionlab.symmetry.blueprint import Blueprint, Space, SymmetryError
 from fusionlab.symmetry.folding import fold
-from fusionlab.symmetry.groups import OrthogonalFixingOnes
+from fusionlab.symmetry.groups import OrthogonalFixingOnes, Permutation
 from fusionlab.symmetry.infer.dims import Stretch, Variable
 from fusionlab.symmetry.infer.found import Action, Found
 from fusionlab.symmetry.infer.inputs import inputs_of
@@ -74,7 +75,7 @@ class _Assembly:
         dropped: list[str] = []
         while True:
             try:
-                blueprint = self._described(model)
+                blueprint = self._described(model, other)
                 for described in (blueprint, blueprint.after_folding, blueprint.without_biases()):
                     wrong = None if described is None else other.wrong(described)
                     if wrong is not None:
@@ -96,10 +97,10 @@ class _Assembly:
             replace(blueprint, notes=notes, after_folding=after and replace(after, notes=notes)), same
         )
 
-    def _described(self, model: nn.Module) -> Blueprint:
+    def _described(self, model: nn.Module, other: OtherBatch) -> Blueprint:
         as_is = self._blueprint(model, is_folded=False)
         seen = self._seen_biases(as_is)
-        as_is = replace(as_is, seen_key_biases=seen)
+        as_is = replace(as_is, seen_key_biases=seen, unseen_means=self._unseen_means(as_is, other))
         rotating = [one for one in self.found if one.rotation is not None]
         if not rotating:
             return as_is
@@ -108,6 +109,7 @@ class _Assembly:
         after = self._blueprint(model, is_folded=True)
         as_is = replace(as_is, norms=norms, layer_scales=scales)
         after = replace(after, norms=norms, layer_scales=scales, folded=True, seen_key_biases=seen)
+        after = replace(after, unseen_means=as_is.unseen_means)
         centred = self._centred(after)
         return replace(as_is, centred=centred, after_folding=replace(after, centred=centred))
 
@@ -264,6 +266,21 @@ class _Assembly:
             cleared = clear_biases(self.reading.traced.state, replace(blueprint, seen_key_biases=others))
             seen += [] if self.search.same(cleared) else [name]
         return tuple(seen)
+
+    def _unseen_means(self, blueprint: Blueprint, other: OtherBatch) -> tuple[tuple[str, int], ...]:
+        """Where a constant may be added along a space of permutations; shown on this batch and on another."""
+        state, generator = self.reading.traced.state, self.search.generator
+        found = []
+        for name, axes in blueprint.parameters.items():
+            for dim, axis in enumerate(axes if name in state else ()):
+                if not isinstance(axis, Along) or not isinstance(blueprint.spaces[axis.space].group, Permutation):
+                    continue
+                shape = [1 if d == dim else size for d, size in enumerate(state[name].shape)]
+                shift = torch.randn(shape, generator=generator, dtype=torch.float64)
+                shifted = {name: state[name] + shift}
+                if self.search.same({**state, **shifted}) and not self.search.is_silent(name) and other.same(shifted):
+                    found.append((name, dim))
+        return tuple(found)
 
     def _notes(self) -> Iterator[str]:
         notes = self.reading.notes

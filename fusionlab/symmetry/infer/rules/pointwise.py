@@ -19,7 +19,15 @@ FUNCTIONS = (
     *("bitwise_not", "logical_not", "isnan", "isinf", "isfinite", "softmax", "_softmax", "_safe_softmax"),
     *("_log_softmax", "nan_to_num", "threshold"),
 )
-_ELEMENTWISE = {*FUNCTIONS, *("add", "sub", "rsub", "mul", "div", "pow", "neg", "square", "relu", "abs", "_to_copy")}
+# f(-x) = -f(x), and f(-x) = f(x).
+ODD = ("tanh", "erf", "sin", "tan", "asin", "atan", "sinh", "asinh", "atanh", "sign", "round", "trunc")
+EVEN = ("cos", "cosh")
+_ELEMENTWISE = {
+    *FUNCTIONS,
+    *ODD,
+    *EVEN,
+    *("add", "sub", "rsub", "mul", "div", "pow", "neg", "square", "relu", "abs", "_to_copy"),
+}
 COMPARISONS = (
     *("ge", "gt", "le", "lt", "eq", "ne", "bitwise_and", "bitwise_or", "bitwise_xor", "logical_and", "logical_or"),
     *("logical_xor", "floor_divide", "remainder", "fmod", "atan2"),
@@ -100,14 +108,14 @@ def _absolute(reading: Reading, x: Value, *, out: Tensor) -> Value:
     return Value(list(dims), out, index=x.index)
 
 
-@rule("cos", "cosh")
+@rule(*EVEN)
 def _even(reading: Reading, x: Value, *, out: Tensor) -> Value:
     if reading.mode == "sign":
         return _indifferent(Value(x.dims, out))
     return combined(reading, [x], "other", out)
 
 
-@rule("tanh", "erf", "sin", "tan", "asin", "atan", "sinh", "asinh", "atanh", "sign", "round", "trunc")
+@rule(*ODD)
 def _odd(reading: Reading, x: Value, *rest: Any, out: Tensor, **options: Any) -> Value:
     kind: Kind = "mul" if reading.mode == "sign" else "other"
     return replace(combined(reading, [x], kind, out), index=x.index)

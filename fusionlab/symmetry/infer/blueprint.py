@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import torch
 from torch import Tensor, nn
 
 import fusionlab.symmetry.infer.rules  # noqa: F401 (registers the rules)
-from fusionlab.symmetry.axes import Along, Axis, Fixed, spaces_of
-from fusionlab.symmetry.biases import clear_biases
+from fusionlab.symmetry.axes import Axis, Fixed, spaces_of
 from fusionlab.symmetry.blueprint import Blueprint, Space, SymmetryError
-from fusionlab.symmetry.folding import fold
-from fusionlab.symmetry.groups import OrthogonalFixingOnes, Permutation
 from fusionlab.symmetry.infer.dims import Stretch, Variable
 from fusionlab.symmetry.infer.found import Action, Found
+from fusionlab.symmetry.infer.gauges import centred, seen_biases, unseen_means
 from fusionlab.symmetry.infer.inputs import inputs_of
 from fusionlab.symmetry.infer.interpreter import Reading
 from fusionlab.symmetry.infer.layout import Acting, InexpressibleError, Layout
@@ -99,8 +96,8 @@ class _Assembly:
 
     def _described(self, model: nn.Module, other: OtherBatch) -> Blueprint:
         as_is = self._blueprint(model, is_folded=False)
-        seen = self._seen_biases(as_is)
-        as_is = replace(as_is, seen_key_biases=seen, unseen_means=self._unseen_means(as_is, other))
+        seen = seen_biases(as_is, self.search)
+        as_is = replace(as_is, seen_key_biases=seen, unseen_means=unseen_means(as_is, self.search, other))
         rotating = [one for one in self.found if one.rotation is not None]
         if not rotating:
             return as_is
@@ -110,8 +107,8 @@ class _Assembly:
         as_is = replace(as_is, norms=norms, layer_scales=scales)
         after = replace(after, norms=norms, layer_scales=scales, folded=True, seen_key_biases=seen)
         after = replace(after, unseen_means=as_is.unseen_means)
-        centred = self._centred(after)
-        return replace(as_is, centred=centred, after_folding=replace(after, centred=centred))
+        mean = centred(after, self.search)
+        return replace(as_is, centred=mean, after_folding=replace(after, centred=mean))
 
     def _blueprint(self, model: nn.Module, is_folded: bool) -> Blueprint:
         self.owners.clear()
@@ -242,45 +239,6 @@ class _Assembly:
                 continue
             described[name] = axes
         return {name: axes for name, axes in _grouped(described).items() if any(any(spaces_of(a)) for a in axes)}
-
-    def _centred(self, after: Blueprint) -> tuple[str, ...]:
-        """Streams whose mean over features is never seen."""
-        found = []
-        state = fold(self.reading.traced.state, after)
-        for name, space in after.spaces.items():
-            if isinstance(space.group, OrthogonalFixingOnes):
-                centred = fold(state, replace(after, centred=(name,)))
-                found += [name] if self.search.same(centred) else []
-        return tuple(found)
-
-    def _seen_biases(self, blueprint: Blueprint) -> tuple[str, ...]:
-        """Spaces inside of heads whose biases cannot be cleared without being noticed."""
-        inside = [
-            name
-            for name, space in blueprint.spaces.items()
-            if space.role in (Role.QUERY_KEY, Role.VALUE_OUTPUT) and space.group.is_general_linear
-        ]
-        seen = []
-        for name in inside:
-            others = tuple(other for other in inside if other != name)
-            cleared = clear_biases(self.reading.traced.state, replace(blueprint, seen_key_biases=others))
-            seen += [] if self.search.same(cleared) else [name]
-        return tuple(seen)
-
-    def _unseen_means(self, blueprint: Blueprint, other: OtherBatch) -> tuple[tuple[str, int], ...]:
-        """Where a constant may be added along a space of permutations; shown on this batch and on another."""
-        state, generator = self.reading.traced.state, self.search.generator
-        found = []
-        for name, axes in blueprint.parameters.items():
-            for dim, axis in enumerate(axes if name in state else ()):
-                if not isinstance(axis, Along) or not isinstance(blueprint.spaces[axis.space].group, Permutation):
-                    continue
-                shape = [1 if d == dim else size for d, size in enumerate(state[name].shape)]
-                shift = torch.randn(shape, generator=generator, dtype=torch.float64)
-                shifted = {name: state[name] + shift}
-                if self.search.same({**state, **shifted}) and not self.search.is_silent(name) and other.same(shifted):
-                    found.append((name, dim))
-        return tuple(found)
 
     def _notes(self) -> Iterator[str]:
         notes = self.reading.notes

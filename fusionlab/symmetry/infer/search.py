@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import combinations
@@ -25,12 +25,13 @@ from fusionlab.symmetry.groups import (
     Scale,
     Signs,
 )
-from fusionlab.symmetry.infer.dims import Atom, Dim, Exponent, Stretch, Sum, Variable
+from fusionlab.symmetry.infer.dims import Atom, Dim, Stretch, Sum, Variable
 from fusionlab.symmetry.infer.folds import folds_of
 from fusionlab.symmetry.infer.found import Action, Found, Powers, drop_contained
 from fusionlab.symmetry.infer.interpreter import Reading
 from fusionlab.symmetry.infer.layout import Acting, InexpressibleError, Layout, leading_atoms
 from fusionlab.symmetry.infer.linear import null_space, null_space_mod_2
+from fusionlab.symmetry.infer.solutions import Solution, combined, differences, equations, ones, within
 from fusionlab.symmetry.roles import Role
 
 # Relative change of the outputs, in float64, up to which they are the same.
@@ -43,8 +44,6 @@ TRIED_PARTS = 3
 SUBSETS = 16
 # The name of the space that is tried, and of the spaces around it.
 TRIED, AROUND = "tried", "around"
-
-Solution = dict[Stretch, Fraction]
 
 
 @dataclass
@@ -203,9 +202,9 @@ class Search:
         if len(stretches) < 2:
             return found
         gains = [s for s in stretches if s[0] in self.reading.notes.gains and len(self.reading.parameters[s[0]]) == 1]
-        strict = null_space(_within(self.reading.strict, stretches), stretches)
-        without = [*_equations(strict, stretches), *({gain: Fraction(1)} for gain in gains)]
-        linear = [v for v in map(_ones, null_space(without, stretches)) if v] if strict else []
+        strict = null_space(within(self.reading.strict, stretches), stretches)
+        without = [*equations(strict, stretches), *({gain: Fraction(1)} for gain in gains)]
+        linear = [v for v in map(ones, null_space(without, stretches)) if v] if strict else []
         everything = dict.fromkeys(stretches, 1)
         if not variable.is_fixed:
             if variable not in self.reading.notes.rectified:
@@ -215,11 +214,11 @@ class Search:
                 if found.basis is not None:
                     return found
             found.permutation = self.attempt(Permutation(variable.size), variable, everything)
-        for powers in [*linear, *_differences(linear)]:
+        for powers in [*linear, *differences(linear)]:
             if found.factor is None and found.basis is None:
                 self._factors(found, powers)
         if not linear and found.rotation is None:
-            self._through_gains(found, list(filter(None, map(_ones, strict))))
+            self._through_gains(found, list(filter(None, map(ones, strict))))
         self._signs(found, gains)
         return found
 
@@ -238,7 +237,7 @@ class Search:
 
     def _linear(self, variable: Variable, linear: list[dict[Stretch, int]], needed: set[Stretch]) -> Action | None:
         """Every invertible matrix, on all stretches that are no gains."""
-        for powers in _combined(linear):
+        for powers in combined(linear):
             if set(powers) >= needed and (action := self.attempt(Invertible(variable.size), variable, powers)):
                 return action
         return None
@@ -279,8 +278,8 @@ class Search:
 
     def _parities(self, stretches: Sequence[Stretch], gains: Sequence[Stretch]) -> list[frozenset[Stretch]]:
         """Stretches that rotations and signs may act on together."""
-        equations = [*_within(self.reading.relaxed, stretches), *({gain: 1} for gain in gains)]
-        return null_space_mod_2(equations, stretches)
+        system = [*within(self.reading.relaxed, stretches), *({gain: 1} for gain in gains)]
+        return null_space_mod_2(system, stretches)
 
     def _rotations(self, found: Found, gains: list[Stretch], strict: list[Solution]) -> None:
         """Rotations, after gains are folded if there are any."""
@@ -325,42 +324,3 @@ def _atoms_and_paths(dim: Dim, path: tuple[Variable, ...]) -> Iterator[tuple[Ato
         elif isinstance(factor, Sum):
             for part in factor.parts:
                 yield from _atoms_and_paths(part, path)
-
-
-def _within(equations: Iterable[Exponent], stretches: Iterable[Stretch]) -> list[dict[Stretch, int]]:
-    """Equations cut down to some stretches; other spaces have factors of their own."""
-    known = set(stretches)
-    cut = ({key: value for key, value in equation.items() if key in known} for equation in equations)
-    # In an order that no hash decides: what is found first is what is tried.
-    return [dict(found) for found in sorted({tuple(sorted(equation.items())) for equation in cut if equation})]
-
-
-def _equations(solutions: Sequence[Solution], stretches: Sequence[Stretch]) -> list[Solution]:
-    """Equations whose solutions are the span of `solutions`."""
-    transposed = [{s: v[s] for s in stretches if v.get(s)} for v in solutions]
-    return null_space(transposed, stretches)
-
-
-def _ones(solution: Solution) -> dict[Stretch, int] | None:
-    """A solution divided by its first entry, if all others are that or its opposite."""
-    first = solution[min(solution)]
-    out = {key: value / first for key, value in solution.items()}
-    return {key: int(value) for key, value in out.items()} if set(out.values()) <= {1, -1} else None
-
-
-def _differences(linear: list[dict[Stretch, int]]) -> Iterator[dict[Stretch, int]]:
-    """What two solutions leave of each other: where powers may do more than one thing any basis mixes them."""
-    for one, other in combinations(linear, 2):
-        for sign in (-1, 1):
-            rest = {key: one.get(key, 0) + sign * other.get(key, 0) for key in one | other}
-            if rest := {key: value for key, value in rest.items() if value}:
-                yield from filter(None, [_ones({key: Fraction(value) for key, value in rest.items()})])
-
-
-def _combined(linear: list[dict[Stretch, int]]) -> Iterator[dict[Stretch, int]]:
-    """Each solution, then sums of those that share no stretch."""
-    yield from linear
-    for count in range(2, min(len(linear), 3) + 1):
-        for chosen in combinations(linear, count):
-            if sum(map(len, chosen)) == len(set().union(*chosen)):
-                yield {key: value for one in chosen for key, value in one.items()}

@@ -16,6 +16,7 @@ from fusionlab.matching.problems import (
     correlate_inner,
     correlate_permutation,
     correlate_unit_factors,
+    further_index,
 )
 from fusionlab.matching.solvers import Rescale
 
@@ -56,7 +57,10 @@ def _correlate_units(block: Block, problem: Problem) -> Tensor:
     correlation, _ = correlate_permutation(problem, block)
     for space in block.inner:
         within = correlate_unit_factors(problem, block, space)[..., None, None]
-        correlation = correlation + geometry(space.group).closest(within)[1]
+        gain = geometry(space.group).closest(within)[1]
+        for _ in further_index(block, space):
+            gain = gain.sum(0)
+        correlation = correlation + gain
     return correlation
 
 

@@ -32,7 +32,8 @@ class Selection:
             and ``last:K``. Spaces that belong to no layer, such as the residual stream, are not affected.
         gauge: canonical forms that every model, the anchor too, is brought into before matching: ``folded`` (norm
             gains and layer scales go into the maps beside them, so that the residual stream can be rotated), ``biases``
-            (key biases that softmax ignores are cleared, value biases move into the output's bias) and ``balanced``
+            (key biases that softmax ignores are cleared, value biases move into the output's bias, and what is inferred
+            to be an unseen mean, of what a LayerNorm reads or of a router's logits, is subtracted) and ``balanced``
             (query against key and value against output in every head); empty for none.
     """
 

@@ -125,15 +125,12 @@ class Problem:
         return known or every
 
 
-def correlate_permutation(
-    problem: Problem, block: Block, dtype: torch.dtype | None = None, only: str | None = None
-) -> tuple[Tensor, Tensor]:
+def correlate_permutation(problem: Problem, block: Block, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
     """Correlation of the permuted units over all that moves with them and has no basis of its own.
 
     Args:
         block: one with a permutation.
         dtype: compute the products in this type, the parameters' own if None.
-        only: the one space to correlate over, in place of all that is not inside the block.
 
     Returns:
         C = B A^T, shape ``(*copies, n, n)``: anchor unit by source unit; and the bound ``|a| |b|`` on a row's entries,
@@ -144,7 +141,7 @@ def correlate_permutation(
     inner = {s.name for s in block.inner}
     sides: tuple[list[Tensor], list[Tensor]] = ([], [])
     for pair in problem.stretches([space.name], block.names):
-        if pair[0].space == only if only is not None else pair[0].space not in inner:
+        if pair[0].space not in inner:
             for side, leaf in zip(sides, pair, strict=True):
                 moved = () if leaf.space == space.name else (space.name,)
                 side.append(_rows(leaf, (*space.index, *moved)).flatten(len(space.index) + 1))
@@ -165,8 +162,27 @@ def correlate_permutation(
 
 
 def correlate_unit_factors(problem: Problem, block: Block, space: Space) -> Tensor:
-    """Correlation of the permuted units over what one factor for each of them moves, shape ``(*copies, n, n)``."""
-    return correlate_permutation(problem, block, only=space.name)[0]
+    """Correlation of the permuted units over what one factor for each of them moves.
+
+    Returns:
+        Shape ``(*others, *copies, n, n)``: `others` blocks have a factor each for a unit that they share the order of,
+        as every head has signs of its own for coordinates that one norm's gains hold in one order.
+    """
+    permutation = block.permutation
+    assert permutation is not None
+    kept = (*further_index(block, space), *permutation.index, permutation.name)
+    counts = [problem.blueprint.spaces[outer].group.size for outer in kept]
+    correlation = next(iter(problem.source.values())).new_zeros(*counts, counts[-1])
+    for pair in problem.stretches([permutation.name], block.names):
+        if pair[0].space == space.name:
+            a, b = (_rows(leaf, kept).flatten(len(kept)) for leaf in pair)
+            correlation = correlation + b @ a.mT
+    return correlation
+
+
+def further_index(block: Block, space: Space) -> tuple[str, ...]:
+    """What indexes the copies of a factor inside of a block's units beside the units and what indexes these."""
+    return tuple(outer for outer in space.index if outer not in _index(block))
 
 
 def correlate_inner(problem: Problem, block: Block, space: Space, order: Tensor | None = None) -> Correlation:

@@ -1,4 +1,5 @@
-"""Biases that nothing needs: the key's, which softmax ignores, and the value's, which the output's bias can carry.
+"""What is added and nothing needs: the key's bias and the mean over experts, which softmax ignores, the value's bias,
+which the output's can carry, and the mean over features of what a LayerNorm reads.
 
 Like folding, this is no group element (it cannot be undone from the result) but a change of gauge.
 """
@@ -14,13 +15,14 @@ from fusionlab.symmetry.roles import Role
 
 
 def clear_biases(state: Mapping[str, Tensor], blueprint: Blueprint) -> dict[str, Tensor]:
-    """Set key biases to zero and move value biases into the output's bias, wherever this changes no function.
+    """Set key biases and unseen means to zero and move value biases into the output's, where it changes no function.
 
     A constant added to every key adds the same number to all scores of one query, which softmax ignores. A constant
     added to every value is added to every mean of values, since attention weights sum to one; so ``W_O b_V`` may be
     added to the output's bias instead. Spaces on which every invertible matrix may act are those where the scores are
     products of queries and keys, and the output a linear map of the values; rotary positions and norms of queries and
-    keys have other groups. `Blueprint.seen_key_biases` names those where something else reads the keys.
+    keys have other groups. `Blueprint.seen_key_biases` names those where something else reads the keys. Of every
+    parameter in `Blueprint.unseen_means` the mean along its dimension is subtracted, which permutations commute with.
 
     Args:
         state: parameters by name; not modified.
@@ -38,6 +40,9 @@ def clear_biases(state: Mapping[str, Tensor], blueprint: Blueprint) -> dict[str,
                 _clear(out, blueprint, space, name, dual=True)
         elif space.role == Role.VALUE_OUTPUT and space.name not in blueprint.seen_key_biases:
             _move_value_bias(out, blueprint, space)
+    for name, dim in blueprint.unseen_means:
+        tensor = out[name].double()
+        out[name] = (tensor - tensor.mean(dim, keepdim=True)).to(out[name].dtype)
     return out
 
 

@@ -145,6 +145,8 @@ class Blueprint:
         layer_scales: layer scales that it can absorb.
         centred: streams that are only read through LayerNorms, so that their mean over features is never seen.
         seen_key_biases: spaces of queries and keys whose key bias the softmax does not ignore.
+        unseen_means: parameters and dimensions along which a constant may be added: a LayerNorm subtracts it from all
+            that is written to it, a softmax from the logits of all experts.
         folded: whether this describes a model after folding (rotations of the stream, gains fixed to one).
         unbiased: whether this describes a model after `fusionlab.symmetry.biases.clear_biases`.
         after_folding: what describes the same model after folding; None where there is nothing to fold.
@@ -162,6 +164,7 @@ class Blueprint:
     layer_scales: tuple[LayerScale, ...] = ()
     centred: tuple[str, ...] = ()
     seen_key_biases: tuple[str, ...] = ()
+    unseen_means: tuple[tuple[str, int], ...] = ()
     folded: bool = False
     unbiased: bool = False
     after_folding: Blueprint | None = field(default=None, repr=False)

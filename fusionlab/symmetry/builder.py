@@ -15,10 +15,13 @@ from fusionlab.symmetry.groups import (
     Permutation,
     Rotary,
     Scale,
+    Signs,
 )
 from fusionlab.symmetry.roles import Role
 
 POSITIVELY_HOMOGENEOUS = ("relu", "leaky_relu")
+# Why a stream that is only read through norms may not be rotated.
+TIED = "the output embedding is the input embedding; untie them to rotate"
 
 
 @dataclass(frozen=True)
@@ -91,16 +94,28 @@ class BlueprintBuilder:
             centred: for LayerNorm, whether every reader sees the stream's own mean subtracted (not that of several
                 tokens together), so that writers may be centred.
             tied: whether an output embedding that reads the last norm is the input embedding too; then that norm's
-                gain has no place to be folded into, and permutations are all there is.
+                gain has no place to be folded into, and permutations are all there is. For RMSNorm see `signed`.
         """
         if tied:
-            self.leaves_out(f"rotations of {name}: the output embedding is the input embedding; untie them to rotate")
+            self.leaves_out(f"rotations of {name}: {TIED}")
             return self.space(name, Permutation(size), role="residual")
         self._rotating.add(name)
         if norm == "layer" and centred:
             self.centred.append(name)
         rotations = OrthogonalFixingOnes(size) if norm == "layer" else Orthogonal(size)
         return self.space(name, rotations if self.folded else Permutation(size), role="residual")
+
+    def signed(self, name: str, size: int, because: str) -> Axis:
+        """A residual stream of permutations with a sign for each coordinate: some RMSNorm's gain cannot be folded.
+
+        No norm without a mean sees signs, and they move no gain.
+
+        Args:
+            because: why there are no rotations, such as `TIED`.
+        """
+        self.leaves_out(f"rotations of {name}: {because}")
+        order = self.space(name, Permutation(size), role="residual")
+        return self.per(order, self.space(f"{name}.signs", Signs(1), role="residual", index=(order.space,)))
 
     def per(self, outer: Along, inner: Axis) -> Per:
         """Blocks permuted by `outer`, each laid out as `inner`."""
@@ -215,10 +230,15 @@ class BlueprintBuilder:
         foldable = axis is not None and any(space in self._rotating for space in spaces_of(axis))
         if foldable:
             self.norms[name] = Norm(f"{name}.weight", f"{name}.bias" if bias else None, padded=padded)
-        self.parameter(f"{name}.weight", None if foldable and self.folded else axis)
+        self.parameter(f"{name}.weight", None if foldable and self.folded else self._unsigned(axis))
         if bias:
             self.parameter(f"{name}.bias", axis)
         return Normed(axis, name)
+
+    def _unsigned(self, axis: Axis | None) -> Axis | None:
+        """The axis of gains along one of what they multiply."""
+        signed = isinstance(axis, Per) and any(isinstance(self.spaces[s].group, Signs) for s in spaces_of(axis.inner))
+        return Along(axis.space, axis.count) if isinstance(axis, Per) and signed else axis
 
     def copies(self, source: Normed, count: int) -> Normed:
         """Several vectors of a norm's output laid one after the other, two tokens' for instance."""
@@ -269,5 +289,5 @@ class BlueprintBuilder:
             tuple(self.layer_scales),
             tuple(self.centred),
             tuple(self.seen_key_biases),
-            self.folded,
+            folded=self.folded,
         )

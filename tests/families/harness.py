@@ -22,7 +22,7 @@ from fusionlab.symmetry import Alignment, Blueprint, blueprint
 from fusionlab.symmetry.axes import chains
 from fusionlab.symmetry.float64 import InFloat64
 from fusionlab.symmetry.folding import fold
-from fusionlab.symmetry.groups import Invertible, Orthogonal, Permutation, Rotary, Scale, random_orthogonal
+from fusionlab.symmetry.groups import Invertible, Orthogonal, Permutation, Rotary, Scale, Signs, random_orthogonal
 from tests.symmetry.scramble import scrambled
 
 EXACT = 1e-9
@@ -201,7 +201,7 @@ def length_preserving(description: Blueprint, seed: int = 4) -> Alignment:
         elif isinstance(space.group, Invertible) and not isinstance(space.group, Orthogonal):
             element = random_orthogonal(space.group.size, space.copies, generator)
         else:
-            assert isinstance(space.group, Permutation | Orthogonal)
+            assert isinstance(space.group, Permutation | Orthogonal | Signs)
         elements[name] = element
     return Alignment(description, elements)
 

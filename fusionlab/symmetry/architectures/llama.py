@@ -11,8 +11,8 @@ from typing import Any
 from fusionlab.symmetry.architectures import architecture, class_head
 from fusionlab.symmetry.axes import Along, Axis, Concat, Fixed, Per
 from fusionlab.symmetry.blueprint import SymmetryError
-from fusionlab.symmetry.builder import BlueprintBuilder
-from fusionlab.symmetry.groups import Invertible, Permutation, Scale
+from fusionlab.symmetry.builder import TIED, BlueprintBuilder
+from fusionlab.symmetry.groups import Invertible, Permutation, Scale, Signs
 
 HEADS = {
     "Model": "none",
@@ -113,14 +113,12 @@ def begin(
     if head == "none":
         b.leaves_out("residual stream: it is this model's output, so its basis is not free")
     elif branch_norms:
-        residual = b.space("residual", Permutation(config.hidden_size), role="residual")
-        b.leaves_out(
-            "rotations of the residual stream: the gains of the norm after each branch admit permutations "
-            "(and signs, which are not matched) only"
-        )
+        why = "the gains of the norm after each branch admit permutations and signs only"
+        residual = b.signed("residual", config.hidden_size, why)
+    elif head == "lm" and config.tie_word_embeddings:
+        residual = b.signed("residual", config.hidden_size, TIED)
     else:
-        tied = head == "lm" and config.tie_word_embeddings
-        residual = b.stream("residual", config.hidden_size, norm="rms", tied=tied)
+        residual = b.stream("residual", config.hidden_size, norm="rms")
     if residual is not None:
         b.gives("hidden_states", None, None, residual)
     prefix = "" if head == "none" else "model."
@@ -194,7 +192,7 @@ def attention_axes(b: BlueprintBuilder, config: Any, layer: int, rotary: int | N
 
     Args:
         rotary: how many coordinates of a head positions turn, in half-split pairs; None where norms of queries and
-            keys with gains leave no basis free.
+            keys with gains leave no basis free but for the signs of planes.
     """
     width, count = head_width(config), config.num_key_value_heads
     sharing = config.num_attention_heads // count
@@ -203,7 +201,7 @@ def attention_axes(b: BlueprintBuilder, config: Any, layer: int, rotary: int | N
     if count > 1 or sharing == 1:
         groups = b.space(f"{at}.heads", Permutation(count), role="heads", layer=layer)
     index = () if groups is None else (groups.space,)
-    qk = Fixed(width) if rotary is None else _query(b, layer, width, rotary, index)
+    qk = _half_turns(b, layer, width, index) if rotary is None else _query(b, layer, width, rotary, index)
     vo = b.space(f"{at}.vo", Invertible(width), role="attention.vo", layer=layer, index=index)
     if groups is None:
         queries = b.space(f"{at}.heads", Permutation(sharing), role="heads", layer=layer)
@@ -221,6 +219,12 @@ def _query(b: BlueprintBuilder, layer: int, width: int, rotary: int, index: tupl
     if layer == 0:
         b.leaves_out("query-key bases beyond rotary planes: only what commutes with the turns of positions is free")
     return b.rotary_query(f"layers.{layer}.qk", width, rotary, layer, index)
+
+
+def _half_turns(b: BlueprintBuilder, layer: int, width: int, index: tuple[str, ...]) -> Axis:
+    """Declare what is free in a head's query and key that pass through norms with gains: a sign for each plane."""
+    signs = b.space(f"layers.{layer}.qk.signs", Signs(width // 2), role="attention.qk", layer=layer, index=index)
+    return Concat(signs, signs)
 
 
 def rotary_gains(b: BlueprintBuilder, layer: int, width: int, index: tuple[str, ...]) -> Axis:

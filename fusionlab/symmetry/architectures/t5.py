@@ -13,7 +13,7 @@ from typing import Any
 from fusionlab.symmetry.architectures import architecture, class_head
 from fusionlab.symmetry.axes import Along, Axis
 from fusionlab.symmetry.blueprint import SymmetryError
-from fusionlab.symmetry.builder import BlueprintBuilder, Normed
+from fusionlab.symmetry.builder import TIED, BlueprintBuilder, Normed
 from fusionlab.symmetry.groups import Invertible, Permutation, Scale
 
 HEADS = {
@@ -42,7 +42,7 @@ def t5(b: BlueprintBuilder, config: Any, class_name: str) -> None:
     else:
         # Only a language model's output can be tied to the input embedding.
         tied = head == "lm" and config.tie_word_embeddings
-        residual = b.stream("residual", config.d_model, norm="rms", tied=tied)
+        residual = b.signed("residual", config.d_model, TIED) if tied else b.stream("residual", config.d_model, "rms")
         both = ("encoder_hidden_states", "encoder_last_hidden_state", "decoder_hidden_states")
         for output in ("hidden_states",) if head == "token" else both:
             b.gives(output, None, None, residual)

@@ -10,6 +10,7 @@ from fusionlab.symmetry.groups.permutation import Permutation
 from fusionlab.symmetry.groups.rotary import Rotary
 from fusionlab.symmetry.groups.rotations import complement_of_ones, embed_beside_ones, random_orthogonal
 from fusionlab.symmetry.groups.scaling import Scale
+from fusionlab.symmetry.groups.signs import Signs
 
 __all__ = [
     "Copies",
@@ -20,6 +21,7 @@ __all__ = [
     "Permutation",
     "Rotary",
     "Scale",
+    "Signs",
     "complement_of_ones",
     "embed_beside_ones",
     "random_orthogonal",

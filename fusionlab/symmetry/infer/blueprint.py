@@ -9,12 +9,10 @@ from torch import Tensor, nn
 
 import fusionlab.symmetry.infer.rules  # noqa: F401 (registers the rules)
 from fusionlab.symmetry.axes import Axis, Fixed, spaces_of
-from fusionlab.symmetry.biases import clear_biases
 from fusionlab.symmetry.blueprint import Blueprint, Space, SymmetryError
-from fusionlab.symmetry.folding import fold
-from fusionlab.symmetry.groups import OrthogonalFixingOnes
 from fusionlab.symmetry.infer.dims import Stretch, Variable
 from fusionlab.symmetry.infer.found import Action, Found
+from fusionlab.symmetry.infer.gauges import centred, seen_biases, unseen_means
 from fusionlab.symmetry.infer.inputs import inputs_of
 from fusionlab.symmetry.infer.interpreter import Reading
 from fusionlab.symmetry.infer.layout import Acting, InexpressibleError, Layout
@@ -77,12 +75,17 @@ class _Assembly:
         dropped: list[str] = []
         while True:
             try:
-                blueprint = self._described(model)
+                blueprint = self._described(model, other)
                 for described in (blueprint, blueprint.after_folding, blueprint.without_biases()):
                     wrong = None if described is None else other.wrong(described)
                     if wrong is not None:
                         raise _WrongError(self.owners[wrong], "it does not hold for other inputs")
             except _WrongError as error:
+                if error.found.signs is not None:
+                    # What is left may be described, or hold.
+                    error.found.signs = None
+                    self.found = [one for one in self.found if one.actions]
+                    continue
                 dropped.append(f"no symmetry of {error.found.stretches[0][0]}: {error}")
                 self.found = [one for one in self.found if one is not error.found]
             else:
@@ -94,10 +97,10 @@ class _Assembly:
             replace(blueprint, notes=notes, after_folding=after and replace(after, notes=notes)), same
         )
 
-    def _described(self, model: nn.Module) -> Blueprint:
+    def _described(self, model: nn.Module, other: OtherBatch) -> Blueprint:
         as_is = self._blueprint(model, is_folded=False)
-        seen = self._seen_biases(as_is)
-        as_is = replace(as_is, seen_key_biases=seen)
+        seen = seen_biases(as_is, self.search)
+        as_is = replace(as_is, seen_key_biases=seen, unseen_means=unseen_means(as_is, self.search, other))
         rotating = [one for one in self.found if one.rotation is not None]
         if not rotating:
             return as_is
@@ -106,8 +109,9 @@ class _Assembly:
         after = self._blueprint(model, is_folded=True)
         as_is = replace(as_is, norms=norms, layer_scales=scales)
         after = replace(after, norms=norms, layer_scales=scales, folded=True, seen_key_biases=seen)
-        centred = self._centred(after)
-        return replace(as_is, centred=centred, after_folding=replace(after, centred=centred))
+        after = replace(after, unseen_means=as_is.unseen_means)
+        mean = centred(after, self.search)
+        return replace(as_is, centred=mean, after_folding=replace(after, centred=mean))
 
     def _blueprint(self, model: nn.Module, is_folded: bool) -> Blueprint:
         self.owners.clear()
@@ -118,7 +122,9 @@ class _Assembly:
         numbered = frozenset(
             outer for one in self.found for action in one.actions for outer in action.index if outer not in permuted
         )
-        permutations, acting, index = {}, {}, dict[str, tuple[Variable, ...]]()
+        permutations: dict[Variable, str] = {}
+        acting: dict[Variable, tuple[Acting, ...]] = {}
+        index: dict[str, tuple[Variable, ...]] = {}
         spaces: dict[str, Space] = {}
         order = _indexes_first(sorted(self.found, key=lambda one: self._rank(one, roles, places)))
         for one in order:
@@ -126,19 +132,29 @@ class _Assembly:
             whole = one.rotation if rotates else one.basis
             name, role, layer = names[one.variable], roles[one.variable], places[one.variable].layer
             if whole is not None:
-                acting[one.variable] = Acting(name, whole.group, self._powers(whole))
+                acting[one.variable] = (Acting(name, whole.group, self._powers(whole)),)
                 index[name] = whole.index
                 self._declare(spaces, one, name, whole, role, layer, names, numbered)
-                continue
-            if one.permutation is not None:
+            elif one.permutation is not None:
                 permutations[one.variable] = name
                 index[name] = one.permutation.index
                 self._declare(spaces, one, name, one.permutation, role, layer, names, numbered)
-            if one.factor is not None:
-                factor = replace(one.factor, index=(*one.factor.index, one.variable))
-                acting[one.variable] = Acting(f"{name}.scale", factor.group, factor.powers)
-                index[f"{name}.scale"] = factor.index
-                self._declare(spaces, one, f"{name}.scale", factor, Role.UNIT_SCALE, layer, names, numbered)
+            beside = []
+            if one.factor is not None and whole is None:
+                of_keys = role == Role.QUERY_KEY
+                beside.append((f"{name}.scale", Role.QUERY_KEY_SCALE if of_keys else Role.UNIT_SCALE, one.factor))
+            if one.signs is not None and not rotates:
+                # Where gains have factors, and are what the name says, signs are of what the gains multiply.
+                of_gains = role == Role.QUERY_KEY_SCALE
+                signs = name.replace(".scale", ".signs") if of_gains else f"{name}.signs"
+                beside.append((signs, Role.QUERY_KEY if of_gains else role, one.signs))
+            for other, its_role, alone in beside:
+                units = () if one.permutation is None else (one.variable,)
+                action = replace(alone, index=(*alone.index, *units))
+                also = Acting(other, action.group, action.powers)
+                acting[one.variable] = (*acting.get(one.variable, ()), also)
+                index[other] = action.index
+                self._declare(spaces, one, other, action, its_role, layer, names, numbered)
         readers = frozenset(self.reading.notes.readers)
         layout = Layout(permutations, acting, index, numbered, readers)
         folded = [one for one in self.found if is_folded and one.rotation is not None]
@@ -210,10 +226,10 @@ class _Assembly:
         }
 
     def _culprit(self, parameter: str) -> Found:
-        """The space to give up where a parameter cannot be described."""
+        """The space to give up, its signs first, where a parameter cannot be described."""
         return max(
             (one for one in self.found if any(name == parameter for name, _, _ in one.stretches)),
-            key=lambda one: sum(len(action.index) for action in one.actions),
+            key=lambda one: (one.signs is not None, sum(len(action.index) for action in one.actions)),
         )
 
     def _outputs(self, layout: Layout) -> dict[str, tuple[Axis, ...]]:
@@ -226,30 +242,6 @@ class _Assembly:
                 continue
             described[name] = axes
         return {name: axes for name, axes in _grouped(described).items() if any(any(spaces_of(a)) for a in axes)}
-
-    def _centred(self, after: Blueprint) -> tuple[str, ...]:
-        """Streams whose mean over features is never seen."""
-        found = []
-        state = fold(self.reading.traced.state, after)
-        for name, space in after.spaces.items():
-            if isinstance(space.group, OrthogonalFixingOnes):
-                centred = fold(state, replace(after, centred=(name,)))
-                found += [name] if self.search.same(centred) else []
-        return tuple(found)
-
-    def _seen_biases(self, blueprint: Blueprint) -> tuple[str, ...]:
-        """Spaces inside of heads whose biases cannot be cleared without being noticed."""
-        inside = [
-            name
-            for name, space in blueprint.spaces.items()
-            if space.role in (Role.QUERY_KEY, Role.VALUE_OUTPUT) and space.group.is_general_linear
-        ]
-        seen = []
-        for name in inside:
-            others = tuple(other for other in inside if other != name)
-            cleared = clear_biases(self.reading.traced.state, replace(blueprint, seen_key_biases=others))
-            seen += [] if self.search.same(cleared) else [name]
-        return tuple(seen)
 
     def _notes(self) -> Iterator[str]:
         notes = self.reading.notes

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fusionlab.symmetry.blueprint import LayerScale, Norm
-from fusionlab.symmetry.groups import Group, Invertible, Rotary, Scale
+from fusionlab.symmetry.groups import Group, Invertible, Rotary, Scale, Signs
 from fusionlab.symmetry.infer.dims import Stretch, Variable
 
 Powers = Mapping[Stretch, int]
@@ -37,6 +37,7 @@ class Found:
         permutation: its coordinates may be permuted.
         basis: what else acts on its coordinates as the model stands: a basis of its own, planes, factors of planes.
         factor: a factor for each coordinate, beside permutations.
+        signs: a sign for each coordinate, beside permutations or alone, where no factor or basis holds it.
         rotation: what acts once gains are folded.
         norms: whose gains must be folded for it.
         layer_scales: that must be absorbed for it.
@@ -47,6 +48,7 @@ class Found:
     permutation: Action | None = None
     basis: Action | None = None
     factor: Action | None = None
+    signs: Action | None = None
     rotation: Action | None = None
     norms: tuple[Norm, ...] = ()
     layer_scales: tuple[LayerScale, ...] = ()
@@ -54,35 +56,45 @@ class Found:
     @property
     def actions(self) -> tuple[Action, ...]:
         """All that passed."""
-        return tuple(a for a in (self.permutation, self.basis, self.factor, self.rotation) if a is not None)
+        return tuple(a for a in (self.permutation, self.basis, self.factor, self.signs, self.rotation) if a is not None)
 
 
 def drop_contained(found: list[Found]) -> None:
-    """Leave out factors that a larger group on the same dimensions holds: of whole heads where heads have bases.
+    """Leave out factors and signs that a larger group on the same dimensions holds: of whole heads with bases.
 
     A factor for each unit of each expert is one of the units, not of the experts too.
     """
     for one in found:
         for other in found:
-            if one.factor is None or other.factor is None or other is one or other.permutation is None:
-                continue
-            same = {one.variable, *one.factor.index} == {other.variable, *other.factor.index}
-            if same and one.variable in other.permutation.index:
-                one.factor = None
-    places = {
-        one.variable: {stretch[:2] for stretch, power in one.basis.powers.items() if power}
-        for one in found
-        if one.basis is not None
-    }
+            if other is not one and other.permutation is not None and one.variable in other.permutation.index:
+                if _same_copies(one, one.factor, other, other.factor):
+                    one.factor = None
+                if any(_same_copies(one, one.signs, other, action) for action in (other.factor, other.signs)):
+                    one.signs = None
+    places = {one.variable: _dimensions(one.basis) for one in found if one.basis is not None}
     for one in found:
-        action = one.factor if one.factor is not None else one.basis
-        if action is None or not isinstance(action.group, Scale):
-            continue
-        own = {stretch[:2] for stretch, power in action.powers.items() if power}
-        for other in found:
-            if other.basis is None or other is one or one.variable not in other.basis.index:
+        inside = [
+            other
+            for other in found
+            if other.basis is not None and other is not one and one.variable in other.basis.index
+            if isinstance(other.basis.group, Invertible | Rotary)
+        ]
+        for action in (one.factor or one.basis, one.signs):
+            if action is None or not isinstance(action.group, Scale | Signs):
                 continue
-            if isinstance(other.basis.group, Invertible | Rotary) and places[other.variable] >= own:
-                one.factor = None
+            if any(places[other.variable] >= _dimensions(action) for other in inside):
+                one.factor = None if one.factor is action else one.factor
                 one.basis = None if one.basis is action else one.basis
-                break
+                one.signs = None if one.signs is action else one.signs
+
+
+def _same_copies(one: Found, action: Action | None, other: Found, larger: Action | None) -> bool:
+    """Two actions have an element for each of the same places."""
+    if action is None or larger is None:
+        return False
+    return {one.variable, *action.index} == {other.variable, *larger.index}
+
+
+def _dimensions(action: Action) -> set[tuple[str, int]]:
+    """The dimensions of parameters that it acts on."""
+    return {stretch[:2] for stretch, power in action.powers.items() if power}

@@ -85,6 +85,10 @@ class _Grower:
             ),
             centred=tuple(self._names(small.centred)),
             seen_key_biases=tuple(self._names(small.seen_key_biases)),
+            unseen_means=tuple(
+                (places.real(name, at), dim)
+                for at, (name, dim) in places.spread(small.unseen_means, lambda mean: places.of(mean[0]))
+            ),
             after_folding=None,
         )
 

@@ -3,7 +3,7 @@
 Four passes over one graph. *Structure* unifies the types of dimensions until nothing changes. *Scale* lets an unknown
 power of a factor act along every stretch of every parameter and collects the linear equations under which the outputs
 stay: sums want equal powers, products add them, contractions cancel them, all other functions want none. *Sign* is the
-same modulo two and blind to norms, which rotations leave alone.
+same modulo two and blind to norms, which rotations leave alone, and to odd functions, which signs pass.
 """
 
 from __future__ import annotations
@@ -230,12 +230,19 @@ class Reading:
         """A sum over the product of two dimensions; returns the joined type."""
         return self.join([x, y], lambda exponents: self.zero(total(exponents)))
 
-    def rectify(self, value: Value) -> None:
-        """Note that a value's entries are treated by their signs."""
+    def rectify(self, value: Value, is_even: bool = False) -> None:
+        """Note that a value's entries are treated by their signs.
+
+        Args:
+            is_even: whether the two signs are treated alike.
+        """
         if self.mode == "scale":
             # Powers say along which spaces a factor arrives here.
             arriving = (atom for dim in value.dims for atom in atoms(dim))
             self.notes.rectified.update(atom.variable for atom in arriving)
+        elif self.mode == "sign" and not is_even:
+            for dim in value.dims:
+                self.silence(dim)
 
     def opaque(self, arguments: Any, out: Any) -> Any:
         """What an operation without a rule returns: nothing may move along what goes in."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fusionlab.symmetry.axes import Across, Along, Axis, Concat, Fixed, Per, spaces_of
-from fusionlab.symmetry.groups import Group, Orthogonal, Rotary
+from fusionlab.symmetry.groups import Group, Orthogonal, Rotary, Signs
 from fusionlab.symmetry.infer.dims import Atom, Dim, Stretch, Sum, Variable, parity, size_of
 
 
@@ -35,14 +35,14 @@ class Layout:
 
     Attributes:
         permutations: by variable, the name of the space whose permutations move its coordinates.
-        acting: by variable, what else acts.
+        acting: by variable, what else acts; no two on one stretch.
         index: by space, the variables that its copies are indexed by.
         numbered: variables that index copies although nothing may permute them: each copy is a space of its own.
         readers: stretches that contract with what they read.
     """
 
     permutations: Mapping[Variable, str]
-    acting: Mapping[Variable, Acting]
+    acting: Mapping[Variable, tuple[Acting, ...]]
     index: Mapping[str, tuple[Variable, ...]] = field(default_factory=dict)
     numbered: frozenset[Variable] = frozenset()
     readers: frozenset[Stretch] = frozenset()
@@ -97,17 +97,16 @@ class Layout:
         if not isinstance(first, Atom):
             raise InexpressibleError("a type that depends on another dimension")
         variable = first.variable
-        acting = self.acting.get(variable)
-        power = _power(acting, first)
-        if acting is not None and power and not acting.group.is_factor:
+        acting, power = self._acting_along(first)
+        if acting is not None and not acting.group.is_factor:
             return self._whole(acting, power, first, rest, copy)
         if variable in self.numbered:
             return joined(self.axis(rest, (*copy, (variable, i))) for i in range(variable.size))
         inner = self.axis(rest, copy)
-        if acting is not None and power:
+        if acting is not None:
             if not isinstance(inner, Fixed):
                 raise InexpressibleError("factors around another space")
-            factor = Along(self._named(acting.space, copy), 1, is_dual=power < 0)
+            factor = Along(self._named(acting.space, copy), 1, is_dual=self._is_dual(acting, power, first))
             inner = factor if inner.size == 1 else Concat(*[factor] * size_of(rest))
         if variable in self.permutations:
             name = self._named(self.permutations[variable], copy)
@@ -121,11 +120,20 @@ class Layout:
         name = self._named(acting.space, copy)
         if isinstance(acting.group, Rotary) and acting.group.interleaved and size_of(rest) == 2:
             return Along(name, 2 * size, is_dual=power < 0)
-        if isinstance(acting.group, Orthogonal):
-            power = -1 if self._reads(atom) else 1
         if rest or isinstance(acting.group, Rotary):
             raise InexpressibleError("a space with a basis around another")
-        return Along(name, size, is_dual=power < 0)
+        return Along(name, size, is_dual=self._is_dual(acting, power, atom))
+
+    def _acting_along(self, atom: Atom) -> tuple[Acting | None, int]:
+        """What acts along an atom beside permutations, and its power."""
+        found = [(acting, power) for acting in self.acting.get(atom.variable, ()) if (power := _power(acting, atom))]
+        if len(found) > 1:
+            raise InexpressibleError("two groups along one stretch")
+        return found[0] if found else (None, 0)
+
+    def _is_dual(self, acting: Acting, power: int, atom: Atom) -> bool:
+        # Where both sides agree powers are told modulo two.
+        return self._reads(atom) if isinstance(acting.group, Orthogonal | Signs) else power < 0
 
     def _reads(self, atom: Atom) -> bool:
         return not self.readers.isdisjoint(atom.exponent)
@@ -149,11 +157,10 @@ class Layout:
         atoms = [part[0] for part in pair if len(part) == 1 and isinstance(part[0], Atom)]
         if len(atoms) != 2 or atoms[0].variable is not atoms[1].variable:
             return None
-        acting = self.acting.get(atoms[0].variable)
-        powers = [_power(acting, atom) for atom in atoms]
-        if acting is None or not isinstance(acting.group, Rotary) or acting.group.interleaved or not powers[0]:
+        (acting, power), other = map(self._acting_along, atoms)
+        if acting is None or not isinstance(acting.group, Rotary) or acting.group.interleaved:
             return None
-        return (acting, powers[0], atoms[0].variable.size) if powers[0] == powers[1] else None
+        return (acting, power, atoms[0].variable.size) if (acting, power) == other else None
 
     def _named(self, space: str, copy: tuple[tuple[Variable, int], ...]) -> str:
         """The name of a space's copy, where its copies have names of their own."""
@@ -179,11 +186,9 @@ def _plain(space: str) -> str:
     return space.split(".copy", maxsplit=1)[0]
 
 
-def _power(acting: Acting | None, atom: Atom) -> int:
+def _power(acting: Acting, atom: Atom) -> int:
     """The power by which a space acts along an atom: what its stretches' powers add up to."""
-    if acting is None:
-        return 0
-    if isinstance(acting.group, Orthogonal):
+    if isinstance(acting.group, Orthogonal | Signs):
         # Of outputs the powers modulo two are told under names of their own.
         told = {s: times for s, times in atom.exponent.items() if s[2] < 0} or atom.exponent
         return sum(times * acting.powers.get(s if s[2] >= 0 else parity(s), 0) for s, times in told.items()) % 2

@@ -41,20 +41,25 @@ def null_space_mod_2(
     equations: Iterable[Mapping[Unknown, int]], unknowns: Sequence[Unknown]
 ) -> list[frozenset[Unknown]]:
     """A basis of the solutions of a homogeneous system modulo two, each as the set of its ones."""
-    pivots: dict[Unknown, set[Unknown]] = {}
+    # Dictionaries for sets: the solutions follow the order of the equations, whatever the hashes are.
+    pivots: dict[Unknown, dict[Unknown, None]] = {}
     for equation in equations:
-        row = {key for key, value in equation.items() if value % 2}
+        row = {key: None for key, value in equation.items() if value % 2}
         for pivot in [key for key in row if key in pivots]:
             if pivot in row:
-                row ^= pivots[pivot]
+                row = _either(row, pivots[pivot])
         if row:
             pivot = next(iter(row))
             for other, base in pivots.items():
                 if pivot in base:
-                    pivots[other] = base ^ row
+                    pivots[other] = _either(base, row)
             pivots[pivot] = row
     free = [unknown for unknown in unknowns if unknown not in pivots]
     return [frozenset({f} | {pivot for pivot, base in pivots.items() if f in base}) for f in free]
+
+
+def _either(x: dict[Unknown, None], y: dict[Unknown, None]) -> dict[Unknown, None]:
+    return {key: None for key in (*x, *y) if (key in x) != (key in y)}
 
 
 def _plus(x: Mapping[Unknown, Fraction], y: Mapping[Unknown, Fraction], times: Fraction) -> dict[Unknown, Fraction]:

@@ -47,7 +47,7 @@ def roles_of(
         notes: of the reading.
         around: by stretch, the spaces that it lies inside of.
     """
-    roles = {one.variable: _own_role(one, notes) for one in found}
+    roles = {one.variable: _own_role(one, notes, any(around[s] for s in one.stretches)) for one in found}
     attention = (Role.QUERY_KEY, Role.QUERY_KEY_SCALE, Role.VALUE_OUTPUT)
     of_heads = {v for one in found if roles[one.variable] in attention for s in one.stretches for v in around[s]}
     indexing = {v for one in found if roles[one.variable] in attention for a in one.actions for v in a.index}
@@ -70,12 +70,12 @@ def roles_of(
     return roles
 
 
-def _own_role(one: Found, notes: Notes) -> Role:
-    """The kind of a space by itself."""
+def _own_role(one: Found, notes: Notes, is_inside: bool) -> Role:
+    """The kind of a space by itself; `is_inside` says that it lies in blocks of another, as in heads."""
     has_basis = any(isinstance(a.group, Invertible | Rotary) for a in (one.basis, one.rotation) if a is not None)
     rotates = any(isinstance(a.group, Orthogonal) for a in (one.basis, one.rotation) if a is not None)
     if one.variable in notes.scores and not rotates:
-        return Role.QUERY_KEY if has_basis else (Role.QUERY_KEY_SCALE if one.basis is not None else Role.UNITS)
+        return _role_in_scores(one, has_basis, is_inside)
     if one.basis is not None and one.variable in notes.mixed and not isinstance(one.basis.group, Orthogonal):
         return Role.VALUE_OUTPUT
     if one.basis is not None and isinstance(one.basis.group, Rotary):
@@ -85,6 +85,13 @@ def _own_role(one: Found, notes: Notes) -> Role:
     if has_basis:
         return Role.LATENT
     return Role.UNITS
+
+
+def _role_in_scores(one: Found, has_basis: bool, is_inside: bool) -> Role:
+    """The kind of a space that two activations are contracted along."""
+    if one.basis is None and one.permutation is not None:
+        return Role.QUERY_KEY if is_inside else Role.UNITS
+    return Role.QUERY_KEY if has_basis or one.basis is None else Role.QUERY_KEY_SCALE
 
 
 def places_of(found: Sequence[Found], parameters: Sequence[str]) -> dict[Variable, Place]:
@@ -154,6 +161,11 @@ def _kinds(
         beside = [o for o in keys if places[o.variable] == places[one.variable] and o.basis is not None]
         if any(isinstance(o.basis.group, Rotary) != turned for o in beside if o.basis is not None):
             kinds[one.variable] = "qk.rotary" if turned else "qk.rest"
+    for one in found:
+        beside = [o for o in found if places[o.variable] == places[one.variable] and o.permutation is None]
+        if roles[one.variable] == Role.QUERY_KEY and one.permutation is not None:
+            # Coordinates that positions do not turn.
+            kinds[one.variable] = "qk.rest" if any(kinds[o.variable].startswith("qk") for o in beside) else "qk"
     return kinds
 
 

@@ -49,6 +49,10 @@ class OtherBatch:
             reason = next(iter(str(error).splitlines()), "")
             raise SymmetryError(f"the model does not run on the inputs ({type(error).__name__}: {reason})") from error
 
+    def same(self, state: Mapping[str, Tensor]) -> bool:
+        """The model computes with these parameters what it computes with its own."""
+        return self._is_expected(self._plain.kept({**self._state, **state}, self._inputs))
+
     def wrong(self, blueprint: Blueprint) -> str | None:
         """The first space whose random element, or the gauge, changes the outputs; None where all together do not."""
         state: Mapping[str, Tensor] = self._state
@@ -66,7 +70,9 @@ class OtherBatch:
         alignment = Alignment(blueprint, elements)
         touched = blueprint.touching(elements)
         moved = {name: alignment.apply_to(name, x) if name in touched else x for name, x in state.items()}
-        out = self._plain.kept(moved, self._inputs)
+        return self._is_expected(self._plain.kept(moved, self._inputs))
+
+    def _is_expected(self, out: Tensor) -> bool:
         return bool((out - self._expected).abs().max() <= EXACT * self._expected.abs().max())
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import combinations
@@ -23,13 +23,15 @@ from fusionlab.symmetry.groups import (
     Permutation,
     Rotary,
     Scale,
+    Signs,
 )
-from fusionlab.symmetry.infer.dims import Atom, Dim, Exponent, Stretch, Sum, Variable
+from fusionlab.symmetry.infer.dims import Atom, Dim, Stretch, Sum, Variable
 from fusionlab.symmetry.infer.folds import folds_of
 from fusionlab.symmetry.infer.found import Action, Found, Powers, drop_contained
 from fusionlab.symmetry.infer.interpreter import Reading
 from fusionlab.symmetry.infer.layout import Acting, InexpressibleError, Layout, leading_atoms
 from fusionlab.symmetry.infer.linear import null_space, null_space_mod_2
+from fusionlab.symmetry.infer.solutions import Solution, combined, differences, equations, ones, within
 from fusionlab.symmetry.roles import Role
 
 # Relative change of the outputs, in float64, up to which they are the same.
@@ -42,8 +44,6 @@ TRIED_PARTS = 3
 SUBSETS = 16
 # The name of the space that is tried, and of the spaces around it.
 TRIED, AROUND = "tried", "around"
-
-Solution = dict[Stretch, Fraction]
 
 
 @dataclass
@@ -149,7 +149,7 @@ class Search:
             index = (*index, variable)
         layout = Layout(
             others | ({variable: TRIED} if is_permutation else {}),
-            {} if is_permutation else {variable: Acting(TRIED, action.group, action.powers)},
+            {} if is_permutation else {variable: (Acting(TRIED, action.group, action.powers),)},
             {TRIED: index},
         )
         touched = {name for (name, _, _), power in action.powers.items() if power}
@@ -166,6 +166,11 @@ class Search:
             cycle = space.group.identity(space.copies)
             cycle[(-1,) * len(space.copies)] = cycle[(-1,) * len(space.copies)].roll(1)
             yield cycle
+        if isinstance(space.group, Signs):
+            # One coordinate alone: of a few, random ones may all stay.
+            turned = space.group.identity(space.copies)
+            turned[(-1,) * turned.ndim] = -1
+            yield turned
         yield space.group.random(space.copies, self.generator)
 
     def _is_seen(self, action: Action, variable: Variable, state: Mapping[str, Tensor]) -> bool:
@@ -197,9 +202,9 @@ class Search:
         if len(stretches) < 2:
             return found
         gains = [s for s in stretches if s[0] in self.reading.notes.gains and len(self.reading.parameters[s[0]]) == 1]
-        strict = null_space(_within(self.reading.strict, stretches), stretches)
-        without = [*_equations(strict, stretches), *({gain: Fraction(1)} for gain in gains)]
-        linear = [v for v in map(_signs, null_space(without, stretches)) if v] if strict else []
+        strict = null_space(within(self.reading.strict, stretches), stretches)
+        without = [*equations(strict, stretches), *({gain: Fraction(1)} for gain in gains)]
+        linear = [v for v in map(ones, null_space(without, stretches)) if v] if strict else []
         everything = dict.fromkeys(stretches, 1)
         if not variable.is_fixed:
             if variable not in self.reading.notes.rectified:
@@ -209,19 +214,30 @@ class Search:
                 if found.basis is not None:
                     return found
             found.permutation = self.attempt(Permutation(variable.size), variable, everything)
-        for powers in linear:
+        for powers in [*linear, *differences(linear)]:
             if found.factor is None and found.basis is None:
                 self._factors(found, powers)
         if not linear and found.rotation is None:
-            # Gains alone: of queries against keys.
-            for powers in filter(None, map(_signs, strict)):
-                if {stretch[0] for stretch in powers} <= self.reading.notes.gains and found.basis is None:
-                    found.basis = self.attempt(Scale(variable.size, signed=True), variable, powers)
+            self._through_gains(found, list(filter(None, map(ones, strict))))
+        self._signs(found, gains)
         return found
+
+    def _through_gains(self, found: Found, solutions: list[dict[Stretch, int]]) -> None:
+        """A factor that a norm's gain takes up: of queries' against keys', or against what reads it behind a ReLU."""
+        notes = self.reading.notes
+        is_rectified = found.variable in notes.rectified
+        for powers in solutions:
+            if found.basis is not None or found.factor is not None:
+                return
+            if {stretch[0] for stretch in powers} <= notes.gains:
+                self._scale(found, powers, is_signed=not is_rectified)
+            elif is_rectified and len(solutions) == 1 and found.permutation is not None:
+                # One gain, or several that write to one sum; of many with readers of their own none is the space's.
+                self._scale(found, powers, is_signed=False)
 
     def _linear(self, variable: Variable, linear: list[dict[Stretch, int]], needed: set[Stretch]) -> Action | None:
         """Every invertible matrix, on all stretches that are no gains."""
-        for powers in _combined(linear):
+        for powers in combined(linear):
             if set(powers) >= needed and (action := self.attempt(Invertible(variable.size), variable, powers)):
                 return action
         return None
@@ -235,14 +251,35 @@ class Search:
                 if action := self.attempt(group, variable, powers):
                     found.basis = action
                     return
-        is_unit = found.permutation is not None
         for is_signed in (False,) if variable in self.reading.notes.rectified else (True, False):
-            if action := self.attempt(Scale(1 if is_unit else variable.size, signed=is_signed), variable, powers):
-                if is_unit:
-                    found.factor = action
-                else:
-                    found.basis = action
+            if self._scale(found, powers, is_signed):
                 return
+
+    def _scale(self, found: Found, powers: dict[Stretch, int], is_signed: bool) -> bool:
+        """A factor for each coordinate, inside of permutations if there are any; true if it is one."""
+        is_unit = found.permutation is not None
+        action = self.attempt(Scale(1 if is_unit else found.variable.size, signed=is_signed), found.variable, powers)
+        if is_unit:
+            found.factor = action
+        else:
+            found.basis = action
+        return action is not None
+
+    def _signs(self, found: Found, gains: list[Stretch]) -> None:
+        """A sign for each coordinate; gains, which those of a norm's output keep, have none."""
+        variable, others = found.variable, (found.basis, found.factor)
+        taken = {stretch for action in others if action is not None for stretch in action.powers}
+        if any(action is not None and isinstance(action.group, Rotary) for action in others):
+            return
+        for chosen in self._parities(found.stretches, gains):
+            if found.signs is None and chosen.isdisjoint(taken):
+                group = Signs(variable.size if found.permutation is None else 1)
+                found.signs = self.attempt(group, variable, dict.fromkeys(sorted(chosen), 1))
+
+    def _parities(self, stretches: Sequence[Stretch], gains: Sequence[Stretch]) -> list[frozenset[Stretch]]:
+        """Stretches that rotations and signs may act on together."""
+        system = [*within(self.reading.relaxed, stretches), *({gain: 1} for gain in gains)]
+        return null_space_mod_2(system, stretches)
 
     def _rotations(self, found: Found, gains: list[Stretch], strict: list[Solution]) -> None:
         """Rotations, after gains are folded if there are any."""
@@ -255,7 +292,7 @@ class Search:
             state = self._folded(*folds)
         if state is None:
             return
-        parities = null_space_mod_2([*_within(self.reading.relaxed, stretches), *({g: 1} for g in gains)], stretches)
+        parities = self._parities(stretches, gains)
         whole = frozenset().union(*parities)
         for chosen in dict.fromkeys([whole, *parities]):
             for group in (Orthogonal(variable.size), OrthogonalFixingOnes(variable.size)):
@@ -287,32 +324,3 @@ def _atoms_and_paths(dim: Dim, path: tuple[Variable, ...]) -> Iterator[tuple[Ato
         elif isinstance(factor, Sum):
             for part in factor.parts:
                 yield from _atoms_and_paths(part, path)
-
-
-def _within(equations: Iterable[Exponent], stretches: Iterable[Stretch]) -> list[dict[Stretch, int]]:
-    """Equations cut down to some stretches; other spaces have factors of their own."""
-    known = set(stretches)
-    cut = ({key: value for key, value in equation.items() if key in known} for equation in equations)
-    return [dict(found) for found in {frozenset(equation.items()) for equation in cut if equation}]
-
-
-def _equations(solutions: Sequence[Solution], stretches: Sequence[Stretch]) -> list[Solution]:
-    """Equations whose solutions are the span of `solutions`."""
-    transposed = [{s: v[s] for s in stretches if v.get(s)} for v in solutions]
-    return null_space(transposed, stretches)
-
-
-def _signs(solution: Solution) -> dict[Stretch, int] | None:
-    """A solution divided by its first entry, if all others are that or its opposite."""
-    first = solution[min(solution)]
-    out = {key: value / first for key, value in solution.items()}
-    return {key: int(value) for key, value in out.items()} if set(out.values()) <= {1, -1} else None
-
-
-def _combined(linear: list[dict[Stretch, int]]) -> Iterator[dict[Stretch, int]]:
-    """Each solution, then sums of those that share no stretch."""
-    yield from linear
-    for count in range(2, min(len(linear), 3) + 1):
-        for chosen in combinations(linear, count):
-            if sum(map(len, chosen)) == len(set().union(*chosen)):
-                yield {key: value for one in chosen for key, value in one.items()}

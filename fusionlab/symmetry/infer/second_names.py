@@ -44,5 +44,6 @@ def with_second_names(blueprint: Blueprint, same: Mapping[str, str]) -> Blueprin
         blueprint,
         norms=norms,
         biases={w: b for weight, bias in blueprint.biases.items() for w, b in paired(weight, bias).items()},
+        unseen_means=tuple((n, dim) for name, dim in blueprint.unseen_means for n in (name, *further.get(name, ()))),
         after_folding=None if after is None else with_second_names(after, same),
     )

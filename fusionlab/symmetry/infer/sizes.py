@@ -63,6 +63,9 @@ def solved_sizes(
             known.update(dict.fromkeys(factors))
     for space, place in instances.place.items():
         known.update(dict.fromkeys((space, at) for at, _ in places.spread([place], lambda place: place)))
+    # A factor is one number, in any model.
+    one = {name for name, space in small.spaces.items() if space.group.is_factor}
+    equations.values.update({unknown: 1 for unknown in known if unknown[0] in one})
     equations.propagate()
     _use_hints(small, equations, known, hints)
     return equations.values

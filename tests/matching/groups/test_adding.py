@@ -1,9 +1,7 @@
 """A new group is two files: the section 'A group' of docs/architectures.md, done to the letter."""
 
-import importlib
 import re
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,27 +23,30 @@ PAGE = Path(__file__).parents[3] / "docs" / "architectures.md"
 FLOORS = (fusionlab.symmetry.groups, fusionlab.matching.groups)
 
 
-@pytest.fixture(scope="module")
-def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, Any]]:
-    """The names of the section's last listing, after its first two became files of the packages that it says."""
+def listings() -> tuple[list[str], str]:
+    """The section's listings: two files, and how they are used."""
     section = re.search(r"^## A group$(.*?)(?=^## |\Z)", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     assert section is not None
     *files, use = re.findall(r"^```python\n(.*?)^```$", section[1], re.MULTILINE | re.DOTALL)
     named = re.findall(r"^\*\*\d\..*?`fusionlab/(\w+)/groups/signs\.py`", section[1], re.MULTILINE)
     assert named == ["symmetry", "matching"]
+    return files, use
+
+
+def test_the_files_are_those_of_the_package() -> None:
+    files, _ = listings()
+    for floor, text in zip(FLOORS, files, strict=True):
+        assert (Path(floor.__path__[0]) / "signs.py").read_text(encoding="utf-8") == text
+
+
+@pytest.fixture(scope="module")
+def shown() -> Mapping[str, Any]:
+    """The names of the section's last listing."""
     names: dict[str, Any] = {}
-    with pytest.MonkeyPatch.context() as patch, torch.random.fork_rng():
+    with torch.random.fork_rng():
         torch.manual_seed(0)
-        for floor, text in zip(FLOORS, files, strict=True):
-            folder = tmp_path_factory.mktemp(floor.__name__)
-            (folder / "signs.py").write_text(text, encoding="utf-8")
-            patch.setattr(floor, "__path__", [*floor.__path__, str(folder)])
-            # The package imports every file in its folder like this when it is imported itself.
-            importlib.import_module(f"{floor.__name__}.signs")
-        exec(use, names)
-        yield names
-        for floor in FLOORS:
-            del sys.modules[f"{floor.__name__}.signs"]
+        exec(listings()[1], names)
+    return names
 
 
 def states(shown: Mapping[str, Any]) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:

@@ -18,6 +18,7 @@ from fusionlab.symmetry.groups import (
     Permutation,
     Rotary,
     Scale,
+    Signs,
 )
 from tests.symmetry.models import generator
 
@@ -31,6 +32,7 @@ EVERY = [
     Rotary(SIZE, interleaved=True),
     Scale(SIZE),
     Scale(SIZE, signed=True),
+    Signs(SIZE),
 ]
 each = pytest.mark.parametrize("group", EVERY, ids=repr)
 
@@ -103,7 +105,7 @@ def test_only_groups_that_change_lengths_are_balanced(group: Group) -> None:
         moved = matrices(group, geometry(group).balance(primal[None], dual[None]))
         torch.testing.assert_close(moved, 0.5**0.5 * dual[None], rtol=1e-9, atol=1e-9)
     else:
-        assert isinstance(group, Permutation | Orthogonal)
+        assert isinstance(group, Permutation | Orthogonal | Signs)
         with pytest.raises(TypeError, match="no balanced form"):
             geometry(group).balance(primal, dual)
 

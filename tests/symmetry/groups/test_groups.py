@@ -16,6 +16,7 @@ from fusionlab.symmetry.groups import (
     Permutation,
     Rotary,
     Scale,
+    Signs,
     complement_of_ones,
     embed_beside_ones,
     random_orthogonal,
@@ -29,6 +30,7 @@ groups = st.one_of(
         st.integers(1, 7),
     ),
     st.builds(Scale, st.integers(1, 7), st.booleans()),
+    st.builds(Signs, st.integers(1, 7)),
     st.builds(Rotary, st.sampled_from([2, 4, 6]), st.booleans()),
 )
 copies = st.sampled_from([(), (2,), (2, 3)])
@@ -39,7 +41,7 @@ def matrix(group: Group, element: Tensor) -> Tensor:
     """The dense matrix of an element, written down independently of the group's own arithmetic."""
     if isinstance(group, Permutation):
         return torch.nn.functional.one_hot(element, group.size).double()
-    if isinstance(group, Scale):
+    if isinstance(group, Scale | Signs):
         return torch.diag_embed(element)
     if isinstance(group, Rotary):
         dense = torch.zeros(*element.shape[:-2], group.size, group.size, dtype=torch.float64)

@@ -15,8 +15,12 @@ from tests.symmetry.infer.broken import Groups, found, groups, linear
 UNITS = linear("up", 0) | linear("down", 1)
 PERMUTED: Groups = {("S(7)", ()): UNITS}
 SCALED: Groups = PERMUTED | {("R+(1)", (7,)): UNITS}
+TURNED: Groups = PERMUTED | {("Z2(1)", (7,)): UNITS}
+# What tells units apart may leave their signs.
+IN_PLACE: Groups = {("Z2(7)", ()): UNITS}
 # All units but one.
-OTHERS: Groups = {("S(6)", ()): UNITS}
+OTHERS: Groups = {("S(6)", ()): UNITS, ("Z2(1)", (6,)): UNITS}
+BEFORE_AND_AFTER: Groups = {("Z2(2)", ()): UNITS, ("Z2(4)", ()): UNITS}
 
 
 class Between(nn.Module):
@@ -61,7 +65,20 @@ class Row:
 
 ROWS = (
     Row("nothing", lambda x: x, {("GL(7)", ()): UNITS}),
-    Row("tanh", torch.tanh, PERMUTED),
+    Row("tanh", torch.tanh, TURNED),
+    Row("sine", torch.sin, TURNED),
+    Row("error function", torch.erf, TURNED),
+    Row("softsign", functional.softsign, TURNED),
+    Row("a third power", lambda x: x.pow(3), TURNED),
+    Row("a product of two", lambda x: torch.tanh(x) * x.sin() * x.tanh(), TURNED),
+    Row("an odd function beside an even one", lambda x: torch.tanh(x) * (x.cos() + x.tanh().square()), TURNED),
+    # Nothing that reads it depends on the sign.
+    Row("cosine", torch.cos, PERMUTED | {("Z2(1)", (7,)): linear("up", 0)}),
+    Row("an odd function beside one that is not", lambda x: torch.tanh(x) * torch.relu(x), PERMUTED),
+    Row("an odd function plus one that is not", lambda x: torch.tanh(x) + functional.gelu(x), PERMUTED),
+    Row("an odd function that is cut", lambda x: torch.tanh(x).clamp(min=-0.5), PERMUTED),
+    Row("a norm of an odd function", lambda x: functional.rms_norm(torch.tanh(x), (7,)), TURNED),
+    Row("a centred odd function", lambda x: functional.layer_norm(torch.tanh(x), (7,)), PERMUTED),
     Row("relu", torch.relu, SCALED),
     Row("leaky relu", functional.leaky_relu, SCALED),
     Row("absolute values", torch.abs, SCALED),
@@ -70,18 +87,18 @@ ROWS = (
     Row("relu up to six", functional.relu6, PERMUTED),
     Row("relu squared", lambda x: torch.relu(x).square(), PERMUTED),
     Row("a number for all", lambda x: 3 * torch.tanh(x) + 1, PERMUTED),
-    Row("the same mask for all", lambda x: torch.tanh(x) * torch.ones(7), PERMUTED),
-    Row("a mask over units", lambda x: torch.tanh(x) * MASK, {}),
+    Row("the same mask for all", lambda x: torch.tanh(x) * torch.ones(7), TURNED),
+    Row("a mask over units", lambda x: torch.tanh(x) * MASK, IN_PLACE),
     Row("a mask over units that are linear", lambda x: x * (MASK + 1), {("R*(7)", ()): UNITS}),
     Row("a shift by unit", lambda x: torch.relu(x + MASK), {}),
-    Row("values that depend on an index", lambda x: torch.tanh(x) * torch.arange(7), {}),
+    Row("values that depend on an index", lambda x: torch.tanh(x) * torch.arange(7), IN_PLACE),
     Row("units in a fixed order", lambda x: torch.relu(x)[:, ORDER], {}),
     Row("units in reverse", lambda x: torch.tanh(x).flip(-1), {}),
     Row("units moved by one", lambda x: torch.tanh(x).roll(1, -1), {}),
     Row("running sums", lambda x: torch.tanh(x).cumsum(-1), {}),
     # The order is lost, so that what writes may be permuted by itself.
     Row("units sorted", lambda x: torch.tanh(x).sort(-1).values, {("S(7)", ()): linear("up", 0)}),
-    Row("sums over units", lambda x: torch.tanh(x) / torch.tanh(x).abs().sum(-1, keepdim=True), PERMUTED),
+    Row("sums over units", lambda x: torch.tanh(x) / torch.tanh(x).abs().sum(-1, keepdim=True), TURNED),
     Row("softmax over units", lambda x: x.softmax(-1), PERMUTED),
     Row("norms of units", lambda x: x / x.norm(dim=-1, keepdim=True), {("O(7)", ()): UNITS}),
     Row("centred units", lambda x: functional.layer_norm(x, (7,)), {("O1(7)", ()): UNITS}),
@@ -92,7 +109,7 @@ ROWS = (
     # Nothing depends on what wrote it.
     Row("all written over", written(0.5, 7), {}, may={("S(7)", ()): linear("up", 0)}),
     Row("one written over", written(0.5, 1), OTHERS),
-    Row("one added to in place", marked, {}, may=OTHERS),
+    Row("one added to in place", marked, {}, may=BEFORE_AND_AFTER),
 )
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fusionlab.symmetry.axes import Across, Along, Concat, Fixed, Per, spaces_of
-from fusionlab.symmetry.groups import Group, Invertible, Orthogonal, Rotary, Scale
+from fusionlab.symmetry.groups import Group, Invertible, Orthogonal, Rotary, Scale, Signs
 from fusionlab.symmetry.infer.dims import Atom, Dim, Exponent, Sum, Variable, atoms, parity, size_of
 from fusionlab.symmetry.infer.layout import Acting, InexpressibleError, Layout, leading_atoms
 from tests.symmetry.infer.test_dims import Form, forms, made
@@ -19,8 +19,8 @@ def atom(variable: Variable, *, power: Exponent | None = None) -> Atom:
     return Atom(variable, {S: 1} if power is None else power)
 
 
-def acting(group: Group, variable: Variable = INNER, power: int = 1) -> dict[Variable, Acting]:
-    return {variable: Acting("basis", group, {S: power})}
+def acting(group: Group, variable: Variable = INNER, power: int = 1) -> dict[Variable, tuple[Acting, ...]]:
+    return {variable: (Acting("basis", group, {S: power}),)}
 
 
 NAMED = {HEADS: "heads", UNITS: "units"}
@@ -55,7 +55,7 @@ def test_powers_say_what_is_dual() -> None:
             layout = Layout({}, acting(group, power=power))
             assert layout.axis((atom(INNER),)) == Along("basis", 4, is_dual)
             assert layout.axis((atom(INNER, power={S: -1}),)) == Along("basis", 4, not is_dual)
-    layout = Layout({}, {INNER: Acting("basis", Invertible(4), {S: 1, T: -1})})
+    layout = Layout({}, {INNER: (Acting("basis", Invertible(4), {S: 1, T: -1}),)})
     assert layout.axis((atom(INNER, power={S: 1, T: 1}),)) == Fixed(4)
     with pytest.raises(InexpressibleError, match="power"):
         layout.axis((atom(INNER, power={S: 2}),))
@@ -69,6 +69,25 @@ def test_of_rotations_and_permutations_what_reads_is_dual() -> None:
     # Twice is nothing, and an output's powers modulo two go by names of their own.
     assert Layout({}, acting(Orthogonal(4))).axis((atom(INNER, power={S: 2}),)) == Fixed(4)
     assert Layout({}, acting(Orthogonal(4))).axis((atom(INNER, power={S: 2, parity(S): 1}),)) == Along("basis", 4)
+
+
+def test_signs_are_powers_modulo_two() -> None:
+    layout = Layout(NAMED, acting(Signs(1), UNITS), readers=frozenset({T}))
+    assert layout.axis((atom(UNITS),)) == Per("units", 5, Along("basis", 1))
+    assert layout.axis((atom(UNITS, power={S: -1}),)) == Per("units", 5, Along("basis", 1))
+    assert layout.axis((atom(UNITS, power={S: 2}),)) == Along("units", 5)
+    both = Layout(NAMED, {UNITS: (Acting("basis", Signs(1), {S: 1, T: 1}),)}, readers=frozenset({T}))
+    assert both.axis((atom(UNITS, power={T: 1}),)) == Per("units", 5, Along("basis", 1, is_dual=True))
+
+
+def test_two_groups_act_on_the_stretches_of_one_space_but_not_on_the_same() -> None:
+    """Gains have factors where what is normed has signs."""
+    two = Acting("factors", Scale(1), {S: 1}), Acting("signs", Signs(1), {T: 1})
+    layout = Layout(NAMED, {UNITS: two})
+    assert layout.axis((atom(UNITS),)) == Per("units", 5, Along("factors", 1))
+    assert layout.axis((atom(UNITS, power={T: 1}),)) == Per("units", 5, Along("signs", 1))
+    with pytest.raises(InexpressibleError, match="two groups"):
+        layout.axis((atom(UNITS, power={S: 1, T: 1}),))
 
 
 def test_rotary_planes_are_halves_or_neighbours() -> None:

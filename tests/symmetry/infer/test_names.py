@@ -77,4 +77,5 @@ def test_layers_of_two_stacks_are_counted_for_themselves() -> None:
         for layer in range(count)
         for part in ("first", "second")
     }
-    assert {name: space.layer for name, space in description.spaces.items()} == {"residual": None, **expected}
+    signs = {f"{name}.signs": layer for name, layer in expected.items()}
+    assert {name: space.layer for name, space in description.spaces.items()} == {"residual": None, **expected, **signs}

@@ -88,14 +88,17 @@ class Stream(nn.Module):
         return out
 
 
+# Signs go with what is permuted, but for gains.
 STREAM = linear("enter", 0) | {("up.weight", 1)} | linear("down", 0) | linear("leave", 1)
-INNER: Groups = {("S(7)", ()): linear("up", 0) | linear("down", 1)}
+UNITS = linear("up", 0) | linear("down", 1)
+INNER: Groups = {("S(7)", ()): UNITS, ("Z2(1)", (7,)): UNITS}
+PERMUTED: Groups = INNER | {("S(8)", ()): STREAM | {("norm.weight", 0)}}
 
 
 def test_a_stream_that_nothing_breaks_may_be_rotated() -> None:
     """So that what follows is about what breaks it."""
     description = found(Stream("nothing"), 6)
-    assert groups(description) == INNER | {("S(8)", ()): STREAM | {("norm.weight", 0)}}
+    assert groups(description) == PERMUTED | {("Z2(1)", (8,)): STREAM}
     assert description.after_folding is not None
     assert groups(description.after_folding) == INNER | {("O(8)", ()): STREAM}
 
@@ -103,8 +106,56 @@ def test_a_stream_that_nothing_breaks_may_be_rotated() -> None:
 @pytest.mark.parametrize("how", ["relu", "function", "gain"])
 def test_a_stream_with_a_function_or_gains_that_are_seen_is_only_permuted(how: str) -> None:
     description = found(Stream(how), 6)
-    assert groups(description) == INNER | {("S(8)", ()): STREAM | {("norm.weight", 0)}}
+    # A square does not see signs, and they move no gain; positive factors of a gain pass a ReLU.
+    signs: Groups = {("Z2(1)", (8,)): STREAM}
+    factors: Groups = {("R+(1)", (8,)): {("norm.weight", 0), ("up.weight", 1)}}
+    assert groups(description) == PERMUTED | {"relu": factors, "function": {}, "gain": signs}[how]
     assert description.after_folding is None
+
+
+class Channels(nn.Module):
+    """Channels behind batch norms; `how` says what reads them."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.enter, self.leave, self.how = nn.Conv1d(3, 7, 1), nn.Conv1d(7, 5, 1), how
+        self.norm, self.other = nn.BatchNorm1d(7), nn.BatchNorm1d(7) if how in ("two", "sum") else None
+        self.beside = nn.Conv1d(7 if how == "two" else 3, 5 if how == "two" else 7, 1) if self.other else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        found = self.enter(x)
+        if self.how == "sum" and self.beside is not None and self.other is not None:
+            return self.leave(torch.relu(self.norm(found) + self.other(self.beside(x))))
+        function = {"relu6": functional.relu6, "gelu": functional.gelu}.get(self.how, torch.relu)
+        out = self.leave(function(self.norm(found)))
+        if self.how == "two" and self.beside is not None and self.other is not None:
+            out = out + self.beside(torch.relu(self.other(found)))
+        return out
+
+
+ENTER = linear("enter", 0) | {(f"norm.{name}", 0) for name in ("weight", "bias", "running_mean", "running_var")}
+BESIDE = {(place.replace("enter", "beside").replace("norm", "other"), dim) for place, dim in ENTER}
+TAKEN_UP = {("norm.weight", 0), ("norm.bias", 0), ("leave.weight", 1)}
+NORMED: dict[str, Groups] = {
+    "relu": {("S(7)", ()): ENTER | linear("leave", 1), ("R+(1)", (7,)): TAKEN_UP},
+    "relu6": {("S(7)", ()): ENTER | linear("leave", 1)},
+    "gelu": {("S(7)", ()): ENTER | linear("leave", 1)},
+    # As where a residual network's branches meet.
+    "sum": {
+        ("S(7)", ()): ENTER | BESIDE | linear("leave", 1),
+        ("R+(1)", (7,)): TAKEN_UP | {("other.weight", 0), ("other.bias", 0)},
+    },
+    # Each norm's gain has factors of its own, and neither is the space's: it has one factor or none.
+    "two": {
+        ("S(7)", ()): ENTER | {(p, d) for p, d in BESIDE if "other" in p} | linear("leave", 1) | linear("beside", 1)
+    },
+}
+
+
+@pytest.mark.parametrize("how", NORMED)
+def test_factors_behind_a_batch_norm_go_from_its_gain_and_bias_to_what_reads_it(how: str) -> None:
+    """What writes to it, and its statistics, keep theirs: a constant beside the variance sees them."""
+    assert groups(found(Channels(how), 3, 4)) == NORMED[how]
 
 
 # --- heads -----------------------------------------------------------------------------------------------------------
@@ -195,7 +246,7 @@ class Unread(nn.Module):
 
 def test_parameters_that_nothing_depends_on_are_told_and_left_alone() -> None:
     description = found(Unread(), 6)
-    assert groups(description) == {("S(7)", ()): linear("up", 0) | linear("down", 1)}
+    assert groups(description) == INNER
     (note,) = (note for note in description.notes if "do not depend" in note)
     assert all(name in note for name in ("unused.weight", "unused.bias", "cancelled"))
     assert "up" not in note

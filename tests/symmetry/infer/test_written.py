@@ -30,7 +30,7 @@ DIFFERENT = {
     "timm-vit-scale-norms": (4, LARGER),
     "bart-lm-relu-untied": (2, "two streams are found that were written as one"),
     "siglip": (1, "the stream that a learned query attends to is found in two parts"),
-    "olmo2-model": (4, "one plane a head: a space of length one is not seen"),
+    "olmo2-model": (8, "one plane a head: its factor and its sign are spaces of length one, which are not seen"),
     "swin-classifier-padded": (2, "a norm that zeros are put beside, in two stages, is not folded"),
 }
 

@@ -1,12 +1,13 @@
 """Norms with gains and biases."""
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import chain
 from typing import Any
 
 from torch import Tensor
 
-from fusionlab.symmetry.infer.dims import Dim, resolve
+from fusionlab.symmetry.infer.dims import Dim, Exponent, plus, resolve
 from fusionlab.symmetry.infer.interpreter import Reading
 from fusionlab.symmetry.infer.rules.pointwise import combined
 from fusionlab.symmetry.infer.unify import chop
@@ -67,10 +68,19 @@ def _group_norm(reading: Reading, x: Value, *args: Any, out: Any) -> Any:
 
 @rule("native_batch_norm", "_native_batch_norm_legit_no_training", "cudnn_batch_norm", "batch_norm")
 def _batch_norm(reading: Reading, x: Value, gain: Any, bias: Any, mean: Value, var: Value, *rest: Any, out: Any) -> Any:
-    for buffer in (mean, var):
+    for buffer, times in ((mean, 1), (var, 2)):
         if isinstance(buffer, Value):
-            reading.join([x.dims[1], buffer.dims[0]], reading.none)
+            # Signs pass: with those of the mean, and without the variance's. Factors meet the constant beside it.
+            signs = partial(_turned, reading, times)
+            reading.join([x.dims[1], buffer.dims[0]], signs if reading.mode == "sign" else reading.none)
     return _with_rest(_normed(reading, x, gain, bias, [1 - x.tensor.ndim], _first(out)), out)
+
+
+def _turned(reading: Reading, times: int, exponents: list[Exponent]) -> Exponent:
+    """The power of what is normed; that of a buffer is `times` as much."""
+    normed, buffer = exponents
+    reading.zero(plus(buffer, normed, -times))
+    return normed
 
 
 @rule("_weight_norm_interface", "_weight_norm")

@@ -13,13 +13,21 @@ from fusionlab.symmetry.infer.values import Value, rule
 
 Kind = Literal["add", "mul", "div", "other"]
 FUNCTIONS = (
-    *("gelu", "silu", "tanh", "sigmoid", "exp", "expm1", "exp2", "log", "log1p", "log2", "log_sigmoid", "softplus"),
-    *("log_sigmoid_forward", "erf", "erfc", "cos", "sin", "sqrt", "rsqrt", "reciprocal", "clamp", "clamp_min"),
-    *("clamp_max", "hardtanh", "hardsigmoid", "hardswish", "mish", "elu", "selu", "celu", "round", "floor", "ceil"),
-    *("sign", "bitwise_not", "logical_not", "isnan", "isinf", "isfinite", "softmax", "_softmax", "_safe_softmax"),
+    *("gelu", "silu", "sigmoid", "exp", "expm1", "exp2", "log", "log1p", "log2", "log_sigmoid", "softplus"),
+    *("log_sigmoid_forward", "erfc", "sqrt", "rsqrt", "reciprocal", "clamp", "clamp_min"),
+    *("clamp_max", "hardtanh", "hardsigmoid", "hardswish", "mish", "elu", "selu", "celu", "floor", "ceil"),
+    *("bitwise_not", "logical_not", "isnan", "isinf", "isfinite", "softmax", "_softmax", "_safe_softmax"),
     *("_log_softmax", "nan_to_num", "threshold"),
 )
-_ELEMENTWISE = {*FUNCTIONS, *("add", "sub", "rsub", "mul", "div", "pow", "neg", "square", "relu", "abs", "_to_copy")}
+# f(-x) = -f(x), and f(-x) = f(x).
+ODD = ("tanh", "erf", "sin", "tan", "asin", "atan", "sinh", "asinh", "atanh", "sign", "round", "trunc")
+EVEN = ("cos", "cosh")
+_ELEMENTWISE = {
+    *FUNCTIONS,
+    *ODD,
+    *EVEN,
+    *("add", "sub", "rsub", "mul", "div", "pow", "neg", "square", "relu", "abs", "_to_copy"),
+}
 COMPARISONS = (
     *("ge", "gt", "le", "lt", "eq", "ne", "bitwise_and", "bitwise_or", "bitwise_xor", "logical_and", "logical_or"),
     *("logical_xor", "floor_divide", "remainder", "fmod", "atan2"),
@@ -87,10 +95,30 @@ def _copy(reading: Reading, x: Any, source: Any, *rest: Any, out: Tensor) -> Val
     return combined(reading, [source], "mul", out)
 
 
-@rule("relu", "leaky_relu", "abs", "rrelu")
+@rule("relu", "leaky_relu", "rrelu")
 def _homogeneous(reading: Reading, x: Value, *rest: Any, out: Tensor, **options: Any) -> Value:
     reading.rectify(x)
     return Value(list(x.dims), out, index=x.index)
+
+
+@rule("abs")
+def _absolute(reading: Reading, x: Value, *, out: Tensor) -> Value:
+    reading.rectify(x, is_even=True)
+    dims = _indifferent(x).dims if reading.mode == "sign" else x.dims
+    return Value(list(dims), out, index=x.index)
+
+
+@rule(*EVEN)
+def _even(reading: Reading, x: Value, *, out: Tensor) -> Value:
+    if reading.mode == "sign":
+        return _indifferent(Value(x.dims, out))
+    return combined(reading, [x], "other", out)
+
+
+@rule(*ODD)
+def _odd(reading: Reading, x: Value, *rest: Any, out: Tensor, **options: Any) -> Value:
+    kind: Kind = "mul" if reading.mode == "sign" else "other"
+    return replace(combined(reading, [x], kind, out), index=x.index)
 
 
 @rule(*FUNCTIONS)

@@ -75,6 +75,10 @@ class ImageNetwork:
                     own = _Channels(spec.channels, inside)
                     own.behind(f"{name}.1", spec)
                     found += own.demands()
+                    if spec.normed and spec.activation == "relu":
+                        # Behind a norm a factor is taken up by its gain and bias.
+                        at = {(f"{name}.1.weight", 0), (f"{name}.1.bias", 0), (f"{name}.3.weight", 1)}
+                        found.append(Demand(Scale(1), frozenset(at), (spec.channels,)))
                     continue
                 case "depthwise":
                     channels.places |= linear(name, convolution, 0)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fusionlab.symmetry.groups import Group, Invertible, Permutation, Rotary, Scale
+from fusionlab.symmetry.groups import Group, Invertible, Permutation, Rotary, Scale, Signs
 from tests.symmetry.infer.networks.demand import Demand, Place, linear
 
 Activation = Literal["gelu", "relu", "tanh", "silu", "none"]
@@ -84,9 +84,16 @@ class Attention(Part):
         if spec.norms:
             # A norm's gains are one vector for all heads; of them, a factor may go from queries to keys.
             self.q_norm, self.k_norm = nn.RMSNorm(spec.inner), nn.RMSNorm(spec.inner)
-            gains = frozenset({("q_norm.weight", 0), ("k_norm.weight", 0)})
+            gains = {("q_norm.weight", 0), ("k_norm.weight", 0)}
             if spec.positions in ("none", "relative"):
-                self.demands.append(Demand(Scale(spec.inner, signed=True), gains))
+                self.demands += [
+                    Demand(Permutation(spec.inner), frozenset(q | k | gains)),
+                    Demand(Scale(1, signed=True), frozenset(gains), (spec.inner,)),
+                    Demand(Signs(1), frozenset(q | k), (*copies, spec.inner)),
+                ]
+            elif spec.positions == "half":
+                # A plane is turned by half a turn.
+                self.demands.append(Demand(Signs(spec.inner // 2), frozenset(q | k), copies))
         else:
             self.demands.append(Demand(self._of_keys(), frozenset(q | k), copies))
 
@@ -165,6 +172,8 @@ class Units(Part):
         self.demands = [Demand(Permutation(count), frozenset(up | gate | down))]
         if spec.activation == "relu" and spec.gate == "none":
             self.demands.append(Demand(Scale(1), frozenset(up | down), (count,)))
+        elif spec.activation == "tanh" and spec.gate == "none":
+            self.demands.append(Demand(Signs(1), frozenset(up | down), (count,)))
         elif spec.gate != "none" and spec.activation not in ("relu", "none"):
             # Of a ReLU with a gate, or of two linear factors, either layer's factor is as good.
             self.demands.append(Demand(Scale(1, signed=True), frozenset(up | down), (count,)))

@@ -9,7 +9,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from fusionlab.symmetry.groups import Group, Invertible, Orthogonal, OrthogonalFixingOnes, Permutation
+from fusionlab.symmetry.groups import Group, Invertible, Orthogonal, OrthogonalFixingOnes, Permutation, Signs
 from tests.symmetry.infer.networks.demand import Demand, Place, linear, within
 from tests.symmetry.infer.networks.parts import ACTIVATIONS, AttentionSpec, ExpertsSpec, UnitsSpec
 
@@ -128,7 +128,8 @@ class TextNetwork:
             both = _Stream(first.places | last.places, first.vectors | last.vectors, {*first.norms, *last.norms})
             both.keeps_gains = True
             streams.append(both)
-        return [stream.demand(self.width, TIED if self.tied else frozenset()) for stream in streams]
+        free = TIED if self.tied else frozenset[str]()
+        return [demand for stream in streams for demand in stream.demands(self.width, free)]
 
 
 @dataclass
@@ -153,15 +154,21 @@ class _Stream:
         self.vectors |= vectors
         self.norms |= {kind} - {"none"}
 
-    def demand(self, width: int, free: frozenset[str]) -> Demand:
+    def demands(self, width: int, free: frozenset[str]) -> list[Demand]:
         """What acts on it; parameters in `free` may be said to be touched or not."""
+        centred = any(NORMS[kind][0] for kind in self.norms)
+        found = []
+        if self.vectors and not centred:
+            # Signs move no gain.
+            found.append(Demand(Signs(1), frozenset(self.places), (width,), free=free))
         if self.vectors and self.keeps_gains:
             at = self.places | {(name, 0) for name in self.vectors}
-            return Demand(Permutation(width), frozenset(at), free=free)
+            return [*found, Demand(Permutation(width), frozenset(at), free=free)]
         group: Group = Orthogonal(width) if self.norms or self.is_tied else Invertible(width)
-        if any(NORMS[kind][0] for kind in self.norms):
+        if centred:
             group = OrthogonalFixingOnes(width)
-        return Demand(group, frozenset(self.places), folded=bool(self.vectors), free=free | frozenset(self.vectors))
+        free = free | frozenset(self.vectors)
+        return [*found, Demand(group, frozenset(self.places), folded=bool(self.vectors), free=free)]
 
 
 class Text(nn.Module):

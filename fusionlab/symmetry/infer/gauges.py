@@ -1,0 +1,58 @@
+"""What may be cleared without being noticed: means that a norm or a softmax subtracts, biases inside of heads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from fusionlab.symmetry.axes import Along
+from fusionlab.symmetry.biases import clear_biases
+from fusionlab.symmetry.blueprint import Blueprint
+from fusionlab.symmetry.folding import fold
+from fusionlab.symmetry.groups import OrthogonalFixingOnes, Permutation
+from fusionlab.symmetry.infer.other_batch import OtherBatch
+from fusionlab.symmetry.infer.search import Search
+from fusionlab.symmetry.roles import Role
+
+
+def centred(after: Blueprint, search: Search) -> tuple[str, ...]:
+    """Streams whose mean over features is never seen."""
+    found = []
+    state = fold(search.state, after)
+    for name, space in after.spaces.items():
+        if isinstance(space.group, OrthogonalFixingOnes):
+            without = fold(state, replace(after, centred=(name,)))
+            found += [name] if search.same(without) else []
+    return tuple(found)
+
+
+def seen_biases(blueprint: Blueprint, search: Search) -> tuple[str, ...]:
+    """Spaces inside of heads whose biases cannot be cleared without being noticed."""
+    inside = [
+        name
+        for name, space in blueprint.spaces.items()
+        if space.role in (Role.QUERY_KEY, Role.VALUE_OUTPUT) and space.group.is_general_linear
+    ]
+    seen = []
+    for name in inside:
+        others = tuple(other for other in inside if other != name)
+        cleared = clear_biases(search.state, replace(blueprint, seen_key_biases=others))
+        seen += [] if search.same(cleared) else [name]
+    return tuple(seen)
+
+
+def unseen_means(blueprint: Blueprint, search: Search, other: OtherBatch) -> tuple[tuple[str, int], ...]:
+    """Where a constant may be added along a space of permutations; shown on this batch and on another."""
+    state, generator = search.state, search.generator
+    found = []
+    for name, axes in blueprint.parameters.items():
+        for dim, axis in enumerate(axes if name in state else ()):
+            if not isinstance(axis, Along) or not isinstance(blueprint.spaces[axis.space].group, Permutation):
+                continue
+            shape = [1 if d == dim else size for d, size in enumerate(state[name].shape)]
+            shift = torch.randn(shape, generator=generator, dtype=torch.float64)
+            shifted = {name: state[name] + shift}
+            if search.same({**state, **shifted}) and not search.is_silent(name) and other.same(shifted):
+                found.append((name, dim))
+    return tuple(found)

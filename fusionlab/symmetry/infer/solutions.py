@@ -1,0 +1,51 @@
+"""Candidates for what may act along one space: powers and parities that the equations of a reading leave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from fractions import Fraction
+from itertools import combinations
+
+from fusionlab.symmetry.infer.dims import Exponent, Stretch
+from fusionlab.symmetry.infer.linear import null_space
+
+Solution = dict[Stretch, Fraction]
+
+
+def within(equations: Iterable[Exponent], stretches: Iterable[Stretch]) -> list[dict[Stretch, int]]:
+    """Equations cut down to some stretches; other spaces have factors of their own."""
+    known = set(stretches)
+    cut = ({key: value for key, value in equation.items() if key in known} for equation in equations)
+    # In an order that no hash decides: what is found first is what is tried.
+    return [dict(found) for found in sorted({tuple(sorted(equation.items())) for equation in cut if equation})]
+
+
+def equations(solutions: Sequence[Solution], stretches: Sequence[Stretch]) -> list[Solution]:
+    """Equations whose solutions are the span of `solutions`."""
+    transposed = [{s: v[s] for s in stretches if v.get(s)} for v in solutions]
+    return null_space(transposed, stretches)
+
+
+def ones(solution: Solution) -> dict[Stretch, int] | None:
+    """A solution divided by its first entry, if all others are that or its opposite."""
+    first = solution[min(solution)]
+    out = {key: value / first for key, value in solution.items()}
+    return {key: int(value) for key, value in out.items()} if set(out.values()) <= {1, -1} else None
+
+
+def differences(linear: list[dict[Stretch, int]]) -> Iterator[dict[Stretch, int]]:
+    """What two solutions leave of each other: where powers may do more than one thing any basis mixes them."""
+    for one, other in combinations(linear, 2):
+        for sign in (-1, 1):
+            rest = {key: one.get(key, 0) + sign * other.get(key, 0) for key in one | other}
+            if rest := {key: value for key, value in rest.items() if value}:
+                yield from filter(None, [ones({key: Fraction(value) for key, value in rest.items()})])
+
+
+def combined(linear: list[dict[Stretch, int]]) -> Iterator[dict[Stretch, int]]:
+    """Each solution, then sums of those that share no stretch."""
+    yield from linear
+    for count in range(2, min(len(linear), 3) + 1):
+        for chosen in combinations(linear, count):
+            if sum(map(len, chosen)) == len(set().union(*chosen)):
+                yield {key: value for one in chosen for key, value in one.items()}

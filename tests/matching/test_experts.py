@@ -16,6 +16,7 @@ from fusionlab.matching.permutations import PermutationOptions, match_permutatio
 from fusionlab.matching.presets import preset
 from fusionlab.matching.weights import match_weights, squared_distance, squared_length
 from fusionlab.symmetry import Alignment, Blueprint, Space, blueprint
+from fusionlab.symmetry.axes import Across
 from fusionlab.symmetry.groups import Permutation, Scale
 from fusionlab.symmetry.roles import Role
 from tests.symmetry.infer.cases.experts import LATENT, SAMPLES, TEXT
@@ -215,3 +216,21 @@ def test_factors_of_experts_units_are_the_best_there_are() -> None:
     assert squared_distance(joint, goal) < 0.999 * squared_distance(off, goal)
     again = match_weights(joint, goal, description, MatchOptions(spaces=("ffn.scale",), rescale="joint")).apply(joint)
     assert squared_distance(again, joint) < 1e-16 * squared_length(joint)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
+@pytest.mark.parametrize("name", ["mixtral", "deepseek_v3"])
+def test_equal_experts_stay_where_they_are(name: str, dtype: torch.dtype) -> None:
+    """Two models upcycled from one dense model: experts are copies and routers equal, so any order is as good."""
+    anchor = model(name, 0)
+    description = blueprint(anchor)
+    state = say_nothing_of_experts(anchor.state_dict(), description)
+    fused = [n for n, axes in description.parameters.items() if any(isinstance(axis, Across) for axis in axes)]
+    assert fused
+    goal = state | {n: state[n][:1].expand_as(state[n]).clone() for n in fused}
+    noise = randomised(anchor, 1)
+    source, goal = ({n: (x + shift * noise[n].mean()).to(dtype) for n, x in goal.items()} for shift in (0.1, 0.0))
+    for start in ("as-is", "known"):
+        found = match_weights(source, goal, description, replace(INSIDE, start=start))
+        for space in (s for s in of_experts(description) if isinstance(s.group, Permutation)):
+            assert torch.equal(found.element(space.name), space.group.identity(space.copies)), space.name

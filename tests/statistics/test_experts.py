@@ -5,10 +5,12 @@ import torch
 from torch import Tensor, nn
 
 from fusionlab.errors import InputError
+from fusionlab.experiment import omission_notes
 from fusionlab.merging.ingredients import Ingredients
 from fusionlab.merging.regmean import regmean
 from fusionlab.statistics import Fisher, Grams, watching
 from fusionlab.statistics.gather import gather
+from fusionlab.statistics.store import StatisticsStore
 from tests.symmetry.infer.cases.experts import SAMPLES
 from tests.symmetry.models import generator
 
@@ -59,6 +61,19 @@ def test_regmean_averages_what_is_left_out() -> None:
     at = "model.layers.1"
     assert {f"{at}.mlp.gate.weight", f"{at}.mlp.experts.gate_up_proj", f"{at}.mlp.experts.down_proj"} <= same
     assert f"{at}.self_attn.q_proj.weight" not in same
+
+
+def test_a_report_says_what_is_averaged() -> None:
+    """By reason, the first names; fuse and compare put the sentences beside their results."""
+    found = [gather(model_of("mixtral", seed), batches(), ("gram",)) for seed in range(2)]
+    router, experts = omission_notes(StatisticsStore(given=found))
+    at = "model.layers.0.mlp"
+    assert router == (
+        f"Nothing was gathered for {at}.gate.weight and {at.replace('0', '1')}.gate.weight (a matrix that its module "
+        f"multiplies with by itself, as routers do): methods that look at Gram matrices average them."
+    )
+    assert f"{at}.experts.gate_up_proj, {at}.experts.down_proj and 2 more (several matrices" in experts
+    assert omission_notes(StatisticsStore()) == []
 
 
 @pytest.mark.parametrize("name", MODELS)

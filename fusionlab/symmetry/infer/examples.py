@@ -13,7 +13,9 @@ from fusionlab.symmetry.infer.combined_sizes import combined_sizes
 
 _TOKENS, _SAMPLES = 12, 1200
 # Modules of a decoder that attend to an encoder.
-_CROSS = re.compile(r"(^|\.)(cross_?attn|cross_?attention|crossattention|encoder_attn|encoder_attention|EncDecAttention)$")
+_CROSS = re.compile(
+    r"(^|\.)(cross_?attn|cross_?attention|crossattention|encoder_attn|encoder_attention|EncDecAttention)$"
+)
 
 
 def guessed_inputs(model: nn.Module) -> tuple[Input, ...]:

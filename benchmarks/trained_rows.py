@@ -78,9 +78,11 @@ def experts(args: argparse.Namespace) -> Iterator[Line]:
     config = "mixtral_shakespeare_small.yaml"
     pair = [trained(config, seed) for seed in (0, 1)]
     inputs, test = text(config, 4000, 400)
-    yield from every_matching(
-        Setting("Mixtral of 3 layers, 64 wide, 4 experts, Tiny Shakespeare", [pair], test, "loss"), inputs, args
-    )
+    setting = Setting("Mixtral of 3 layers, 64 wide, 4 experts, Tiny Shakespeare", [pair], test, "loss")
+    yield setting.matched("experts and units in them only", preset="weights", spaces=("experts", "ffn"))
+    others = ("residual", "heads", "attention", "ffn")
+    yield setting.matched("weights, experts by index", preset="weights", spaces=others)
+    yield from every_matching(setting, inputs, args)
 
 
 def cifar(args: argparse.Namespace) -> Iterator[Line]:

@@ -21,7 +21,8 @@ from fusionlab.forward import LABELS, logits
 from fusionlab.fusion import Data, Fused, Fuser, FusionModule, FusionPlan
 from fusionlab.inputs import Inputs
 from fusionlab.stages import RETURNS_NOTHING
-from fusionlab.statistics import Statistics
+from fusionlab.statistics import Grams, Statistics
+from fusionlab.statistics.store import StatisticsStore
 from fusionlab.trainers import make_tester, make_trainer
 
 # Larger changes of logits by rounding twins to their dtype, relative to the largest logit, are told to the reader.
@@ -112,6 +113,7 @@ def results_of(module: FusionModule, data: Data, plan: Plan, title: str, inputs:
         notes.append(f"Matching and merging saw {inputs.described}; nothing here is measured on them.")
     notes += [note] if (note := merge_note(module.models, plan.dtype)) else []
     notes += rounding_notes(fused)
+    notes += omission_notes(fuser.store)
     notes += [base_note(fuser, name) for name in plan.matchings] if fuser.uses_base else []
     return replace(module.results, title=title, curves=curves, notes=notes)
 
@@ -124,6 +126,15 @@ def rounding_notes(fused: Fused) -> list[str]:
         f"logits by {difference:.1%} of the largest; checkpoints of a wider type keep the function."
         for name, difference in worst.items()
         if difference > NOTED_ROUNDING
+    ]
+
+
+def omission_notes(store: StatisticsStore) -> list[str]:
+    """A sentence for every reason why parameters have no Gram matrix, which RegMean and others then average."""
+    return [
+        f"Nothing was gathered for {listing([*names[:2], *([f'{len(names) - 2} more'] if len(names) > 2 else [])])} "
+        f"({reason}): methods that look at Gram matrices average them."
+        for reason, names in store.omissions(Grams.kind).items()
     ]
 
 

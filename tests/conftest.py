@@ -26,6 +26,10 @@ if hasattr(signal, "SIGHUP"):
 # The models are tiny: threads would only wait for each other. Tests run side by side instead.
 torch.set_num_threads(int(os.environ.get("TEST_THREADS", "1")))
 
+# The first backward pass decides for which devices autograd starts threads, and with threads no forked child may take
+# gradients. Later, tracing has made known more devices than there are.
+torch.ones(1, requires_grad=True).sum().backward()
+
 
 def pytest_collection_finish() -> None:
     """Leave what was imported out of every garbage collection from now on.

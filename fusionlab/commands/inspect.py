@@ -12,7 +12,10 @@ from rich.table import Table
 from fusionlab import checkpoints
 from fusionlab.commands import parsing
 from fusionlab.symmetry import Blueprint, Space, blueprint
+from fusionlab.symmetry.copies import expert_spreads
 
+# Experts that differ from their mean by less than this share of their length are called copies.
+COPIES = 0.1
 DESCRIPTION = (
     """Show the symmetry of a model: its spaces, what may act on them, and the parameters that none touches."""
 )
@@ -33,6 +36,7 @@ def run(argv: Sequence[str]) -> None:
     found = blueprint(model)
     sizes = {name: tensor.numel() for name, tensor in model.state_dict().items()}
     summary = summarise(found, sizes)
+    summary["expert_spreads"] = spreads = expert_spreads(model.state_dict(), found)
     if arguments.json:
         print(json.dumps(summary, indent=2))
         return
@@ -56,6 +60,15 @@ def run(argv: Sequence[str]) -> None:
             f"Folded (--gauge folded): {found.after_folding.dimension:,} continuous dimensions, with {freed}.",
             highlight=False,
         )
+    for name, spread in spreads.items():
+        if spread < COPIES:
+            space = found.spaces[name]
+            console.print(
+                f"Copies: the {space.group.size * space.count} experts of {name} differ from their mean by "
+                f"{spread:.1%} of their length, as after upcycling a dense model; their order says little.",
+                highlight=False,
+                soft_wrap=True,
+            )
     for note in found.notes:
         console.print(f"Left out: {note}.", highlight=False)
 

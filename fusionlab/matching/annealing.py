@@ -41,17 +41,18 @@ def anneal(found: Sequence[Sequence[Block]], problem: Problem, steps: int) -> di
     """Elements to start coordinate ascent from.
 
     Args:
-        found: blocks in waves; those whose permutations are themselves permuted (query heads inside a group) are left
-            unsolved, and so is what is written or read through them.
+        found: blocks in waves; those whose permutations are themselves permuted (query heads inside a group, units of
+            experts) are left unsolved, and so is what is written or read through them.
         problem: the two models.
         steps: temperatures, each as far from the next.
 
     Returns:
         By space, an element; none for what is left unsolved.
     """
-    waves = [[block for block in wave if _is_plain(block)] for wave in found]
+    waves = [[replace(block, nested=()) for block in wave if _is_plain(block)] for wave in found]
     every = [block for wave in waves for block in wave]
-    skipped = {name for wave in found for block in wave if not _is_plain(block) for name in block.names}
+    skipped = {name for wave in found for block in wave for name in block.names}
+    skipped -= {name for block in every for name in block.names}
     problem = replace(problem, unknown=frozenset(skipped))
     means = {space.name: _prior(space, block) for block in every for space in block.spaces}
     pairs: dict[str, Tensor] = {}

@@ -19,6 +19,7 @@ from fusionlab.matching.problems import (
     further_index,
 )
 from fusionlab.matching.solvers import Rescale
+from fusionlab.symmetry import Alignment
 
 
 def solve_units(found: Sequence[Block], problem: Problem, rescale: Rescale) -> dict[str, Tensor]:
@@ -43,12 +44,15 @@ def solve_units(found: Sequence[Block], problem: Problem, rescale: Rescale) -> d
                 orders.update([_finish(pending.popleft())])
             pending.append((name, pool.submit(improving_assignment, _correlate_units(block, problem))))
         orders.update(_finish(job) for job in pending)
-    elements = dict(orders)
+    return {**orders, **unit_factors(found, problem.moved(Alignment(problem.blueprint, orders)), rescale)}
+
+
+def unit_factors(found: Sequence[Block], moved: Problem, rescale: Rescale) -> dict[str, Tensor]:
+    """The factors of hidden units, nested ones too, where the source has been moved by their permutations already."""
+    elements = {}
     for block in found:
-        assert block.permutation is not None
-        for space in block.inner:
-            correlation = correlate_inner(problem, block, space, orders[block.permutation.name])
-            elements[space.name], _ = solve(space.group, correlation, rescale)
+        for space in (space for space in block.spaces if space.group.is_factor):
+            elements[space.name], _ = solve(space.group, correlate_inner(moved, block, space, moved=True), rescale)
     return elements
 
 

@@ -7,13 +7,15 @@ alignment, so that every model keeps its function.
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
 from fusionlab.errors import InputError
-from fusionlab.matching.assignment import assignment
+from fusionlab.matching.groups.permutation import improving_assignment
+from fusionlab.matching.nested import NestedAssignment
 from fusionlab.matching.options import Selection
 from fusionlab.matching.problems import Block, Problem, blocks, correlate_inner, correlate_permutation, waves
 from fusionlab.matching.transport import Metric, ground_cost_from_products
@@ -49,8 +51,8 @@ def match_permutations(source: State, anchor: State, blueprint: Blueprint, optio
     """The alignment of permutations that brings a source's units closest to an anchor's.
 
     Spaces are solved in turn with the others held fixed until nothing moves; in the first pass only from what is known
-    by then, as in `match_weights`. Heads are assigned by what the best permutations inside them reach. Spaces that
-    admit no permutations (planes of rotary positions) and factors keep their basis.
+    by then, as in `match_weights`. Heads and experts are assigned by what the best permutations inside them reach.
+    Spaces that admit no permutations (planes of rotary positions) and factors keep their basis.
 
     Args:
         source: parameters by name; not modified.
@@ -62,7 +64,7 @@ def match_permutations(source: State, anchor: State, blueprint: Blueprint, optio
         An alignment for the source whose elements are permutations or permutation matrices.
     """
     spaces = [s for s in options.select(blueprint) if s.group.has_permutations]
-    groups = waves(blocks(spaces), blueprint)
+    groups = waves(blocks(spaces, blueprint), blueprint)
     names = blueprint.touching(space.name for space in spaces)
     problem = Problem(blueprint, {n: source[n].double() for n in names}, {n: anchor[n].double() for n in names})
     alignment = Alignment.identity(blueprint)
@@ -77,8 +79,7 @@ def match_permutations(source: State, anchor: State, blueprint: Blueprint, optio
                 continue
             settled = False
             step = Alignment(blueprint, elements)
-            moved = {name: step.apply_to(name, problem.source[name]) for name in blueprint.touching(elements)}
-            problem = replace(problem, source={**problem.source, **moved})
+            problem = problem.moved(step)
             alignment = step.compose(alignment)
         if settled:
             break
@@ -98,19 +99,17 @@ class _Units:
         permutation = self.block.permutation
         if permutation is None:
             (space,) = self.block.inner
-            return {space.name: space.group.permuting(_assign(self._inside(space)))}
-        total = self._direct()
-        if permutation.index or not self.block.inner:
-            return {permutation.name: _assign(total)}
-        orders = {}
+            return {space.name: space.group.permuting(improving_assignment(self._inside(space)))}
+        total, orders = self._direct(), {}
         for space in self.block.inner:
             gains = self._inside(space)
-            orders[space.name] = _assign(gains)
+            orders[space.name] = improving_assignment(gains)
             total = total + gains.gather(-1, orders[space.name].unsqueeze(-1)).sum((-2, -1))
-        order = _assign(total)
-        rows = torch.arange(order.numel())
-        inner = {s.name: s.group.permuting(orders[s.name][rows, order]) for s in self.block.inner}
-        return {permutation.name: order, **inner}
+        metric = None if self.objective == "inner" else partial(_nearness, metric=self.objective)
+        found = NestedAssignment(self.problem, self.block, total, metric).best()
+        order = found[permutation.name]
+        rows = torch.arange(permutation.group.size)
+        return found | {s.name: s.group.permuting(orders[s.name][rows, order]) for s in self.block.inner}
 
     def _direct(self) -> Tensor:
         """Gains of the permuted units from what has no basis of its own inside them, shape ``(*copies, n, n)``."""
@@ -120,7 +119,7 @@ class _Units:
         source, anchor = (
             correlate_permutation(same, self.block)[0].diagonal(dim1=-2, dim2=-1) for same in self._same()
         )
-        return -ground_cost_from_products(products, source, anchor, self.objective, normalised=True)
+        return _nearness(products, source, anchor, self.objective)
 
     def _inside(self, space: Space) -> Tensor:
         """Gains of the units of a continuous space, ``(*copies, d, d)``, or for pairs of copies, ``(n, n, d, d)``."""
@@ -133,7 +132,7 @@ class _Units:
         anchor = itself.primal_norm + itself.dual_norm
         # Of pairs, the anchor's copy is the first index.
         anchor = anchor if self.block.permutation is None else anchor.transpose(0, 1)
-        return -ground_cost_from_products(products, source, anchor, self.objective, normalised=True)
+        return _nearness(products, source, anchor, self.objective)
 
     def _same(self) -> tuple[Problem, Problem]:
         """The source beside itself, and the anchor beside itself."""
@@ -141,11 +140,6 @@ class _Units:
         return replace(self.problem, anchor=source), replace(self.problem, source=anchor)
 
 
-def _assign(gains: Tensor) -> Tensor:
-    """The best permutation for each leading index; the identity where rounding left it no better."""
-    if gains.ndim > 2:
-        return torch.stack([_assign(part) for part in gains])
-    order = assignment(gains)
-    reached = gains[torch.arange(order.numel()), order].sum()
-    tolerance = 1e-12 * gains.abs().sum(-1).mean()
-    return order if reached > gains.trace() + tolerance else torch.arange(order.numel())
+def _nearness(products: Tensor, source: Tensor, anchor: Tensor, metric: Metric) -> Tensor:
+    """The ground metric's value with its sign turned; see `ground_cost_from_products`."""
+    return -ground_cost_from_products(products, source, anchor, metric, normalised=True)

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from fusionlab.matching.assignment import assignment
 from fusionlab.matching.groups import solve
-from fusionlab.matching.hidden_units import solve_units
+from fusionlab.matching.hidden_units import solve_units, unit_factors
+from fusionlab.matching.nested import NestedAssignment
 from fusionlab.matching.options import MatchOptions
 from fusionlab.matching.pair import Pair
 from fusionlab.matching.problems import Block, Problem, blocks, correlate_inner, correlate_permutation, waves
@@ -59,7 +59,7 @@ def ascent(pair: Pair, options: MatchOptions, known: Known) -> Alignment:
     spaces = options.select(blueprint)
     if not spaces:
         return Alignment.identity(blueprint)
-    groups = waves(blocks(spaces), blueprint)
+    groups = waves(blocks(spaces, blueprint), blueprint)
     touched = blueprint.touching(space.name for space in spaces)
     models: list[State] = [{name: workable(state[name]) for name in touched} for state in (pair.source, pair.anchor)]
     if options.relative:
@@ -114,12 +114,12 @@ def _ascend(
     (tokens, pixels, positions, labels), to spaces that are not matched, or to spaces already solved.
     """
     start = squared_distance(problem.source, problem.anchor)
-    problem = _moved(problem, alignment)
+    problem = problem.moved(alignment)
     before = squared_distance(problem.source, problem.anchor)
     for sweep in range(options.sweeps):
         for group in groups:
             step = Alignment(problem.blueprint, _solve(group, replace(problem, unknown=unsolved), options.rescale))
-            problem = _moved(problem, step)
+            problem = problem.moved(step)
             alignment = step.compose(alignment)
             unsolved -= {name for block in group for name in block.names}
         after = squared_distance(problem.source, problem.anchor)
@@ -128,12 +128,6 @@ def _ascend(
         before = after
     reached = squared_distance(problem.source, problem.anchor)
     return alignment if reached < start else Alignment.identity(problem.blueprint)
-
-
-def _moved(problem: Problem, step: Alignment) -> Problem:
-    """The problem with its source moved."""
-    moved = {name: step.apply_to(name, problem.source[name]) for name in problem.blueprint.touching(step.elements)}
-    return replace(problem, source={**problem.source, **moved})
 
 
 def squared_distance(first: State, second: State, names: Iterable[str] | None = None) -> float:
@@ -184,18 +178,25 @@ def _assemble(
             return chosen
         return {space.name: torch.where(certain, element, identity)}
     direct, _ = correlate_permutation(problem, block)
-    value = 2 * direct.double() + torch.stack([value for _, value in found]).sum(0)
-    order = assignment(value)
-    rows = torch.arange(order.numel())
-    chosen = {space.name: element[rows, order] for space, (element, _) in zip(block.inner, found, strict=True)}
-    total = value[rows, order].sum()
-    if rescale == "sequential":
+    value = 2 * direct.double()
+    for _, values in found:
+        value = value + values
+    chosen = NestedAssignment(problem, block, known=value / 2).best()
+    order = chosen[block.permutation.name]
+    rows = torch.arange(block.permutation.group.size)
+    for space, (element, _) in zip(block.inner, found, strict=True):
+        chosen[space.name] = element[rows, order]
+    total = value[..., rows, order].sum()
+    if block.inner and rescale == "sequential":
         total = 2 * direct.double()[rows, order].sum()
         for space, correlation in zip(block.inner, correlations, strict=True):
             chosen[space.name], values = solve(space.group, _pick(correlation, (rows, order)), rescale)
             total = total + values.sum()
+    if block.nested:
+        moved = replace(problem.moved(Alignment(problem.blueprint, chosen)), unknown=problem.unknown - block.names)
+        chosen |= unit_factors(block.nested, moved, rescale)
+        return chosen if _shortens(block, chosen, problem) else {}
     still = 2 * direct.double().trace() + torch.stack([c.unchanged().trace() for c in correlations]).sum()
-    chosen = {block.permutation.name: order, **chosen}
     rounding = torch.stack([_rounding(c, problem).trace() for c in correlations]).sum()
     return chosen if total - still > rounding or _shortens(block, chosen, problem) else {}
 
@@ -217,7 +218,7 @@ def _shortens(block: Block, elements: Mapping[str, Tensor], problem: Problem) ->
             float((a.view.double() - b.view.double()).square().sum())
             for a, b in side.stretches(block.names, block.names)
         )
-        for side in (problem, _moved(problem, Alignment(problem.blueprint, elements)))
+        for side in (problem, problem.moved(Alignment(problem.blueprint, elements)))
     )
     return after < before
 
@@ -239,7 +240,7 @@ def _batches(found: Sequence[Block], problem: Problem) -> Iterable[_Batch]:
     for alike in by_shape.values():
         entries = sum(s.count * s.group.size**2 for s in alike[0].inner)
         entries *= 1 if alike[0].permutation is None else alike[0].permutation.group.size
-        step = max(1, BATCH_ENTRIES // entries)
+        step = max(1, BATCH_ENTRIES // max(1, entries))
         for start in range(0, len(alike), step):
             chunk = alike[start : start + step]
             stacks = []

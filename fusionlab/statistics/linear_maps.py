@@ -84,7 +84,8 @@ class LinearMaps:
 def linear_maps(model: nn.Module) -> LinearMaps:
     """Find every linear map of a model: Linear, Conv1D and convolutions without groups.
 
-    A weight that is also an embedding is left out: it is no linear map alone.
+    A weight that is also an embedding is left out: it is no linear map alone. So are matrices that a module multiplies
+    with by itself: of all experts in one tensor, of their routers.
     """
     holders: dict[int, list[tuple[str, nn.Module]]] = {}
     for path, module in model.named_modules(remove_duplicate=False):
@@ -95,6 +96,7 @@ def linear_maps(model: nn.Module) -> LinearMaps:
         modules = [module for _, module in held]
         name = next((name for name, module in held if _is_weight_of_map(name, module)), None)
         if name is None:
+            found.left_out |= _hidden_maps(*held[0])
             continue
         if (reason := _unfit(modules)) is not None:
             found.left_out[name] = reason
@@ -163,6 +165,17 @@ def _unfit_convolution(module: nn.Conv1d | nn.Conv2d, count: int) -> str | None:
     if module.groups > 1 or module.padding_mode != "zeros" or module.padding == "same":
         return "a convolution with groups or a padding that is not described"
     return None
+
+
+def _hidden_maps(name: str, module: nn.Module) -> dict[str, str]:
+    """The reason why a parameter is left out that only its own module knows to be a matrix, or several, by its name."""
+    own = name.rpartition(".")[2]
+    shape = module.get_parameter(own).shape
+    if len(shape) == 3 and min(shape) > 1:
+        return {name: "several matrices in one tensor, as experts have them"}
+    if len(shape) == 2 and own == "weight" and not isinstance(module, nn.Embedding | nn.EmbeddingBag):
+        return {name: "a matrix that its module multiplies with by itself, as routers do"}
+    return {}
 
 
 def _bias_name(weight: str, module: nn.Module) -> str | None:

@@ -52,6 +52,17 @@ class StatisticsStore:
             if basis == old:
                 self._kept[new, kind] = replace(found, basis=new)
 
+    def omissions(self, kind: str) -> dict[str, list[str]]:
+        """By reason, the parameters that statistics of one kind say nothing about, of all models that are known."""
+        found: dict[str, list[str]] = {}
+        for (_, measured), statistics in self._kept.items():
+            told = statistics.settings.get("left_out", "") if measured == kind else ""
+            for part in filter(None, told.split("; ")):
+                names, _, reason = part.rpartition(": ")
+                known = found.setdefault(reason, [])
+                known += [name for name in names.split(", ") if name not in known]
+        return found
+
     def of(
         self, index: int, model: nn.Module, kinds: Sequence[str], twin_of: tuple[nn.Module, Alignment] | None = None
     ) -> Stages[dict[str, Statistics]]:

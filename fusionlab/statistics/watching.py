@@ -14,10 +14,13 @@ from torch import Tensor, nn
 from fusionlab.errors import InputError
 from fusionlab.forward import forward
 from fusionlab.statistics.accumulator import Watcher
-from fusionlab.statistics.layout import Layout, find_layout, shorter, take_examples, token_masks
+from fusionlab.statistics.layout import Layout, example_count, find_layout, shorter, take_examples, token_masks
 from fusionlab.statistics.linear_maps import LinearMaps, Weight, rows_read
 from fusionlab.statistics.seen import Seen
 from fusionlab.types import Batch
+
+# Examples that are looked at one by one where a map may choose what it reads.
+EXPLORED = 8
 
 Call = Callable[[Weight, nn.Module, Tensor, Tensor], None]
 
@@ -56,15 +59,21 @@ def explore(model: nn.Module, maps: LinearMaps, batch: Batch) -> None:
     Args:
         model: in eval mode.
         maps: of the model; completed in place.
-        batch: any batch; only its first example is used.
+        batch: any batch; only its first examples are used.
     """
     one = take_examples(batch, torch.tensor([0]))
     once = _record(model, maps, one)
     twice = _record(model, maps, take_examples(one, torch.tensor([0, 0])))
     cut = {side: _record(model, maps, shorter(one, side, mask)) for side, mask in token_masks(one).items()}
+    routed = _routed(model, maps, batch, once)
+    for other in (twice, *cut.values()):
+        routed |= {name for name, calls in once.items() if len(other[name]) != len(calls)}
     named: dict[tuple[Any, ...], str] = {}
     # In the order of the forward, so that an input is named after the map that reads it first.
     for name in sorted(maps.weights, key=lambda name: once[name][0].order if once[name] else 0):
+        if name in routed:
+            maps.left_out[name] = "reads the tokens that are sent to it, as an expert's modules do"
+            continue
         calls = [
             find_layout(read.leading, twice[name][index].leading, {s: c[name][index].leading for s, c in cut.items()})
             for index, read in enumerate(once[name])
@@ -103,6 +112,22 @@ def _record(model: nn.Module, maps: LinearMaps, batch: Batch) -> dict[str, list[
     return found
 
 
+def _routed(model: nn.Module, maps: LinearMaps, batch: Batch, once: Mapping[str, Sequence[_Read]]) -> set[str]:
+    """The maps whose numbers of calls or of rows depend on what an example is made of."""
+
+    def shapes(read: Mapping[str, Sequence[_Read]]) -> dict[str, list[torch.Size]]:
+        return {name: [call.leading for call in calls] for name, calls in read.items()}
+
+    first = shapes(once)
+    if all(
+        len(calls) and all(len(leading) > 1 or leading.numel() == 1 for leading in calls) for calls in first.values()
+    ):
+        return set()
+    count = min(example_count(batch), EXPLORED)
+    others = [shapes(_record(model, maps, take_examples(batch, torch.tensor([index])))) for index in range(1, count)]
+    return {name for name, calls in first.items() if any(other[name] != calls for other in others)}
+
+
 class Observer:
     """Shows watchers what the linear maps of a model read and write.
 
@@ -136,6 +161,8 @@ class Observer:
 
     def _see(self, weight: Weight, module: nn.Module, read: Tensor, written: Tensor) -> None:
         name = weight.name
+        if name not in self.maps.inputs:
+            return
         index = self._calls.get(name, 0)
         self._calls[name] = index + 1
         layouts = self.maps.layouts[name]
@@ -154,6 +181,11 @@ class Observer:
             if (layout, leading) not in self._valid:
                 self._valid[layout, leading] = layout.valid(self._masks, leading)
             valid = self._valid[layout, leading]
+            if valid is not None and len(valid) != leading.numel():
+                raise InputError(
+                    f"{name!r} read {leading.numel()} of {len(valid)} tokens in one batch and all of them in another; "
+                    f"expected batches whose first examples show which modules choose their tokens"
+                )
             seen = Seen(weight, source, source == name, call, leading, layout, valid, module, rows, written)
             for watcher in self.watchers:
                 watcher.see(seen)

@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 
 import pytest
+import transformers
 
 import fusionlab
 from fusionlab import checkpoints
@@ -49,3 +50,21 @@ def test_table(ckpts: Path, command: Command) -> None:
     assert f"{found.dimension:,} continuous dimensions" in outcome.out
     for name in (*found.untouched(), *found.notes):
         assert name in outcome.out
+
+
+def test_experts_that_are_copies_are_told(tmp_path: Path, command: Command) -> None:
+    """Of a mixture upcycled from a dense model, one sentence for every layer; of another one nothing."""
+    config = transformers.MixtralConfig(
+        vocab_size=97, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+        intermediate_size=40, num_local_experts=4, num_experts_per_tok=2,
+    )  # fmt: skip
+    model = transformers.MixtralForCausalLM(config)
+    model.save_pretrained(tmp_path / "own")
+    for layer in model.model.layers:
+        for parameter in layer.mlp.experts.parameters():
+            parameter.data = parameter.data[:1].expand_as(parameter).contiguous()
+    model.save_pretrained(tmp_path / "upcycled")
+    found = {name: command("inspect", str(tmp_path / name)) for name in ("own", "upcycled")}
+    assert "Copies" not in found["own"].out
+    for layer in range(2):
+        assert f"the 4 experts of layers.{layer}.experts differ from their mean by 0.0% of" in found["upcycled"].out

@@ -10,10 +10,12 @@ from fusionlab.matching.problems import (
     blocks,
     correlate_inner,
     correlate_permutation,
+    unit_rows,
     waves,
 )
 from fusionlab.symmetry import Alignment, Blueprint, blueprint
 from tests.symmetry.blueprints import nested_blueprint, nested_state
+from tests.symmetry.infer.cases.experts import SAMPLES as EXPERTS
 from tests.symmetry.models import generator, random_model
 
 MODEL = random_model("bert-sequence")
@@ -23,7 +25,7 @@ PROBLEM = Problem(BERT, SOURCE, ANCHOR)
 
 
 def found(*roles: str, layers: str = "all") -> list[Block]:
-    return blocks(MatchOptions(spaces=roles, layers=layers).select(BERT))
+    return blocks(MatchOptions(spaces=roles, layers=layers).select(BERT), BERT)
 
 
 def names(block: Block) -> tuple[str, ...]:
@@ -46,8 +48,55 @@ def test_heads_take_their_rotations_along_and_rotations_alone_stand_alone():
 def test_spaces_inside_of_a_permutation_that_others_index_are_solved_apart():
     """Pairs of copies are compared inside one permutation only."""
     nested = nested_blueprint()
-    every = blocks(tuple(nested.spaces.values()))
+    every = blocks(tuple(nested.spaces.values()), nested)
     assert [names(b) for b in every] == [("groups", "shared"), ("members",), ("each",), ("flat",)]
+
+
+def of_layer(model: str, *roles: str) -> list[Block]:
+    """The blocks of layer 1 of a mixture of experts."""
+    sample = next(sample for sample in EXPERTS if sample.name == model)
+    description = blueprint(sample.build())
+    return blocks(MatchOptions(spaces=roles, layers="1").select(description), description)
+
+
+def test_experts_take_their_units_along():
+    """Groups of experts too; units of an expert that is used by all tokens stand alone, and all do without experts."""
+    at = "layers.1"
+    grouped, shared = of_layer("deepseek_v3", "experts", "ffn")
+    assert names(shared) == (f"{at}.mlp.shared_experts.ffn", f"{at}.mlp.shared_experts.ffn.scale")
+    assert names(grouped)[:1] == (f"{at}.expert_groups",)
+    (experts,) = grouped.nested
+    assert names(experts)[:1] == (f"{at}.experts",)
+    (units,) = experts.nested
+    assert (names(units), units.nested) == ((f"{at}.mlp.experts.ffn", f"{at}.mlp.experts.ffn.scale"), ())
+    assert [block.is_units for block in (grouped, experts, units)] == [False, False, True]
+    (alone,) = of_layer("mixtral", "ffn")
+    assert names(alone) == (f"{at}.ffn", f"{at}.ffn.scale")
+    assert [names(block) for block in of_layer("mixtral", "experts")] == [(f"{at}.experts",)]
+
+
+def test_queries_go_with_their_heads_only_where_no_basis_lies_in_both():
+    at = "layers.1"
+    assert [names(block) for block in of_layer("mixtral", "heads")] == [(f"{at}.heads", f"{at}.queries")]
+    apart = [names(block) for block in of_layer("mixtral", "heads", "attention")]
+    assert apart == [(f"{at}.heads", f"{at}.qk", f"{at}.vo"), (f"{at}.queries",)]
+
+
+def test_what_experts_hold_is_cut_once():
+    """Tensors (experts, units, features) say all of experts by their units; the router is all that is left."""
+    (block,) = of_layer("gpt_oss", "experts", "ffn")
+    sample = next(sample for sample in EXPERTS if sample.name == "gpt_oss")
+    model = sample.build()
+    state = model.state_dict()
+    problem = Problem(blueprint(model), state, state, unknown=block.names)
+    rows = unit_rows(problem, block, block.names)[0]
+    # Rows of the router and its bias, and the bias that no unit writes.
+    assert sorted(tuple(x.shape) for x in rows) == [(5, 1), (5, 24), (5, 24)]
+    (units,) = block.nested
+    inside = unit_rows(problem, units, block.names)[0]
+    assert sorted(tuple(x.shape) for x in inside) == [(5, 28, 2), (5, 28, 24), (5, 28, 48)]
+    held = sum(state[n].numel() for n in state if n.startswith("model.layers.1.mlp."))
+    assert sum(x.numel() for x in (*rows, *inside)) == held
 
 
 def test_only_the_residual_stream_couples_blocks():
@@ -62,10 +111,10 @@ def test_only_the_residual_stream_couples_blocks():
 def test_blocks_on_segments_of_one_axis_are_not_coupled_but_across_dimensions_they_are():
     """timm's fused projection holds queries, keys and values side by side."""
     fused = blueprint(random_model("timm-plain"))
-    attention = blocks(MatchOptions(spaces=("attention",)).select(fused))
+    attention = blocks(MatchOptions(spaces=("attention",)).select(fused), fused)
     assert waves(attention, fused) == [attention]
     nested = nested_blueprint()
-    assert [[names(b) for b in wave] for wave in waves(blocks(tuple(nested.spaces.values())), nested)] == [
+    assert [[names(b) for b in wave] for wave in waves(blocks(tuple(nested.spaces.values()), nested), nested)] == [
         [("groups", "shared")],
         [("members",)],
         [("each",)],
@@ -135,7 +184,7 @@ def test_correlation_predicts_the_distance_in_nested_blocks(name):
         drawn = torch.linalg.qr(drawn).Q
     moved = Alignment(nested, {name: drawn}).apply(source)
     gain = (squared(source, anchor) - squared(moved, anchor)) / 2
-    block = next(b for b in blocks((space,)) if name in b.names)
+    block = next(b for b in blocks((space,), nested) if name in b.names)
     if block.permutation is None:
         correlation = correlate_inner(Problem(nested, source, anchor), block, space)
         total = correlation.primal + correlation.dual
@@ -184,5 +233,5 @@ def test_stretches_that_run_through_an_unknown_space_say_nothing_unless_there_ar
 
 def test_blueprint_without_the_space_gives_no_problem():
     empty = Blueprint("empty", {}, {})
-    assert blocks(()) == []
+    assert blocks((), BERT) == []
     assert waves([], empty) == []

@@ -45,8 +45,9 @@ def improving_assignment(correlation: Tensor) -> Tensor:
         return torch.stack([improving_assignment(part) for part in correlation])
     order = assignment(correlation)
     exact = correlation.double()
-    gained = exact[torch.arange(order.numel()), order.to(exact.device)].sum() > exact.trace()
-    return order if gained else torch.arange(order.numel())
+    reached = exact[torch.arange(order.numel()), order.to(exact.device)].sum()
+    tolerance = 1e-12 * exact.abs().sum(-1).mean()
+    return order if reached > exact.trace() + tolerance else torch.arange(order.numel())
 
 
 def doubly_stochastic(value: Tensor) -> tuple[Tensor, Tensor]:

@@ -21,8 +21,9 @@ _CROSS = re.compile(
 )
 # Arguments that say how to compute, or take the place of others.
 _BESIDE = re.compile(
-    r"mask$|^(output_|return_|use_|num_logits|logits_to|interpolate|vision_feature|image_sizes)|position|token_type_ids|embeds$|labels?$|cache|"
-    r"past_key|kwargs|encoder_outputs|lang|lengths?$|^(noise|config|mems|perm_mask|target_mapping)$"
+    r"mask$|^(output_|return_|use_|num_logits|logits_to|interpolate|vision_feature|image_sizes)|position|"
+    r"token_type_ids|embeds$|labels?$|cache|past_key|kwargs|encoder_outputs|lang|lengths?$|"
+    r"^(noise|config|mems|perm_mask|target_mapping)$"
 )
 
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from fusionlab.symmetry.architectures import architecture_name
 from fusionlab.symmetry.blueprint import Blueprint, SymmetryError
+from fusionlab.symmetry.infer import kept
 from fusionlab.symmetry.infer.blueprint import infer
 from fusionlab.symmetry.infer.examples import guessed_inputs, pad_batches
 from fusionlab.symmetry.infer.grow import grow
@@ -29,7 +30,7 @@ MOST_NUMBERS = 10_000_000
 # Of inputs that were guessed some may be missing, an image beside a text: so much may be unread, as a token for masks.
 MOST_UNREAD = 0.02
 NUMBERED = "bases inside of heads that positions tell apart: a head of the small model stands for none of the real one"
-# Blueprints by what determines them, within a process.
+# Blueprints by what determines them, within a process; see `kept` for those of earlier ones.
 _known: dict[str, Blueprint] = {}
 # Of those, what was asked for with an example.
 _asked: set[str] = set()
@@ -49,16 +50,28 @@ def inferred(model: nn.Module, example_inputs: Mapping[str, Tensor] | None = Non
         SymmetryError: nothing is known of the model's inputs, or it cannot be traced.
     """
     key = _key(model)
-    if key not in _known or example_inputs is not None:
-        _known[key] = _described(model, example_inputs)
     if example_inputs is not None:
+        _known[key] = _described(model, example_inputs)
         _asked.add(key)
+    elif key not in _known:
+        _known[key] = _kept(model, key)
     return _known[key]
 
 
 def was_asked_for(model: nn.Module) -> bool:
     """Inference was asked for by an example of a model of this class, config and shapes."""
     return bool(_asked) and _key(model) in _asked
+
+
+def _kept(model: nn.Module, key: str) -> Blueprint:
+    """The blueprint that an earlier process inferred, or else a new one, for later ones."""
+    path = kept.place(model, key)
+    found = None if path is None else kept.read(path, model.state_dict())
+    if found is None:
+        found = _described(model, None)
+        if path is not None:
+            kept.write(path, found)
+    return found
 
 
 def _described(model: nn.Module, example_inputs: Mapping[str, Tensor] | None) -> Blueprint:

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from fusionlab import checkpoints
 from fusionlab.commands import parsing
+from fusionlab.commands.example import add_example, own_module
 from fusionlab.symmetry import Blueprint, Space, blueprint
 
 DESCRIPTION = (
@@ -27,9 +28,10 @@ def run(argv: Sequence[str]) -> None:
     """
     parser = parsing.make_parser("inspect", DESCRIPTION, seed=False)
     parser.add_argument("ckpt", type=str, help="A checkpoint: folder, .ckpt file or hub id.")
+    add_example(parser)
     parser.add_argument("--json", type=bool, nargs="?", const=True, default=False, help="Print JSON instead of tables.")
     arguments = parsing.parse(parser, argv)
-    model = checkpoints.read(arguments.ckpt).model
+    model = checkpoints.read(arguments.ckpt, own_module(arguments, argv)).model
     found = blueprint(model)
     sizes = {name: tensor.numel() for name, tensor in model.state_dict().items()}
     summary = summarise(found, sizes)

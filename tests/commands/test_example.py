@@ -79,8 +79,11 @@ def loaded(folder: Path, path: Path) -> nn.Module:
 X = torch.randn(7, 6, generator=torch.Generator().manual_seed(3))
 
 
-def test_two_modules_of_ones_own_are_matched_merged_and_loaded_again(folder: Path, command: Command) -> None:
+def test_two_modules_of_ones_own_are_matched_merged_and_loaded_again(
+    folder: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of a model and its twin in another basis the plain merge is another model, and with matching it is the model."""
+    monkeypatch.setattr("sys.dont_write_bytecode", False)
     expected = net(folder, 0)(X)
     ckpts = (folder / "a.pt", folder / "b")
     assert command("merge", *ckpts, *example(folder), "--output", folder / "plain.safetensors").code == 0

@@ -12,7 +12,8 @@ from hypothesis import given
 from fusionlab.symmetry import Blueprint, Space, blueprint
 from fusionlab.symmetry.axes import Across, Along, Concat, Fixed, Per
 from fusionlab.symmetry.blueprint import Input, LayerScale, Norm, Reader
-from fusionlab.symmetry.groups import Group, Permutation, Rotary, Scale
+from fusionlab.symmetry.evidence import Outcome, Trial
+from fusionlab.symmetry.groups import Group, Invertible, Permutation, Rotary, Scale
 from fusionlab.symmetry.plain import PlainError, dumps, loads
 from fusionlab.symmetry.roles import Role
 from tests.families import cases_clip, cases_gpt, cases_llama, cases_vision
@@ -45,6 +46,11 @@ FULL = Blueprint(
     seen_key_biases=("qk", "ffn"),
     folded=True,
     unbiased=True,
+    origin="inferred from an example",
+    trials={
+        "experts": (Trial(Invertible(8), Outcome.CHANGED, 0.25), Trial(Permutation(8), Outcome.TAKEN, 3e-16, True)),
+        "ffn": (Trial(Scale(3, signed=True), Outcome.UNTRIED),),
+    },
 )
 
 
@@ -106,7 +112,7 @@ def _changed(told: Any) -> Iterator[Any]:
 
 def _plain(value: object) -> bool:
     """A description made of the classes and types that it should be made of; checked without the reader."""
-    kinds = (Blueprint, Space, Group, Input, Norm, Reader, LayerScale, Fixed, Along, Per, Concat, Across)
+    kinds = (Blueprint, Space, Group, Input, Norm, Reader, LayerScale, Fixed, Along, Per, Concat, Across, Trial)
     if isinstance(value, dict):
         return all(isinstance(name, str) and _plain(part) for name, part in value.items())
     if isinstance(value, tuple):

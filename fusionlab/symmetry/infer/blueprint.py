@@ -11,6 +11,7 @@ import fusionlab.symmetry.infer.rules  # noqa: F401 (registers the rules)
 from fusionlab.symmetry.axes import Axis, Fixed, spaces_of
 from fusionlab.symmetry.biases import clear_biases
 from fusionlab.symmetry.blueprint import Blueprint, Space, SymmetryError
+from fusionlab.symmetry.evidence import Trial, best_of_each
 from fusionlab.symmetry.folding import fold
 from fusionlab.symmetry.groups import OrthogonalFixingOnes
 from fusionlab.symmetry.infer.dims import Stretch, Variable
@@ -148,7 +149,13 @@ class _Assembly:
             # An output is neither written nor read: only where it moves matters.
             outputs=self._outputs(replace(layout, readers=frozenset())),
             biases=dict(self.reading.notes.biases),
+            trials={name: self._trials(self.owners[name], space) for name, space in spaces.items()},
         )
+
+    def _trials(self, one: Found, space: Space) -> tuple[Trial, ...]:
+        """The groups that were tried on a space: on factors inside of it others than on its own coordinates."""
+        tried = self.search.trials.get(one.variable, [])
+        return best_of_each(trial for trial in tried if trial.group.is_factor == space.group.is_factor)
 
     def _rank(self, one: Found, roles: Mapping[Variable, Role], places: Mapping[Variable, Place]) -> tuple[object, ...]:
         place = places[one.variable]

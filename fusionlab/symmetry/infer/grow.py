@@ -73,6 +73,7 @@ class _Grower:
             ),
             centred=tuple(self._names(small.centred)),
             seen_key_biases=tuple(self._names(small.seen_key_biases)),
+            trials={instances.name(name, at): small.trials[name] for at, name in self._spread(list(small.trials))},
             after_folding=None,
         )
 

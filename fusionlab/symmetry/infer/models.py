@@ -29,6 +29,10 @@ MOST_PARAMETERS = 20_000_000
 MOST_NUMBERS = 10_000_000
 # Of inputs that were guessed some may be missing, an image beside a text: so much may be unread, as a token for masks.
 MOST_UNREAD = 0.02
+# Where a blueprint is from.
+ON_ITSELF = "inferred from the traced model itself"
+ON_A_SMALL_ONE = "inferred from a small model of the same structure"
+ON_BOTH = f"{ON_A_SMALL_ONE}, and tried on the model itself"
 NUMBERED = "bases inside of heads that positions tell apart: a head of the small model stands for none of the real one"
 # Blueprints by what determines them, within a process; see `kept` for those of earlier ones.
 _known: dict[str, Blueprint] = {}
@@ -77,7 +81,7 @@ def _kept(model: nn.Module, key: str) -> Blueprint:
 def _described(model: nn.Module, example_inputs: Mapping[str, Tensor] | None) -> Blueprint:
     name = architecture_name(getattr(model, "config", model), type(model).__name__)
     if example_inputs is not None:
-        return infer(_on_cpu(model), example_inputs, name)
+        return infer(_on_cpu(model), example_inputs, name).found_in(ON_ITSELF)
     if not isinstance(model, transformers.PreTrainedModel):
         raise SymmetryError(
             f"nothing is known of the inputs of a {type(model).__name__}; expected fusionlab.blueprint(model, "
@@ -94,8 +98,9 @@ def _described(model: nn.Module, example_inputs: Mapping[str, Tensor] | None) ->
                 f"no description of the architecture {name!r} could be inferred from a small model ({error}), and a "
                 f"model of {count:,} parameters is too large to be traced itself"
             ) from error
-        return infer(_on_cpu(model), _batch(guessed_inputs(model), name), name, most_unread=MOST_UNREAD)
-    return found
+        inputs = _batch(guessed_inputs(model), name)
+        return infer(_on_cpu(model), inputs, name, most_unread=MOST_UNREAD).found_in(ON_ITSELF)
+    return found.found_in(ON_BOTH if count <= MOST_PARAMETERS else ON_A_SMALL_ONE)
 
 
 def _from_a_small_one(model: nn.Module, name: str) -> Blueprint:

@@ -94,6 +94,8 @@ def test_picture(ckpts: Path, tmp_path: Path, command: Command) -> None:
     assert refused.code == 2
     assert "symmetry.png" in refused.err
     assert picture.read_bytes() == before
+    # Before any work: not even the checkpoint has been looked for.
+    assert "symmetry.png" in command("inspect", ckpts / "nothing", "--picture", picture).err
     assert command("inspect", ckpts / "nothing", "--picture", tmp_path / "other.png").code == 2
     assert [file.name for file in tmp_path.iterdir()] == ["symmetry.png"]
     assert command("inspect", ckpts / "bert_a", "--picture", picture, "--overwrite").code == 0

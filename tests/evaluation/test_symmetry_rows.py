@@ -161,5 +161,12 @@ def test_what_does_not_fit_into_a_narrow_bar_stands_under_the_name() -> None:
     assert {text.get_text() for text in panel.texts} == {""}
 
 
+def test_layers_without_a_space_part_the_bars() -> None:
+    """A hybrid model, whose attention is in some layers only."""
+    spaces = {f"layers.{n}.qk": Space(f"layers.{n}.qk", Invertible(8), Role.QUERY_KEY, n) for n in (0, 1, 4)}
+    (panel,) = symmetry_figure(Blueprint("hybrid", spaces, {}), "a model").axes
+    assert [(box.get_x(), box.get_width()) for box in panel.patches] == [(0, 2), (4, 1)]
+
+
 def test_a_model_without_spaces_has_a_picture_too() -> None:
     assert png(symmetry_figure(Blueprint("none", {}, {}), "nothing"))

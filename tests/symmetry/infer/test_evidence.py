@@ -104,8 +104,9 @@ def test_the_origin_says_where_it_was_found() -> None:
     with torch.device("meta"):
         large = transformers.BloomForCausalLM(transformers.BloomConfig(**{**sizes, "vocab_size": 10**6}))
     assert inferred(large).origin == ON_A_SMALL_ONE
-    own = nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 2))
-    assert blueprint(own, {"input": torch.randn(2, 3)}).origin == ON_ITSELF
+    own = blueprint(Layers(), {"x": torch.randn(2, 4)})
+    assert own.after_folding is not None
+    assert (own.origin, own.after_folding.origin) == (ON_ITSELF, ON_ITSELF)
     bert = transformers.BertModel(transformers.BertConfig(hidden_size=24, num_hidden_layers=1, num_attention_heads=3))
     assert blueprint(bert).origin == "written in symmetry/architectures/bert.py"
     assert blueprint(bert).trials == {}

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,8 +14,6 @@ from fusionlab import checkpoints
 from fusionlab.atomic import MIB, atomic_file, refuse_existing, require_space
 from fusionlab.commands import parsing
 from fusionlab.commands.example import add_example, own_module
-from fusionlab.evaluation.drawing import png
-from fusionlab.evaluation.symmetry_figure import symmetry_figure
 from fusionlab.evaluation.symmetry_rows import counted, found_alike, kinds_of, legend_of, words_of
 from fusionlab.paths import expanded
 from fusionlab.symmetry import Blueprint, Space, blueprint
@@ -48,8 +47,7 @@ def run(argv: Sequence[str]) -> None:
     sizes = {name: tensor.numel() for name, tensor in model.state_dict().items()}
     summary = summarise(found, sizes)
     if picture is not None:
-        with atomic_file(picture, arguments.overwrite) as temporary:
-            temporary.write_bytes(png(symmetry_figure(found, arguments.ckpt)))
+        _draw(found, arguments.ckpt, picture, arguments.overwrite)
     if arguments.json:
         print(json.dumps(summary, indent=2))
         return
@@ -126,6 +124,16 @@ def summarise(found: Blueprint, sizes: dict[str, int]) -> dict[str, Any]:
         "untouched_numbers": sum(sizes[name] for name in untouched),
         "left_out": list(found.notes),
     }
+
+
+def _draw(found: Blueprint, name: str, picture: Path, overwrite: bool) -> None:
+    """Write the picture."""
+    # Tables need not wait for what draws.
+    from fusionlab.evaluation.drawing import png  # noqa: PLC0415
+    from fusionlab.evaluation.symmetry_figure import symmetry_figure  # noqa: PLC0415
+
+    with atomic_file(picture, overwrite) as temporary:
+        temporary.write_bytes(png(symmetry_figure(found, name)))
 
 
 def _spaces_table(title: str, found: Blueprint) -> Table:

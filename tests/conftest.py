@@ -2,12 +2,21 @@
 
 import gc
 import os
+import shutil
 import signal
+import tempfile
 from pathlib import Path
 
 import pytest
 
 os.environ["HF_HUB_OFFLINE"] = "1"
+
+# Inferred blueprints are kept in one folder for the whole run, which the first process makes and those that it starts
+# share; never in the user's own.
+CACHE = None
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    CACHE = tempfile.mkdtemp(prefix="fusionlab-tests-")
+    os.environ["FUSIONLAB_CACHE"] = CACHE
 
 # Helpers assert too; without this their failures show no values. It must happen before they are imported.
 ROOT = Path(__file__).parent
@@ -42,8 +51,13 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_unconfigure() -> None:
-    """Let what is frozen be collected when the process ends: extension modules complain of what is not."""
+    """Let what is frozen be collected when the process ends: extension modules complain of what is not.
+
+    The folder of blueprints goes with the process that made it.
+    """
     gc.unfreeze()
+    if CACHE is not None:
+        shutil.rmtree(CACHE, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)

@@ -21,10 +21,11 @@ GRID = [
 ]  # fmt: skip
 OUTPUT = ["--output", "--overwrite"]
 OPTIONS = {
-    "match": ["--anchor", "--base", "--dtype", *OUTPUT, *MATCHING, *INPUTS],
-    "merge": ["--dtype", *OUTPUT, *MERGING, *INPUTS, *DEVICES],
+    "match": ["--example", "--anchor", "--base", "--dtype", *OUTPUT, *MATCHING, *INPUTS],
+    "merge": ["--example", "--dtype", *OUTPUT, *MERGING, *INPUTS, *DEVICES],
     "fuse": [
         "--ckpts",
+        "--example",
         "--anchor",
         "--dtype",
         "--polish",
@@ -37,11 +38,11 @@ OPTIONS = {
         *INPUTS,
         *MEASURING,
     ],
-    "barrier": [*OUTPUT, *MATCHING, *INPUTS, *MEASURING],
-    "gather": [*OUTPUT, "--data", "--kinds", "--samples", "--labels", "--rows", *DEVICES],
+    "barrier": ["--example", *OUTPUT, *MATCHING, *INPUTS, *MEASURING],
+    "gather": ["--example", *OUTPUT, "--data", "--kinds", "--samples", "--labels", "--rows", *DEVICES],
     "compare": [*GRID, *DEVICES],
     "reproduce": ["--protocol", "--output", "--dry-run", *DEVICES],
-    "inspect": ["--json"],
+    "inspect": ["--example", "--json", "--picture", "--overwrite"],
     "demo": [*OUTPUT, "--epochs"],
 }
 

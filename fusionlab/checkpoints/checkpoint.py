@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from fusionlab.atomic import atomic_file, atomic_folder, refuse_existing
-from fusionlab.checkpoints import huggingface, lightning_file, timm_folder
+from fusionlab.checkpoints import huggingface, lightning_file, own_module, timm_folder
 from fusionlab.checkpoints.card import CARD
 from fusionlab.checkpoints.files import copy_side_files, read_config
 from fusionlab.checkpoints.hub import locate
@@ -17,7 +17,7 @@ from fusionlab.dtypes import Types, find_dtype, in_types, types_of
 from fusionlab.errors import InputError
 from fusionlab.paths import expanded
 
-Format = Literal["transformers", "timm", "lightning"]
+Format = Literal["transformers", "timm", "lightning", "torch"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,11 +29,25 @@ class Checkpoint:
     source: str
     """The path or hub id it was read from."""
     format: Format
-    """The format that it is stored in: a transformers folder, a timm folder or a Lightning file."""
+    """The format that it is stored in: a transformers folder, a timm folder, a Lightning file, or for a module of one's
+    own a state dict of torch."""
     location: Path = dataclasses.field(repr=False)
     """The local file or folder that `source` stands for."""
     dtypes: Types = dataclasses.field(repr=False)
     """The dtype of every parameter and buffer."""
+
+    def is_file(self, output: Path) -> bool:
+        """A checkpoint of this format is written as one file under this name, not as a folder."""
+        return self.format == "lightning" or (self.format == "torch" and output.suffix == own_module.SUFFIX)
+
+    def entry(self, name: str) -> str:
+        """The name that a checkpoint of this format has among others in a folder.
+
+        Args:
+            name: of the model; the end of its path.
+        """
+        is_file = self.format == "torch" and self.location.is_file()
+        return str(Path(name).with_suffix(own_module.SUFFIX)) if is_file else name
 
     def write(
         self,
@@ -47,7 +61,7 @@ class Checkpoint:
 
         Args:
             model: the model to write, in any floating dtype; it is not changed.
-            output: the folder (or the ``.ckpt`` file) to write.
+            output: the folder to write; of a Lightning file a ``.ckpt``, of a state dict a ``.safetensors`` too.
             overwrite: whether an output that exists may be replaced.
             types: to write in, by parameter or one for all; those that this checkpoint is stored in if None.
             card: the text of its model card, which a Lightning file has no place for.
@@ -62,6 +76,8 @@ class Checkpoint:
             raise TypeError(f"{self.source} holds a {type(self.model).__name__}, not a {type(model).__name__}")
         if self.format == "lightning" and output.suffix != ".ckpt":
             raise InputError(f"{output}: {self.source} is a Lightning file; expected an output that ends in .ckpt")
+        if self.format == "torch" and output.suffix in own_module.PICKLES:
+            raise InputError(f"{output}: expected a folder, or a name that ends in {own_module.SUFFIX}")
         refuse_existing(output, overwrite)
         _write(
             in_types(model, self.dtypes if types is None else types),
@@ -73,11 +89,13 @@ class Checkpoint:
         )
 
 
-def read(path_or_hub_id: str | Path) -> Checkpoint:
+def read(path_or_hub_id: str | Path, module: nn.Module | None = None) -> Checkpoint:
     """Read a checkpoint of any supported kind; no code that comes with it is ever run.
 
     Args:
         path_or_hub_id: a transformers folder, a timm folder, a Lightning ``.ckpt`` file or a hub id.
+        module: one of the reader's own, of which `path_or_hub_id` is a state dict then: a ``.safetensors`` or ``.pt``
+            file, or a folder that holds one. It is not modified.
 
     Returns:
         The model and how it is stored.
@@ -86,6 +104,13 @@ def read(path_or_hub_id: str | Path) -> Checkpoint:
         InputError: one sentence that names the file, the parameter and what was expected: nothing there, damaged or
             unsafe files, an unknown class, missing or extra parameters, wrong shapes, NaN or infinite values.
     """
+    if module is not None:
+        location = expanded(path_or_hub_id)
+        if not location.exists():
+            raise InputError(f"{path_or_hub_id}: there is no such file or folder; expected a state dict")
+        model = own_module.read_into(module, location)
+        refuse_not_finite(path_or_hub_id, model)
+        return Checkpoint(model, str(path_or_hub_id), "torch", location, types_of(model))
     location = locate(path_or_hub_id)
     kind = stored_as(location)
     if kind == "lightning":
@@ -179,12 +204,18 @@ def _write(
         with atomic_file(output, overwrite) as temporary:
             lightning_file.write_file(model, temporary, like)
         return
+    if kind == "torch" and output.suffix == own_module.SUFFIX:
+        with atomic_file(output, overwrite) as temporary:
+            own_module.write_file(model, temporary)
+        return
     with atomic_folder(output, overwrite) as temporary:
-        if huggingface.is_transformers(model):
+        if kind == "torch":
+            own_module.write_folder(model, temporary)
+        elif huggingface.is_transformers(model):
             huggingface.write_folder(model, temporary, like)
         else:
             timm_folder.write_folder(model, temporary, like)
-        if like is not None:
+        if like is not None and like.is_dir():
             copy_side_files(like, temporary)
         if card is not None:
             (temporary / CARD).write_text(card, encoding="utf-8")

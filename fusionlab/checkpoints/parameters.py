@@ -17,6 +17,7 @@ def refuse_differences(
     missing: Collection[str] = (),
     unexpected: Collection[str] = (),
     mismatched: Iterable[tuple[str, Shape, Shape]] = (),
+    described: str = "the config",
 ) -> None:
     """Refuse weights that are not exactly the model's: a parameter left at random is never acceptable.
 
@@ -26,13 +27,14 @@ def refuse_differences(
         missing: parameters that the model has and the file has not.
         unexpected: parameters that the file has and the model has not.
         mismatched: name, shape in the file and shape in the model.
+        described: by what the model is.
 
     Raises:
         InputError: any of them is not empty; names the first one.
     """
     for name, stored, expected in sorted(mismatched):
         raise InputError(
-            f"{source}: parameter {name} has shape {tuple(stored)}, but {model} as described by the config "
+            f"{source}: parameter {name} has shape {tuple(stored)}, but {model} as described by {described} "
             f"expects {tuple(expected)}"
         )
     for names, verb in ((missing, "lacks"), (unexpected, "has")):

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from fusionlab.atomic import atomic_folder, refuse_existing, require_space
 from fusionlab.commands import data_options, matching_options, parsing
+from fusionlab.commands.example import add_example, own_module
 from fusionlab.evaluation.line import refuse_points
 from fusionlab.evaluation.results import UNMATCHED, Curve, Results
 from fusionlab.evaluation.wording import format_value, metric_label
@@ -33,6 +34,7 @@ def run(argv: Sequence[str]) -> None:
     parser = parsing.make_parser("barrier", DESCRIPTION)
     parser.add_argument("anchor", type=str, help="Checkpoint at position 0; the other is matched to it.")
     parser.add_argument("source", type=str, help="Checkpoint at position 1.")
+    add_example(parser)
     parsing.add_output(parser, required=False)
     matching_options.add_matching(parser)
     data_options.add_inputs(parser)
@@ -47,7 +49,7 @@ def run(argv: Sequence[str]) -> None:
         require_space(output, REPORT_BYTES)
     trainer = data_options.trainer_options(arguments)
 
-    found = parsing.read_all([arguments.anchor, arguments.source])
+    found = parsing.read_all([arguments.anchor, arguments.source], own_module(arguments, argv))
     plan = Plan(
         matchings={} if arguments.match == "none" else {name: recipe},
         points=arguments.points,

@@ -9,6 +9,7 @@ from lightning.pytorch import seed_everything
 from fusionlab.atomic import refuse_existing, require_space
 from fusionlab.checkpoints.card import merge_card
 from fusionlab.commands import data_options, fuse_config, matching_options, merging_options, parsing
+from fusionlab.commands.example import add_example, own_module
 from fusionlab.commands.fuse_output import write_fusion
 from fusionlab.commands.option_groups import add_fields, told
 from fusionlab.dtypes import common_types, find_dtype, stored_size
@@ -47,6 +48,7 @@ def run(argv: Sequence[str]) -> None:
     parser.add_argument(
         "--ckpts", nargs="+", type=str, required=True, help="End models: folders, .ckpt files or hub ids."
     )
+    add_example(parser)
     parsing.add_output(parser)
     parsing.add_dtype(parser, "that of the end models, or the widest where theirs differ")
     add_fields(parser, FusionPlan, ("anchor",))
@@ -68,7 +70,8 @@ def run(argv: Sequence[str]) -> None:
     polishing = arguments.polish
     if isinstance(polishing, int):
         polishing = PolishOptions(steps=polishing, seed=arguments.seed)
-    found = parsing.read_all(arguments.ckpts)
+    module = own_module(arguments, argv)
+    found = parsing.read_all(arguments.ckpts, module)
     plan = Plan(
         matchings={} if arguments.match == "none" else {name: recipe},
         methods=merging_options.merge_methods(arguments),
@@ -99,7 +102,7 @@ def run(argv: Sequence[str]) -> None:
             recipe.needs_inputs or arguments.correct or polishing is not None,
         ),
         merging_options.given_statistics(arguments),
-        merging_options.base_model(arguments),
+        merging_options.base_model(arguments, module),
     )
     settings = {
         "command": shlex.join(["fusionlab", "fuse", *argv]),

@@ -71,7 +71,7 @@ def _write_merge(
     if isinstance(model, TaskModels):
         for (name, checkpoint), task in zip(found.items(), model.tasks, strict=True):
             suffix = ".ckpt" if checkpoint.format == "lightning" else ""
-            checkpoint.write(task, folder / "merged" / f"{name}{suffix}", types=types, card=card)
+            checkpoint.write(task, folder / "merged" / f"{checkpoint.entry(name)}{suffix}", types=types, card=card)
         return
     first = next(iter(found.values()))
     output = folder / f"merged{'.ckpt' if first.format == 'lightning' else ''}"

@@ -15,6 +15,7 @@ from rich.table import Table
 from fusionlab import checkpoints
 from fusionlab.atomic import refuse_existing, require_space
 from fusionlab.commands import data_options, parsing
+from fusionlab.commands.example import add_example, own_module
 from fusionlab.commands.option_groups import add_fields
 from fusionlab.errors import InputError
 from fusionlab.inputs import Inputs
@@ -64,6 +65,7 @@ def run(argv: Sequence[str]) -> None:
         f"{', '.join(known.__name__ for known in data_options.KNOWN_DATA)}, or any class; its settings follow as "
         "--data.SETTING.",
     )
+    add_example(parser)
     add_fields(parser, GatherOptions)
     parsing.add_output(parser, what="File to write, by convention *.safetensors.")
     data_options.add_devices(parser)
@@ -73,7 +75,7 @@ def run(argv: Sequence[str]) -> None:
     refuse_existing(output, arguments.overwrite)
     trainer = partial(make_trainer, data_options.trainer_options(arguments), "gathering")
 
-    model = checkpoints.read(arguments.checkpoint).model
+    model = checkpoints.read(arguments.checkpoint, own_module(arguments, argv)).model
     kinds = [kind.strip() for kind in arguments.kinds.split(",") if kind.strip()]
     inputs = Inputs.of([arguments.data], 1, arguments.samples, arguments.seed)
     if inputs is None:

@@ -1,8 +1,9 @@
-"""``fusionlab inspect``: a model's spaces, its symmetry and what it does not cover."""
+"""``fusionlab inspect``: a model's spaces, its symmetry, how it was found, and what it does not cover."""
 
 import json
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,44 +11,59 @@ from rich.console import Console
 from rich.table import Table
 
 from fusionlab import checkpoints
+from fusionlab.atomic import MIB, atomic_file, refuse_existing, require_space
 from fusionlab.commands import parsing
+from fusionlab.commands.example import add_example, own_module
+from fusionlab.evaluation.symmetry_rows import counted, found_alike, kinds_of, legend_of, words_of
+from fusionlab.paths import expanded
 from fusionlab.symmetry import Blueprint, Space, blueprint
 from fusionlab.symmetry.copies import expert_spreads
 
 # Experts that differ from their mean by less than this share of their length are called copies.
 COPIES = 0.1
-DESCRIPTION = (
-    """Show the symmetry of a model: its spaces, what may act on them, and the parameters that none touches."""
-)
+DESCRIPTION = """Show the symmetry of a model: its spaces, what may act on them, how that was found, and the parameters
+that none touches."""
 
 
 def run(argv: Sequence[str]) -> None:
     """Run the command.
 
     Raises:
-        InputError: a checkpoint that cannot be read.
-        SymmetryError: an architecture that is not described.
+        InputError: a checkpoint that cannot be read, or a picture that cannot be written.
+        SymmetryError: a model whose symmetry is neither described nor can be inferred.
     """
     parser = parsing.make_parser("inspect", DESCRIPTION, seed=False)
     parser.add_argument("ckpt", type=str, help="A checkpoint: folder, .ckpt file or hub id.")
+    add_example(parser)
     parser.add_argument("--json", type=bool, nargs="?", const=True, default=False, help="Print JSON instead of tables.")
+    parser.add_argument("--picture", type=str | None, help="PNG file to write: spaces as rows, layers as columns.")
+    parser.add_argument(
+        "--overwrite", type=bool, nargs="?", const=True, default=False, help="Replace an existing picture."
+    )
     arguments = parsing.parse(parser, argv)
-    model = checkpoints.read(arguments.ckpt).model
+    picture = None if arguments.picture is None else expanded(arguments.picture)
+    if picture is not None:
+        refuse_existing(picture, arguments.overwrite)
+        require_space(picture, MIB)
+    model = checkpoints.read(arguments.ckpt, own_module(arguments, argv)).model
     found = blueprint(model)
     sizes = {name: tensor.numel() for name, tensor in model.state_dict().items()}
     summary = summarise(found, sizes)
     summary["expert_spreads"] = spreads = expert_spreads(model.state_dict(), found)
+    if picture is not None:
+        _draw(found, arguments.ckpt, picture, arguments.overwrite)
     if arguments.json:
         print(json.dumps(summary, indent=2))
         return
     console = Console()
     console.print(_spaces_table(arguments.ckpt, found))
+    console.print(f"{'; '.join(f'{name} {words}' for name, words in legend_of(found).items())}.", highlight=False)
     covered = 100 * (1 - summary["untouched_numbers"] / max(1, summary["numbers"]))
     console.print(
         f"Symmetry: {found.dimension:,} continuous dimensions and 10^{summary['log10_order']:,.0f} permutations, "
         f"in {summary['numbers']:,} parameters.\n"
         f"Coverage: {covered:.3f} % of the parameters are moved by some space. Untouched: "
-        f"{', '.join(found.untouched()) or 'none'}.",
+        f"{counted(found.untouched())}.",
         highlight=False,
     )
     if found.after_folding is not None:
@@ -69,8 +85,13 @@ def run(argv: Sequence[str]) -> None:
                 highlight=False,
                 soft_wrap=True,
             )
+    console.print(f"How it was found: {found.origin}.", highlight=False)
+    if found.trials:
+        console.print(_trials_table(found))
     for note in found.notes:
         console.print(f"Left out: {note}.", highlight=False)
+    if picture is not None:
+        console.print(f"Picture: {picture}", highlight=False, soft_wrap=True)
 
 
 def summarise(found: Blueprint, sizes: dict[str, int]) -> dict[str, Any]:
@@ -81,16 +102,30 @@ def summarise(found: Blueprint, sizes: dict[str, int]) -> dict[str, Any]:
         sizes: how many numbers each parameter has.
     """
     untouched = found.untouched()
+    kinds = {space.name: kind for kind in kinds_of(found) for space in kind.spaces}
     return {
         "architecture": found.architecture,
+        "origin": found.origin,
+        "groups": legend_of(found),
         "spaces": [
             {
                 "name": space.name,
                 "role": space.role,
                 "layer": space.layer,
                 "group": str(space.group),
+                "group_folded": str(kinds[space.name].folded),
+                "norms_folded": kinds[space.name].norms,
                 "copies": math.prod(space.copies),
                 "dimension": space.dimension,
+                "tried": [
+                    {
+                        "group": trial.group.label,
+                        "folded": trial.folded,
+                        "outcome": trial.outcome,
+                        "change": trial.change,
+                    }
+                    for trial in found.trials.get(space.name, ())
+                ],
             }
             for space in found.spaces.values()
         ],
@@ -104,21 +139,39 @@ def summarise(found: Blueprint, sizes: dict[str, int]) -> dict[str, Any]:
     }
 
 
+def _draw(found: Blueprint, name: str, picture: Path, overwrite: bool) -> None:
+    """Write the picture."""
+    # Tables need not wait for what draws.
+    from fusionlab.evaluation.drawing import png  # noqa: PLC0415
+    from fusionlab.evaluation.symmetry_figure import symmetry_figure  # noqa: PLC0415
+
+    with atomic_file(picture, overwrite) as temporary:
+        temporary.write_bytes(png(symmetry_figure(found, name)))
+
+
 def _spaces_table(title: str, found: Blueprint) -> Table:
-    """One line for each role and group, its layers counted."""
+    """One line for the spaces that differ in nothing but their place."""
     table = Table(title=f"{title}: {found.architecture}", title_justify="left")
-    for heading in ("space", "group", "copies", "layers", "dimension"):
-        table.add_column(heading, justify="left" if heading in ("space", "group") else "right")
-    for role in found.roles():
-        alike: dict[tuple[str, int], list[Space]] = {}
-        for space in found.spaces.values():
-            if space.role == role:
-                alike.setdefault((str(space.group), math.prod(space.copies)), []).append(space)
-        for (group, copies), spaces in alike.items():
-            layers = [space.layer for space in spaces if space.layer is not None]
-            dimension = sum(space.dimension for space in spaces)
-            shown = f"{dimension:,}" if dimension else "discrete"
-            table.add_row(role, group, str(copies), str(len(layers)) if layers else "-", shown)
+    for heading in ("space", "role", "group", "folded"):
+        table.add_column(heading, overflow="fold")
+    for heading in ("copies", "layers", "spaces", "dimension"):
+        table.add_column(heading, justify="right")
+    for kind in kinds_of(found):
+        first = kind.first
+        folded = "" if kind.folded == first.group else str(kind.folded)
+        shown = f"{kind.dimension:,}" if kind.dimension else "discrete"
+        counts = (str(first.count), kind.layers, str(len(kind.spaces)), shown)
+        table.add_row(kind.name, first.role, str(first.group), folded, *counts)
+    return table
+
+
+def _trials_table(found: Blueprint) -> Table:
+    """What was tried on the spaces, in words; spaces with which it went the same way are one row."""
+    table = Table(title="Tried by random elements, outputs in float64 relative to the largest", title_justify="left")
+    table.add_column("spaces", overflow="fold")
+    table.add_column("from large to small", overflow="fold", ratio=1)
+    for kinds in found_alike(found):
+        table.add_row("\n".join(dict.fromkeys(kind.name for kind in kinds)), words_of(kinds, found))
     return table
 
 

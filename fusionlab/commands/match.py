@@ -17,6 +17,7 @@ from fusionlab.atomic import MIB, atomic_file, atomic_folder, refuse_existing, r
 from fusionlab.checkpoints.card import parent, twin_card
 from fusionlab.checkpoints.names import short_names
 from fusionlab.commands import data_options, matching_options, parsing
+from fusionlab.commands.example import add_example, own_module
 from fusionlab.dtypes import differing, find_dtype, name_of, rounded, stored_size, widened
 from fusionlab.evaluation.distance import parameter_distance
 from fusionlab.evaluation.preservation import check_preservation
@@ -52,7 +53,8 @@ def run(argv: Sequence[str]) -> None:
 
     base_path = [] if arguments.base is None else [arguments.base]
     names = short_names([*arguments.sources, arguments.anchor, *base_path])
-    read = [checkpoints.read(path) for path in (*arguments.sources, arguments.anchor, *base_path)]
+    module = own_module(arguments, argv)
+    read = [checkpoints.read(path, module) for path in (*arguments.sources, arguments.anchor, *base_path)]
     found = dict(zip(names, read, strict=True))
     source_names, anchor_name = names[: len(arguments.sources)], names[len(arguments.sources)]
     base_name = names[-1] if base_path else None
@@ -116,6 +118,7 @@ def _parser() -> ArgumentParser:
         help="The checkpoint that all were fine-tuned from: it is brought into the twins' basis too, for methods that "
         "need it (ties, dare, stock, task_arithmetic).",
     )
+    add_example(parser)
     parsing.add_output(parser)
     parsing.add_dtype(parser, "for each twin that of its end model")
     matching_options.add_matching(parser)
@@ -147,7 +150,7 @@ def _write(
     """Write one twin as `output` itself, several into it under their names; each with its alignment."""
     if len(twins) == 1:
         ((name, (source, twin, alignment)),) = twins.items()
-        if source.format == "lightning":
+        if source.is_file(output):
             with atomic_file(output.with_suffix(ALIGNMENT_SUFFIX), overwrite) as beside:
                 alignment.save(beside)
                 source.write(twin, output, overwrite, dtype)
@@ -158,7 +161,7 @@ def _write(
         return
     with atomic_folder(output, overwrite) as temporary:
         for name, (source, twin, alignment) in twins.items():
-            place = temporary / name
+            place = temporary / source.entry(name)
             source.write(twin, place, types=dtype, card=cards[name])
             alignment.save(place.with_name(f"{place.name}{ALIGNMENT_SUFFIX}"))
 

@@ -14,6 +14,7 @@ from fusionlab import checkpoints
 from fusionlab.atomic import MIB, refuse_existing, require_space
 from fusionlab.checkpoints.card import merge_card
 from fusionlab.commands import data_options, merging_options, parsing
+from fusionlab.commands.example import add_example, own_module
 from fusionlab.dtypes import Types, common_types, find_dtype, merge_note, stored_size
 from fusionlab.errors import InputError
 from fusionlab.evaluation.distance import parameter_distance
@@ -37,6 +38,7 @@ def run(argv: Sequence[str]) -> None:
     """
     parser = parsing.make_parser("merge", DESCRIPTION)
     parser.add_argument("ckpts", nargs="+", type=str, help="Checkpoints: folders, .ckpt files or hub ids.")
+    add_example(parser)
     parsing.add_output(parser)
     parsing.add_dtype(parser, "that of the end models, or the widest where theirs differ")
     merging_options.add_merging(parser)
@@ -48,7 +50,8 @@ def run(argv: Sequence[str]) -> None:
     settings = data_options.trainer_options(arguments)
     refuse_existing(output, arguments.overwrite)
 
-    found = parsing.read_all(arguments.ckpts)
+    module = own_module(arguments, argv)
+    found = parsing.read_all(arguments.ckpts, module)
     models = {name: checkpoint.model for name, checkpoint in found.items()}
     methods = merging_options.merge_methods(arguments)
     if len(methods) > 1:
@@ -61,7 +64,7 @@ def run(argv: Sequence[str]) -> None:
         plan,
         data_options.inputs(arguments, list(models.values()), arguments.ckpts),
         merging_options.given_statistics(arguments),
-        merging_options.base_model(arguments),
+        merging_options.base_model(arguments, module),
     )
     (method,) = methods
     merged = run_stages(fuser.merge(method, UNMATCHED), partial(make_trainer, settings, "merging"))

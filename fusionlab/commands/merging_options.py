@@ -85,9 +85,9 @@ def parents(found: Mapping[str, checkpoints.Checkpoint], arguments: Namespace) -
     return named
 
 
-def base_model(arguments: Namespace) -> nn.Module | None:
-    """The base model that the arguments name."""
-    return None if arguments.base is None else checkpoints.load(arguments.base)
+def base_model(arguments: Namespace, module: nn.Module | None = None) -> nn.Module | None:
+    """The base model that the arguments name; a state dict of `module` if there is one."""
+    return None if arguments.base is None else checkpoints.read(arguments.base, module).model
 
 
 def given_statistics(arguments: Namespace) -> list[Mapping[str, Statistics]]:

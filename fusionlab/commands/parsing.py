@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from jsonargparse import ArgumentParser, Namespace
+from torch import nn
 
 from fusionlab import checkpoints, configs
 from fusionlab.checkpoints.names import short_names
@@ -114,8 +115,12 @@ def add_dtype(parser: ArgumentParser, default: str) -> None:
     )
 
 
-def read_all(paths: Sequence[str]) -> dict[str, checkpoints.Checkpoint]:
+def read_all(paths: Sequence[str], module: nn.Module | None = None) -> dict[str, checkpoints.Checkpoint]:
     """Read checkpoints, named by the last part of their paths (more of the path where those agree).
+
+    Args:
+        paths: of the checkpoints.
+        module: of which they are state dicts, if they are.
 
     Raises:
         InputError: a checkpoint that cannot be read, or one named twice.
@@ -123,4 +128,4 @@ def read_all(paths: Sequence[str]) -> dict[str, checkpoints.Checkpoint]:
     if not paths:
         raise InputError("no end model was given; expected checkpoints")
     names = short_names(paths)
-    return {name: checkpoints.read(path) for name, path in zip(names, paths, strict=True)}
+    return {name: checkpoints.read(path, module) for name, path in zip(names, paths, strict=True)}

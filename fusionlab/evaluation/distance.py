@@ -36,6 +36,9 @@ def distance_by_space(first: State, second: State, blueprint: Blueprint) -> dict
     squares: dict[tuple[str, int | None], float] = {}
     for name, axes in blueprint.parameters.items():
         difference = first[name].double() - second[name].double()
+        if not axes:  # a scalar, such as a batch norm's count of batches
+            squares[OTHER, None] = squares.get((OTHER, None), 0.0) + float(difference.square())
+            continue
         dim = _home(axes, blueprint)
         for leaf in leaves(axes[dim], difference, dim):
             space = None if leaf.space is None else blueprint.spaces[leaf.space]

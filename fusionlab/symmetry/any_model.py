@@ -14,8 +14,8 @@ def blueprint(
 ) -> Blueprint:
     """The blueprint of a model: its spaces, the axes of its parameters, and what they do not cover.
 
-    An architecture that nobody described is traced and its symmetry inferred, which takes seconds once in a process;
-    see `fusionlab.symmetry.infer`.
+    An architecture that nobody described is traced and its symmetry inferred, which takes seconds the first time; see
+    `fusionlab.symmetry.infer`, and `fusionlab.symmetry.infer.kept` for where later processes find it.
 
     Args:
         model: any module.

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fusionlab.symmetry.axes import Axis, spaces_of
+from fusionlab.symmetry.evidence import Trial
 from fusionlab.symmetry.groups import Copies, Group
 from fusionlab.symmetry.roles import Role
 
@@ -151,6 +152,8 @@ class Blueprint:
         unbiased: whether this describes a model after `fusionlab.symmetry.biases.clear_biases`.
         after_folding: what describes the same model after folding; None where there is nothing to fold.
         notes: symmetries that the architecture might be thought to have and that are left out, with the reason.
+        origin: where all this is from, in words: the file that it is written in, or the model that it was found on.
+        trials: by space, for one that was inferred, the groups that were tried, in order.
     """
 
     architecture: str
@@ -168,6 +171,8 @@ class Blueprint:
     folded: bool = False
     unbiased: bool = False
     after_folding: Blueprint | None = field(default=None, repr=False)
+    origin: str = field(default="", compare=False)
+    trials: Mapping[str, tuple[Trial, ...]] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def dimension(self) -> int:
@@ -184,6 +189,10 @@ class Blueprint:
     def without_biases(self) -> Blueprint:
         """The same architecture once the biases that nothing needs are cleared."""
         return replace(self, unbiased=True, after_folding=self.after_folding and self.after_folding.without_biases())
+
+    def found_in(self, origin: str) -> Blueprint:
+        """The same with its origin, in words."""
+        return replace(self, origin=origin, after_folding=self.after_folding and self.after_folding.found_in(origin))
 
     @property
     def gauge(self) -> tuple[str, ...]:

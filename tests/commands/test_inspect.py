@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import transformers
 import fusionlab
 from fusionlab import checkpoints
 from fusionlab.cli import main
+from fusionlab.evaluation.symmetry_rows import name_of_kind
 from tests.commands.conftest import Command
 
 
@@ -48,8 +50,12 @@ def test_table(ckpts: Path, command: Command) -> None:
     for role in found.roles():
         assert role in outcome.out
     assert f"{found.dimension:,} continuous dimensions" in outcome.out
-    for name in (*found.untouched(), *found.notes):
+    # The numbers of layers are stars, in the table as in what is not covered.
+    for name in (*map(name_of_kind, (*found.untouched(), *found.spaces)), *found.notes):
         assert name in outcome.out
+    assert "How it was found: written in symmetry/architectures/vit.py." in outcome.out
+    assert "GL every invertible matrix; O1 rotations and reflections that keep the all-ones vector;" in outcome.out
+    assert "Tried" not in outcome.out
 
 
 def test_experts_that_are_copies_are_told(tmp_path: Path, command: Command) -> None:
@@ -68,3 +74,47 @@ def test_experts_that_are_copies_are_told(tmp_path: Path, command: Command) -> N
     assert "Copies" not in found["own"].out
     for layer in range(2):
         assert f"the 4 experts of layers.{layer}.experts differ from their mean by 0.0% of" in found["upcycled"].out
+
+
+def test_what_was_tried_is_told_in_words_and_in_json(tmp_path: Path, command: Command) -> None:
+    """Of a model that nobody described: the gains that are folded, and how equal outputs stayed."""
+    sizes = {"vocab_size": 97, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4}
+    more = {"num_key_value_heads": 2, "intermediate_size": 40, "num_local_experts": 4}
+    transformers.MixtralForCausalLM(transformers.MixtralConfig(**sizes, **more)).save_pretrained(tmp_path / "model")
+    outcome = command("inspect", tmp_path / "model")
+    words = re.sub("[│ ]+", " ", outcome.out)
+    assert "How it was found: inferred from a small model of the same structure, and tried on the model itself" in words
+    assert re.search(
+        r"rotations and reflections, after folding the gains of 7 norms: outputs equal to \de-1[4-7]", words
+    )
+    assert re.search(r"R\* a factor of either sign; S permutations; Z2 a sign for each coordinate\.", words)
+    told = json.loads(command("inspect", tmp_path / "model", "--json").out)
+    (residual,) = (space for space in told["spaces"] if space["name"] == "residual")
+    assert (residual["group"], residual["group_folded"], residual["norms_folded"]) == ("S(32)", "O(32)", 7)
+    assert [(one["group"], one["outcome"], one["folded"]) for one in residual["tried"]] == [
+        ("O", "taken", True),
+        ("S", "taken", False),
+    ]
+    assert all(one["change"] < 1e-9 for one in residual["tried"])
+    assert told["origin"].startswith("inferred from a small model")
+    assert told["groups"]["GL"] == "every invertible matrix"
+
+
+def test_picture(ckpts: Path, tmp_path: Path, command: Command) -> None:
+    """A PNG that is there whole or not at all, never in place of another without being told."""
+    picture = tmp_path / "symmetry.png"
+    outcome = command("inspect", ckpts / "a", "--picture", picture)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert f"Picture: {picture}" in outcome.out
+    before = picture.read_bytes()
+    refused = command("inspect", ckpts / "b", "--picture", picture)
+    assert refused.code == 2
+    assert "symmetry.png" in refused.err
+    assert picture.read_bytes() == before
+    # Before any work: not even the checkpoint has been looked for.
+    assert "symmetry.png" in command("inspect", ckpts / "nothing", "--picture", picture).err
+    assert command("inspect", ckpts / "nothing", "--picture", tmp_path / "other.png").code == 2
+    assert [file.name for file in tmp_path.iterdir()] == ["symmetry.png"]
+    assert command("inspect", ckpts / "bert_a", "--picture", picture, "--overwrite").code == 0
+    assert picture.read_bytes() != before

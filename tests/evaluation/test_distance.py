@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from fusionlab.evaluation.distance import distance_by_space, parameter_distance
-from fusionlab.symmetry import blueprint
+from fusionlab.symmetry import Blueprint, blueprint
+from fusionlab.symmetry.axes import Fixed
 from tests.commands.small import bert, timm_vit, vit
 
 
@@ -62,3 +63,11 @@ def test_fused_projections_are_divided() -> None:
     assert found["attention.qk", 0] == pytest.approx(math.sqrt(256 * (1 + 4)), rel=1e-5)
     assert found["attention.vo", 0] == pytest.approx(math.sqrt(256 * 9), rel=1e-5)
     assert sum(value > 0 for value in found.values()) == 2
+
+
+def test_a_scalar_is_of_no_space() -> None:
+    """A batch norm's count of batches, for instance."""
+    one = Blueprint("one", {}, {"count": (), "weight": (Fixed(2),)})
+    first = {"count": torch.tensor(3), "weight": torch.zeros(2)}
+    second = {"count": torch.tensor(7), "weight": torch.tensor([0.0, 3.0])}
+    assert distance_by_space(first, second, one) == {("other", None): 5.0}

@@ -53,6 +53,7 @@ class Server:
         one_thread = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
         environment = os.environ | one_thread | {
             "HOME": str(folder / "home"), "TMPDIR": str(folder / "temporary"), "XDG_CACHE_HOME": str(self.cache),
+            "FUSIONLAB_CACHE": str(self.cache / "fusionlab"),
             "HF_HOME": str(self.cache / "huggingface"), "MPLCONFIGDIR": str(self.cache / "matplotlib"),
             "PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "200", "PYTHONPATH": str(REPOSITORY),
             "CUDA_VISIBLE_DEVICES": "",

@@ -72,10 +72,15 @@ def blueprint_from_config(config: Any, class_name: str, folded: bool = False) ->
     builders = BlueprintBuilder(name), BlueprintBuilder(name, folded=True)
     for builder in builders:
         _registry[name](builder, config, class_name)
-    as_is, after = (builder.build() for builder in builders)
+    as_is, after = (builder.build().found_in(f"written in {_file_of(_registry[name])}") for builder in builders)
     if not (as_is.norms or as_is.layer_scales or as_is.centred):
         return as_is
     return after if folded else replace(as_is, after_folding=after)
+
+
+def _file_of(describe: Describe) -> str:
+    """The file that a description is written in, such as ``symmetry/architectures/bert.py``."""
+    return f"{describe.__module__.removeprefix('fusionlab.').replace('.', '/')}.py"
 
 
 def _refuse_other_versions(package: str) -> None:

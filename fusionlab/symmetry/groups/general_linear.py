@@ -19,6 +19,10 @@ class Invertible(Group):
     has_permutations: ClassVar[bool] = True
 
     @property
+    def meaning(self) -> str:
+        return "every invertible matrix"
+
+    @property
     def dimension(self) -> int:
         return self.size**2
 

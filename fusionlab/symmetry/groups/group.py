@@ -6,6 +6,7 @@ trailing ones are the element itself: an index of shape ``(*copies, n)`` for a p
 with them transforms as ``w -> G^-T w`` (dual), so that ``<w, h>`` never changes.
 """
 
+import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
@@ -83,5 +84,16 @@ class Group(ABC):
     def check(self, element: Tensor, copies: Copies) -> str | None:
         """Say what is wrong with `element` as `copies` elements of this group, or None."""
 
+    @property
+    def label(self) -> str:
+        """Its name as it is printed, without the size."""
+        return self.name
+
+    @property
+    def meaning(self) -> str:
+        """Its elements in a few words, for a legend; the beginning of its class's docstring unless it says better."""
+        words = re.split(r"[.:;](?:\s|$)", (type(self).__doc__ or "").strip())[0]
+        return words[:1].lower() + words[1:]
+
     def __str__(self) -> str:
-        return f"{self.name}({self.size})"
+        return f"{self.label}({self.size})"

@@ -20,6 +20,10 @@ class Orthogonal(Invertible):
     is_general_linear: ClassVar[bool] = False
 
     @property
+    def meaning(self) -> str:
+        return "rotations and reflections"
+
+    @property
     def dimension(self) -> int:
         return self.size * (self.size - 1) // 2
 
@@ -45,6 +49,10 @@ class OrthogonalFixingOnes(Orthogonal):
     """Orthogonal matrices that keep the all-ones vector, O(n - 1): they commute with LayerNorm's mean subtraction."""
 
     name: ClassVar[str] = "O1"
+
+    @property
+    def meaning(self) -> str:
+        return "rotations and reflections that keep the all-ones vector"
 
     @property
     def dimension(self) -> int:

@@ -18,6 +18,10 @@ class Permutation(Group):
     has_permutations: ClassVar[bool] = True
 
     @property
+    def meaning(self) -> str:
+        return "permutations"
+
+    @property
     def dimension(self) -> int:
         return 0
 

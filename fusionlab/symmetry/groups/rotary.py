@@ -24,6 +24,10 @@ class Rotary(Group):
     name: ClassVar[str] = "C*"
 
     @property
+    def meaning(self) -> str:
+        return "a rotation and a positive factor for each plane that rotary positions turn"
+
+    @property
     def dimension(self) -> int:
         return self.size
 

@@ -57,5 +57,10 @@ class Scale(Group):
         usable = torch.isfinite(element) & (element != 0) if self.signed else torch.isfinite(element) & (element > 0)
         return None if bool(usable.all()) else f"finite {'non-zero' if self.signed else 'positive'} factors"
 
-    def __str__(self) -> str:
-        return f"{'R*' if self.signed else 'R+'}({self.size})"
+    @property
+    def label(self) -> str:
+        return "R*" if self.signed else "R+"
+
+    @property
+    def meaning(self) -> str:
+        return "a factor of either sign" if self.signed else "a positive factor"

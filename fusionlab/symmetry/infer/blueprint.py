@@ -10,6 +10,7 @@ from torch import Tensor, nn
 import fusionlab.symmetry.infer.rules  # noqa: F401 (registers the rules)
 from fusionlab.symmetry.axes import Axis, Fixed, spaces_of
 from fusionlab.symmetry.blueprint import Blueprint, Space, SymmetryError
+from fusionlab.symmetry.evidence import Trial, best_of_each
 from fusionlab.symmetry.infer.dims import Stretch, Variable
 from fusionlab.symmetry.infer.found import Action, Found
 from fusionlab.symmetry.infer.gauges import centred, seen_biases, unseen_means
@@ -167,7 +168,13 @@ class _Assembly:
             # An output is neither written nor read: only where it moves matters.
             outputs=self._outputs(replace(layout, readers=frozenset())),
             biases=dict(self.reading.notes.biases),
+            trials={name: self._trials(self.owners[name], space) for name, space in spaces.items()},
         )
+
+    def _trials(self, one: Found, space: Space) -> tuple[Trial, ...]:
+        """The groups that were tried on a space: on factors inside of it others than on its own coordinates."""
+        tried = self.search.trials.get(one.variable, [])
+        return best_of_each(trial for trial in tried if trial.group.is_factor == space.group.is_factor)
 
     def _rank(self, one: Found, roles: Mapping[Variable, Role], places: Mapping[Variable, Place]) -> tuple[object, ...]:
         place = places[one.variable]

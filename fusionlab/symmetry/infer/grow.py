@@ -89,6 +89,7 @@ class _Grower:
                 (places.real(name, at), dim)
                 for at, (name, dim) in places.spread(small.unseen_means, lambda mean: places.of(mean[0]))
             ),
+            trials={instances.name(name, at): small.trials[name] for at, name in self._spread(list(small.trials))},
             after_folding=None,
         )
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from fusionlab.symmetry.architectures import architecture_name
 from fusionlab.symmetry.blueprint import Blueprint, Input, SymmetryError
+from fusionlab.symmetry.infer import kept
 from fusionlab.symmetry.infer.blueprint import infer
 from fusionlab.symmetry.infer.examples import guessed_inputs, has_all_inputs, pad_batches
 from fusionlab.symmetry.infer.grow import UnlikeError, grow
@@ -30,8 +31,12 @@ MOST_TRIED = 20_000_000
 MOST_NUMBERS = 10_000_000
 # Where inputs may be missing that could not be guessed, so much may be unread, as a token for masks.
 MOST_UNREAD = 0.02
+# Where a blueprint is from.
+ON_ITSELF = "inferred from the traced model itself"
+ON_A_SMALL_ONE = "inferred from a small model of the same structure"
+ON_BOTH = f"{ON_A_SMALL_ONE}, and tried on the model itself"
 NUMBERED = "bases inside of heads that positions tell apart: a head of the small model stands for none of the real one"
-# Blueprints by what determines them, within a process.
+# Blueprints by what determines them, within a process; see `kept` for those of earlier ones.
 _known: dict[str, Blueprint] = {}
 # Of those, what was asked for with an example.
 _asked: set[str] = set()
@@ -51,10 +56,11 @@ def inferred(model: nn.Module, example_inputs: Mapping[str, Tensor] | None = Non
         SymmetryError: nothing is known of the model's inputs, or it cannot be traced.
     """
     key = _key(model)
-    if key not in _known or example_inputs is not None:
-        _known[key] = _described(model, example_inputs)
     if example_inputs is not None:
+        _known[key] = _described(model, example_inputs)
         _asked.add(key)
+    elif key not in _known:
+        _known[key] = _kept(model, key)
     return _known[key]
 
 
@@ -63,10 +69,21 @@ def was_asked_for(model: nn.Module) -> bool:
     return bool(_asked) and _key(model) in _asked
 
 
+def _kept(model: nn.Module, key: str) -> Blueprint:
+    """The blueprint that an earlier process inferred, or else a new one, for later ones."""
+    path = kept.place(model, key)
+    found = None if path is None else kept.read(path, model.state_dict())
+    if found is None:
+        found = _described(model, None)
+        if path is not None:
+            kept.write(path, found)
+    return found
+
+
 def _described(model: nn.Module, example_inputs: Mapping[str, Tensor] | None) -> Blueprint:
     name = architecture_name(getattr(model, "config", model), type(model).__name__)
     if example_inputs is not None:
-        return infer(_on_cpu(model), example_inputs, name)
+        return infer(_on_cpu(model), example_inputs, name).found_in(ON_ITSELF)
     if not isinstance(model, transformers.PreTrainedModel):
         raise SymmetryError(
             f"nothing is known of the inputs of a {type(model).__name__}; expected fusionlab.blueprint(model, "
@@ -83,8 +100,8 @@ def _described(model: nn.Module, example_inputs: Mapping[str, Tensor] | None) ->
                 f"no description of the architecture {name!r} could be inferred from a small model ({error}), and a "
                 f"model of {count:,} parameters is too large to be traced itself"
             ) from error
-        return _traced(_on_cpu(model), guessed_inputs(model), name)
-    return found
+        return _traced(_on_cpu(model), guessed_inputs(model), name).found_in(ON_ITSELF)
+    return found.found_in(ON_BOTH if count <= MOST_TRIED else ON_A_SMALL_ONE)
 
 
 def _from_a_small_one(model: nn.Module, name: str) -> Blueprint:

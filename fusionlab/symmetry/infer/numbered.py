@@ -36,6 +36,7 @@ def without(blueprint: Blueprint, names: Collection[str], reason: str) -> Bluepr
         outputs={name: fixed(axes) for name, axes in blueprint.outputs.items()},
         notes=(*blueprint.notes, reason),
         seen_key_biases=tuple(name for name in blueprint.seen_key_biases if name not in names),
+        trials={name: trials for name, trials in blueprint.trials.items() if name not in names},
         after_folding=None if after is None else without(after, names, reason),
     )
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fusionlab.symmetry.alignment import Alignment
 from fusionlab.symmetry.blueprint import Blueprint, LayerScale, Norm, Space, SymmetryError
+from fusionlab.symmetry.evidence import Outcome, Trial
 from fusionlab.symmetry.folding import fold
 from fusionlab.symmetry.groups import (
     Copies,
@@ -55,12 +56,14 @@ class Search:
         seed: of the elements that are tried.
         members: by space, where it runs through parameters.
         around: by stretch, the spaces whose blocks it lies inside of on its dimension, outermost first.
+        trials: by space, the groups that were tried, in order, and what became of each.
     """
 
     reading: Reading
     seed: int = 0
     members: dict[Variable, list[Stretch]] = field(default_factory=dict)
     around: dict[Stretch, tuple[Variable, ...]] = field(default_factory=dict)
+    trials: dict[Variable, list[Trial]] = field(default_factory=dict)
     _outer: dict[Stretch, tuple[Variable, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -114,14 +117,37 @@ class Search:
             any(name in self.reading.notes.offsets for name, _, _ in acting) and not isinstance(group, Permutation)
         ):
             return None
+        changes = []
         for index in self._indices(variable, acting):
             action = Action(group, powers, index)
             try:
-                if all(self.same(moved) for moved in self._moved(action, variable, state)):
-                    return action if self._is_seen(action, variable, state) else None
+                changes.append(self._largest_change(action, variable, state))
             except InexpressibleError:
                 continue
+            if changes[-1] <= EXACT:
+                is_seen = self._is_seen(action, variable, state)
+                self._note(variable, group, Outcome.TAKEN if is_seen else Outcome.UNSEEN, changes[-1], state)
+                return action if is_seen else None
+        outcome = Outcome.CHANGED if changes else Outcome.UNTRIED
+        self._note(variable, group, outcome, min(changes, default=math.inf), state)
         return None
+
+    def _largest_change(self, action: Action, variable: Variable, state: Mapping[str, Tensor]) -> float:
+        """The largest change of the outputs by random elements, up to the first that is not exact."""
+        largest = 0.0
+        for moved in self._moved(action, variable, state):
+            largest = max(largest, self._change(moved))
+            if largest > EXACT:
+                break
+        return largest
+
+    def _note(
+        self, variable: Variable, group: Group, outcome: Outcome, change: float, state: Mapping[str, Tensor]
+    ) -> None:
+        """Note what became of a group that was tried."""
+        # Two digits: the others are of one processor's rounding.
+        told = float(f"{change:.1e}") if math.isfinite(change) else None
+        self.trials.setdefault(variable, []).append(Trial(group, outcome, told, folded=state is not self.state))
 
     def _indices(self, variable: Variable, acting: Sequence[Stretch]) -> Iterator[tuple[Variable, ...]]:
         """The spaces that stand around all stretches, most of them first."""

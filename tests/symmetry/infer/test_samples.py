@@ -13,7 +13,9 @@ from fusionlab.symmetry.biases import clear_biases
 from fusionlab.symmetry.folding import fold
 from fusionlab.symmetry.infer import models
 from fusionlab.symmetry.infer.trace import Plain, generic, in_float64
+from fusionlab.symmetry.plain import dumps, loads
 from tests.families.harness import length_preserving
+from tests.symmetry.fields import every_field
 from tests.symmetry.infer.cases import SAMPLES
 from tests.symmetry.infer.cases.sample import Sample
 from tests.symmetry.infer.described import EVERY, built, inferred
@@ -117,6 +119,13 @@ def test_what_a_small_model_says_holds_for_a_larger_one(sample: Sample) -> None:
             twin = moved(gauged(state, description), Alignment.random(description, torch.Generator().manual_seed(7)))
             error = (plain.kept(twin, inputs) - expected).abs().max() / expected.abs().max()
             assert error < EXACT, f"folded {description.folded}, unbiased {description.unbiased}: {error:.1e}"
+
+
+@pytest.mark.parametrize("sample", CHOSEN, ids=lambda sample: sample.name)
+def test_plain_data_says_all_of_a_blueprint(sample: Sample) -> None:
+    """What was written and read again agrees in every field, with the types and the order of what it holds."""
+    found = inferred(sample)
+    assert every_field(loads(dumps(found))) == every_field(found)
 
 
 def test_a_model_that_takes_more_than_can_be_guessed_is_refused() -> None:

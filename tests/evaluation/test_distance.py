@@ -1,6 +1,7 @@
 """Distances by space: every parameter counts exactly once."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from torch import Tensor
 from fusionlab.evaluation.distance import distance_by_space, parameter_distance
 from fusionlab.symmetry import blueprint
 from tests.commands.small import bert, timm_vit, vit
+from tests.merging.convolutions import resnet
 
 
 @pytest.mark.parametrize("make", [vit, bert, timm_vit])
@@ -62,3 +64,16 @@ def test_fused_projections_are_divided() -> None:
     assert found["attention.qk", 0] == pytest.approx(math.sqrt(256 * (1 + 4)), rel=1e-5)
     assert found["attention.vo", 0] == pytest.approx(math.sqrt(256 * 9), rel=1e-5)
     assert sum(value > 0 for value in found.values()) == 2
+
+
+def test_scalars_and_counters() -> None:
+    """A scalar belongs to no space; an integer, such as the number of batches that BatchNorm saw, is no distance."""
+    net = resnet(0)
+    first, second = net.state_dict(), {name: tensor.clone() for name, tensor in net.state_dict().items()}
+    second["resnet.embedder.embedder.normalization.num_batches_tracked"] += 4
+    found = distance_by_space(first, second, blueprint(net))
+    assert set(found.values()) == {0.0}
+    assert {role for role, _ in found} == {"ffn", "residual", "other"}
+    description = replace(blueprint(net), parameters={"scale": ()})
+    states: list[dict[str, Tensor]] = [{"scale": torch.tensor(value)} for value in (1.0, 4.0)]
+    assert distance_by_space(*states, description) == {("other", None): 3.0}

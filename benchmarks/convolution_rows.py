@@ -68,7 +68,8 @@ def every_merge(setting: Setting, inputs: Sequence[Batch]) -> Iterator[Line]:
     seen = list(inputs[:MEASURED])
     for preset, name in MATCHINGS.items():
         start = time.perf_counter()
-        twins = list(fusionlab.align(pair, anchor=1, preset=preset, **({"data": inputs} if preset in LOOK else {})))
+        looked: dict[str, Any] = {"data": inputs} if preset in LOOK else {}
+        twins = list(fusionlab.align(pair, anchor=1, preset=preset, **looked))
         merge = with_state(pair[-1], merge_states([twin.state_dict() for twin in twins]))
         yield _line(setting, f"{name}, averaged statistics", merge, [], time.perf_counter() - start)
         start = time.perf_counter()

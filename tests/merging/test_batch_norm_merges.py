@@ -92,6 +92,7 @@ def test_with_data_a_merge_has_statistics_of_its_own() -> None:
     mean = plain_mean(models)
     assert same(merged, remeasured(mean, batches))
     assert not same(merged, mean)
+    # Said where it is called.
     with pytest.warns(UserWarning, match="statistics of BatchNorm were averaged, as no data was given"):
         assert same(fusionlab.merge(models), mean)
 

@@ -2,6 +2,7 @@
 
     python benchmarks/different_seeds.py --rows demo data none few tasks four eight widths --markdown results.md
     python benchmarks/different_seeds.py --rows cifar shakespeare deberta experts
+    python benchmarks/different_seeds.py --rows resnets resnets_cifar
 
 Digits (scikit-learn's) are trained from scratch each time; other end models are trained where they are missing in
 `checkpoints`, or loaded. All are matched on training data only, without labels unless a row says so, and measured on
@@ -22,6 +23,7 @@ from pathlib import Path
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+import convolution_rows
 import digits_rows
 import torch
 import trained_rows
@@ -31,9 +33,11 @@ from fusionlab.atomic import atomic_file
 
 DIGITS = ("demo", "data", "none", "few", "tasks", "four", "eight", "widths")
 TRAINED = ("cifar", "shakespeare", "deberta", "experts")
+CONVOLUTIONS = ("resnets", "resnets_cifar")
 ROWS: dict[str, Callable[[argparse.Namespace], Iterator[Line]]] = {
     **{name: getattr(digits_rows, name) for name in DIGITS},
     **{name: getattr(trained_rows, name) for name in TRAINED},
+    **{name: getattr(convolution_rows, name) for name in CONVOLUTIONS},
 }
 
 
@@ -54,6 +58,11 @@ def main() -> int:
     parser.add_argument("--batch-size", type=int, default=128, help="of learning, not on digits")
     parser.add_argument("--precision", default="32-true", help="of learning and of activations, not on digits")
     parser.add_argument("--widths", nargs="+", type=int, default=[32, 64, 128], help="of the row widths")
+    parser.add_argument("--factors", nargs="+", type=int, default=[1, 2, 4], help="of the width in the row resnets")
+    parser.add_argument(
+        "--resnets", nargs=2, metavar="FOLDER", help="end models of the row resnets_cifar",
+        default=[f"checkpoints/resnet_cifar10_seed{seed}" for seed in (0, 1)],
+    )  # fmt: skip
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--markdown", type=Path, metavar="OUT", help="also write the table here")
     args = parser.parse_args()

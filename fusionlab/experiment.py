@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from fusionlab.atomic import MIB
+from fusionlab.batch_norm import AVERAGED
 from fusionlab.dtypes import merge_note
 from fusionlab.errors import InputError, first_line
 from fusionlab.evaluation.line import LineModule, refuse_points
@@ -112,6 +113,7 @@ def results_of(module: FusionModule, data: Data, plan: Plan, title: str, inputs:
     if inputs is not None and inputs.described:
         notes.append(f"Matching and merging saw {inputs.described}; nothing here is measured on them.")
     notes += [note] if (note := merge_note(module.models, plan.dtype)) else []
+    notes += [averaged_note()] if fuser.averaged else []
     notes += rounding_notes(fused)
     notes += omission_notes(fuser.store)
     notes += [base_note(fuser, name) for name in plan.matchings] if fuser.uses_base else []
@@ -136,6 +138,11 @@ def omission_notes(store: StatisticsStore) -> list[str]:
         f"({reason}): methods that look at Gram matrices average them."
         for reason, names in store.omissions(Grams.kind).items()
     ]
+
+
+def averaged_note() -> str:
+    """A sentence on running statistics of BatchNorm that nothing was there to measure on."""
+    return f"{AVERAGED[0].upper()}{AVERAGED[1:]} (--data or --probes)."
 
 
 def base_note(fuser: Fuser, matching: str) -> str:
@@ -173,7 +180,8 @@ def draw_lines(fuser: Fuser, matching: str, data: Data, points: int, trainer: Ma
             continue
         for test_set, loader in zip(data.sets, data.loaders, strict=True):
             scores = partial(test_set.scores, fuser.end_models[fuser.anchor])
-            line = LineModule(models[fuser.anchor], models[index], positions, scores)
+            settle = fuser.settle(matching, index)
+            line = LineModule(models[fuser.anchor], models[index], positions, scores, settle)
             label = f"line, {'unmatched' if matching == UNMATCHED else matching}"
             make_tester(trainer, label).test(line, [loader] * points, verbose=False)
             loss, score = (tuple(found[metric] for found in line.scores) for metric in ("loss", line.main))

@@ -68,15 +68,24 @@ def _refuse_too_long(model: nn.Module, inputs: Batch, error: Exception) -> None:
 
 
 def _refuse_unknown_tokens(model: nn.Module, inputs: Batch, error: IndexError) -> None:
-    embeddings = getattr(model, "get_input_embeddings", lambda: None)()
-    tokens = inputs.get("input_ids")
-    if isinstance(embeddings, nn.Embedding) and tokens is not None and len(tokens):
+    embeddings, tokens = input_embeddings(model), inputs.get("input_ids")
+    if embeddings is not None and tokens is not None and len(tokens):
         largest = int(tokens.max())
         if largest >= embeddings.num_embeddings or int(tokens.min()) < 0:
             raise InputError(
                 f"the data has the token {largest}, but the model has embeddings for {embeddings.num_embeddings}; "
                 f"expected the tokenizer that the model was trained with"
             ) from error
+
+
+def input_embeddings(model: nn.Module) -> nn.Embedding | None:
+    """The table of a model's tokens; None where it reads none."""
+    try:
+        found = getattr(model, "get_input_embeddings", lambda: None)()
+    except NotImplementedError:
+        # Of transformers, for models that begin with a convolution.
+        return None
+    return found if isinstance(found, nn.Embedding) else None
 
 
 def main_output(output: Any) -> Tensor:

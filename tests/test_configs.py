@@ -45,7 +45,7 @@ def test_configs_of_the_paper_have_its_values(model: str, task: str) -> None:
 
 def test_configs_that_hold_images_out_keep_the_best_epoch() -> None:
     """Images that are held out for nothing would be lost to training."""
-    for name in ("vit_cifar10", "vit_cifar100"):
+    for name in ("vit_cifar10", "vit_cifar100", "resnet_cifar10"):
         config = yaml.safe_load((shipped_folder() / f"{name}.yaml").read_text())
         assert config["data"]["init_args"]["val_size"] == 5000
         monitored = [callback["init_args"].get("monitor") for callback in config["trainer"]["callbacks"]]

@@ -8,11 +8,19 @@ from fusionlab.evaluation.line import move_along_line, refuse_points
 from fusionlab.evaluation.results import UNMATCHED, Curve
 from fusionlab.evaluation.task_scores import make_scores
 from fusionlab.inputs import Batches
+from fusionlab.merging.settling import settling
 from fusionlab.models import common_blueprint, with_state
 
 
 @torch.no_grad()
-def barrier(a: nn.Module, b: nn.Module, data: Batches, points: int = 11) -> Curve:
+def barrier(
+    a: nn.Module,
+    b: nn.Module,
+    data: Batches,
+    points: int = 11,
+    inputs: Batches | None = None,
+    correct: bool = False,
+) -> Curve:
     """Loss and main metric on the straight line from `a` to `b`; ``.barrier`` is how far the loss rises above its ends.
 
     Args:
@@ -20,20 +28,32 @@ def barrier(a: nn.Module, b: nn.Module, data: Batches, points: int = 11) -> Curv
         b: the model at position 1, of the same class.
         data: batches with ``labels``; gone through once for each point, so no one-way iterator.
         points: evenly spaced positions, both ends included; at least 2.
+        inputs: batches, labels ignored, that the points between are run on, other than those they are measured on:
+            BatchNorm layers get the running statistics of each point. Without, those of the ends are averaged, which
+            tells little.
+        correct: whether every unit of a point gets the mean and spread that it has between the two (REPAIR), for which
+            inputs are needed.
 
     Raises:
-        InputError: too few points or too many, no data, or models that do not fit each other.
+        InputError: a correction without inputs, too few points or too many, no data, or models that do not fit each
+            other.
     """
     refuse_points(points, may_be_none=False)
-    if iter(data) is data:
-        raise InputError("data can be gone through only once; expected a list or a DataLoader")
+    if correct and inputs is None:
+        raise InputError("correct measures activations, and there is nothing to run the models on; expected inputs")
+    for name, batches in (("data", data), ("inputs", [] if inputs is None else inputs)):
+        if iter(batches) is batches:
+            raise InputError(f"{name} can be gone through only once; expected a list or a DataLoader")
     if next(iter(data), None) is None:
         raise InputError("data holds no batch; expected at least one")
     common_blueprint({"a": a, "b": b})
     positions = [index / (points - 1) for index in range(points)]
     model, found = with_state(a, a.state_dict()), []
+    settle = None if inputs is None else settling(a, b, inputs, correct)
     for position in positions:
         move_along_line(model, a, b, position)
+        if settle is not None:
+            settle(model, position)
         scores = make_scores(a).to(next(model.parameters()).device)
         for batch in data:
             scores.update(model, batch)

@@ -1,5 +1,6 @@
 """One model from several that share a basis."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -7,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fusionlab.api.matching import Data
+from fusionlab.batch_norm import AVERAGED, batch_norms, remeasured
 from fusionlab.dtypes import find_dtype, in_types, widened
 from fusionlab.errors import InputError
 from fusionlab.evaluation.task_scores import score_of
@@ -37,7 +39,8 @@ def merge(
         models: end models of one class; not modified.
         method: merge method.
         weights: one for each model, scaled to sum to 1; equal if None.
-        data: for methods that look at data: an iterable of batches for all models, one for each, or the statistics of
+        data: for methods that look at data, and for models with BatchNorm, whose running statistics are measured on it
+            in the merge: an iterable of batches for all models, one for each, or the statistics of
             each model by kind, as `gather` and `load_statistics` give them.
         base: the model that all were fine-tuned from, for methods that need it; in the models' basis (see `alignments`
             where they are matched twins).
@@ -68,10 +71,10 @@ def merge(
         statistics = [run(store.of(index, model, kinds)) for index, model in enumerate(models)]
     score = None
     if "score" in needs and data is not None:
-        held_out = [Inputs.from_batches(data, len(models)).shared]
+        batches = Inputs.from_batches(data, len(models)).shared
 
         def score(state: Mapping[str, Tensor]) -> float:
-            return score_of(with_state(models[0], state), held_out)
+            return score_of(remeasured(with_state(models[0], state), batches), [batches])
 
     state = merge_states(
         [model.state_dict() for model in models],
@@ -85,6 +88,11 @@ def merge(
         **hyperparameters,
     )
     merged = with_state(models[0], state)
+    if batch_norms(merged):
+        if data is None or _statistics(data):
+            warnings.warn(f"{AVERAGED[0].upper()}{AVERAGED[1:]}.", stacklevel=2)
+        else:
+            merged = remeasured(merged, Inputs.from_batches(data, len(models)).shared)
     return merged if chosen is None else in_types(merged, chosen)
 
 

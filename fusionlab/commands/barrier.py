@@ -13,16 +13,23 @@ from rich.table import Table
 from fusionlab.atomic import atomic_folder, refuse_existing, require_space
 from fusionlab.commands import data_options, matching_options, parsing
 from fusionlab.commands.example import add_example, own_module
+from fusionlab.commands.option_groups import add_fields
 from fusionlab.evaluation.line import refuse_points
 from fusionlab.evaluation.results import UNMATCHED, Curve, Results
 from fusionlab.evaluation.wording import format_value, metric_label
 from fusionlab.experiment import REPORT_BYTES, Plan, write
 from fusionlab.experiment import run as run_experiment
+from fusionlab.fusion import FusionPlan
 from fusionlab.paths import expanded
 
 DESCRIPTION = """Draw the line between two models: loss and accuracy at evenly spaced points, unmatched and matched.
 
-The barrier is the highest rise of the loss above the straight line between its ends."""
+The barrier is the highest rise of the loss above the straight line between its ends. Points between models with
+BatchNorm get running statistics of their own, measured on the training split of --data, or on --probes."""
+CORRECT = (
+    "Whether every unit of a point gets the mean and spread that it has between the two models (REPAIR), measured on "
+    "the same inputs."
+)
 
 
 def run(argv: Sequence[str]) -> None:
@@ -37,6 +44,7 @@ def run(argv: Sequence[str]) -> None:
     add_example(parser)
     parsing.add_output(parser, required=False)
     matching_options.add_matching(parser)
+    add_fields(parser, FusionPlan, ("correct",), changes={"correct": {"help": CORRECT}})
     data_options.add_inputs(parser)
     data_options.add_data(parser, required=True)
     arguments = parsing.parse(parser, argv)
@@ -52,6 +60,7 @@ def run(argv: Sequence[str]) -> None:
     found = parsing.read_all([arguments.anchor, arguments.source], own_module(arguments, argv))
     plan = Plan(
         matchings={} if arguments.match == "none" else {name: recipe},
+        correct=arguments.correct,
         points=arguments.points,
         trainer=trainer,
         seed=arguments.seed,
@@ -63,7 +72,10 @@ def run(argv: Sequence[str]) -> None:
         plan,
         f"From {' to '.join(models)}",
         data_options.inputs(
-            arguments, list(models.values()), [arguments.anchor, arguments.source], recipe.needs_inputs
+            arguments,
+            list(models.values()),
+            [arguments.anchor, arguments.source],
+            recipe.needs_inputs or arguments.correct,
         ),
     )
     settings = {"command": shlex.join(["fusionlab", "barrier", *argv]), "seed": str(arguments.seed)}

@@ -19,6 +19,7 @@ from fusionlab.dtypes import Types, common_types, find_dtype, merge_note, stored
 from fusionlab.errors import InputError
 from fusionlab.evaluation.distance import parameter_distance
 from fusionlab.evaluation.results import UNMATCHED
+from fusionlab.experiment import averaged_note
 from fusionlab.fusion import Candidate, Fuser, FusionPlan
 from fusionlab.paths import expanded
 from fusionlab.stages import run as run_stages
@@ -70,8 +71,9 @@ def run(argv: Sequence[str]) -> None:
     merged = run_stages(fuser.merge(method, UNMATCHED), partial(make_trainer, settings, "merging"))
     made = {"matching": "none", **merging_options.described(arguments)}
     card = merge_card(merging_options.parents(found, arguments), made, next(iter(found.values())).format)
-    note = merge_note(models, dtype)
-    _write(merged, found, fuser.weights, output, arguments.overwrite, types, card, note)
+    notes = [note] if (note := merge_note(models, dtype)) else []
+    notes += [averaged_note()] if fuser.averaged else []
+    _write(merged, found, fuser.weights, output, arguments.overwrite, types, card, notes)
 
 
 @rank_zero_only
@@ -83,7 +85,7 @@ def _write(
     overwrite: bool,
     types: Types | torch.dtype,
     card: str,
-    note: str,
+    notes: Sequence[str],
 ) -> None:
     """Write the merge and tell how far it is from each model; one process of several does."""
     first = next(iter(found.values()))
@@ -97,6 +99,6 @@ def _write(
         table.add_row(name, f"{weight:.3f}", f"{distance:.4f}")
     console = Console()
     console.print(table)
-    if note:
+    for note in notes:
         console.print(note, style="dim", highlight=False)
     console.print(f"Written to {output}", highlight=False, soft_wrap=True)

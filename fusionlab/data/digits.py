@@ -4,16 +4,19 @@ import torch
 from lightning.pytorch import LightningDataModule
 from sklearn.datasets import load_digits
 from torch import Tensor
+from torch.nn.functional import interpolate
 from torch.utils.data import DataLoader, Dataset
 
 from fusionlab.data.loading import refuse_large_batches, training_order
 from fusionlab.errors import InputError
 
 TRAIN_SIZE = 1400
+# Height and width that images may be scaled to, in pixels: 450 MiB of them.
+LARGEST = 256
 
 
 class DigitImages(Dataset[dict[str, Tensor]]):
-    """Images of shape (1, 8, 8), values from -1 to 1, and their labels."""
+    """Images of shape (1, height, width), values from -1 to 1, and their labels."""
 
     def __init__(self, pixel_values: Tensor, labels: Tensor) -> None:
         self.pixel_values = pixel_values
@@ -29,20 +32,24 @@ class DigitImages(Dataset[dict[str, Tensor]]):
 class Digits(LightningDataModule):
     """scikit-learn's digits with a fixed split: 1,400 to train, of which the last may be held out, and 397 to test.
 
-    Batches are ``{"pixel_values": (batch, 1, 8, 8), "labels": (batch,)}`` with pixels from -1 to 1. Labels are the
-    digits themselves, also when only some are kept.
+    Batches are ``{"pixel_values": (batch, 1, image_size, image_size), "labels": (batch,)}`` with pixels from -1 to 1.
+    Labels are the digits themselves, also when only some are kept.
     """
 
     name = "digits"
     task = "classification"
 
-    def __init__(self, batch_size: int = 64, val_size: int = 100, classes: list[int] | None = None) -> None:
+    def __init__(
+        self, batch_size: int = 64, val_size: int = 100, classes: list[int] | None = None, image_size: int = 8
+    ) -> None:
         """Choose the split.
 
         Args:
             batch_size: images in a batch, at least 1.
             val_size: training images held out for validation, from the end of the 1,400; 0 for none.
             classes: the digits to keep, each from 0 to 9; all of them when not given.
+            image_size: height and width that images are scaled to (bilinear), from 1 to 256 pixels; for models that
+                begin by shrinking what they see.
 
         Raises:
             InputError: a value out of range.
@@ -56,6 +63,8 @@ class Digits(LightningDataModule):
             raise InputError(f"data.val_size is {val_size}, but a value from 0 to {TRAIN_SIZE - 1} was expected")
         if classes is not None and (not classes or not set(classes) <= set(range(10))):
             raise InputError(f"data.classes is {classes}, but digits from 0 to 9 were expected")
+        if not 1 <= image_size <= LARGEST:
+            raise InputError(f"data.image_size is {image_size}, but a value from 1 to {LARGEST} was expected")
         self.batch_size = batch_size
         self.val_size = val_size
         self.classes = None if classes is None else sorted(set(classes))
@@ -65,6 +74,8 @@ class Digits(LightningDataModule):
         bunch = load_digits()
         order = torch.randperm(len(bunch.target), generator=torch.Generator().manual_seed(0))
         images = torch.tensor(bunch.images, dtype=torch.float32).unsqueeze(1) / 8 - 1
+        if image_size != images.shape[-1]:
+            images = interpolate(images, size=(image_size, image_size), mode="bilinear")
         labels = torch.tensor(bunch.target, dtype=torch.long)
         held_out = TRAIN_SIZE - val_size
         self.train_set = self._keep(images[order[:held_out]], labels[order[:held_out]])

@@ -20,7 +20,7 @@ def parameter_distance(first: State, second: State) -> float:
 
 @torch.no_grad()
 def distance_by_space(first: State, second: State, blueprint: Blueprint) -> dict[tuple[str, int | None], float]:
-    """Euclidean distance of the parameters that belong to each kind of space.
+    """Euclidean distance of the floating-point parameters that belong to each kind of space.
 
     Args:
         first: parameters by name.
@@ -35,8 +35,10 @@ def distance_by_space(first: State, second: State, blueprint: Blueprint) -> dict
     """
     squares: dict[tuple[str, int | None], float] = {}
     for name, axes in blueprint.parameters.items():
+        if not first[name].is_floating_point():
+            continue
         difference = first[name].double() - second[name].double()
-        if not axes:  # a scalar, such as a batch norm's count of batches
+        if not axes:  # a scalar
             squares[OTHER, None] = squares.get((OTHER, None), 0.0) + float(difference.square())
             continue
         dim = _home(axes, blueprint)

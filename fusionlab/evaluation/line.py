@@ -43,6 +43,8 @@ class LineModule(LightningModule):
         source: the model at position 1, of the same class; not modified.
         positions: points on the line, from 0 to 1.
         scores: makes what measures one point; a classifier's if not given.
+        settle: changes the model at a position in place before it is measured, so that its activations are its own
+            (see `fusionlab.merging.settling.settling`); nothing is changed if None.
     """
 
     def __init__(
@@ -51,10 +53,12 @@ class LineModule(LightningModule):
         source: nn.Module,
         positions: Sequence[float],
         scores: Callable[[], Scores] = Scores,
+        settle: Callable[[nn.Module, float], None] | None = None,
     ) -> None:
         super().__init__()
         self.anchor, self.source = anchor, source
         self.positions = tuple(positions)
+        self._settle = settle
         self.model = copy.deepcopy(anchor).eval()
         self.points = nn.ModuleList(scores() for _ in positions)
         self.scores: list[dict[str, float]] = []
@@ -76,7 +80,10 @@ class LineModule(LightningModule):
 
     def test_step(self, batch: Mapping[str, Tensor], batch_index: int, dataloader_idx: int = 0) -> None:
         if self._at != dataloader_idx:
-            move_along_line(self.model, self.anchor, self.source, self.positions[dataloader_idx])
+            position = self.positions[dataloader_idx]
+            move_along_line(self.model, self.anchor, self.source, position)
+            if self._settle is not None:
+                self._settle(self.model, position)
             self._at = dataloader_idx
         point: Any = self.points[dataloader_idx]
         point.update(self.model, batch)

@@ -10,17 +10,16 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from fusionlab.batch_norm import MEASURED_BATCHES, remeasured
 from fusionlab.dtypes import rounded
 from fusionlab.evaluation.rows import UNMATCHED
+from fusionlab.fusion.heads import TaskModels
 from fusionlab.fusion.plan import FusionPlan
 from fusionlab.fusion.results import Candidate
 from fusionlab.inputs import Inputs
 from fusionlab.merging.correction import correct
 from fusionlab.polish import PolishOptions, polished
 from fusionlab.stages import Stages
-
-# Batches that activations are measured on for a correction: it goes through them once for each linear map.
-CORRECTION_BATCHES = 8
 
 
 def finished(
@@ -71,9 +70,21 @@ def corrected(
     """
     assert inputs is not None
     start = time.perf_counter()
-    batches = list(itertools.islice(inputs.shared, CORRECTION_BATCHES))
+    batches = list(itertools.islice(inputs.shared, MEASURED_BATCHES))
     model = rounded(correct(merge.model, list(models), batches, weights), dtype)
     return _after(merge, "corrected", model, start)
+
+
+def normalised(merged: nn.Module, inputs: Inputs) -> nn.Module:
+    """A merge whose BatchNorm layers have the running statistics of its own activations; others as they are.
+
+    Args:
+        merged: a model, or one for each task, which then sees its own inputs.
+        inputs: to measure on.
+    """
+    if isinstance(merged, TaskModels):
+        return TaskModels([remeasured(task, own) for task, own in zip(merged.tasks, inputs.own, strict=True)])
+    return remeasured(merged, inputs.shared)
 
 
 def polishing(

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
 from torch import Tensor, nn
 
+from fusionlab.batch_norm import batch_norms
 from fusionlab.dtypes import main_dtype, rounded, widened, widest
 from fusionlab.errors import InputError
 from fusionlab.evaluation.distance import parameter_distance
 from fusionlab.evaluation.ensemble import Ensemble
 from fusionlab.evaluation.rows import END_MODEL, ENSEMBLE, NO_MATCHING, UNMATCHED
 from fusionlab.evaluation.task_scores import score_of
-from fusionlab.fusion.finishing import finished
+from fusionlab.fusion.finishing import finished, normalised
 from fusionlab.fusion.heads import STRATEGIES
 from fusionlab.fusion.matchings import Matchings
 from fusionlab.fusion.plan import FusionPlan
@@ -23,6 +24,7 @@ from fusionlab.fusion.results import Candidate, Fused, Matched
 from fusionlab.inputs import Inputs
 from fusionlab.matching.align import choose_anchor
 from fusionlab.merging import find_method, merge_states, merge_weights
+from fusionlab.merging.settling import settling
 from fusionlab.models import with_state
 from fusionlab.stages import Stages
 from fusionlab.statistics import Statistics
@@ -178,8 +180,33 @@ class Fuser:
             self.weights,
             self.anchor,
         )
+        if self._given is not None:
+            merged = normalised(merged, self._given)
         merged = rounded(merged, self.plan.dtype)
         return Candidate(self.names, method, matching, merged, seconds + time.perf_counter() - start)
+
+    def settle(self, matching: str, index: int) -> Callable[[nn.Module, float], None] | None:
+        """What brings a point between the anchor and a model, as the plan says, to activations of its own.
+
+        With inputs, BatchNorm layers get the running statistics of the point, or, corrected, every unit the mean and
+        spread that it has between the two models.
+
+        Args:
+            matching: one of the plan's matchings, which was matched by, or ``none``.
+            index: of the model at position 1.
+
+        Returns:
+            A function that changes the model at a position in place; None where there is nothing to change.
+        """
+        models = self._models(matching)
+        ends = models[self.anchor], models[index]
+        inputs = self.inputs if self.plan.correct else self._given
+        return None if inputs is None else settling(*ends, inputs.shared, self.plan.correct)
+
+    @property
+    def averaged(self) -> bool:
+        """True if the models have BatchNorm, and no data was given to measure its running statistics on."""
+        return self._given is None and any(bool(batch_norms(model)) for model in self.end_models)
 
     def _merge_once(self, method: str, matching: str) -> Stages[Candidate]:
         """A merge that is tested, and that others may start from."""
@@ -279,7 +306,8 @@ class Fuser:
     def _score(self, state: Mapping[str, Tensor]) -> float:
         """The score of a merged state on inputs that were held out; higher is better."""
         assert self.inputs is not None
-        return score_of(with_state(self.end_models[self.anchor], state), self.inputs.held_out)
+        model = normalised(with_state(self.end_models[self.anchor], state), self.inputs)
+        return score_of(model, self.inputs.held_out)
 
     def _models(self, matching: str) -> Sequence[nn.Module]:
         """The end models, or their twins of one of the matchings, which was matched by."""

@@ -5,6 +5,7 @@ and whose samples are fixed. A blueprint can say so, and then the engine for wei
 through two spaces, so that every space is solved in closed form, whatever couples them in the weights.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from torch import Tensor
@@ -13,7 +14,7 @@ from fusionlab.errors import InputError
 from fusionlab.matching.options import ALL, ANNEALED, MatchOptions
 from fusionlab.matching.weights import match_weights
 from fusionlab.statistics import Activations
-from fusionlab.symmetry import Alignment, Blueprint
+from fusionlab.symmetry import Alignment, Blueprint, Space
 from fusionlab.symmetry.axes import Axis, Fixed, spaces_of
 from fusionlab.symmetry.roles import Role
 
@@ -39,23 +40,43 @@ def match_activations(
     Raises:
         InputError: the two were not measured at the same rows, or not on the same linear maps.
     """
-    check_comparable(source, anchor)
-    axes = activation_axes(anchor, blueprint)
-    touched = {space for axis in axes.values() for space in spaces_of(axis)}
-    spaces = {space.name: space for space in options.select(blueprint) if space.name in touched}
-    if not spaces:
+    pseudo, first, second = activation_tensors(source, anchor, blueprint, options.select(blueprint))
+    if not pseudo.spaces:
         return Alignment.identity(blueprint)
-    first, second = {}, {}
-    for name in axes:
-        a, b = (_tensor(activations, name) for activations in (source, anchor))
-        scale = (a.norm() * b.norm()).sqrt()
+    for name in list(first):
+        scale = (first[name].norm() * second[name].norm()).sqrt()
         if scale > 0:
-            first[name], second[name] = a / scale, b / scale
-    table = {name: (axes[name], Fixed()) for name in first}
-    pseudo = Blueprint(blueprint.architecture, spaces, table)
+            first[name], second[name] = first[name] / scale, second[name] / scale
     plain = replace(options, spaces=(ALL,), layers=ALL, rescale="off", start=ANNEALED)
     found = match_weights(first, second, pseudo, plain)
     return Alignment(blueprint, found.elements)
+
+
+def activation_tensors(
+    source: Activations, anchor: Activations, blueprint: Blueprint, spaces: Sequence[Space]
+) -> tuple[Blueprint, dict[str, Tensor], dict[str, Tensor]]:
+    """Sampled activations of two models as parameters, and the blueprint that says so.
+
+    Args:
+        source: activations of the model that is moved.
+        anchor: activations of the model that keeps its basis.
+        blueprint: of both models.
+        spaces: those that may act.
+
+    Returns:
+        The blueprint of those spaces that act on some activation, and the activations by name, each of shape
+        ``(features, samples)``, float64.
+
+    Raises:
+        InputError: the two were not measured at the same rows, or not on the same linear maps.
+    """
+    check_comparable(source, anchor)
+    axes = activation_axes(anchor, blueprint)
+    touched = {space for axis in axes.values() for space in spaces_of(axis)}
+    acting = {space.name: space for space in spaces if space.name in touched}
+    pseudo = Blueprint(blueprint.architecture, acting, {name: (axis, Fixed()) for name, axis in axes.items()})
+    first, second = ({name: _tensor(a, name, axis.size) for name, axis in axes.items()} for a in (source, anchor))
+    return pseudo, first, second
 
 
 def check_comparable(first: Activations, second: Activations) -> None:
@@ -87,9 +108,7 @@ def activation_axes(activations: Activations, blueprint: Blueprint) -> dict[str,
     for weight, linear in activations.maps.items():
         axes = blueprint.parameters[weight]
         written[f"out:{weight}"] = axes[1 if linear.dim == 0 else 0]
-        # A convolution's patches run over several dimensions at once; one alone does not describe them.
-        fits = axes[linear.dim].size in (None, activations.inputs[weight].shape[0])
-        if linear.inputs not in seen and fits:
+        if linear.inputs not in seen:
             seen.add(linear.inputs)
             read[f"in:{weight}"] = axes[linear.dim].dual()
     streams = {s for axis in read.values() for s in spaces_of(axis) if blueprint.spaces[s].role == Role.RESIDUAL}
@@ -97,7 +116,14 @@ def activation_axes(activations: Activations, blueprint: Blueprint) -> dict[str,
     return {name: axis for name, axis in (read | written).items() if any(spaces_of(axis))}
 
 
-def _tensor(activations: Activations, name: str) -> Tensor:
-    """A sampled activation by its name in `activation_axes`, float64."""
+def _tensor(activations: Activations, name: str, size: int | None) -> Tensor:
+    """A sampled activation by its name in `activation_axes`, float64, shape ``(features, samples)``.
+
+    Args:
+        activations: of a model.
+        name: of the tensor.
+        size: of its axis. A convolution reads patches, channel after channel, whose pixels are samples of the channel.
+    """
     kind, _, weight = name.partition(":")
-    return (activations.inputs if kind == "in" else activations.outputs)[weight].double()
+    found = (activations.inputs if kind == "in" else activations.outputs)[weight].double()
+    return found if size is None else found.reshape(size, -1)

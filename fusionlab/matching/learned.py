@@ -20,6 +20,7 @@ from torch.nn.functional import cross_entropy
 from torch.optim import AdamW, Optimizer
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
+from fusionlab.batch_norm import by_batch
 from fusionlab.errors import InputError
 from fusionlab.forward import LABELS
 from fusionlab.learning.batches import DistillationBatch
@@ -65,6 +66,8 @@ class Refinement(Descent[list[Alignment]]):
         self.options = options
         self.twins = Twins(models, alignments, anchor, spaces, options.general)
         teachers = [copy.deepcopy(model).eval().requires_grad_(False) for model in models]
+        # What is half way has no running statistics; those of an end model are not even in its twin's basis.
+        self.student = by_batch(teachers[0])
         super().__init__(label, self.twins, teachers, batches, options, known, options.target == "outputs")
 
     def make_optimizer(self) -> tuple[Optimizer, CosineAnnealingLR]:
@@ -76,6 +79,8 @@ class Refinement(Descent[list[Alignment]]):
     def begin(self, run: Run) -> None:
         """Ask the end models for the targets, where the descent will run."""
         super().begin(run)
+        self.student.to(run.device)
+        run.trainer.precision_plugin.convert_module(self.student)
         self.twins.refresh()
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -117,7 +122,7 @@ class Refinement(Descent[list[Alignment]]):
         ).mean()
 
     def _mean_loss(self, point: Mapping[str, Tensor], batch: DistillationBatch) -> Mean:
-        model, inputs = self.teachers[0], batch.inputs
+        model, inputs = self.student, batch.inputs
         if self.options.target == "labels":
             return at_point(model, point, labels_loss, inputs), torch.tensor(float(len(batch)))
         output = at_point(model, point, output_of, inputs)

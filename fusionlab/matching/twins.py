@@ -56,7 +56,10 @@ class Twins(nn.Module):
         chosen = tuple(blueprint.spaces.values()) if spaces is None else tuple(spaces)
         self.charts = Charts(blueprint, chosen, len(self.moving), general)
         if not len(self.charts.coordinates):
-            raise InputError("spaces holds nothing that gradients can move; expected a continuous space among them")
+            raise InputError(
+                "spaces holds nothing that gradients can move, permutations at most; expected a continuous space among "
+                "them (channels of convolutions are matched by weights, activations or correlation)"
+            )
         self.discrete = tuple(space for space in chosen if geometry(space.group).is_assigned)
         # What is interpolated, in the basis where the descent starts; a tied parameter goes by its first name.
         names = [name for name, _ in models[0].named_parameters()]

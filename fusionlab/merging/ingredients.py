@@ -7,6 +7,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from fusionlab.batch_norm import COUNTER
 from fusionlab.errors import InputError
 from fusionlab.statistics import Statistics
 from fusionlab.symmetry import Blueprint
@@ -63,6 +64,8 @@ class Ingredients:
     def averaged(self) -> dict[str, Tensor]:
         """The weighted mean of everything, in the first model's types: what a method starts from and changes in part.
 
+        The number of batches that BatchNorm saw in training is the first model's.
+
         Raises:
             InputError: integer buffers differ between the models; there is no mean of those.
         """
@@ -71,7 +74,8 @@ class Ingredients:
             if first.is_floating_point():
                 merged[name] = self.mean(name).to(first.dtype)
                 continue
-            if any(not torch.equal(first, state[name]) for state in self.states[1:]):
+            counts = name.rpartition(".")[2] == COUNTER
+            if not counts and any(not torch.equal(first, state[name]) for state in self.states[1:]):
                 raise InputError(f"the integer buffer {name!r} differs between the models; expected equal ones")
             merged[name] = first.clone()
         return merged

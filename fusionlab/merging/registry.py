@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import torch
 from torch import Tensor
 
+from fusionlab.batch_norm import running_statistics
 from fusionlab.errors import InputError
 from fusionlab.merging.ingredients import Ingredients
 from fusionlab.registration import first_parameters
@@ -189,6 +190,9 @@ def merge_states(
 ) -> dict[str, Tensor]:
     """Merge models that share one basis.
 
+    Methods with task vectors average running statistics of BatchNorm; see `fusionlab.batch_norm.remeasure` for
+    what to do about those of any merge.
+
     Args:
         states: parameters and buffers by name, the same names and shapes in each; not modified.
         method: one of `methods`.
@@ -218,7 +222,10 @@ def merge_states(
             if need in found:
                 found[need].check(state, f"model {index}")
     ingredients = Ingredients(states, merge_weights(weights, len(states)), blueprint, statistics, base, score, seed)
-    return chosen.function(ingredients, **hyperparameters)
+    merged = chosen.function(ingredients, **hyperparameters)
+    # A variance is measured, not learned: with a task vector added it may be negative.
+    measured = running_statistics(merged) if "base" in needs else []
+    return merged | {name: ingredients.mean(name).to(merged[name].dtype) for name in measured}
 
 
 def _check_alike(states: Sequence[State]) -> None:

@@ -17,7 +17,7 @@ from fusionlab.checkpoints.hub import locate
 from fusionlab.data.contract import DataFacts, described
 from fusionlab.errors import InputError, first_line
 from fusionlab.evaluation.scores import Scores, Task
-from fusionlab.forward import LABELS, logits
+from fusionlab.forward import LABELS, input_embeddings, logits
 from fusionlab.sentences import sentence
 from fusionlab.tasks.models import unnamed
 from fusionlab.types import Batch
@@ -136,8 +136,8 @@ class FineTuning(LightningModule, ABC):
         return described(getattr(self.trainer, "datamodule", None))
 
     def _vocabulary(self) -> int | None:
-        embeddings = getattr(self.model, "get_input_embeddings", lambda: None)()
-        return embeddings.num_embeddings if isinstance(embeddings, nn.Embedding) else None
+        embeddings = input_embeddings(self.model)
+        return None if embeddings is None else embeddings.num_embeddings
 
     def forward(self, batch: Batch) -> Tensor:
         """Logits of a batch, of shape ``(batch, ..., classes)``.

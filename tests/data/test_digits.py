@@ -56,3 +56,15 @@ def test_values_out_of_range_are_refused(wrong: dict[str, int]) -> None:
 def test_batches_that_no_sampler_counts_to_are_refused() -> None:
     with pytest.raises(InputError, match=r"data\.batch_size is 4611686018427387904; expected at most 2,147,483,647"):
         Digits(batch_size=2**62)
+
+
+def test_images_are_scaled_to_a_size() -> None:
+    """Bilinear, so that the mean of every two by two pixels that one became is near it; other sizes are refused."""
+    small, large = Digits(val_size=0), Digits(val_size=0, image_size=16)
+    assert large.train_set.pixel_values.shape == (1400, 1, 16, 16)
+    pooled = torch.nn.functional.avg_pool2d(large.test_set.pixel_values, 2)
+    assert (pooled - small.test_set.pixel_values).abs().mean() < 0.15
+    assert torch.equal(large.test_set.labels, small.test_set.labels)
+    for size in (0, 257):
+        with pytest.raises(InputError, match=f"image_size is {size}, but a value from 1 to 256 was expected"):
+            Digits(image_size=size)

@@ -1,6 +1,7 @@
 """Distances by space: every parameter counts exactly once."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,9 +9,9 @@ import torch
 from torch import Tensor
 
 from fusionlab.evaluation.distance import distance_by_space, parameter_distance
-from fusionlab.symmetry import Blueprint, blueprint
-from fusionlab.symmetry.axes import Fixed
+from fusionlab.symmetry import blueprint
 from tests.commands.small import bert, timm_vit, vit
+from tests.merging.convolutions import resnet
 
 
 @pytest.mark.parametrize("make", [vit, bert, timm_vit])
@@ -65,9 +66,14 @@ def test_fused_projections_are_divided() -> None:
     assert sum(value > 0 for value in found.values()) == 2
 
 
-def test_a_scalar_is_of_no_space() -> None:
-    """A batch norm's count of batches, for instance."""
-    one = Blueprint("one", {}, {"count": (), "weight": (Fixed(2),)})
-    first = {"count": torch.tensor(3), "weight": torch.zeros(2)}
-    second = {"count": torch.tensor(7), "weight": torch.tensor([0.0, 3.0])}
-    assert distance_by_space(first, second, one) == {("other", None): 5.0}
+def test_scalars_and_counters() -> None:
+    """A scalar belongs to no space; an integer, such as the number of batches that BatchNorm saw, is no distance."""
+    net = resnet(0)
+    first, second = net.state_dict(), {name: tensor.clone() for name, tensor in net.state_dict().items()}
+    second["resnet.embedder.embedder.normalization.num_batches_tracked"] += 4
+    found = distance_by_space(first, second, blueprint(net))
+    assert set(found.values()) == {0.0}
+    assert {role for role, _ in found} == {"ffn", "ffn.scale", "residual", "other"}
+    description = replace(blueprint(net), parameters={"scale": ()})
+    states: list[dict[str, Tensor]] = [{"scale": torch.tensor(value)} for value in (1.0, 4.0)]
+    assert distance_by_space(*states, description) == {("other", None): 3.0}

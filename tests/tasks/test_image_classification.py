@@ -20,6 +20,10 @@ VIT: dict[str, Any] = {
     "library": "transformers", "model_type": "vit", "image_size": 8, "patch_size": 4, "num_channels": 1,
     "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32,
 }  # fmt: skip
+RESNET: dict[str, Any] = {
+    "library": "transformers", "model_type": "resnet", "num_channels": 1, "embedding_size": 8, "hidden_sizes": [8, 16],
+    "depths": [1, 1], "layer_type": "basic",
+}  # fmt: skip
 TIMM: dict[str, Any] = {
     "library": "timm", "architecture": "vit_tiny_patch16_224", "img_size": 8, "patch_size": 4, "in_chans": 1,
     "embed_dim": 16, "depth": 2, "num_heads": 2,
@@ -31,7 +35,7 @@ def trainer(folder: Path, **arguments: Any) -> Trainer:
     return Trainer(max_epochs=1, accelerator="cpu", default_root_dir=folder, **quiet, **arguments)
 
 
-@pytest.mark.parametrize("description", [VIT, TIMM], ids=["transformers", "timm"])
+@pytest.mark.parametrize("description", [VIT, TIMM, RESNET], ids=["transformers", "timm", "convolutions"])
 def test_one_epoch_lowers_the_loss_and_the_export_is_the_model(tmp_path: Path, description: dict[str, Any]) -> None:
     """After an epoch the model is better than chance; the exported folder and the Lightning file hold that model."""
     seed_everything(0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -134,3 +134,36 @@ def _shorter_patterns(every: list[tuple[Path, Fields]], count: int, layers: int)
         for name, value in node.items()
         if type(value) is int and 1 < value <= count and meaning(name) == Meaning.KEPT and _PATTERNS.search(name)
     }
+
+
+def merged(fields: Fields, sizes: Mapping[Path, Any], kept: Mapping[Path, Any]) -> dict[Path, Any]:
+    """Small sizes and fewer layers together; of a list of sizes with one for each layer, those of the kept layers.
+
+    Args:
+        fields: of the real config, nested.
+        sizes: by path of a field, its small value.
+        kept: of a plan.
+    """
+    changes = {**sizes, **kept}
+    layer = fields.get("vision_feature_layer")
+    if type(layer) is int and layer < 0:
+        # Of few layers the last is what is looked at, so that none of them stands for layers and is not read itself.
+        changes["vision_feature_layer",] = -1
+    for at, node in nodes(fields):
+        for name, value in node.items():
+            path = (*at, name)
+            if path in sizes and path in kept and isinstance(value, (list, tuple)) and len(value) == len(sizes[path]):
+                small = dict(zip(value, sizes[path], strict=True))
+                changes[path] = [small[size] for size in kept[path]]
+            elif path in kept and isinstance(value, dict):
+                changes[path] = {i: _in_proportion(own, node, at, sizes) for i, own in kept[path].items()}
+    return changes
+
+
+def _in_proportion(own: Fields, node: Fields, at: Path, sizes: Mapping[Path, Any]) -> Fields:
+    """Fields that a layer has of its own, as many times as large as the model's as they are in the real one."""
+    small = dict(own)
+    for name, value in own.items():
+        if type(value) is int and type(node.get(name)) is int and (*at, name) in sizes:
+            small[name] = max(1, value * sizes[*at, name] // node[name])
+    return small

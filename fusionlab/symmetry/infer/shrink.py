@@ -20,7 +20,7 @@ from fusionlab.symmetry.blueprint import Input, SymmetryError
 from fusionlab.symmetry.infer.combined_sizes import Fields, combined_sizes
 from fusionlab.symmetry.infer.examples import guessed_inputs, pad_batches
 from fusionlab.symmetry.infer.kinds import Matched, matched
-from fusionlab.symmetry.infer.layer_plans import LayerPlan, layer_plans
+from fusionlab.symmetry.infer.layer_plans import LayerPlan, layer_plans, merged
 from fusionlab.symmetry.infer.meanings import Meaning, meaning
 from fusionlab.symmetry.infer.small_sizes import Path, SmallSizes, nodes
 
@@ -112,7 +112,7 @@ def shrink(model_or_config: Any, class_name: str | None = None) -> Shrunk:
             chosen = SmallSizes(fields, multiple).choose()
             sizes = {path: v for path, v in chosen.items() if meaning(path[-1]) not in yielding}
             try:
-                return _tried(real, config, class_name, _merged(fields, sizes, plan.changes), plan)
+                return _tried(real, config, class_name, merged(fields, sizes, plan.changes), plan)
             except SymmetryError as error:
                 reason = reason or str(error)
                 if not yielding and multiple == 1:  # other layers are missing, which no size mends
@@ -122,33 +122,6 @@ def shrink(model_or_config: Any, class_name: str | None = None) -> Shrunk:
         else:
             refusals += 1
     raise NotShrunkError(f"no small {class_name} of the structure of the given one could be made ({reason})")
-
-
-def _merged(fields: Fields, sizes: Mapping[Path, Any], kept: Mapping[Path, Any]) -> dict[Path, Any]:
-    """Small sizes and fewer layers; of a list of sizes with one for each layer, the small ones of the kept layers."""
-    merged = {**sizes, **kept}
-    layer = fields.get("vision_feature_layer")
-    if type(layer) is int and layer < 0:
-        # Of few layers the last is what is looked at, so that none of them stands for layers and is not read itself.
-        merged["vision_feature_layer",] = -1
-    for at, node in nodes(fields):
-        for name, value in node.items():
-            path = (*at, name)
-            if path in sizes and path in kept and isinstance(value, (list, tuple)) and len(value) == len(sizes[path]):
-                small = dict(zip(value, sizes[path], strict=True))
-                merged[path] = [small[size] for size in kept[path]]
-            elif path in kept and isinstance(value, dict):
-                merged[path] = {i: _in_proportion(own, node, at, sizes) for i, own in kept[path].items()}
-    return merged
-
-
-def _in_proportion(own: Fields, node: Fields, at: Path, sizes: Mapping[Path, Any]) -> Fields:
-    """Fields that a layer has of its own, as many times as large as the model's as they are in the real one."""
-    small = dict(own)
-    for name, value in own.items():
-        if type(value) is int and type(node.get(name)) is int and (*at, name) in sizes:
-            small[name] = max(1, value * sizes[*at, name] // node[name])
-    return small
 
 
 def _tried(real: Any, config: Any, class_name: str, changes: dict[Path, Any], plan: LayerPlan) -> Shrunk:

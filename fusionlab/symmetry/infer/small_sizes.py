@@ -18,19 +18,18 @@ from fusionlab.symmetry.infer.combined_sizes import (
     Fields,
     is_apart,
     is_list_of_sizes,
-    is_pair,
     is_size,
-    pair_of,
     partial_of,
     small_rope,
     turns,
 )
 from fusionlab.symmetry.infer.meanings import Meaning, meaning
+from fusionlab.symmetry.infer.small_images import small_image
 
 Path = tuple[str, ...]
 # Labels that a classifier with more than two gets: two are start and end of an answer.
 LABELS = 7
-_WINDOW, _PATCH, _PATCHES = 4, 4, 3
+_WINDOW = 4
 _KEPT = 64
 _OF_HEADS = re.compile(r"(num_|n_)?(attention_|key_value_|kv_|key_|value_)*(heads?|head_kv|query_groups?(_num)?)$")
 _STATE_HEADS = re.compile(r"mamba_")
@@ -76,7 +75,8 @@ class SmallSizes:
         for at, node in every:
             self._choose_free(at, node)
             self._choose_experts(at, node)
-            self._choose_images(at, node)
+            image = small_image(node, self.chosen.get((*at, "window_size"), node.get("window_size")))
+            self.chosen.update({(*at, name): value for name, value in image.items()})
         for at, node in every:
             self._choose_tokens(at, node)
             self._choose_rotary(at, node)
@@ -262,34 +262,6 @@ class SmallSizes:
         for which in (Meaning.CHOSEN, Meaning.CHOSEN_GROUPS):
             for name, value in self._of(node, which):
                 self.chosen[*at, name] = min(value, 2)
-
-    def _choose_images(self, at: Path, node: Fields) -> None:
-        """An image of few patches; as many windows as the real one has where stages halve it."""
-        image: Any = node.get("image_size")
-        patch: Any = node.get("patch_size")
-        if not (is_size(image) or is_pair(image)):
-            return
-        old = max(patch) if is_list_of_sizes(patch) else patch if is_size(patch) else None
-        side = min(old, _PATCH) if old else 1
-        if isinstance(node.get("depths"), list):
-            window = node.get("window_size")
-            halvings = 2 ** (len(node["depths"]) - 1)
-            grid = 2 * halvings
-            if is_size(window) and old:
-                small = self.chosen.get((*at, "window_size"), window)
-                grid = small * max(1, min(max(pair_of(image)) // (old * window), 2 * halvings))
-            side = side if old else 4
-        else:
-            grid = _PATCHES
-            side = side if old else 16
-        if old:
-            self.chosen[*at, "patch_size"] = [side] * len(patch) if is_list_of_sizes(patch) else side
-        stride = node.get("encoder_stride")
-        if is_size(stride) and old and stride % old == 0:
-            self.chosen[*at, "encoder_stride"] = stride // old * side
-        height, width = pair_of(image)
-        sides = [grid * side, grid * side + (0 if height == width else side)]
-        self.chosen[*at, "image_size"] = sides if is_list_of_sizes(image) else sides[0]
 
     def _choose_tokens(self, at: Path, node: Fields) -> None:
         """Tokens with a meaning: those beyond the small vocabulary become free ones inside it."""

@@ -38,7 +38,7 @@ OPTIONS = {
         *INPUTS,
         *MEASURING,
     ],
-    "barrier": ["--example", *OUTPUT, *MATCHING, *INPUTS, *MEASURING],
+    "barrier": ["--example", *OUTPUT, *MATCHING, "--correct", *INPUTS, *MEASURING],
     "gather": ["--example", *OUTPUT, "--data", "--kinds", "--samples", "--labels", "--rows", *DEVICES],
     "compare": [*GRID, *DEVICES],
     "reproduce": ["--protocol", "--output", "--dry-run", *DEVICES],

@@ -11,6 +11,7 @@ import fusionlab.symmetry.infer.rules  # noqa: F401 (registers the rules)
 from fusionlab.symmetry.axes import Axis, Fixed, spaces_of
 from fusionlab.symmetry.blueprint import Blueprint, Space, SymmetryError
 from fusionlab.symmetry.evidence import Trial, best_of_each
+from fusionlab.symmetry.infer.attempts import Attempts
 from fusionlab.symmetry.infer.dims import Stretch, Variable
 from fusionlab.symmetry.infer.found import Action, Found
 from fusionlab.symmetry.infer.gauges import centred, seen_biases, unseen_means
@@ -55,14 +56,14 @@ def infer(
             f"expected fusionlab.blueprint(model, example_inputs) with all that the model takes"
         )
     reading = Reading(traced).read()
-    search = Search(reading, seed)
-    return _Assembly(reading, search, search.run(), architecture).build(model)
+    attempts = Attempts(reading, seed)
+    return _Assembly(reading, attempts, Search(attempts).run(), architecture).build(model)
 
 
 @dataclass
 class _Assembly:
     reading: Reading
-    search: Search
+    attempts: Attempts
     found: list[Found]
     architecture: str
     owners: dict[str, Found] = field(default_factory=dict)
@@ -100,8 +101,8 @@ class _Assembly:
 
     def _described(self, model: nn.Module, other: OtherBatch) -> Blueprint:
         as_is = self._blueprint(model, is_folded=False)
-        seen = seen_biases(as_is, self.search)
-        as_is = replace(as_is, seen_key_biases=seen, unseen_means=unseen_means(as_is, self.search, other))
+        seen = seen_biases(as_is, self.attempts)
+        as_is = replace(as_is, seen_key_biases=seen, unseen_means=unseen_means(as_is, self.attempts, other))
         rotating = [one for one in self.found if one.rotation is not None]
         if not rotating:
             return as_is
@@ -111,12 +112,12 @@ class _Assembly:
         as_is = replace(as_is, norms=norms, layer_scales=scales)
         after = replace(after, norms=norms, layer_scales=scales, folded=True, seen_key_biases=seen)
         after = replace(after, unseen_means=as_is.unseen_means)
-        mean = centred(after, self.search)
+        mean = centred(after, self.attempts)
         return replace(as_is, centred=mean, after_folding=replace(after, centred=mean))
 
     def _blueprint(self, model: nn.Module, is_folded: bool) -> Blueprint:
         self.owners.clear()
-        roles = roles_of(self.found, self.reading.notes, self.search.around)
+        roles = roles_of(self.found, self.reading.notes, self.attempts.around)
         places = places_of(self.found, list(self.reading.parameters))
         names = names_of(self.found, roles, places)
         permuted = {one.variable for one in self.found if one.permutation is not None}
@@ -173,7 +174,7 @@ class _Assembly:
 
     def _trials(self, one: Found, space: Space) -> tuple[Trial, ...]:
         """The groups that were tried on a space: on factors inside of it others than on its own coordinates."""
-        tried = self.search.trials.get(one.variable, [])
+        tried = self.attempts.trials.get(one.variable, [])
         return best_of_each(trial for trial in tried if trial.group.is_factor == space.group.is_factor)
 
     def _rank(self, one: Found, roles: Mapping[Variable, Role], places: Mapping[Variable, Place]) -> tuple[object, ...]:
@@ -256,7 +257,7 @@ class _Assembly:
             yield f"no rule for the operation {name} ({count} times): what goes into it has a fixed basis"
         for clash in dict.fromkeys(notes.clashes):
             yield f"a fixed basis where dimensions do not fit: {clash}"
-        silent = [name for name in self.reading.parameters if self.search.is_silent(name)]
+        silent = [name for name in self.reading.parameters if self.attempts.is_silent(name)]
         if silent:
             yield f"the outputs do not depend on {', '.join(silent)}"
 

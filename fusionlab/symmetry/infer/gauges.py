@@ -11,23 +11,23 @@ from fusionlab.symmetry.biases import clear_biases
 from fusionlab.symmetry.blueprint import Blueprint
 from fusionlab.symmetry.folding import fold
 from fusionlab.symmetry.groups import OrthogonalFixingOnes, Permutation
+from fusionlab.symmetry.infer.attempts import Attempts
 from fusionlab.symmetry.infer.other_batch import OtherBatch
-from fusionlab.symmetry.infer.search import Search
 from fusionlab.symmetry.roles import Role
 
 
-def centred(after: Blueprint, search: Search) -> tuple[str, ...]:
+def centred(after: Blueprint, attempts: Attempts) -> tuple[str, ...]:
     """Streams whose mean over features is never seen."""
     found = []
-    state = fold(search.state, after)
+    state = fold(attempts.state, after)
     for name, space in after.spaces.items():
         if isinstance(space.group, OrthogonalFixingOnes):
             without = fold(state, replace(after, centred=(name,)))
-            found += [name] if search.same(without) else []
+            found += [name] if attempts.same(without) else []
     return tuple(found)
 
 
-def seen_biases(blueprint: Blueprint, search: Search) -> tuple[str, ...]:
+def seen_biases(blueprint: Blueprint, attempts: Attempts) -> tuple[str, ...]:
     """Spaces inside of heads whose biases cannot be cleared without being noticed."""
     inside = [
         name
@@ -37,14 +37,14 @@ def seen_biases(blueprint: Blueprint, search: Search) -> tuple[str, ...]:
     seen = []
     for name in inside:
         others = tuple(other for other in inside if other != name)
-        cleared = clear_biases(search.state, replace(blueprint, seen_key_biases=others))
-        seen += [] if search.same(cleared) else [name]
+        cleared = clear_biases(attempts.state, replace(blueprint, seen_key_biases=others))
+        seen += [] if attempts.same(cleared) else [name]
     return tuple(seen)
 
 
-def unseen_means(blueprint: Blueprint, search: Search, other: OtherBatch) -> tuple[tuple[str, int], ...]:
+def unseen_means(blueprint: Blueprint, attempts: Attempts, other: OtherBatch) -> tuple[tuple[str, int], ...]:
     """Where a constant may be added along a space of permutations; shown on this batch and on another."""
-    state, generator = search.state, search.generator
+    state, generator = attempts.state, attempts.generator
     found = []
     for name, axes in blueprint.parameters.items():
         for dim, axis in enumerate(axes if name in state else ()):
@@ -53,6 +53,6 @@ def unseen_means(blueprint: Blueprint, search: Search, other: OtherBatch) -> tup
             shape = [1 if d == dim else size for d, size in enumerate(state[name].shape)]
             shift = torch.randn(shape, generator=generator, dtype=torch.float64)
             shifted = {name: state[name] + shift}
-            if search.same({**state, **shifted}) and not search.is_silent(name) and other.same(shifted):
+            if attempts.same({**state, **shifted}) and not attempts.is_silent(name) and other.same(shifted):
                 found.append((name, dim))
     return tuple(found)

@@ -11,7 +11,7 @@ from fusionlab.symmetry.alignment import Alignment
 from fusionlab.symmetry.biases import clear_biases
 from fusionlab.symmetry.blueprint import Blueprint, SymmetryError
 from fusionlab.symmetry.folding import fold
-from fusionlab.symmetry.infer.search import EXACT
+from fusionlab.symmetry.infer.attempts import EXACT
 from fusionlab.symmetry.infer.trace import Plain, generic
 
 

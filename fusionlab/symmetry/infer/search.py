@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from itertools import combinations
 
-import torch
 from torch import Tensor
 
-from fusionlab.symmetry.alignment import Alignment
-from fusionlab.symmetry.blueprint import Blueprint, LayerScale, Norm, Space, SymmetryError
-from fusionlab.symmetry.evidence import Outcome, Trial
+from fusionlab.symmetry.blueprint import Blueprint, LayerScale, Norm, SymmetryError
 from fusionlab.symmetry.folding import fold
 from fusionlab.symmetry.groups import (
-    Copies,
-    Group,
     Invertible,
     Orthogonal,
     OrthogonalFixingOnes,
@@ -26,204 +18,33 @@ from fusionlab.symmetry.groups import (
     Scale,
     Signs,
 )
-from fusionlab.symmetry.infer.dims import Atom, Dim, Stretch, Sum, Variable
+from fusionlab.symmetry.infer.attempts import Attempts
+from fusionlab.symmetry.infer.dims import Stretch, Variable
 from fusionlab.symmetry.infer.folds import folds_of
-from fusionlab.symmetry.infer.found import Action, Found, Powers, drop_contained
-from fusionlab.symmetry.infer.interpreter import Reading
-from fusionlab.symmetry.infer.layout import Acting, InexpressibleError, Layout, leading_atoms
+from fusionlab.symmetry.infer.found import Action, Found, drop_contained
 from fusionlab.symmetry.infer.linear import null_space, null_space_mod_2
 from fusionlab.symmetry.infer.solutions import Solution, combined, differences, equations, ones, within
-from fusionlab.symmetry.roles import Role
-
-# Relative change of the outputs, in float64, up to which they are the same.
-EXACT = 1e-9
-# Relative change above which outputs depend on what was changed; far from `EXACT`, so that the two cannot be confused.
-SEEN = 1e-7
-# Parts of an action that are tried alone, at most.
-TRIED_PARTS = 3
-# Sets of spaces that may index the copies of one, at most so many are tried.
-SUBSETS = 16
-# The name of the space that is tried, and of the spaces around it.
-TRIED, AROUND = "tried", "around"
 
 
-@dataclass
 class Search:
     """What may act on each hidden space of a model that was read.
 
-    Attributes:
-        reading: the model.
-        seed: of the elements that are tried.
-        members: by space, where it runs through parameters.
-        around: by stretch, the spaces whose blocks it lies inside of on its dimension, outermost first.
-        trials: by space, the groups that were tried, in order, and what became of each.
+    Args:
+        attempts: on that model.
     """
 
-    reading: Reading
-    seed: int = 0
-    members: dict[Variable, list[Stretch]] = field(default_factory=dict)
-    around: dict[Stretch, tuple[Variable, ...]] = field(default_factory=dict)
-    trials: dict[Variable, list[Trial]] = field(default_factory=dict)
-    _outer: dict[Stretch, tuple[Variable, ...]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.generator = torch.Generator().manual_seed(self.seed)
-        self.state: Mapping[str, Tensor] = self.reading.traced.state
-        self.expected = self.reading.traced(self.state)
-        for dims in self.reading.parameters.values():
-            leading = [leading_atoms(dim) for dim in dims]
-            for position, dim in enumerate(dims):
-                beside = [v for other, vs in enumerate(leading) if other != position for v in vs]
-                for atom, path in _atoms_and_paths(dim, ()):
-                    (stretch,) = atom.exponent
-                    self.members.setdefault(atom.variable, []).append(stretch)
-                    self.around[stretch] = path
-                    self._outer[stretch] = tuple(dict.fromkeys((*beside, *path)))
+    def __init__(self, attempts: Attempts) -> None:
+        self.attempts, self.reading = attempts, attempts.reading
 
     def run(self) -> list[Found]:
         """What was found, for every space that something may act on."""
-        found = [self._groups_of(variable) for variable in self.members if variable.size > 1]
+        found = [self._groups_of(variable) for variable in self.attempts.members if variable.size > 1]
         drop_contained(found)
         return [one for one in found if one.actions]
 
-    # --- tests -------------------------------------------------------------------------------------------------------
-
-    def same(self, state: Mapping[str, Tensor]) -> bool:
-        """The model computes with these parameters what it computes with its own."""
-        return self._change(state) <= EXACT
-
-    def is_silent(self, name: str) -> bool:
-        """The outputs do not depend on a parameter."""
-        noise = torch.rand(self.state[name].shape, generator=self.generator, dtype=torch.float64)
-        return self.same({**self.state, name: self.state[name] + noise})
-
-    def _change(self, state: Mapping[str, Tensor]) -> float:
-        """How much the outputs change with these parameters, of the largest; infinite where they cannot be computed."""
-        try:
-            out = self.reading.traced(state)
-        except (RuntimeError, IndexError):
-            # The graph was traced for what these parameters chose: how many tokens an expert got, for instance.
-            return float("inf")
-        change = float((out - self.expected).abs().max() / self.expected.abs().max())
-        return float("inf") if math.isnan(change) else change
-
-    def attempt(
-        self, group: Group, variable: Variable, powers: Powers, state: Mapping[str, Tensor] | None = None
-    ) -> Action | None:
-        """The group acting by `powers`, with as many copies as pass; None where it is no symmetry."""
-        state = self.state if state is None else state
-        acting = [stretch for stretch in self.members[variable] if powers.get(stretch)]
-        if not acting or (
-            any(name in self.reading.notes.offsets for name, _, _ in acting) and not isinstance(group, Permutation)
-        ):
-            return None
-        changes = []
-        for index in self._indices(variable, acting):
-            action = Action(group, powers, index)
-            try:
-                changes.append(self._largest_change(action, variable, state))
-            except InexpressibleError:
-                continue
-            if changes[-1] <= EXACT:
-                is_seen = self._is_seen(action, variable, state)
-                self._note(variable, group, Outcome.TAKEN if is_seen else Outcome.UNSEEN, changes[-1], state)
-                return action if is_seen else None
-        outcome = Outcome.CHANGED if changes else Outcome.UNTRIED
-        self._note(variable, group, outcome, min(changes, default=math.inf), state)
-        return None
-
-    def _largest_change(self, action: Action, variable: Variable, state: Mapping[str, Tensor]) -> float:
-        """The largest change of the outputs by random elements, up to the first that is not exact."""
-        largest = 0.0
-        for moved in self._moved(action, variable, state):
-            largest = max(largest, self._change(moved))
-            if largest > EXACT:
-                break
-        return largest
-
-    def _note(
-        self, variable: Variable, group: Group, outcome: Outcome, change: float, state: Mapping[str, Tensor]
-    ) -> None:
-        """Note what became of a group that was tried."""
-        # Two digits: the others are of one processor's rounding.
-        told = float(f"{change:.1e}") if math.isfinite(change) else None
-        self.trials.setdefault(variable, []).append(Trial(group, outcome, told, folded=state is not self.state))
-
-    def _indices(self, variable: Variable, acting: Sequence[Stretch]) -> Iterator[tuple[Variable, ...]]:
-        """The spaces that stand around all stretches, most of them first."""
-        first = self._outer[acting[0]]
-        common = [v for v in first if v is not variable and all(v in self._outer[s] for s in acting)]
-        chosen = (c for count in range(len(common), -1, -1) for c in combinations(common, count))
-        for _, index in zip(range(SUBSETS), chosen, strict=False):
-            yield index
-
-    def _moved(self, action: Action, variable: Variable, state: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
-        """The model, moved by random elements."""
-        blueprint = self._tried(action, variable)
-        space = blueprint.spaces[TRIED]
-        for element in self._elements(space):
-            alignment = Alignment(blueprint, {TRIED: element})
-            yield {**state, **{name: alignment.apply_to(name, state[name]) for name in blueprint.parameters}}
-
-    def _tried(self, action: Action, variable: Variable) -> Blueprint:
-        """A blueprint of one space and what stands around it."""
-        others = {v: f"{AROUND}{i}" for i, v in enumerate(self.members) if v is not variable}
-        is_permutation = isinstance(action.group, Permutation)
-        index = action.index
-        if action.group.is_factor:
-            others[variable] = f"{AROUND}{len(self.members)}"
-            index = (*index, variable)
-        layout = Layout(
-            others | ({variable: TRIED} if is_permutation else {}),
-            {} if is_permutation else {variable: (Acting(TRIED, action.group, action.powers),)},
-            {TRIED: index},
-        )
-        touched = {name for (name, _, _), power in action.powers.items() if power}
-        parameters = {name: layout.axes(self.reading.parameters[name]) for name in self.state if name in touched}
-        spaces = {name: Space(name, Permutation(v.size), Role.UNITS) for v, name in others.items()}
-        copies: Copies = tuple(v.size for v in index)
-        names = tuple(others[v] for v in index)
-        spaces[TRIED] = Space(TRIED, action.group, Role.UNITS, index=names, copies=copies)
-        return Blueprint("tried", spaces, parameters)
-
-    def _elements(self, space: Space) -> Iterator[Tensor]:
-        if isinstance(space.group, Permutation):
-            # One copy alone by a cycle: sharp where there are few permutations.
-            cycle = space.group.identity(space.copies)
-            cycle[(-1,) * len(space.copies)] = cycle[(-1,) * len(space.copies)].roll(1)
-            yield cycle
-        if isinstance(space.group, Signs):
-            # One coordinate alone: of a few, random ones may all stay.
-            turned = space.group.identity(space.copies)
-            turned[(-1,) * turned.ndim] = -1
-            yield turned
-        yield space.group.random(space.copies, self.generator)
-
-    def _is_seen(self, action: Action, variable: Variable, state: Mapping[str, Tensor]) -> bool:
-        """A part of what acts, alone, changes the outputs: what they do not depend on shows no symmetry."""
-        acting = [stretch for stretch in self.members[variable] if action.powers.get(stretch)]
-        names = dict.fromkeys(name for name, _, _ in acting)
-        if isinstance(action.group, Permutation):
-            if len(names) < 2:
-                return len(acting) > 1
-            parts = [{s: p for s, p in action.powers.items() if s[0] == name} for name in names]
-        else:
-            sides = dict.fromkeys((stretch[0], action.powers[stretch]) for stretch in acting)
-            parts = [{s: p for s, p in action.powers.items() if (s[0], p) == side} for side in sides]
-        if len(parts) < 2:
-            return False
-        parts.sort(key=lambda part: -max(state[name].numel() for name, _, _ in part))
-        for part in parts[:TRIED_PARTS]:
-            for moved in self._moved(Action(action.group, part, action.index), variable, state):
-                if self._change(moved) > SEEN:
-                    return True
-        return False
-
-    # --- candidates --------------------------------------------------------------------------------------------------
-
     def _groups_of(self, variable: Variable) -> Found:
         """From large to small."""
-        stretches = self.members[variable]
+        stretches = self.attempts.members[variable]
         found = Found(variable, tuple(stretches))
         if len(stretches) < 2:
             return found
@@ -239,7 +60,7 @@ class Search:
                     self._rotations(found, gains, strict)
                 if found.basis is not None:
                     return found
-            found.permutation = self.attempt(Permutation(variable.size), variable, everything)
+            found.permutation = self.attempts.attempt(Permutation(variable.size), variable, everything)
         for powers in [*linear, *differences(linear)]:
             if found.factor is None and found.basis is None:
                 self._factors(found, powers)
@@ -264,7 +85,7 @@ class Search:
     def _linear(self, variable: Variable, linear: list[dict[Stretch, int]], needed: set[Stretch]) -> Action | None:
         """Every invertible matrix, on all stretches that are no gains."""
         for powers in combined(linear):
-            if set(powers) >= needed and (action := self.attempt(Invertible(variable.size), variable, powers)):
+            if set(powers) >= needed and (action := self.attempts.attempt(Invertible(variable.size), variable, powers)):
                 return action
         return None
 
@@ -274,7 +95,7 @@ class Search:
         if variable.is_fixed:
             for is_interleaved in (False, True):
                 group = Rotary(2 * variable.size, interleaved=is_interleaved)
-                if action := self.attempt(group, variable, powers):
+                if action := self.attempts.attempt(group, variable, powers):
                     found.basis = action
                     return
         for is_signed in (False,) if variable in self.reading.notes.rectified else (True, False):
@@ -284,7 +105,9 @@ class Search:
     def _scale(self, found: Found, powers: dict[Stretch, int], is_signed: bool) -> bool:
         """A factor for each coordinate, inside of permutations if there are any; true if it is one."""
         is_unit = found.permutation is not None
-        action = self.attempt(Scale(1 if is_unit else found.variable.size, signed=is_signed), found.variable, powers)
+        action = self.attempts.attempt(
+            Scale(1 if is_unit else found.variable.size, signed=is_signed), found.variable, powers
+        )
         if is_unit:
             found.factor = action
         else:
@@ -300,7 +123,7 @@ class Search:
         for chosen in self._parities(found.stretches, gains):
             if found.signs is None and chosen.isdisjoint(taken):
                 group = Signs(variable.size if found.permutation is None else 1)
-                found.signs = self.attempt(group, variable, dict.fromkeys(sorted(chosen), 1))
+                found.signs = self.attempts.attempt(group, variable, dict.fromkeys(sorted(chosen), 1))
 
     def _parities(self, stretches: Sequence[Stretch], gains: Sequence[Stretch]) -> list[frozenset[Stretch]]:
         """Stretches that rotations and signs may act on together."""
@@ -313,7 +136,7 @@ class Search:
         if variable.size < 3:
             return
         folds = folds_of(self.reading, variable, gains, strict) if gains else None
-        state: Mapping[str, Tensor] | None = None if gains else self.state
+        state: Mapping[str, Tensor] | None = None if gains else self.attempts.state
         if folds is not None:
             state = self._folded(*folds)
         if state is None:
@@ -322,7 +145,9 @@ class Search:
         whole = frozenset().union(*parities)
         for chosen in dict.fromkeys([whole, *parities]):
             for group in (Orthogonal(variable.size), OrthogonalFixingOnes(variable.size)):
-                if len(chosen) > 1 and (action := self.attempt(group, variable, dict.fromkeys(chosen, 1), state)):
+                if len(chosen) > 1 and (
+                    action := self.attempts.attempt(group, variable, dict.fromkeys(chosen, 1), state)
+                ):
                     if folds is None:
                         found.basis = action
                     else:
@@ -335,18 +160,7 @@ class Search:
             "folded", {}, {}, biases=self.reading.notes.biases, norms=norms, layer_scales=layer_scales
         )
         try:
-            state = fold(self.state, described)
+            state = fold(self.attempts.state, described)
         except (SymmetryError, RuntimeError, KeyError):
             return None
-        return state if self.same(state) else None
-
-
-def _atoms_and_paths(dim: Dim, path: tuple[Variable, ...]) -> Iterator[tuple[Atom, tuple[Variable, ...]]]:
-    """Every atom of a type with the spaces that it lies inside of, outermost first."""
-    for factor in dim:
-        if isinstance(factor, Atom):
-            yield factor, path
-            path = (*path, factor.variable)
-        elif isinstance(factor, Sum):
-            for part in factor.parts:
-                yield from _atoms_and_paths(part, path)
+        return state if self.attempts.same(state) else None

@@ -4,8 +4,8 @@ import torch
 from torch import Tensor, nn
 
 from fusionlab.symmetry import Alignment, Blueprint
+from fusionlab.symmetry.infer.attempts import EXACT
 from fusionlab.symmetry.infer.blueprint import infer
-from fusionlab.symmetry.infer.search import EXACT
 from fusionlab.symmetry.infer.trace import generic
 from tests.symmetry.infer.networks.demand import places_of, told
 

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from fusionlab.symmetry import Blueprint, blueprint
 from fusionlab.symmetry.evidence import Outcome, Trial, best_of_each
 from fusionlab.symmetry.groups import Invertible, Orthogonal, OrthogonalFixingOnes, Permutation, Rotary, Scale
+from fusionlab.symmetry.infer.attempts import EXACT
 from fusionlab.symmetry.infer.blueprint import infer
 from fusionlab.symmetry.infer.models import ON_A_SMALL_ONE, ON_BOTH, ON_ITSELF, inferred
-from fusionlab.symmetry.infer.search import EXACT
 
 
 class Layers(nn.Module):

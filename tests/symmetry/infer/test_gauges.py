@@ -11,8 +11,8 @@ from fusionlab.symmetry import Alignment, Blueprint
 from fusionlab.symmetry.biases import clear_biases
 from fusionlab.symmetry.blueprint import Norm, Reader
 from fusionlab.symmetry.folding import fold
+from fusionlab.symmetry.infer.attempts import EXACT
 from fusionlab.symmetry.infer.blueprint import infer
-from fusionlab.symmetry.infer.search import EXACT
 from tests.symmetry.infer.networks.texts import WrittenOut
 
 LENGTH, WIDTH = 5, 6

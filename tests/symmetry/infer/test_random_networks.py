@@ -16,8 +16,8 @@ from fusionlab.matching.options import MatchOptions
 from fusionlab.matching.weights import match_weights, squared_distance
 from fusionlab.symmetry import Alignment, Blueprint
 from fusionlab.symmetry.folding import fold
+from fusionlab.symmetry.infer.attempts import EXACT
 from fusionlab.symmetry.infer.blueprint import infer
-from fusionlab.symmetry.infer.search import EXACT
 from tests.families.harness import length_preserving
 from tests.symmetry.infer.networks import ImageNetwork, TextNetwork, image_networks, text_networks
 from tests.symmetry.infer.networks.demand import told

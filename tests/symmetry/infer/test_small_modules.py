@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from fusionlab.symmetry import Alignment, Blueprint
 from fusionlab.symmetry.groups import Permutation, Scale
+from fusionlab.symmetry.infer.attempts import EXACT
 from fusionlab.symmetry.infer.blueprint import infer
-from fusionlab.symmetry.infer.search import EXACT
 from fusionlab.symmetry.roles import Role
 from tests.symmetry.infer.networks.demand import Demand
 

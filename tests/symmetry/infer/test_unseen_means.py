@@ -8,7 +8,7 @@ from fusionlab.matching.options import MatchOptions
 from fusionlab.matching.weights import match_weights, squared_distance
 from fusionlab.symmetry import Alignment, Blueprint
 from fusionlab.symmetry.biases import clear_biases
-from fusionlab.symmetry.infer.search import EXACT
+from fusionlab.symmetry.infer.attempts import EXACT
 from tests.families.harness import length_preserving
 from tests.symmetry.infer.test_gauges import WIDTH, change, described, generic
 

@@ -17,11 +17,12 @@ from fusionlab.symmetry.architectures import architecture_name
 from fusionlab.symmetry.blueprint import Blueprint, Input, SymmetryError
 from fusionlab.symmetry.infer import kept
 from fusionlab.symmetry.infer.blueprint import infer
+from fusionlab.symmetry.infer.copies import dissolved, gathered
 from fusionlab.symmetry.infer.examples import guessed_inputs, has_all_inputs, pad_batches
 from fusionlab.symmetry.infer.grow import UnlikeError, grow
 from fusionlab.symmetry.infer.numbered import numbered_spaces, without
 from fusionlab.symmetry.infer.other_batch import OtherBatch
-from fusionlab.symmetry.infer.shrink import NotShrunkError, shrink
+from fusionlab.symmetry.infer.shrink import NotShrunkError, Shrunk, shrink
 
 # A model that cannot be shrunk is traced as it is up to this many parameters, in a minute or two and 50 bytes for each.
 MOST_PARAMETERS = 150_000_000
@@ -108,15 +109,23 @@ def _from_a_small_one(model: nn.Module, name: str) -> Blueprint:
     """The blueprint of a small model of the same structure, grown to the real one's names and shapes."""
     shrunk = shrink(model)
     found = _traced(shrunk.build(), shrunk.inputs, name)
-    if numbered := numbered_spaces(found):
-        found = without(found, numbered, NUMBERED)
     shapes = {parameter: tuple(tensor.shape) for parameter, tensor in model.state_dict().items()}
+    if numbered := numbered_spaces(found):
+        together = gathered(found)
+        try:
+            return dissolved(_grown(without(together, numbered_spaces(together), NUMBERED), shrunk, shapes))
+        except SymmetryError:
+            found = without(found, numbered, NUMBERED)
+    return _grown(found, shrunk, shapes)
+
+
+def _grown(found: Blueprint, shrunk: Shrunk, shapes: Mapping[str, tuple[int, ...]]) -> Blueprint:
+    """The real model's blueprint; what one layer has and another of its kind has not is left out of both."""
     try:
         while True:
             try:
                 return grow(found, shrunk, shapes)
             except UnlikeError as error:
-                # What one layer has and another of its kind has not is left out of both.
                 indexing = {outer for space in found.spaces.values() for outer in space.index}
                 unlike = error.spaces & set(found.spaces)
                 if not unlike or unlike & indexing:

@@ -23,6 +23,8 @@ def numbered_spaces(blueprint: Blueprint) -> frozenset[str]:
 
 def without(blueprint: Blueprint, names: Collection[str], reason: str) -> Blueprint:
     """The blueprint without some spaces, which index no others; the notes give the reason."""
+    if not names:
+        return blueprint
     kept = {name: space for name, space in blueprint.spaces.items() if name not in names}
 
     def fixed(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:

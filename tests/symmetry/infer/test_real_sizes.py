@@ -8,6 +8,8 @@ import transformers
 from torch import nn
 
 from fusionlab.symmetry import Blueprint, SymmetryError
+from fusionlab.symmetry.infer.blueprint import infer
+from fusionlab.symmetry.infer.copies import dissolved, gathered
 from fusionlab.symmetry.infer.examples import guessed_inputs, has_all_inputs, pad_batches
 from fusionlab.symmetry.infer.models import inferred
 from fusionlab.symmetry.infer.shrink import shrink
@@ -50,6 +52,21 @@ def test_heads_lie_in_groups_of_channels() -> None:
     """SqueezeBERT's 12 heads of 64 in the 4 groups of its convolutions."""
     found = inferred(on_meta("SqueezeBertForSequenceClassification"))
     assert groups(found, Role.VALUE_OUTPUT) == {("GL(64)", 12)}
+
+
+def test_heads_that_positions_tell_apart_are_as_many_as_the_model_has() -> None:
+    """BLOOM lists queries, keys and values head by head, MPT all queries first: a space for each, in its place."""
+    bloom = inferred(on_meta("BloomForCausalLM", n_head=16))
+    assert bloom.spaces["layers.1.qk.copy15"].index == ()
+    assert groups(bloom, Role.VALUE_OUTPUT) == {("GL(4)", 1)}
+    (fused, _) = bloom.parameters["transformer.h.1.self_attention.query_key_value.weight"]
+    names = [part.space for part in fused.parts]  # type: ignore[union-attr]
+    assert names == [f"layers.1.{kind}.copy{head}" for head in range(16) for kind in ("qk", "qk", "vo")]
+    mpt = inferred(on_meta("MptForCausalLM"))
+    (fused, _) = mpt.parameters["transformer.blocks.1.attn.Wqkv.weight"]
+    names = [part.space for part in fused.parts]  # type: ignore[union-attr]
+    assert names == [f"layers.1.{kind}.copy{head}" for kind in ("qk", "qk", "vo") for head in range(16)]
+    assert not [name for name in mpt.spaces if "numbered" in name]
 
 
 def test_a_decoder_alone_reads_an_encoder() -> None:
@@ -114,6 +131,19 @@ def test_fields_that_some_layers_have_of_their_own_stay_in_proportion() -> None:
     everywhere, own = small.to_dict()["head_dim"], small.to_dict()["per_layer_config"]
     assert own
     assert {fields["head_dim"] for fields in own.values()} == {2 * everywhere}
+
+
+def test_numbered_spaces_are_gathered_and_dissolved_without_loss() -> None:
+    """A small BLOOM's blueprint is what it was, in every field."""
+    model = transformers.BloomForCausalLM(transformers.BloomConfig(hidden_size=24, n_layer=2, n_head=3, vocab_size=53))
+    found = infer(model, {"input_ids": torch.randint(53, (3, 9), generator=torch.Generator().manual_seed(0))}, "bloom")
+    together = gathered(found)
+    assert "layers.0.vo" in together.spaces
+    assert not [name for name in together.spaces if "copy" in name]
+    again = dissolved(together)
+    assert again == found
+    assert again.trials == found.trials
+    assert again.after_folding == found.after_folding
 
 
 def test_drawn_noise_is_an_input() -> None:

@@ -42,7 +42,9 @@ def moved(state: dict[str, Tensor], alignment: Alignment) -> dict[str, Tensor]:
 def gauged(state: dict[str, Tensor], description: Blueprint) -> dict[str, Tensor]:
     if description.folded:
         state = fold(state, description)
-    return clear_biases(state, description) if description.unbiased else state
+    # A tied parameter is in this state by its first name alone.
+    held = replace(description, unseen_means=tuple(mean for mean in description.unseen_means if mean[0] in state))
+    return clear_biases(state, held) if description.unbiased else state
 
 
 # Its angles come from products that rounding puts outside of the arc cosine's range.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from torch import Tensor, nn
@@ -22,12 +22,16 @@ from fusionlab.symmetry.infer.names import ORDER, Place, names_of, places_of, ro
 from fusionlab.symmetry.infer.other_batch import OtherBatch
 from fusionlab.symmetry.infer.search import Search
 from fusionlab.symmetry.infer.second_names import second_names, with_second_names
-from fusionlab.symmetry.infer.trace import TraceError, trace
+from fusionlab.symmetry.infer.trace import Traced, TraceError, trace
 from fusionlab.symmetry.roles import Role
 
 
 def infer(
-    model: nn.Module, inputs: Mapping[str, Tensor], architecture: str, seed: int = 0, most_unread: float = 1.0
+    model: nn.Module,
+    inputs: Mapping[str, Tensor],
+    architecture: str,
+    seed: int = 0,
+    may_be_unread: Callable[[Traced], bool] = lambda traced: True,
 ) -> Blueprint:
     """The blueprint of a model, inferred from its traced graph and shown on random parameters in float64.
 
@@ -36,9 +40,8 @@ def infer(
         inputs: a batch by the names of the forward's arguments, of at least two examples.
         architecture: what to call it.
         seed: of random parameters and elements.
-        most_unread: the largest share of the parameters that may enter no output, and below 1 none of them a matrix,
-            since that of an input that is missing would read or write a basis that others turn. What is unread stays
-            as it is.
+        may_be_unread: whether parameters of the trace that enter no output may do so. Of what they read or write
+            nothing is known, so that they stay as they are.
 
     Raises:
         SymmetryError: the model cannot be traced, or the inputs leave too much of it unread.
@@ -47,10 +50,7 @@ def infer(
         traced = trace(model, inputs, seed)
     except TraceError as error:
         raise SymmetryError(f"{architecture}: {error}") from error
-    unread = sum(traced.state[name].numel() for name in traced.unread)
-    has_matrix = any(traced.state[name].numel() > max(traced.state[name].shape, default=1) for name in traced.unread)
-    all_of_it = sum(tensor.numel() for tensor in traced.state.values())
-    if unread > most_unread * all_of_it or (has_matrix and most_unread < 1):
+    if traced.unread and not may_be_unread(traced):
         raise SymmetryError(
             f"{architecture}: {', '.join(inputs)} alone leave {traced.unread[0]!r} and other parameters unread; "
             f"expected fusionlab.blueprint(model, example_inputs) with all that the model takes"

@@ -19,11 +19,12 @@ _TOKENS, _SAMPLES = 12, 1200
 _CROSS = re.compile(
     r"(^|\.)(cross_?attn|cross_?attention|crossattention|encoder_attn|encoder_attention|EncDecAttention)$"
 )
-# Arguments that say how to compute, or take the place of others.
+# Arguments that say how to compute, or take the place of others, or lead to parameters of names of their own.
 _BESIDE = re.compile(
-    r"mask$|^(output_|return_|use_|num_logits|logits_to|interpolate|vision_feature|image_sizes)|position|"
-    r"token_type_ids|embeds$|labels?$|cache|past_key|kwargs|encoder_outputs|lang|lengths?$|"
-    r"^(noise|config|mems|perm_mask|target_mapping)$"
+    r"^((decoder_|encoder_|pixel_)?(attention_)?mask|(cross_attn_|decoder_)?head_mask|(decoder_)?inputs_embeds|langs?|"
+    r"(decoder_)?position_ids|cache_position|token_type_ids|global_attention_mask|past_key_values|mems|encoder_outputs|"
+    r"(start_|end_)?positions|labels?|.*_labels?|lengths?|noise|config|perm_mask|target_mapping|kwargs|.*cache.*|"
+    r"(output_|return_|use_|num_logits|logits_to|interpolate|vision_feature|image_sizes).*)$"
 )
 
 

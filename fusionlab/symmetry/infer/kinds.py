@@ -129,6 +129,10 @@ def stand_ins(real: Sequence[Hashable], small: Sequence[Hashable], what: str) ->
     return chosen
 
 
+class NoStandInError(SymmetryError):
+    """A module or parameter of the real model has no counterpart, which other sizes may mend."""
+
+
 @dataclass(frozen=True)
 class Matched:
     """How a small model stands for a real one.
@@ -173,14 +177,14 @@ def _match(real: nn.Module, small: nn.Module, at: tuple[str, str], configs: tupl
             if tensor is None and other is None:
                 continue
             if tensor is None or other is None or tensor.ndim != other.ndim:
-                raise SymmetryError(f"nothing in the small model can stand for {at[0]}{name}")
+                raise NoStandInError(f"nothing in the small model can stand for {at[0]}{name}")
             found.names[at[0] + name] = at[1] + name
     for name in real._modules if is_list(real) else real._modules | small._modules:
         child, stand_in = real._modules.get(name), small._modules.get(name)
         if child is None and stand_in is None:
             continue
         if child is None or stand_in is None or is_list(child) != is_list(stand_in):
-            raise SymmetryError(f"nothing in the small model can stand for {at[0]}{name}")
+            raise NoStandInError(f"nothing in the small model can stand for {at[0]}{name}")
         inside = f"{at[0]}{name}.", f"{at[1]}{name}."
         if not is_list(child) or len(child._modules) == len(stand_in._modules):
             _match(child, stand_in, inside, configs, found)

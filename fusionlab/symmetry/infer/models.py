@@ -23,6 +23,7 @@ from fusionlab.symmetry.infer.grow import UnlikeError, grow
 from fusionlab.symmetry.infer.numbered import numbered_spaces, without
 from fusionlab.symmetry.infer.other_batch import OtherBatch
 from fusionlab.symmetry.infer.shrink import NotShrunkError, Shrunk, shrink
+from fusionlab.symmetry.infer.unread import may_be_unread
 
 # A model that cannot be shrunk is traced as it is up to this many parameters, in a minute or two and 50 bytes for each.
 MOST_PARAMETERS = 150_000_000
@@ -30,8 +31,6 @@ MOST_PARAMETERS = 150_000_000
 MOST_TRIED = 20_000_000
 # A guessed input of one example has at most so many numbers: an image of 1,000 by 1,000 pixels, and more.
 MOST_NUMBERS = 10_000_000
-# Where inputs may be missing that could not be guessed, so much may be unread, as a token for masks.
-MOST_UNREAD = 0.02
 # Where a blueprint is from.
 ON_ITSELF = "inferred from the traced model itself"
 ON_A_SMALL_ONE = "inferred from a small model of the same structure"
@@ -138,7 +137,8 @@ def _grown(found: Blueprint, shrunk: Shrunk, shapes: Mapping[str, tuple[int, ...
 def _traced(model: nn.Module, inputs: tuple[Input, ...], name: str) -> Blueprint:
     """What is inferred from guessed inputs."""
     batch = _batch(inputs, name)
-    return infer(model, batch, name, most_unread=1.0 if has_all_inputs(model, batch) else MOST_UNREAD)
+    is_complete = has_all_inputs(model, batch)
+    return infer(model, batch, name, may_be_unread=lambda traced: may_be_unread(traced, is_complete))
 
 
 def _wrong(model: nn.Module, found: Blueprint) -> str | None:

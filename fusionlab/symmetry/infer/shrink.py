@@ -19,7 +19,7 @@ from torch import nn
 from fusionlab.symmetry.blueprint import Input, SymmetryError
 from fusionlab.symmetry.infer.combined_sizes import Fields, combined_sizes
 from fusionlab.symmetry.infer.examples import guessed_inputs, pad_batches
-from fusionlab.symmetry.infer.kinds import Matched, matched
+from fusionlab.symmetry.infer.kinds import Matched, NoStandInError, matched
 from fusionlab.symmetry.infer.layer_plans import LayerPlan, layer_plans, merged
 from fusionlab.symmetry.infer.meanings import Meaning, meaning
 from fusionlab.symmetry.infer.small_sizes import Path, SmallSizes, nodes
@@ -115,7 +115,9 @@ def shrink(model_or_config: Any, class_name: str | None = None) -> Shrunk:
                 return _tried(real, config, class_name, merged(fields, sizes, plan.changes), plan)
             except SymmetryError as error:
                 reason = reason or str(error)
-                if not yielding and multiple == 1:  # other layers are missing, which no size mends
+                if (
+                    not isinstance(error, NoStandInError) and not yielding and multiple == 1
+                ):  # other layers are missing, which no size mends
                     break
             except Exception as error:  # a class refuses sizes in any way it likes
                 reason = reason or f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"

@@ -44,7 +44,7 @@ def peak() -> float:
 
 
 def timed(function: Callable[[], Any]) -> tuple[Any, float]:
-    """What a function returns, and its seconds of the processor."""
+    """The result of a function, and its seconds of the processor."""
     start = time.process_time()
     return function(), time.process_time() - start
 

@@ -144,5 +144,5 @@ def norms_hooked(norms: Mapping[str, _BatchNorm], call: Callable[[str, Tensor], 
 
 
 def channels_last(read: Tensor) -> Tensor:
-    """What a BatchNorm reads, ``(batch, channels, ...)``, as rows of channels in float64, ``(rows, channels)``."""
+    """The input of a BatchNorm, ``(batch, channels, ...)``, as rows of channels in float64, ``(rows, channels)``."""
     return read.double().transpose(1, -1).flatten(0, -2)

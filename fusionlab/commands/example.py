@@ -77,7 +77,7 @@ def _typed(argv: Sequence[str]) -> str | None:
 
 
 def _made(text: str) -> tuple[nn.Module, dict[str, Tensor]]:
-    """What the function returns, looked at."""
+    """The function's result, looked at."""
     path, _, name = text.rpartition(":")
     if not path or not name.isidentifier():
         raise InputError(f"example is {text!r}; expected a Python file and a function in it, as module.py:make_example")
@@ -102,7 +102,7 @@ def _made(text: str) -> tuple[nn.Module, dict[str, Tensor]]:
 
 
 def _run(file: Path, name: str) -> Any:
-    """What a function in a file returns; whatever goes wrong there is told in one sentence."""
+    """The result of a function in a file; whatever goes wrong there is told in one sentence."""
     with _beside(file):
         try:
             spec = importlib.util.spec_from_file_location(f"fusionlab_example_{file.stem}", file)

@@ -166,7 +166,7 @@ def _spaces_table(title: str, found: Blueprint) -> Table:
 
 
 def _trials_table(found: Blueprint) -> Table:
-    """What was tried on the spaces, in words; spaces with which it went the same way are one row."""
+    """A table of the groups tried on the spaces, in words; spaces with which it went the same way are one row."""
     table = Table(title="Tried by random elements, outputs in float64 relative to the largest", title_justify="left")
     table.add_column("spaces", overflow="fold")
     table.add_column("from large to small", overflow="fold", ratio=1)

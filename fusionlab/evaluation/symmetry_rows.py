@@ -95,7 +95,7 @@ def legend_of(blueprint: Blueprint) -> dict[str, str]:
 
 
 def words_of(kinds: Sequence[Kind], blueprint: Blueprint) -> str:
-    """What was tried on spaces of some kinds, from large to small, and what came of it; empty where nothing was.
+    """Words for the groups tried on some spaces, from large to small, and their outcomes; empty where nothing was.
 
     Args:
         kinds: that were found in the same way, see `found_alike`.
@@ -135,7 +135,7 @@ def _has_number(trials: Sequence[Trial]) -> bool:
 
 
 def _told(groups: Sequence[Trial], trials: Sequence[Trial], norms: int) -> str:
-    """What became of some groups; of one, tried on several spaces, with the number that tells."""
+    """Words for what became of some groups; of one, tried on several spaces, with the number that tells."""
     first = groups[0]
     gains = f"the gains of {norms} norms" if norms != 1 else "the gain of 1 norm"
     what = ", ".join(trial.group.meaning for trial in groups)

@@ -186,7 +186,7 @@ class Fuser:
         return Candidate(self.names, method, matching, merged, seconds + time.perf_counter() - start)
 
     def settle(self, matching: str, index: int) -> Callable[[nn.Module, float], None] | None:
-        """What brings a point between the anchor and a model, as the plan says, to activations of its own.
+        """The function that brings a point between the anchor and a model, as the plan says, to activations of its own.
 
         With inputs, BatchNorm layers get the running statistics of the point, or, corrected, every unit the mean and
         spread that it has between the two models.

@@ -135,7 +135,7 @@ class NestedAssignment:
             self.bounds[pair] = exact[torch.arange(self.size), order].sum()
 
     def _total(self, pair: Pair) -> Tensor:
-        """What it gains to put a source's unit at the place of an anchor's, in one pair of copies, shape ``(n, n)``."""
+        """The gain of putting a source's unit at the place of an anchor's, in one pair of copies, shape ``(n, n)``."""
         rows, columns = (slice(copy * self.size, (copy + 1) * self.size) for copy in pair)
         if self.known is not None:
             own = self.known[pair[0]]
@@ -171,7 +171,7 @@ class NestedAssignment:
 
 
 class _Gains:
-    """What it is worth to put one of a source's units at the place of one of an anchor's; the units of all copies.
+    """The worth of putting one of a source's units at the place of one of an anchor's; the units of all copies.
 
     Args:
         problem: the two models.

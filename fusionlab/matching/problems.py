@@ -243,7 +243,7 @@ def correlate_unit_factors(problem: Problem, block: Block, space: Space) -> Tens
 
 
 def further_index(block: Block, space: Space) -> tuple[str, ...]:
-    """What indexes the copies of a factor inside of a block's units beside the units and what indexes these."""
+    """Indices of the copies of a factor inside of a block's units beside the units and what indexes these."""
     return tuple(outer for outer in space.index if outer not in _index(block))
 
 

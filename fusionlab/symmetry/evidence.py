@@ -1,4 +1,4 @@
-"""What shows a symmetry: the groups that were tried on a space, and what became of each."""
+"""Evidence of a symmetry: the groups that were tried on a space, and what became of each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fusionlab.symmetry.groups import Group
 
 
 class Outcome(StrEnum):
-    """What became of a group that was tried, the best first."""
+    """The outcome for a group that was tried, the best first."""
 
     TAKEN = "taken"
     UNSEEN = "unseen"

@@ -84,7 +84,7 @@ def _default(field: Field[Any]) -> Any:
 
 @cache
 def _decoder(hint: Any) -> Decode:
-    """What reads a value of an annotated type."""
+    """The function that reads a value of an annotated type."""
     origin, inside = get_origin(hint), get_args(hint)
     if hint in (bool, int, float, str, type(None)):
         return _exactly(hint)

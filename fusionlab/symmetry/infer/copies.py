@@ -151,7 +151,7 @@ def _gather(axis: Axis, families: Mapping[str, _Family]) -> Axis:
 
 
 def _run(parts: Sequence[Axis], families: Mapping[str, _Family]) -> tuple[Axis | None, int]:
-    """What the first of some parts begin, and how many they are; None and one where they begin no run of copies."""
+    """The run of copies that the first of some parts begin, and its length; None and one where they begin none."""
     numbers = [_number(part, families) for part in parts]
     if numbers[0] != 0:
         return None, 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import re
 from collections.abc import Iterable
@@ -131,10 +132,10 @@ def _image_among_tokens(m: Any) -> tuple[Input, ...]:
             image = replace(image, shape=(1, *image.shape))
             count = combined_sizes(config.vision_config.to_dict())["patches"] // factor**2
         else:
-            weight = next(m.parameters())
-            pixels = torch.zeros(1, *image.shape, device=weight.device, dtype=weight.dtype)
-            with torch.no_grad():
-                features = m.get_image_features(pixel_values=pixels)
+            # Of a model without memory, so that nobody's weights are run.
+            with torch.random.fork_rng(devices=[]), torch.device("meta"), torch.no_grad():
+                empty = type(m)(copy.deepcopy(config)).eval()
+                features = empty.get_image_features(pixel_values=torch.empty(1, *image.shape, dtype=empty.dtype))
             features = getattr(features, "pooler_output", features)
             count = sum(len(one) for one in features) if isinstance(features, (list, tuple)) else features.shape[-2]
     except Exception:  # a class takes images in any way it likes

@@ -1,4 +1,4 @@
-"""What may be cleared without being noticed: means that a norm or a softmax subtracts, biases inside of heads."""
+"""Gauges that no output notices: means that a norm or a softmax subtracts, biases inside of heads."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ _VOCABULARY = re.compile(r"vocab_size")
 
 
 def grown_inputs(inputs: tuple[Input, ...], shrunk: Shrunk) -> tuple[Input, ...]:
-    """What the real model takes: shapes and vocabularies follow the fields of the config that they equal.
+    """The real model's inputs: shapes and vocabularies follow the fields of the config that they equal.
 
     Lengths of texts that no field gives stay as they are.
 

@@ -135,7 +135,7 @@ def _grown(found: Blueprint, shrunk: Shrunk, shapes: Mapping[str, tuple[int, ...
 
 
 def _traced(model: nn.Module, inputs: tuple[Input, ...], name: str) -> Blueprint:
-    """What is inferred from guessed inputs."""
+    """The blueprint that is inferred from guessed inputs."""
     batch = _batch(inputs, name)
     is_complete = has_all_inputs(model, batch)
     return infer(model, batch, name, may_be_unread=lambda traced: may_be_unread(traced, is_complete))
@@ -182,7 +182,7 @@ def _on_cpu(model: nn.Module) -> nn.Module:
 
 
 def _key(model: nn.Module) -> str:
-    """What a blueprint follows from: class, config, names and shapes, and what is tied."""
+    """A digest of all that a blueprint follows from: class, config, names and shapes, and what is tied."""
     config: Any = getattr(model, "config", None)
     told = json.loads(config.to_json_string(use_diff=False)) if hasattr(config, "to_json_string") else None
     if isinstance(told, dict):

@@ -27,7 +27,7 @@ from fusionlab.symmetry.infer.solutions import Solution, combined, differences, 
 
 
 class Search:
-    """What may act on each hidden space of a model that was read.
+    """The search for groups that may act on each hidden space of a model that was read.
 
     Args:
         attempts: on that model.
@@ -37,7 +37,7 @@ class Search:
         self.attempts, self.reading = attempts, attempts.reading
 
     def run(self) -> list[Found]:
-        """What was found, for every space that something may act on."""
+        """The groups that were found, for every space that something may act on."""
         found = [self._groups_of(variable) for variable in self.attempts.members if variable.size > 1]
         drop_contained(found)
         return [one for one in found if one.actions]

@@ -115,9 +115,8 @@ def shrink(model_or_config: Any, class_name: str | None = None) -> Shrunk:
                 return _tried(real, config, class_name, merged(fields, sizes, plan.changes), plan)
             except SymmetryError as error:
                 reason = reason or str(error)
-                if (
-                    not isinstance(error, NoStandInError) and not yielding and multiple == 1
-                ):  # other layers are missing, which no size mends
+                # Other layers are missing, which no size mends.
+                if (yielding, multiple) == _CHOICES[0] and not isinstance(error, NoStandInError):
                     break
             except Exception as error:  # a class refuses sizes in any way it likes
                 reason = reason or f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"

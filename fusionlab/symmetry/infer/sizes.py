@@ -52,11 +52,11 @@ def solved_sizes(
             if isinstance(axis, Fixed) and axis.size not in (None, 1):
                 alone.setdefault((axis.size, indices), set()).add(size)
     # Stretches without a space that are equally long in the small model by chance say nothing of each other.
-    chance = {unknown for unknown, sizes in alone.items() if len(sizes) > 1}
+    chance: list[Polynomial] = [{(unknown,): 1} for unknown, sizes in alone.items() if len(sizes) > 1]
     equations = Equations()
     known: dict[Unknown, None] = {}
     for polynomial, size, what in lengths:
-        if len(polynomial) == 1 and next(iter(polynomial)) in {(unknown,) for unknown in chance}:
+        if polynomial in chance:
             continue
         equations.add(polynomial, size, what)
         for factors in polynomial:
@@ -77,11 +77,6 @@ def _namer(instances: Instances, indices: Indices) -> Callable[[str], Unknown]:
 
 def _fixer(indices: Indices) -> Callable[[int], Unknown]:
     return lambda size: (size, indices)
-
-
-def _is_factor(small: Blueprint, unknown: Unknown) -> bool:
-    space = small.spaces.get(str(unknown[0]))
-    return space is not None and space.role == Role.UNIT_SCALE
 
 
 def _is_a_size(field: str) -> bool:
@@ -115,10 +110,6 @@ def _use_hints(
         while decided:
             waiting = [unknown for unknown in waiting if unknown not in equations.values]
             decided = sum(decide(unknown, by_name) for unknown in waiting if unknown not in equations.values)
-    for unknown in waiting:
-        # A factor is one number in any model.
-        if unknown not in equations.values and _is_factor(small, unknown):
-            equations.suppose(unknown, 1)
     for unknown in known:
         if unknown not in equations.values:
             raise SymmetryError(f"neither shapes nor config say the size of {unknown[0]!r} of the small model")

@@ -34,7 +34,7 @@ def ones(solution: Solution) -> dict[Stretch, int] | None:
 
 
 def differences(linear: list[dict[Stretch, int]]) -> Iterator[dict[Stretch, int]]:
-    """What two solutions leave of each other: where powers may do more than one thing any basis mixes them."""
+    """Differences of two solutions: where powers may do more than one thing any basis mixes them."""
     for one, other in combinations(linear, 2):
         for sign in (-1, 1):
             rest = {key: one.get(key, 0) + sign * other.get(key, 0) for key in one | other}

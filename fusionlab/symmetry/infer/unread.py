@@ -13,7 +13,7 @@ _OPTIONAL = re.compile(r"token_type|seg_embed|lang_emb|_global")
 
 
 def may_be_unread(traced: Traced, is_complete: bool) -> bool:
-    """What guessed inputs left unread could not write to, or read, a basis that the rest of the model leaves.
+    """True if what guessed inputs left unread could not write to, or read, a basis that the rest of the model leaves.
 
     Args:
         traced: from guessed inputs.

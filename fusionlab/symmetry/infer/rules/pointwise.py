@@ -168,7 +168,7 @@ def _is_function_of_one(node: fx.Node) -> bool:
 
 
 def _sources(node: fx.Node) -> set[fx.Node]:
-    """What a tensor is computed of element by element, scalars and inputs of the graph apart."""
+    """The nodes that a tensor is computed of element by element, scalars and inputs of the graph apart."""
     sources, seen, waiting = set(), {node}, [node]
     while waiting:
         one = waiting.pop()

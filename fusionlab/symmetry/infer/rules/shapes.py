@@ -192,7 +192,8 @@ def _pad(reading: Reading, x: Value, pad: Sequence[int], *rest: Any, out: Tensor
 
 
 def _kept_atoms(x: Value, pad: Sequence[int]) -> set[Variable]:
-    beside = {len(x.dims) - 1 - k for k in range(len(pad) // 2)}
+    """The spaces on dimensions that this padding leaves alone; where it adds nothing, it may for other lengths."""
+    beside = {len(x.dims) - 1 - k for k, ends in enumerate(zip(pad[::2], pad[1::2], strict=True)) if any(ends)}
     return {atom.variable for i, dim in enumerate(x.dims) if i not in beside for atom in atoms(dim)}
 
 

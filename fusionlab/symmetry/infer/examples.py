@@ -51,7 +51,8 @@ def guessed_inputs(model: nn.Module) -> tuple[Input, ...]:
     if "input_values" in names:
         inputs.append(Input("input_values", (_SAMPLES,)))
     if "bool_masked_pos" in known and "pixel_values" in names and "ForMasked" in type(m).__name__:
-        inputs += _masks(config)
+        masks = _masks(config)
+        inputs += masks if _runs(m, [*inputs, *masks]) else []
     if "noise" in known and "pixel_values" in names:
         # What decides which patches are hidden, and is drawn anew at every call.
         inputs += [replace(one, name="noise", vocabulary=None) for one in _masks(config)]
@@ -150,6 +151,20 @@ def _masks(config: Any) -> list[Input]:
     """Which patches are hidden, of an image of whole patches."""
     sizes = combined_sizes({"image_size": config.image_size, "patch_size": getattr(config, "patch_size", None)})
     return [Input("bool_masked_pos", (sizes["patches"],), vocabulary=2)] if "patches" in sizes else []
+
+
+def _runs(m: Any, inputs: list[Input]) -> bool:
+    """A model takes these inputs; one on the meta device is not asked, since what it computes there may be cached."""
+    if m.device.type == "meta":
+        return True
+    model, generator = copy.deepcopy(m).eval(), torch.Generator().manual_seed(0)
+    drawn = {one.name: one.random(1, generator, model.dtype).to(model.device) for one in inputs}
+    try:
+        with torch.no_grad():
+            model(**drawn)
+    except Exception:  # a class takes inputs in any way it likes
+        return False
+    return True
 
 
 def _reads_an_encoder(m: nn.Module) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
@@ -132,7 +133,9 @@ def names_of(
     """A name for every space, by its layer and kind; several of one kind in a layer by their modules too."""
     kinds = _kinds(found, roles, places)
     chosen = {one.variable: _named(places[one.variable], (), kinds[one.variable]) for one in found}
-    # First by what all its parameters share, then by the first of them, then by a number.
+    # First by what all its parameters share, then by where most are, then by the first of them, then by a number.
+    for alike in _alike(chosen, found):
+        chosen.update(_told_apart(alike, places, kinds) if all(places[o.variable].layer is None for o in alike) else {})
     for modules in (_shared_modules, _first_modules):
         taken = list(chosen.values())
         for one in found:
@@ -183,6 +186,41 @@ def _named(place: Place, modules: Sequence[str], kind: str) -> str:
 def _shared_modules(one: Found) -> tuple[str, ...]:
     """The modules below the layer that all of a space's parameters lie in."""
     return tuple(_common(_paths(one)))
+
+
+def _alike(chosen: Mapping[Variable, str], found: Sequence[Found]) -> list[list[Found]]:
+    """Those of one name, of every name that several have."""
+    groups: dict[str, list[Found]] = {}
+    for one in found:
+        groups.setdefault(chosen[one.variable], []).append(one)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _told_apart(
+    alike: Sequence[Found], places: Mapping[Variable, Place], kinds: Mapping[Variable, str]
+) -> dict[Variable, str]:
+    """Names by the fewest words that tell apart where most of their parameters lie; empty where none do."""
+    paths = [_most(one) for one in alike]
+    start = len(_common(paths))
+    for end in range(start + 1, max(map(len, paths)) + 1):
+        # A number says nothing without the list that it counts.
+        words = [path[start - 1 if start and path[start:] and path[start].isdigit() else start : end] for path in paths]
+        if all(words) and len(set(map(tuple, words))) == len(alike):
+            named = zip(alike, words, strict=True)
+            return {one.variable: _named(places[one.variable], word, kinds[one.variable]) for one, word in named}
+    return {}
+
+
+def _most(one: Found) -> list[str]:
+    """The modules that most of a space's parameters lie in, from the outermost on, as far as more than half agree."""
+    paths = [name.split(".")[:-1] for name, _, _ in one.stretches]
+    out: list[str] = []
+    while True:
+        inside = Counter(path[len(out)] for path in paths if path[: len(out)] == out and len(path) > len(out))
+        word, count = max(inside.items(), key=lambda item: item[1], default=("", 0))
+        if 2 * count <= len(paths):
+            return out
+        out.append(word)
 
 
 def _first_modules(one: Found) -> tuple[str, ...]:

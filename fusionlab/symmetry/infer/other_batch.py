@@ -12,6 +12,7 @@ from fusionlab.symmetry.biases import clear_biases
 from fusionlab.symmetry.blueprint import Blueprint, SymmetryError
 from fusionlab.symmetry.folding import fold
 from fusionlab.symmetry.infer.attempts import EXACT
+from fusionlab.symmetry.infer.second_names import second_names
 from fusionlab.symmetry.infer.trace import Plain, generic
 
 
@@ -30,7 +31,7 @@ class OtherBatch:
     def __init__(
         self, model: nn.Module, inputs: Mapping[str, Tensor], state: Mapping[str, Tensor] | None = None
     ) -> None:
-        self._plain = Plain(model)
+        self._plain, self._tied = Plain(model), second_names(model)
         generator = torch.Generator().manual_seed(1)
         self._state = state or {name: generic(x, generator) for name, x in self._plain.state.items()}
         self._inputs = {name: _another(x, generator) for name, x in inputs.items()}
@@ -55,11 +56,13 @@ class OtherBatch:
 
     def wrong(self, blueprint: Blueprint) -> str | None:
         """The first space whose random element, or the gauge, changes the outputs; None where all together do not."""
-        state: Mapping[str, Tensor] = self._state
+        # A blueprint speaks of every name of a tied parameter, which has one here.
+        state: Mapping[str, Tensor] = {**self._state, **{n: self._state[first] for n, first in self._tied.items()}}
         if blueprint.folded:
             state = fold(state, blueprint)
         if blueprint.unbiased:
             state = clear_biases(state, blueprint)
+        state = {name: state[name] for name in self._state}
         elements = Alignment.random(blueprint, torch.Generator().manual_seed(2)).elements
         if self._same(state, blueprint, elements):
             return None

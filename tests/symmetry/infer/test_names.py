@@ -79,3 +79,36 @@ def test_layers_of_two_stacks_are_counted_for_themselves() -> None:
     }
     signs = {f"{name}.signs": layer for name, layer in expected.items()}
     assert {name: space.layer for name, space in description.spaces.items()} == {"residual": None, **expected, **signs}
+
+
+class Towers(nn.Module):
+    """Two towers with a stream each, and two stages of one of them: nothing but the modules tells them apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.text_tower, self.image_tower = self._tower(8), self._tower(9)
+        self.stages = nn.ModuleList(nn.ModuleDict({"up": nn.Linear(n, 12), "down": nn.Linear(12, n)}) for n in (10, 11))
+        sizes = ((9, 10), (10, 11), (11, 4), (8, 4))
+        self.across = nn.ModuleList(nn.Linear(*pair, bias=False) for pair in sizes)
+
+    @staticmethod
+    def _tower(width: int) -> nn.ModuleDict:
+        layers = {name: nn.Linear(*sizes) for name, sizes in {"up": (width, 7), "down": (7, width)}.items()}
+        return nn.ModuleDict({"enter": nn.Linear(6, width), **layers})
+
+    def forward(self, x: Tensor) -> Tensor:
+        streams = []
+        for tower in (self.text_tower, self.image_tower):
+            stream = tower["enter"](x)
+            streams.append(stream + tower["down"](torch.tanh(tower["up"](stream))))
+        text, image = streams
+        for enter, stage in zip(self.across[:2], self.stages, strict=True):
+            image = enter(image)
+            image = image + stage["down"](torch.tanh(stage["up"](image)))
+        return self.across[3](text) + self.across[2](image)
+
+
+def test_streams_are_named_by_where_most_of_their_parameters_lie() -> None:
+    names = infer(Towers(), {"x": torch.randn(3, 4, 6)}, "towers").spaces
+    streams = {name for name in names if "residual" in name}
+    assert streams == {f"{place}.residual" for place in ("text_tower", "image_tower", "stages.0", "stages.1")}

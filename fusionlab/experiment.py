@@ -19,7 +19,7 @@ from fusionlab.evaluation.results import UNMATCHED, Curve, Results
 from fusionlab.evaluation.tensorboard import write_tensorboard
 from fusionlab.evaluation.wording import format_value, listing
 from fusionlab.forward import LABELS, logits
-from fusionlab.fusion import Data, Fused, Fuser, FusionModule, FusionPlan
+from fusionlab.fusion import BaseModel, Data, Fused, Fuser, FusionModule, FusionPlan
 from fusionlab.inputs import Inputs
 from fusionlab.stages import RETURNS_NOTHING
 from fusionlab.statistics import Grams, Statistics
@@ -116,7 +116,8 @@ def results_of(module: FusionModule, data: Data, plan: Plan, title: str, inputs:
     notes += [averaged_note()] if fuser.averaged else []
     notes += rounding_notes(fused)
     notes += omission_notes(fuser.store)
-    notes += [base_note(fuser, name) for name in plan.matchings] if fuser.uses_base else []
+    if fuser.base is not None and fuser.needs_base:
+        notes += [base_note(fuser.base, name) for name in plan.matchings]
     return replace(module.results, title=title, curves=curves, notes=notes)
 
 
@@ -145,9 +146,9 @@ def averaged_note() -> str:
     return f"{AVERAGED[0].upper()}{AVERAGED[1:]} (--data or --probes)."
 
 
-def base_note(fuser: Fuser, matching: str) -> str:
+def base_note(base: BaseModel, matching: str) -> str:
     """A sentence on how long task vectors are in the basis of a matching, which elementwise methods depend on."""
-    lengths = fuser.task_lengths(matching)
+    lengths = base.task_lengths(matching)
     given, moved = (listing([format_value("distance", pair[place]) for pair in lengths]) for place in (0, 1))
     return (
         f"{matching}: the base model was brought into the basis of the matched models, where their distances to it are "

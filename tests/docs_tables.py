@@ -1,23 +1,53 @@
 """Tables of options in the docs, out of the options' docstrings: ``python -m tests.docs_tables`` writes them again."""
 
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 from fusionlab.commands import compare, fuse, matching_options
 from fusionlab.commands.data_options import InputOptions, MeasuringOptions
+from fusionlab.commands.end_models import EndModelOptions
 from fusionlab.commands.gather import GatherOptions
+from fusionlab.commands.match import TwinOptions
 from fusionlab.commands.merging_options import MergingOptions
-from fusionlab.commands.option_groups import table, table_of
+from fusionlab.commands.option_groups import help_of, table, table_of
 from fusionlab.experiment import Plan
 from fusionlab.fusion import FusionPlan
 from fusionlab.grid.design import Grid
+from fusionlab.matching.recipe import meanings, presets
 from fusionlab.polish import PolishOptions
 from fusionlab.trainers import Devices
 
 DOCS = Path(__file__).parents[1] / "docs"
+
+
+def table_of_presets() -> str:
+    """A Markdown table of the presets of matching, with the options that each has otherwise than `options` says."""
+    lines = ["| preset | what it does | looks at inputs | options other than the defaults |", "|---|---|---|---|"]
+    for name, recipe in presets().items():
+        values = [*_changed(recipe.options), *([] if recipe.refine is None else _changed(recipe.refine))]
+        looks = "yes, unlabelled" if recipe.needs_inputs else "no"
+        lines.append(f"| `{name}` | {meanings()[name]} | {looks} | {', '.join(values)} |")
+    return "\n".join(lines)
+
+
+def _changed(options: Any) -> list[str]:
+    """The options that differ from the default which their table shows, as they are written on the command line."""
+    shown = {}
+    for kind in reversed(list(matching_options.options())):
+        shown |= {(field.name, help_of(kind, field.name)): field.default for field in fields(kind)}
+    found = {field.name: getattr(options, field.name) for field in fields(options)}
+    written = {name: ",".join(value) or "none" if isinstance(value, tuple) else value for name, value in found.items()}
+    changed = [name for name, value in found.items() if value != shown[name, help_of(type(options), name)]]
+    return [f"`{name} {written[name]}`" for name in changed]
+
+
 # By page, and by the name in the marks around each.
 TABLES = {
     "matching.md": {
+        "presets": table_of_presets(),
         "matching": table(matching_options.options(), leave_out=("seed",)),
+        "match": table_of((matching_options.PresetOptions, None), (TwinOptions, ("anchor", "base", "dtype"))),
         "inputs": table_of((InputOptions, None), (Devices, None)),
         "polish": table({PolishOptions: ""}, leave_out=("seed",)).replace("| `--", "| `--polish."),
     },
@@ -30,8 +60,13 @@ TABLES = {
             defaults=fuse.DEFAULTS,
         )
     },
-    "compare.md": {"grids": table_of((Grid, compare.MEASURED), (FusionPlan, ("heads",)))},
-    "statistics.md": {"gather": table_of((GatherOptions, None))},
+    "compare.md": {
+        "grids": table_of(
+            (Grid, compare.GRID), (FusionPlan, ("heads",)), (compare.RunOptions, None), defaults=compare.DEFAULTS
+        ),
+        "end models": table_of((EndModelOptions, None)).replace("`--", "`"),
+    },
+    "statistics.md": {"gather": table_of((GatherOptions, ("data", "kinds", "samples", "labels", "rows")))},
 }
 
 

@@ -225,8 +225,8 @@ def test_a_narrower_base_model_is_moved_without_rounding() -> None:
     base = bert(2).to(BF16)
     fuser = Fuser(models, FusionPlan({"weights": recipe("weights")}, {"task_arithmetic": {}}), base=base)
     alignment = run(fuser.match("weights")).alignments[fuser.anchor]
-    found = fuser.base_in("weights")
-    assert found is not None
+    assert fuser.base is not None
+    found = fuser.base.state("weights")
     exact = alignment.apply(copy.deepcopy(base).double().state_dict())
     for name, tensor in found.items():
         if tensor.is_floating_point():

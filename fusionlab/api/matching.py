@@ -99,10 +99,9 @@ def alignments(
     Args:
         models: end models of one architecture; not modified.
         anchor: index of the one whose basis is taken (0 if None), or ``nearest`` to the mean.
-        preset: ``none``, ``paper``, ``weights``, ``activations``, ``correlation``, ``learned``, ``git-rebasin`` or
-            ``ot-fusion``.
-        data: inputs for ``activations``, ``correlation`` and ``learned``, labels not needed: an iterable of batches for
-            all models, or one for each; synthetic ones are drawn if None.
+        preset: of matching, such as ``paper`` or ``learned`` (docs/matching.md lists them).
+        data: inputs for presets that look at some, labels not needed: an iterable of batches for all models, or one for
+            each; synthetic ones are drawn if None.
         seed: of what ``learned`` draws, and of synthetic inputs.
         trainer: arguments of Lightning's Trainer for ``activations`` and ``learned``, such as accelerator or precision;
             one quiet process in float32 if None.

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lightning.pytorch import seed_everything
@@ -19,17 +19,28 @@ from fusionlab.evaluation.results import UNMATCHED, Curve, Results
 from fusionlab.evaluation.wording import format_value, metric_label
 from fusionlab.experiment import REPORT_BYTES, Plan, write
 from fusionlab.experiment import run as run_experiment
-from fusionlab.fusion import FusionPlan
 from fusionlab.paths import expanded
 
 DESCRIPTION = """Draw the line between two models: loss and accuracy at evenly spaced points, unmatched and matched.
 
 The barrier is the highest rise of the loss above the straight line between its ends. Points between models with
 BatchNorm get running statistics of their own, measured on the training split of --data, or on --probes."""
-CORRECT = (
-    "Whether every unit of a point gets the mean and spread that it has between the two models (REPAIR), measured on "
-    "the same inputs."
-)
+
+
+@dataclass(frozen=True)
+class LineOptions:
+    """The line between two models.
+
+    Attributes:
+        anchor: checkpoint at position 0; the other is matched to it.
+        source: checkpoint at position 1.
+        correct: whether every unit of a point gets the mean and spread that it has between the two models (REPAIR),
+            measured on the inputs that matching sees.
+    """
+
+    anchor: str
+    source: str
+    correct: bool = False
 
 
 def run(argv: Sequence[str]) -> None:
@@ -39,12 +50,11 @@ def run(argv: Sequence[str]) -> None:
         InputError: checkpoints, options or data that do not fit; nothing has been written then.
     """
     parser = parsing.make_parser("barrier", DESCRIPTION)
-    parser.add_argument("anchor", type=str, help="Checkpoint at position 0; the other is matched to it.")
-    parser.add_argument("source", type=str, help="Checkpoint at position 1.")
+    add_fields(parser, LineOptions, ("anchor", "source"), positional=("anchor", "source"))
     add_example(parser)
     parsing.add_output(parser, required=False)
     matching_options.add_matching(parser)
-    add_fields(parser, FusionPlan, ("correct",), changes={"correct": {"help": CORRECT}})
+    add_fields(parser, LineOptions, ("correct",))
     data_options.add_inputs(parser)
     data_options.add_data(parser, required=True)
     arguments = parsing.parse(parser, argv)

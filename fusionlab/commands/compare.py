@@ -2,17 +2,17 @@
 
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 from jsonargparse import ArgumentParser, Namespace
-from lightning.pytorch import LightningDataModule
 from rich.console import Console
 from rich.table import Table
 
 from fusionlab.atomic import require_space, try_to_write
 from fusionlab.commands import data_options, parsing
 from fusionlab.commands.end_models import EndModelOptions, fresh_task, train_end_model
-from fusionlab.commands.option_groups import add_fields, told
+from fusionlab.commands.option_groups import add_fields, told, told_all
 from fusionlab.errors import InputError
 from fusionlab.experiment import REPORT_BYTES
 from fusionlab.fusion import FusionPlan
@@ -31,13 +31,38 @@ from fusionlab.paths import expanded
 # are checked for when they are written.
 CELL_BYTES = 64 * 1024
 
-# Fields of a grid that a config writes as they are.
-MEASURED = ("seeds", "ensemble", "samples", "test_samples", "points", "base", "protocol")
+# Fields of a grid that a config has; what it may leave out, and how it writes what Python has as objects.
+GRID = tuple(field.name for field in fields(Grid) if field.name != "heads")
+DEFAULTS = {"groups": "pairs", "methods": ["simple"], "matchings": ["paper"]}
+WRITTEN = {
+    "end_models": dict[str, EndModelOptions],
+    "groups": str | list[list[str]],
+    "methods": list[str] | dict[str, dict[str, Any]],
+    "matchings": list[str] | dict[str, dict[str, Any]],
+    "multitask": EndModelOptions | None,
+}
 
 DESCRIPTION = """Compare merges of many end models: groups, methods, matchings and seeds, in and out of domain.
 
 Every cell of the grid is written as it finishes, so that a second start goes on where the first one stopped; a cell
 that fails is told at the end and does not stop the others."""
+FLAGS = {"dry_run": {"flags": ("--dry-run",)}}
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """Options of a run of a grid.
+
+    Attributes:
+        output: folder to write, or to go on in.
+        title: title of the report.
+        dry_run: whether only the plan is printed: how many cells there are, how many of them are to do, and about how
+            long they take.
+    """
+
+    output: str
+    title: str | None = None
+    dry_run: bool = False
 
 
 def run(argv: Sequence[str]) -> None:
@@ -64,37 +89,13 @@ def run(argv: Sequence[str]) -> None:
 def make_parser(name: str, description: str) -> ArgumentParser:
     """A parser with all that describes a grid and where it runs."""
     parser = parsing.make_parser(name, description, seed=False)
-    parser.add_argument(
-        "--end_models",
-        type=dict[str, EndModelOptions],
-        required=True,
-        help="End models by name: `data`, and `ckpt` (with {seed} in it) or `fit` (a config of fusionlab fit, changed "
-        "by `options`).",
-    )
-    parser.add_argument("--groups", type=str | list[list[str]], default="pairs", help="pairs, growing, all, or lists.")
-    parser.add_argument(
-        "--methods",
-        type=list[str] | dict[str, dict[str, Any]],
-        default=["simple"],
-        help="Merge methods; hyperparameters as in {regmean: {alpha: 0.5}}.",
-    )
-    parser.add_argument(
-        "--matchings",
-        type=list[str] | dict[str, dict[str, Any]],
-        default=["paper"],
-        help="Presets, or options by name (`preset`, and fields such as spaces and layers); unmatched is always made.",
-    )
-    parser.add_argument("--out_of_domain", type=list[LightningDataModule], default=[], help=told(Grid, "out_of_domain"))
-    parser.add_argument(
-        "--multitask", type=EndModelOptions | None, help="A model trained on everything: the config of it."
-    )
-    add_fields(parser, Grid, MEASURED)
+    changes: dict[str, dict[str, Any]] = {field: {"type": kind} for field, kind in WRITTEN.items()}
+    for field, default in DEFAULTS.items():
+        changes[field]["default"] = default
+    changes["end_models"]["help"] = f"{told(Grid, 'end_models')} Of each: {told_all(EndModelOptions)}"
+    add_fields(parser, Grid, GRID, changes)
     add_fields(parser, FusionPlan, ("heads",))
-    parser.add_argument("--title", type=str | None, help="Of the report.")
-    parser.add_argument("--output", type=str, required=True, help="Folder to write, or to go on in.")
-    parser.add_argument(
-        "--dry-run", type=bool, nargs="?", const=True, default=False, help="Print the plan, and do nothing."
-    )
+    add_fields(parser, RunOptions, changes=FLAGS)
     data_options.add_devices(parser)
     return parser
 
@@ -142,13 +143,10 @@ def make_grid(arguments: Namespace) -> Grid:
     methods = _by_name(arguments.methods)
     for name, hyperparameters in methods.items():
         find_method(name).requires(**hyperparameters)
-    groups = arguments.groups
-    if isinstance(groups, str) and groups not in ("pairs", "growing", "all"):
-        raise InputError(f"groups is {groups!r}; expected pairs, growing, all, or lists of end models")
     ends = {name: options.end_model(name) for name, options in arguments.end_models.items()}
     return Grid(
         ends,
-        make_groups(list(arguments.end_models), groups),
+        make_groups(list(arguments.end_models), arguments.groups),
         methods,
         {name: _matching(name, options) for name, options in _by_name(arguments.matchings).items() if name != "none"},
         tuple(arguments.seeds),

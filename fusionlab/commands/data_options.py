@@ -55,6 +55,11 @@ class InputOptions:
     samples: int | None = None
 
 
+def known_data() -> str:
+    """A sentence on the data modules that can be named without their module."""
+    return f"Known without their module: {', '.join(kind.__name__ for kind in KNOWN_DATA)}."
+
+
 def add_data(parser: ArgumentParser, required: bool = False) -> None:
     """Add the options of measuring: the data, the points on a line and the devices.
 
@@ -63,7 +68,7 @@ def add_data(parser: ArgumentParser, required: bool = False) -> None:
         required: whether it does nothing without data.
     """
     group = parser.add_argument_group("Measuring")
-    words = f"{told(MeasuringOptions, 'data')} Known without their module: {', '.join(k.__name__ for k in KNOWN_DATA)}."
+    words = f"{told(MeasuringOptions, 'data')} {known_data()}"
     needed = {"type": DataModules, "required": True} if required else {}
     add_fields(group, MeasuringOptions, changes={"data": {"help": words, **needed}})
     add_fields(group, Plan, ("points",))

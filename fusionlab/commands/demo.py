@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from torch import nn
 from fusionlab import checkpoints, configs
 from fusionlab.atomic import atomic_folder, refuse_existing, require_space
 from fusionlab.commands import parsing
+from fusionlab.commands.option_groups import add_fields
 from fusionlab.data import Digits
 from fusionlab.errors import InputError
 from fusionlab.evaluation.report import console_table
@@ -37,6 +38,17 @@ CONFIG = "vit_digits.yaml"
 SEEDS = (1, 2)
 
 
+@dataclass(frozen=True)
+class DemoOptions:
+    """Options of the command.
+
+    Attributes:
+        epochs: passes over the training data, at least 1; those of the config if not given.
+    """
+
+    epochs: int | None = None
+
+
 def run(argv: Sequence[str]) -> None:
     """Run the command.
 
@@ -45,9 +57,7 @@ def run(argv: Sequence[str]) -> None:
     """
     parser = parsing.make_parser("demo", DESCRIPTION)
     parsing.add_output(parser, required=False, default="demo")
-    parser.add_argument(
-        "--epochs", type=int | None, help="Passes over the training data; those of the config if not given."
-    )
+    add_fields(parser, DemoOptions)
     arguments = parsing.parse(parser, argv)
     if arguments.epochs is not None and arguments.epochs < 1:
         raise InputError(f"epochs is {arguments.epochs}; expected at least 1")

@@ -45,12 +45,9 @@ def run(argv: Sequence[str]) -> None:
         fuse_config.run(argv)
         return
     parser = parsing.make_parser("fuse", DESCRIPTION)
-    parser.add_argument(
-        "--ckpts", nargs="+", type=str, required=True, help="End models: folders, .ckpt files or hub ids."
-    )
+    add_fields(parser, parsing.CheckpointOptions, ("ckpts",))
     add_example(parser)
     parsing.add_output(parser)
-    parsing.add_dtype(parser, "that of the end models, or the widest where theirs differ")
     add_fields(parser, FusionPlan, ("anchor",))
     matching_options.add_matching(parser)
     merging_options.add_merging(parser)

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,17 @@ from fusionlab.threads import failures_raised
 SECTIONS = ("model", "data", "trainer")
 # Steps between two checkpoints of a descent, which may be cut at any time.
 CHECKPOINT_STEPS = 50
+
+
+@dataclass(frozen=True)
+class ResumeOptions:
+    """Going on with a run that was cut.
+
+    Attributes:
+        ckpt_path: checkpoint of a fit to go on from; ``last`` for the last one written.
+    """
+
+    ckpt_path: str | None = None
 
 
 def is_meant(argv: Sequence[str]) -> bool:
@@ -98,9 +109,7 @@ class FuseCLI(SafeCLI):
         """Add where to write, how far to draw lines, and which checkpoint to go on from."""
         parsing.add_output(parser)
         add_fields(parser, Plan, ("points",))
-        parser.add_argument(
-            "--ckpt_path", type=str | None, help="Checkpoint of a fit that was cut, to go on from; last for the last."
-        )
+        add_fields(parser, ResumeOptions)
 
     def instantiate_trainer(self, **keywords: Any) -> Trainer:
         """Make the Trainer; checkpoints of every start are in one place, where the next start finds them."""

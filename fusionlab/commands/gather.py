@@ -16,7 +16,7 @@ from fusionlab import checkpoints
 from fusionlab.atomic import refuse_existing, require_space
 from fusionlab.commands import data_options, parsing
 from fusionlab.commands.example import add_example, own_module
-from fusionlab.commands.option_groups import add_fields
+from fusionlab.commands.option_groups import add_fields, told
 from fusionlab.errors import InputError
 from fusionlab.inputs import Inputs
 from fusionlab.paths import expanded
@@ -33,9 +33,12 @@ be handed over instead of the data."""
 
 @dataclass(frozen=True)
 class GatherOptions:
-    """The statistics that are gathered.
+    """The statistics that are gathered, and what from.
 
     Attributes:
+        checkpoint: the model: a folder, a .ckpt file or a hub id.
+        data: data module whose training split is gone through, once and in order: a class by its name, and its settings
+            as ``--data.SETTING``.
         kinds: of statistics, with commas between them: ``gram``, ``fisher``, ``activations``.
         samples: training samples to draw; all if not given.
         labels: for ``fisher``, whose: ``model`` (drawn from it), ``expected`` (over all of its answers) or
@@ -43,6 +46,8 @@ class GatherOptions:
         rows: for ``activations``, hidden vectors kept of each map.
     """
 
+    checkpoint: str
+    data: LightningDataModule
     kinds: str = "gram"
     samples: int | None = None
     labels: str = "model"
@@ -56,18 +61,10 @@ def run(argv: Sequence[str]) -> None:
         InputError: a checkpoint, options or data that do not fit; nothing has been written then.
     """
     parser = parsing.make_parser("gather", DESCRIPTION)
-    parser.add_argument("checkpoint", type=str, help="Checkpoint: a folder, a .ckpt file or a hub id.")
-    parser.add_argument(
-        "--data",
-        type=LightningDataModule,
-        required=True,
-        help="Data module whose training split is gone through, once and in order: "
-        f"{', '.join(known.__name__ for known in data_options.KNOWN_DATA)}, or any class; its settings follow as "
-        "--data.SETTING.",
-    )
+    words = f"{told(GatherOptions, 'data')} {data_options.known_data()}"
+    add_fields(parser, GatherOptions, changes={"data": {"help": words}}, positional=("checkpoint",))
     add_example(parser)
-    add_fields(parser, GatherOptions)
-    parsing.add_output(parser, what="File to write, by convention *.safetensors.")
+    parsing.add_output(parser, help="File to write, by convention *.safetensors.")
     data_options.add_devices(parser)
     arguments = parsing.parse(parser, argv)
     seed_everything(arguments.seed, verbose=False)

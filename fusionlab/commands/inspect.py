@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from fusionlab import checkpoints
 from fusionlab.atomic import MIB, atomic_file, refuse_existing, require_space
 from fusionlab.commands import parsing
 from fusionlab.commands.example import add_example, own_module
+from fusionlab.commands.option_groups import add_fields
 from fusionlab.evaluation.symmetry_rows import counted, found_alike, kinds_of, legend_of, words_of
 from fusionlab.paths import expanded
 from fusionlab.symmetry import Blueprint, Space, blueprint
@@ -25,6 +27,19 @@ DESCRIPTION = """Show the symmetry of a model: its spaces, what may act on them,
 that none touches."""
 
 
+@dataclass(frozen=True)
+class InspectOptions:
+    """The ways a symmetry is shown.
+
+    Attributes:
+        json: whether JSON is printed instead of tables.
+        picture: PNG file to write: spaces as rows, layers as columns.
+    """
+
+    json: bool = False
+    picture: str | None = None
+
+
 def run(argv: Sequence[str]) -> None:
     """Run the command.
 
@@ -33,13 +48,10 @@ def run(argv: Sequence[str]) -> None:
         SymmetryError: a model whose symmetry is neither described nor can be inferred.
     """
     parser = parsing.make_parser("inspect", DESCRIPTION, seed=False)
-    parser.add_argument("ckpt", type=str, help="A checkpoint: folder, .ckpt file or hub id.")
+    add_fields(parser, parsing.CheckpointOptions, ("ckpt",), positional=("ckpt",))
     add_example(parser)
-    parser.add_argument("--json", type=bool, nargs="?", const=True, default=False, help="Print JSON instead of tables.")
-    parser.add_argument("--picture", type=str | None, help="PNG file to write: spaces as rows, layers as columns.")
-    parser.add_argument(
-        "--overwrite", type=bool, nargs="?", const=True, default=False, help="Replace an existing picture."
-    )
+    add_fields(parser, InspectOptions)
+    add_fields(parser, parsing.SharedOptions, ("overwrite",))
     arguments = parsing.parse(parser, argv)
     picture = None if arguments.picture is None else expanded(arguments.picture)
     if picture is not None:

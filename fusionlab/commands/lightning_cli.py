@@ -14,7 +14,8 @@ from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveCon
 
 from fusionlab.checkpoints.lightning_file import read_archive
 from fusionlab.commands.console import OneLineParser, readable
-from fusionlab.commands.parsing import one_sentence, refuse_seed
+from fusionlab.commands.option_groups import told
+from fusionlab.commands.parsing import SharedOptions, one_sentence, refuse_seed
 from fusionlab.errors import InputError, first_line
 from fusionlab.paths import expanded
 from fusionlab.sentences import sentence
@@ -107,7 +108,7 @@ class SafeCLI(LightningCLI):
             "--seed",
             type=bool | int,
             default=self.seed_everything_default,
-            help="Seed of everything random; true for a random one.",
+            help=f"{told(SharedOptions, 'seed')} True for a random one.",
         )
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:

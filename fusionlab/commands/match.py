@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -18,7 +19,8 @@ from fusionlab.checkpoints.card import parent, twin_card
 from fusionlab.checkpoints.names import short_names
 from fusionlab.commands import data_options, matching_options, parsing
 from fusionlab.commands.example import add_example, own_module
-from fusionlab.dtypes import differing, find_dtype, name_of, rounded, stored_size, widened
+from fusionlab.commands.option_groups import add_fields, told
+from fusionlab.dtypes import DTYPES, differing, find_dtype, name_of, rounded, stored_size, widened
 from fusionlab.evaluation.distance import parameter_distance
 from fusionlab.evaluation.preservation import check_preservation
 from fusionlab.evaluation.wording import format_change
@@ -36,6 +38,25 @@ on random inputs before anything is written."""
 
 GAUGED = ", as the models come, in the gauge that both are brought into, and matched; the change is that by matching"
 ALIGNMENT_SUFFIX = ".alignment.safetensors"
+
+
+@dataclass(frozen=True)
+class TwinOptions:
+    """The checkpoints that are matched, and the type that their twins are written in.
+
+    Attributes:
+        sources: checkpoints to match: folders, .ckpt files or hub ids.
+        anchor: checkpoint to match them to. It is not changed, but gets a twin of its own where a gauge, or untied
+            embeddings, change its weights.
+        base: the checkpoint that all were fine-tuned from. It is brought into the twins' basis too, for merge methods
+            that need it.
+        dtype: type that twins are written in; of each its end model's own if not given.
+    """
+
+    sources: Sequence[str]
+    anchor: str
+    base: str | None = None
+    dtype: str | None = None
 
 
 def run(argv: Sequence[str]) -> None:
@@ -110,17 +131,10 @@ def run(argv: Sequence[str]) -> None:
 
 def _parser() -> ArgumentParser:
     parser = parsing.make_parser("match", DESCRIPTION)
-    parser.add_argument("sources", nargs="+", type=str, help="Checkpoints to match: folders, .ckpt files or hub ids.")
-    parser.add_argument("--anchor", type=str, required=True, help="Checkpoint to match them to; it is not changed.")
-    parser.add_argument(
-        "--base",
-        type=str | None,
-        help="The checkpoint that all were fine-tuned from: it is brought into the twins' basis too, for methods that "
-        "need it (ties, dare, stock, task_arithmetic).",
-    )
+    types = {"help": f"{told(TwinOptions, 'dtype')} Types: {', '.join(DTYPES)}."}
+    add_fields(parser, TwinOptions, changes={"dtype": types}, positional=("sources",))
     add_example(parser)
     parsing.add_output(parser)
-    parsing.add_dtype(parser, "for each twin that of its end model")
     matching_options.add_matching(parser)
     data_options.add_inputs(parser)
     return parser

@@ -1,19 +1,34 @@
 """Options that say what is matched and how, and the recipe that they describe."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from jsonargparse import ArgumentParser, Namespace
 from torch import nn
 
-from fusionlab.commands.option_groups import add_options, options_of
+from fusionlab.commands.option_groups import add_fields, add_options, options_of, told
 from fusionlab.matching.matchers.registry import matchers
-from fusionlab.matching.recipe import LEARNED, RECIPES, Recipe, recipe
+from fusionlab.matching.recipe import LEARNED, RECIPES, Recipe, meanings, recipe
 from fusionlab.matching.refine_options import RefineOptions
 from fusionlab.models import untie
 
 # Of the refinement; all commands have one seed.
 SEED = "seed"
+
+
+@dataclass(frozen=True)
+class PresetOptions:
+    """The options of matching that belong to no matcher.
+
+    Attributes:
+        match: preset, which the options below change.
+        untie: whether a language model whose output embedding is the input embedding gets one of its own, so that the
+            residual stream can be rotated.
+    """
+
+    match: str = "paper"
+    untie: bool = False
 
 
 def options() -> dict[type, str]:
@@ -26,26 +41,12 @@ def options() -> dict[type, str]:
     return {**dict(sorted(kinds.items(), key=lambda item: item[1])), RefineOptions: LEARNED}
 
 
-def add_matching(parser: ArgumentParser, default: str = "paper") -> None:
-    """Options that say what is matched and how."""
+def add_matching(parser: ArgumentParser) -> None:
+    """Add the options that say what is matched and how."""
     group = parser.add_argument_group("Matching")
-    group.add_argument(
-        "--match",
-        type=str,
-        default=default,
-        help=f"Preset: {', '.join(RECIPES)}. `paper` is Algorithm 1 of the paper (a rotation for each head, a "
-        "permutation of feed-forward units, sequential rescale); `weights` takes every space that is exact; "
-        "`activations` starts it from what the models compute on inputs; `learned` refines it by gradient descent.",
-    )
-    group.add_argument(
-        "--untie",
-        type=bool,
-        nargs="?",
-        const=True,
-        default=False,
-        help="Give language models whose output embedding is the input embedding one of its own, so that the residual "
-        "stream can be rotated.",
-    )
+    presets = "; ".join(f"{name} ({words})" for name, words in meanings().items())
+    words = f"{told(PresetOptions, 'match')} Presets: {presets}.".replace("`", "")
+    add_fields(group, PresetOptions, changes={"match": {"help": words}})
     add_options(group, options(), leave_out=(SEED,))
 
 

@@ -38,10 +38,9 @@ def run(argv: Sequence[str]) -> None:
         InputError: checkpoints or options that do not fit; nothing has been written then.
     """
     parser = parsing.make_parser("merge", DESCRIPTION)
-    parser.add_argument("ckpts", nargs="+", type=str, help="Checkpoints: folders, .ckpt files or hub ids.")
+    parsing.add_checkpoints(parser)
     add_example(parser)
     parsing.add_output(parser)
-    parsing.add_dtype(parser, "that of the end models, or the widest where theirs differ")
     merging_options.add_merging(parser)
     data_options.add_inputs(parser)
     data_options.add_devices(parser)

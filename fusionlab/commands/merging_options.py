@@ -12,6 +12,7 @@ from fusionlab import checkpoints
 from fusionlab.checkpoints.card import Parent, parent
 from fusionlab.checkpoints.hub import locate
 from fusionlab.commands.option_groups import add_fields, told
+from fusionlab.dtypes import DTYPES
 from fusionlab.errors import InputError
 from fusionlab.fusion.plan import FusionPlan
 from fusionlab.merging import find_method, methods
@@ -37,11 +38,12 @@ class MergingOptions:
 
 
 def add_merging(parser: ArgumentParser) -> None:
-    """Options that say how models are merged."""
+    """Add the options that say how models are merged, and in which type the merge is written."""
     group = parser.add_argument_group("Merging")
     words = f"{told(MergingOptions, 'method')} Methods: {', '.join(methods())}."
     add_fields(group, MergingOptions, changes={"method": {"help": words}})
-    add_fields(group, FusionPlan, ("weights",))
+    types = {"type": str | None, "help": f"{told(FusionPlan, 'dtype')} Types: {', '.join(DTYPES)}."}
+    add_fields(group, FusionPlan, ("weights", "dtype"), {"dtype": types})
 
 
 def merge_methods(arguments: Namespace) -> dict[str, dict[str, Any]]:

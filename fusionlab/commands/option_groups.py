@@ -75,26 +75,57 @@ def add_options(group: Any, kinds: Mapping[type, str], leave_out: Iterable[str] 
 
 
 def add_fields(
-    group: Any, kind: type, names: Iterable[str] | None = None, changes: Mapping[str, Mapping[str, Any]] | None = None
+    group: Any,
+    kind: type,
+    names: Iterable[str] | None = None,
+    changes: Mapping[str, Mapping[str, Any]] | None = None,
+    positional: Iterable[str] = (),
 ) -> None:
     """Add an option for each of some fields of one class, with the defaults of the class.
+
+    A field without a default has to be given.
 
     Args:
         group: a parser, or a group of one.
         kind: a dataclass.
         names: of the fields; all if None.
-        changes: by field, arguments of ``add_argument`` that the command has otherwise than the class.
+        changes: by field, arguments of ``add_argument`` that the command has otherwise than the class, and ``flags``
+            that are shown before the field's own.
+        positional: fields that are given by their place, not by a flag.
     """
-    hints = get_type_hints(kind)
+    hints, unnamed = get_type_hints(kind), set(positional)
     for field in _chosen(kind, names):
-        taken = {"default": _default(field), "help": told(kind, field.name), **_taken(hints[field.name])}
-        group.add_argument(f"--{field.name}", **taken | dict((changes or {}).get(field.name, {})))
+        taken = {"help": told(kind, field.name), **_taken(hints[field.name])}
+        changed = dict((changes or {}).get(field.name, {}))
+        flags = (*changed.pop("flags", ()), f"--{field.name}")
+        if field.name in unnamed:
+            group.add_argument(field.name, **taken | changed)
+            continue
+        taken |= (
+            {"required": True} if _is_required(field) and "default" not in changed else {"default": _default(field)}
+        )
+        group.add_argument(*flags, **taken | changed)
+
+
+def told_all(kind: type) -> str:
+    """All fields of a class in one sentence for ``--help``: of what is one value of another option.
+
+    Args:
+        kind: a dataclass with an ``Attributes`` section.
+    """
+    words = {field.name: told(kind, field.name).removesuffix(".") for field in fields(kind)}
+    return f"{'; '.join(f'{name} ({text[0].lower()}{text[1:]})' for name, text in words.items())}."
 
 
 def _chosen(kind: type, names: Iterable[str] | None) -> list[Field[Any]]:
     """Some fields of a dataclass, in the order of their names; all if None."""
     known = {field.name: field for field in fields(kind)}
     return [known[name] for name in (known if names is None else names)]
+
+
+def _is_required(field: Field[Any]) -> bool:
+    """True for a field that has no default."""
+    return field.default is MISSING and field.default_factory is MISSING
 
 
 def _default(field: Field[Any]) -> Any:
@@ -141,7 +172,8 @@ def table(kinds: Mapping[type, str], leave_out: Iterable[str] = ()) -> str:
             if field.name in leave_out or (field.name, words) in seen:
                 continue
             seen.add((field.name, words))
-            lines.append(f"| `--{field.name}` | {f'`{of}`' if of else ''} | {_shown(field)} | {words} |")
+            shown = _shown(_default(field))
+            lines.append(f"| `--{field.name}` | {f'`{of}`' if of else ''} | {shown} | {words} |")
     return "\n".join(lines)
 
 
@@ -152,18 +184,17 @@ def table_of(*kinds: tuple[type, Sequence[str] | None], defaults: Mapping[str, A
         kinds: dataclasses with the names of the fields; all if None.
         defaults: those that a command has otherwise than the class.
     """
-    changed = {name: f"`{value}`" for name, value in (defaults or {}).items()}
+    changed = defaults or {}
     lines = ["| option | default | meaning |", "|---|---|---|"]
     for kind, names in kinds:
         for field in _chosen(kind, names):
-            default = changed.get(field.name, _shown(field))
-            lines += [f"| `--{field.name}` | {default} | {help_of(kind, field.name)} |"]
+            default = changed.get(field.name, _default(field))
+            lines += [f"| `--{field.name}` | {_shown(default)} | {help_of(kind, field.name)} |"]
     return "\n".join(lines)
 
 
-def _shown(field: Field[Any]) -> str:
-    """The default of a field, for a reader; nothing where there is none."""
-    found = _default(field)
-    if isinstance(found, list):
-        found = ",".join(map(str, found)) or "none"
-    return "" if found is None or found == {} else f"`{found}`"
+def _shown(default: Any) -> str:
+    """The default of an option, for a reader; nothing where there is none."""
+    if isinstance(default, list):
+        default = ",".join(map(str, default)) or "none"
+    return "" if default is None or default == {} else f"`{default}`"

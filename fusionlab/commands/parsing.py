@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from jsonargparse import ArgumentParser, Namespace
@@ -10,8 +11,36 @@ from torch import nn
 from fusionlab import checkpoints, configs
 from fusionlab.checkpoints.names import short_names
 from fusionlab.commands.console import OneLineParser, input_error, readable, silence
-from fusionlab.dtypes import DTYPES
+from fusionlab.commands.option_groups import add_fields
 from fusionlab.errors import InputError
+
+
+@dataclass(frozen=True)
+class SharedOptions:
+    """Options that most commands have.
+
+    Attributes:
+        seed: seed of everything random.
+        output: folder to write.
+        overwrite: whether an existing output is replaced.
+    """
+
+    seed: int = 0
+    output: str | None = None
+    overwrite: bool = False
+
+
+@dataclass(frozen=True)
+class CheckpointOptions:
+    """End models on disk or on the hub.
+
+    Attributes:
+        ckpts: end models: folders, .ckpt files or hub ids.
+        ckpt: a checkpoint: folder, .ckpt file or hub id.
+    """
+
+    ckpts: Sequence[str]
+    ckpt: str
 
 
 def make_parser(name: str, description: str, seed: bool = True) -> ArgumentParser:
@@ -25,7 +54,7 @@ def make_parser(name: str, description: str, seed: bool = True) -> ArgumentParse
     parser = OneLineParser(prog=f"fusionlab {name}", description=description)
     parser.add_argument("--config", action="config", help="YAML with any of these options; a bare name will do.")
     if seed:
-        parser.add_argument("--seed", type=int, default=0, help="Seed of everything random.")
+        add_fields(parser, SharedOptions, ("seed",))
     return parser
 
 
@@ -93,26 +122,21 @@ def one_sentence() -> Iterator[None]:
         raise cause from error
 
 
-def add_output(
-    parser: ArgumentParser, required: bool = True, default: str | None = None, what: str = "Folder to write."
-) -> None:
-    """Add the options of the output: its path, and whether it may replace an existing one."""
-    parser.add_argument("--output", type=str | None, required=required, default=default, help=what)
-    parser.add_argument(
-        "--overwrite", type=bool, nargs="?", const=True, default=False, help="Replace an existing output."
-    )
-
-
-def add_dtype(parser: ArgumentParser, default: str) -> None:
-    """The type to write in.
+def add_output(parser: ArgumentParser, required: bool = True, **changes: Any) -> None:
+    """Add the options of the output: its path, and whether it may replace an existing one.
 
     Args:
         parser: of a command.
-        default: what is taken if none is given, in words.
+        required: whether the command does nothing without it.
+        changes: arguments of ``add_argument`` that the path has otherwise than in other commands.
     """
-    parser.add_argument(
-        "--dtype", type=str | None, help=f"Type to write in: {', '.join(DTYPES)}; {default} if not given."
-    )
+    changed = {"output": {"required": required, **changes}}
+    add_fields(parser, SharedOptions, ("output", "overwrite"), changed)
+
+
+def add_checkpoints(parser: ArgumentParser) -> None:
+    """Add the checkpoints that a command takes by their places."""
+    add_fields(parser, CheckpointOptions, ("ckpts",), positional=("ckpts",))
 
 
 def read_all(paths: Sequence[str], module: nn.Module | None = None) -> dict[str, checkpoints.Checkpoint]:

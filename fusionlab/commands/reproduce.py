@@ -12,7 +12,7 @@ from fusionlab import configs
 from fusionlab.atomic import try_to_write
 from fusionlab.commands import compare, data_options, parsing
 from fusionlab.commands.end_models import train_end_model
-from fusionlab.commands.option_groups import add_fields
+from fusionlab.commands.option_groups import add_fields, told
 from fusionlab.errors import InputError
 from fusionlab.grid.design import Grid
 from fusionlab.grid.runner import GridRunner
@@ -38,6 +38,17 @@ class Experiment:
     configs: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class ReproduceOptions:
+    """Options of the command.
+
+    Attributes:
+        experiment: a table or figure of the paper.
+    """
+
+    experiment: str
+
+
 EXPERIMENTS = {
     "table1": Experiment(
         "emotion and NER, in domain and on CoNLL, two language models",
@@ -60,11 +71,15 @@ def run(argv: Sequence[str]) -> None:
         Exception: nothing could run, some of it by an error of fusionlab's own.
     """
     parser = parsing.make_parser("reproduce", DESCRIPTION, seed=False)
-    parser.add_argument("experiment", type=str, help=f"One of {', '.join(EXPERIMENTS)}.")
+    names = {"help": f"{told(ReproduceOptions, 'experiment')} Experiments: {', '.join(EXPERIMENTS)}."}
+    add_fields(parser, ReproduceOptions, changes={"experiment": names}, positional=("experiment",))
     add_fields(parser, Grid, ("protocol",))
-    parser.add_argument("--output", type=str | None, help="Folder to write, or to go on in; reproduce/EXPERIMENT.")
-    parser.add_argument(
-        "--dry-run", type=bool, nargs="?", const=True, default=False, help="Print the plan, and do nothing."
+    place = f"{told(compare.RunOptions, 'output')} reproduce/EXPERIMENT if not given."
+    add_fields(
+        parser,
+        compare.RunOptions,
+        ("output", "dry_run"),
+        {**compare.FLAGS, "output": {"type": str | None, "default": None, "help": place}},
     )
     data_options.add_devices(parser)
     arguments = parsing.parse(parser, argv)

@@ -1,5 +1,6 @@
 """Fusion: match, merge, correct, polish and test end models side by side."""
 
+from fusionlab.fusion.base_model import BaseModel
 from fusionlab.fusion.data import Data, FusionData
 from fusionlab.fusion.fuser import Fuser
 from fusionlab.fusion.heads import STRATEGIES, HeadStrategy, TaskModels
@@ -10,6 +11,7 @@ from fusionlab.fusion.testing import CandidateTest
 
 __all__ = [
     "STRATEGIES",
+    "BaseModel",
     "Candidate",
     "CandidateTest",
     "Data",

@@ -10,12 +10,11 @@ from functools import cached_property
 from torch import Tensor, nn
 
 from fusionlab.batch_norm import batch_norms
-from fusionlab.dtypes import main_dtype, rounded, widened, widest
-from fusionlab.errors import InputError
-from fusionlab.evaluation.distance import parameter_distance
+from fusionlab.dtypes import rounded, widened
 from fusionlab.evaluation.ensemble import Ensemble
 from fusionlab.evaluation.rows import END_MODEL, ENSEMBLE, NO_MATCHING, UNMATCHED
 from fusionlab.evaluation.task_scores import score_of
+from fusionlab.fusion.base_model import BaseModel
 from fusionlab.fusion.finishing import finished, normalised
 from fusionlab.fusion.heads import STRATEGIES
 from fusionlab.fusion.matchings import Matchings
@@ -55,6 +54,9 @@ class Fuser:
         InputError: fewer than two models, models that do not fit each other, or a method or option that does not exist.
     """
 
+    # Where statistics are kept; how they reach twins is its own.
+    store_class = StatisticsStore
+
     def __init__(
         self,
         models: Mapping[str, nn.Module],
@@ -66,13 +68,9 @@ class Fuser:
         self.plan = plan
         self._given = inputs
         self.heads = STRATEGIES[plan.heads](models)
-        # In one type, as a merge in the narrower of two would round the numbers of the other; the base model in one at
-        # least as wide.
+        # In one type, as a merge in the narrower of two would round the numbers of the other.
         stored = self.heads.models
         self.heads.models = widened(stored, plan.dtype)
-        if base is not None:
-            least = widest(main_dtype(model.state_dict()) for model in self.heads.models.values())
-            base = widened({"base": base}, least)["base"]
         self.names = tuple(stored)
         self.blueprint = self.heads.blueprint()
         self.end_models = [model.eval() for model in self.heads.models.values()]
@@ -82,13 +80,13 @@ class Fuser:
         self.needs = {name: find_method(name).requires(**values) for name, values in plan.methods.items()}
         self.weights = merge_weights(plan.weights, len(models))
         self.heads.refuse(plan, self.needs)
-        self.base = None if base is None else self.heads.base(base)
+        self.fused = Fused(self.anchor)
+        self.base = None if base is None else BaseModel(base, self.heads, self.end_models, self.fused)
         settings = {"seed": plan.seed, "labels": plan.methods.get("fisher", {}).get("labels")}
-        self.store = StatisticsStore(inputs, statistics, settings)
+        self.store = self.store_class(inputs, statistics, settings)
         for name, model in self.heads.models.items():
             if model is not stored[name]:
                 self.store.also_of(stored[name].state_dict(), model.state_dict())
-        self.fused = Fused(self.anchor)
         self._matchings = Matchings(
             self.heads, self.end_models, self.blueprint, plan.matchings, self.fused, lambda: self.inputs
         )
@@ -107,7 +105,7 @@ class Fuser:
     @property
     def looks_at_data(self) -> bool:
         """True if there may be stages."""
-        gathers = any(set(needs) & set(STATISTICS) for needs in self.needs.values())
+        gathers = any(self.kinds_of(method) for method in self.needs)
         return gathers or self.plan.polish is not None or any(r.needs_inputs for r in self.plan.matchings.values())
 
     def prepare(self) -> Stages[None]:
@@ -122,7 +120,7 @@ class Fuser:
                 yield from self._matchings.align(name)
         for matching in (UNMATCHED, *plan.matchings):
             for method in plan.methods:
-                if set(self.needs[method]) & set(STATISTICS):
+                if self.kinds_of(method):
                     yield from self._gather(method, matching)
         if plan.polish is not None:
             yield from self._finish()
@@ -172,7 +170,7 @@ class Fuser:
         if matching != UNMATCHED:
             matched = yield from self.match(matching)
             models, seconds = matched.twins, seconds + matched.seconds
-        base = self.base_in(matching)
+        base = None if self.base is None else self.base.state(matching)
         merged = self.heads.combine(
             lambda states, known: self._merged_state(method, states, known, base),
             models,
@@ -208,6 +206,19 @@ class Fuser:
         """True if the models have BatchNorm, and no data was given to measure its running statistics on."""
         return self._given is None and any(bool(batch_norms(model)) for model in self.end_models)
 
+    @property
+    def needs_base(self) -> bool:
+        """True if one of the methods needs a base model."""
+        return any("base" in needs for needs in self.needs.values())
+
+    def kinds_of(self, method: str) -> list[str]:
+        """The kinds of statistics that one of the methods needs of every model."""
+        return [need for need in self.needs[method] if need in STATISTICS]
+
+    def ensemble_of_all(self) -> Candidate:
+        """The ensemble of all end models, an upper reference that is no merge."""
+        return Candidate(self.names, ENSEMBLE, NO_MATCHING, Ensemble(self.end_models, self.weights))
+
     def _merge_once(self, method: str, matching: str) -> Stages[Candidate]:
         """A merge that is tested, and that others may start from."""
         if (method, matching) not in self._merges:
@@ -225,62 +236,9 @@ class Fuser:
         start = time.perf_counter()
         found = []
         for index, (model, origin) in enumerate(zip(models, origins, strict=True)):
-            found += [(yield from self.statistics_of(index, model, self.needs[method], origin))]
+            found += [(yield from self.store.of(index, model, self.kinds_of(method), origin))]
         self._gathered.setdefault((method, matching), time.perf_counter() - start)
         return found
-
-    def base_in(self, matching: str) -> dict[str, Tensor] | None:
-        """The base model's merged parameters in the basis of one of the matchings; None without a base.
-
-        Task vectors are differences, which mean something in one basis only. The twins' basis is that of the anchor's
-        twin, so the anchor's alignment, gauge included, is what brings the base there.
-
-        Args:
-            matching: one of the plan's matchings, which was matched by, or ``none``.
-        """
-        if self.base is None:
-            return None
-        if matching == UNMATCHED:
-            return self.heads.states([self.base])[0]
-        return self.heads.moved(self.base, self.fused.matched[matching].alignments[self.anchor])
-
-    @property
-    def uses_base(self) -> bool:
-        """True if there is a base model and a method that needs it."""
-        return self.base is not None and any("base" in needs for needs in self.needs.values())
-
-    def task_lengths(self, matching: str) -> list[tuple[float, float]]:
-        """Lengths of the end models' task vectors as the models come, and in the basis of one of the matchings.
-
-        Args:
-            matching: one of the plan's matchings, which was matched by.
-
-        Raises:
-            InputError: there is no base.
-        """
-        base, moved = self.base_in(UNMATCHED), self.base_in(matching)
-        if base is None or moved is None:
-            raise InputError("task vectors need the base model that all were fine-tuned from; expected one")
-        ends, twins = self.heads.states(self.end_models), self.heads.states(self._models(matching))
-        pairs = zip(ends, twins, strict=True)
-        return [(parameter_distance(end, base), parameter_distance(twin, moved)) for end, twin in pairs]
-
-    def statistics_of(
-        self, index: int, model: nn.Module, needs: Sequence[str], origin: tuple[nn.Module, Alignment] | None
-    ) -> Stages[dict[str, Statistics]]:
-        """The statistics that a method needs of one model, in that model's basis.
-
-        Args:
-            index: the model's place.
-            model: an end model or its twin.
-            needs: of the method.
-            origin: for a twin, its end model and the alignment.
-        """
-        return self.store.of(index, model, [need for need in needs if need in STATISTICS], origin)
-
-    def ensemble_of_all(self) -> Candidate:
-        """The ensemble of all end models, an upper reference that is no merge."""
-        return Candidate(self.names, ENSEMBLE, NO_MATCHING, Ensemble(self.end_models, self.weights))
 
     def _merged_state(
         self,

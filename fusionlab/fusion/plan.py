@@ -23,7 +23,7 @@ class FusionPlan:
         matchings: recipes by the name to show them under, in order; the first makes the merge that is kept. The
             unmatched merge is always made too.
         methods: merge methods with their hyperparameters, in order; the first makes the merge that is kept.
-        weights: one for each model, or None for equal ones.
+        weights: one for each model, scaled to sum to 1; equal ones if None.
         anchor: the model that the others are matched to: its place in the list from 0, or ``nearest`` (to the mean of
             all); the first if None.
         ensemble: whether the ensemble of the end models is measured too, as an upper reference.
@@ -34,7 +34,7 @@ class FusionPlan:
         heads: of models whose tasks differ: ``merged`` like everything else; ``union`` (classifiers, joined by label
             name); or ``own`` (each task keeps its own on the merged body; as many data modules as models).
         seed: of anything random.
-        dtype: that merges will be written in, and are rounded to before they are tested; the widest of the end models'
+        dtype: type that merges are written in, and are rounded to before they are tested; the widest of the end models'
             own if None.
 
     Raises:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from lightning.pytorch import LightningDataModule
 
@@ -89,19 +89,23 @@ class Grid:
     """All that a grid compares.
 
     Attributes:
-        end_models: by name, in order.
-        groups: the names in each group, in order.
-        methods: merge methods with their hyperparameters.
-        matchings: by name; the unmatched merge is always made.
+        end_models: the end models by name, in order.
+        groups: names of the end models that are merged with each other, a list for each merge. A config may write
+            ``pairs`` for every two, ``growing`` for the first two, the first three and so on, or ``all`` for all at
+            once.
+        methods: merge methods with their hyperparameters, as in ``{regmean: {alpha: 0.5}}``; a config may list those
+            that keep their defaults.
+        matchings: recipes by name. A config lists presets, or has options over one by name, as in
+            ``{ffn only: {preset: paper, spaces: [ffn]}}``. The unmatched merge is always made.
         seeds: of the end models; each is trained, or found, once with each seed.
         out_of_domain: data modules that no end model was trained on.
         ensemble: whether the ensemble of each group is measured, where heads are merged.
-        multitask: a model trained on everything, or None.
+        multitask: a model that is trained on the data of all end models together, to compare merges with.
         samples: how many training samples of each end model matching and merging look at; all if None.
         test_samples: how many samples of each test set are measured on, drawn once; all if None.
         points: positions on the line between the models of a pair, 0 for none. Lines are drawn for the first seed, on
             the pair's own test sets; only where heads are merged.
-        heads: what becomes of the end models' heads, see `fusionlab.experiment.Plan`.
+        heads: of models whose tasks differ, see `fusionlab.fusion.FusionPlan`.
         base: checkpoint or hub id of the model that all were fine-tuned from, for methods that need it.
         protocol: ``corrected``, or ``published`` to repeat the faults of the paper's code (docs/reproduce.md).
     """
@@ -221,13 +225,15 @@ class Grid:
         return {id(module): signature(module) for module in modules}
 
 
-def make_groups(names: Sequence[str], wanted: Groups | Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
+def make_groups(names: Sequence[str], wanted: str | Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
     """The groups that a word stands for.
 
     Args:
         names: of the end models, in order.
-        wanted: ``pairs`` for every two; ``growing`` for the first two, the first three and so on; ``all`` for one
-            group of everything; or the groups themselves.
+        wanted: the word, or the groups themselves (see `Grid`).
+
+    Raises:
+        InputError: another word.
     """
     if wanted == "pairs":
         return tuple(itertools.combinations(names, 2))
@@ -235,6 +241,8 @@ def make_groups(names: Sequence[str], wanted: Groups | Sequence[Sequence[str]]) 
         return tuple(tuple(names[:count]) for count in range(2, len(names) + 1))
     if wanted == "all":
         return (tuple(names),)
+    if isinstance(wanted, str):
+        raise InputError(f"groups is {wanted!r}; expected {', '.join(get_args(Groups))}, or lists of end models")
     return tuple(tuple(group) for group in wanted)
 
 

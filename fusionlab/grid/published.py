@@ -16,11 +16,28 @@ from torch import nn
 from fusionlab.fusion import Candidate, Fuser
 from fusionlab.stages import Stages
 from fusionlab.statistics import Statistics, basis_of
+from fusionlab.statistics.store import StatisticsStore
 from fusionlab.symmetry import Alignment
+
+
+class StaleStore(StatisticsStore):
+    """A store in which a twin has its end model's statistics, in the wrong basis."""
+
+    def of(
+        self, index: int, model: nn.Module, kinds: Sequence[str], twin_of: tuple[nn.Module, Alignment] | None = None
+    ) -> Stages[dict[str, Statistics]]:
+        """As `StatisticsStore.of`, for a twin with the numbers of its end model."""
+        if twin_of is None:
+            return (yield from super().of(index, model, kinds))
+        stale = yield from super().of(index, twin_of[0], kinds)
+        basis = basis_of(model.state_dict())
+        return {kind: replace(statistics, basis=basis) for kind, statistics in stale.items()}
 
 
 class PublishedFuser(Fuser):
     """A fuser with those faults."""
+
+    store_class = StaleStore
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
@@ -36,13 +53,3 @@ class PublishedFuser(Fuser):
             self.needs["simple"] = ()
             return replace((yield from super().merge("simple", matching)), method=method)
         return (yield from super().merge(method, matching))
-
-    def statistics_of(
-        self, index: int, model: nn.Module, needs: Sequence[str], origin: tuple[nn.Module, Alignment] | None
-    ) -> Stages[dict[str, Statistics]]:
-        """As `Fuser.statistics_of`; a twin gets its end model's statistics, in the wrong basis."""
-        if origin is None:
-            return (yield from super().statistics_of(index, model, needs, None))
-        stale = yield from super().statistics_of(index, origin[0], needs, None)
-        basis = basis_of(model.state_dict())
-        return {kind: replace(statistics, basis=basis) for kind, statistics in stale.items()}

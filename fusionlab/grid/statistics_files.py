@@ -7,7 +7,7 @@ from pathlib import Path
 
 from torch import nn
 
-from fusionlab.fusion.fuser import STATISTICS, Fuser
+from fusionlab.fusion.fuser import Fuser
 from fusionlab.grid.design import Grid, digest
 from fusionlab.stages import Stages
 from fusionlab.statistics import Statistics, basis_of
@@ -37,9 +37,9 @@ class StatisticsFiles:
 
     def gather(self, fuser: Fuser, method: str) -> Stages[None]:
         """Let a fuser have what a method needs of its end models, and keep it."""
-        kinds = [need for need in fuser.needs[method] if need in STATISTICS and need != Activations.kind]
+        kinds = [kind for kind in fuser.kinds_of(method) if kind != Activations.kind]
         for index, (name, model) in enumerate(zip(fuser.names, fuser.end_models, strict=True)):
-            gathered = yield from fuser.statistics_of(index, model, kinds, None)
+            gathered = yield from fuser.store.of(index, model, kinds)
             for kind, found in gathered.items():
                 path = self.folder / f"{self._name(name, model, fuser.plan.seed)}-{kind}.safetensors"
                 if not path.exists():

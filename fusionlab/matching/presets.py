@@ -17,9 +17,7 @@ def preset(name: str, **changes: Any) -> MatchOptions:
     """A documented set of options, some of them changed.
 
     Args:
-        name: ``none``; ``paper`` (Algorithm 1: a rotation for each head and an assignment for each feed-forward
-            layer, sequential rescale, heads kept in order); ``weights`` (every space that is exact for the
-            architecture, in every gauge, relative distance by half, annealed; no data).
+        name: one of `PRESETS`; `fusionlab.matching.recipe.MEANINGS` says what each does.
         changes: fields of `MatchOptions` in any way that `given` knows; None keeps the preset's value.
 
     Raises:

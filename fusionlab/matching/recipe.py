@@ -71,24 +71,44 @@ RECIPES: dict[str, Recipe] = {
 }
 
 
+# One line for each recipe: --help, the docs and Python's reader take it from here.
+MEANINGS: dict[str, str] = {
+    "none": "nothing is matched",
+    "paper": "Algorithm 1 of the paper: a rotation for each head, an assignment for each feed-forward layer, "
+    "sequential rescale, heads in the order they are in",
+    "weights": "every space that is exact for the architecture, in every gauge, by weights alone",
+    ACTIVATIONS: "as `weights`, residual streams started from what the models compute on inputs",
+    LEARNED: "as `weights`, then refined by gradient descent inside the group, on inputs without labels",
+    GIT_REBASIN: "permutations of all spaces by weights (Ainsworth et al., 2023)",
+    OT_FUSION: "exact transport of feed-forward units (Singh and Jaggi, 2020)",
+}
+
+
+def presets() -> dict[str, Recipe]:
+    """Every recipe that has a name: the documented ones, then each other registered matcher with its defaults."""
+    return {**RECIPES, **{name: Recipe(one.options()) for name, one in matchers().items() if name not in RECIPES}}
+
+
+def meanings() -> dict[str, str]:
+    """One line for each of `presets`; of a registered matcher the first of its docstring."""
+    registered = {name: _first_line(one.function.__doc__) for name, one in matchers().items() if name not in RECIPES}
+    return {**MEANINGS, **registered}
+
+
 def recipe(name: str, **changes: Any) -> Recipe:
     """A documented recipe, some of its options changed.
 
     Args:
-        name: ``none``, ``paper`` and ``weights`` as in `fusionlab.matching.presets.preset`; ``activations`` (as
-            ``weights``, started from activations); ``learned`` (as ``weights``, then refined by gradient descent inside
-            the group); two to compare with, ``git-rebasin`` (Ainsworth et al., 2023: permutations of all spaces) and
-            ``ot-fusion`` (Singh and Jaggi, 2020: exact transport of feed-forward units, as in the paper's Figure 4);
-            or the name of a registered matcher, with its options' defaults.
+        name: one of `presets`; `MEANINGS` says what each does.
         changes: fields of the matcher's options in any way that `given` knows, and for ``learned`` of `RefineOptions`;
             None keeps the recipe's value.
 
     Raises:
         InputError: a name, a field or a value that does not exist.
     """
-    known = {found: Recipe(one.options()) for found, one in matchers().items()} | RECIPES
+    known = presets()
     if name not in known:
-        raise InputError(f"matching preset {name!r} does not exist; expected one of {', '.join({**RECIPES, **known})}")
+        raise InputError(f"matching preset {name!r} does not exist; expected one of {', '.join(known)}")
     chosen, wanted = known[name], given(changes)
     matching = {field.name for field in fields(chosen.options)}
     refining = {field.name for field in fields(RefineOptions)} if chosen.refine is not None else set()
@@ -165,3 +185,9 @@ def activations_of(model: nn.Module, batches: Batches, label: str = "") -> Stage
     found = (yield from gathered(model, batches, [Activations.kind], label=label))[Activations.kind]
     assert isinstance(found, Activations)
     return found
+
+
+def _first_line(docstring: str | None) -> str:
+    """The first line of a docstring as part of a sentence."""
+    line = (docstring or "").strip().partition("\n")[0].rstrip(".")
+    return f"{line[:1].lower()}{line[1:]}"

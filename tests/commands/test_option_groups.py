@@ -1,22 +1,34 @@
 """Options of the command line are the fields of options classes, told by their docstrings."""
 
+import ast
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
+import fusionlab
 from fusionlab.commands import matching_options, parsing
+from fusionlab.commands.barrier import LineOptions
+from fusionlab.commands.compare import RunOptions
 from fusionlab.commands.data_options import InputOptions, MeasuringOptions
+from fusionlab.commands.demo import DemoOptions
+from fusionlab.commands.end_models import EndModelOptions
+from fusionlab.commands.fuse_config import ResumeOptions
 from fusionlab.commands.gather import GatherOptions
+from fusionlab.commands.inspect import InspectOptions
+from fusionlab.commands.match import TwinOptions
 from fusionlab.commands.merging_options import MergingOptions
-from fusionlab.commands.option_groups import add_fields, add_options, help_of, table, table_of
+from fusionlab.commands.option_groups import add_fields, add_options, help_of, table, table_of, told_all
+from fusionlab.commands.reproduce import ReproduceOptions
+from fusionlab.errors import InputError
 from fusionlab.experiment import Plan
 from fusionlab.fusion import FusionPlan
 from fusionlab.grid.design import Grid
 from fusionlab.matching.options import MatchOptions, Selection
 from fusionlab.matching.permutations import PermutationOptions
-from fusionlab.matching.recipe import recipe
+from fusionlab.matching.recipe import meanings, presets, recipe
 from fusionlab.matching.refine_options import RefineOptions
 from fusionlab.polish import PolishOptions
 from fusionlab.trainers import Devices
@@ -100,9 +112,77 @@ def test_fields_of_a_class_become_options() -> None:
     ]
 
 
+@dataclass(frozen=True)
+class Parcel:
+    """What is sent.
+
+    Attributes:
+        things: in it.
+        to_whom: it goes.
+        in_haste: whether it is sent today.
+    """
+
+    things: Sequence[str]
+    to_whom: str
+    in_haste: bool = False
+
+
+def test_what_has_no_default_is_asked_for() -> None:
+    """By its flag or its place; another way to write a flag gives the same value."""
+    parser = parsing.make_parser("test", "")
+    add_fields(parser, Parcel, changes={"in_haste": {"flags": ("--in-haste",)}}, positional=("things",))
+    given = parsing.parse(parser, ["book", "pen", "--to_whom", "Ann"])
+    assert (given.things, given.to_whom, given.in_haste) == (["book", "pen"], "Ann", False)
+    for flag in ("--in_haste", "--in-haste"):
+        assert parsing.parse(parser, ["book", "--to_whom", "Ann", flag]).in_haste is True
+    with pytest.raises(InputError, match="to_whom"):
+        parsing.parse(parser, ["book"])
+    with pytest.raises(InputError, match="things"):
+        parsing.parse(parser, ["--to_whom", "Ann"])
+    lenient = parsing.make_parser("test", "")
+    add_fields(lenient, Parcel, ("to_whom",), {"to_whom": {"default": "Ben"}})
+    assert parsing.parse(lenient, []).to_whom == "Ben"
+    words = "things (in it); to_whom (it goes); in_haste (whether it is sent today)."
+    assert told_all(Parcel) == words
+
+
+# What is no option of a class: the config itself; Lightning's seed, which may be a word; parts of a config, read alone.
+BY_HAND = {
+    "commands/parsing.py": ["--config"],
+    "commands/lightning_cli.py": ["--seed_everything"],
+    "commands/end_models.py": ["--model", "--data"],
+}
+
+
+def test_an_option_is_said_once() -> None:
+    """No command declares one by hand: each is a field of a class, and that class's docstring has its words."""
+    root, found = Path(fusionlab.__file__).parent, dict[str, list[str]]()
+    for path in sorted(root.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            by_hand = isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".add_argument")
+            if by_hand and path.name != "option_groups.py":
+                name = str(path.relative_to(root).as_posix())
+                found.setdefault(name, []).append(ast.literal_eval(node.args[0]))
+    assert found == BY_HAND
+
+
+def test_presets_are_said_once() -> None:
+    """Whatever has a name can be asked for, and the help of every command that matches says what it does."""
+    assert list(meanings()) == list(presets())
+    parser = parsing.make_parser("test", "")
+    matching_options.add_matching(parser)
+    # Lines are broken at hyphens too.
+    shown = "".join(parser.format_help().split())
+    for name, words in meanings().items():
+        assert recipe(name) == presets()[name]
+        assert "".join(f"{name} ({words})".replace("`", "").split()) in shown, name
+
+
 KINDS = [
     MatchOptions, PermutationOptions, RefineOptions, PolishOptions, Selection, MergingOptions, FusionPlan, Plan,
-    MeasuringOptions, InputOptions, GatherOptions, Devices, Grid,
+    MeasuringOptions, InputOptions, GatherOptions, Devices, Grid, EndModelOptions, RunOptions, TwinOptions, LineOptions,
+    InspectOptions, DemoOptions, ReproduceOptions, ResumeOptions, parsing.SharedOptions, parsing.CheckpointOptions,
+    matching_options.PresetOptions,
 ]  # fmt: skip
 
 

@@ -33,11 +33,11 @@ def test_own_heads_move_the_body_of_a_base() -> None:
     merged = run(fuser.merge("task_arithmetic", "weights")).model
     assert isinstance(merged, TaskModels)
     # With no step away from it, the merged body is the base's: under the head of the base's twin it is the base.
-    moved = fuser.base_in("weights")
-    assert moved is not None
+    assert fuser.base is not None
+    moved = fuser.base.state("weights")
     body = merged.tasks[0].state_dict()
     assert all(torch.allclose(body[name], tensor) for name, tensor in moved.items())
-    given, used = fuser.task_lengths("weights")[0]
+    given, used = fuser.base.task_lengths("weights")[0]
     assert used < 2 * given
     assert parameter_distance(fuser.fused.matched["weights"].twins[0].state_dict(), ends[0].state_dict()) > 3 * given
 

@@ -8,7 +8,9 @@ from fusionlab.symmetry import Alignment
 
 @matcher("correlation", needs=("activations",))
 def by_correlation(models: Models, options: CorrelationOptions) -> list[Alignment]:
-    """Each model's units assigned to the anchor's (see `match_correlations`).
+    """Permutations of all spaces by the correlation of activations (Li et al., 2015; Jordan et al., 2023).
+
+    See `match_correlations`.
 
     Raises:
         InputError: there are no activations, or they are not of the same rows or maps.

@@ -7,5 +7,5 @@ from fusionlab.symmetry import Alignment
 
 @matcher("permutations")
 def by_permutations(models: Models, options: PermutationOptions) -> list[Alignment]:
-    """Each model's units assigned to the anchor's (see `match_permutations`)."""
+    """Permutations by weights, which `git-rebasin` and `ot-fusion` are choices of; see `match_permutations`."""
     return models.each(lambda pair: match_permutations(pair.source, pair.anchor, pair.blueprint, options))

@@ -8,11 +8,12 @@ from tests.symmetry.infer.cases import (
     multimodal,
     nets,
     own,
+    own_sequences,
     seq2seq,
     state_space,
     vision,
 )
 from tests.symmetry.infer.cases.sample import Sample
 
-MODULES = (experts, decoders, encoders, seq2seq, vision, audio, multimodal, state_space, nets, own)
+MODULES = (experts, decoders, encoders, seq2seq, vision, audio, multimodal, state_space, nets, own, own_sequences)
 SAMPLES: tuple[Sample, ...] = tuple(sample for module in MODULES for sample in module.SAMPLES)

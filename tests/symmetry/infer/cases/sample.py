@@ -78,3 +78,8 @@ def constant(name: str, *rows: object) -> Inputs:
 def together(*parts: Inputs) -> Inputs:
     """The arguments of all parts."""
     return lambda draw: {name: value for part in parts for name, value in part(draw).items()}
+
+
+def own(name: str, build: type[nn.Module], inputs: Inputs, *arguments: object) -> Sample:
+    """A module of one's own as a sample, built of these arguments."""
+    return Sample(f"own: {name}", lambda: build(*arguments), inputs)

@@ -1,0 +1,56 @@
+"""The model that all end models were fine-tuned from, in the basis of any matching."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from fusionlab.dtypes import main_dtype, widened, widest
+from fusionlab.evaluation.distance import parameter_distance
+from fusionlab.evaluation.rows import UNMATCHED
+from fusionlab.fusion.heads import HeadStrategy
+from fusionlab.fusion.results import Fused
+
+
+class BaseModel:
+    """A base model of end models that are matched and merged.
+
+    Task vectors are differences to it, which mean something in one basis only. The twins' basis is that of the anchor's
+    twin, so the anchor's alignment, gauge included, is what brings the base there.
+
+    Args:
+        model: the base model; not modified. It is taken in a type at least as wide as the end models'.
+        heads: how the end models' heads are treated.
+        end_models: in order.
+        fused: has the alignments and twins of every matching that was matched by.
+
+    Raises:
+        InputError: a model that does not fit the end models.
+    """
+
+    def __init__(self, model: nn.Module, heads: HeadStrategy, end_models: Sequence[nn.Module], fused: Fused) -> None:
+        least = widest(main_dtype(end.state_dict()) for end in heads.models.values())
+        self.model = heads.base(widened({"base": model}, least)["base"])
+        self.heads, self.end_models, self.fused = heads, end_models, fused
+
+    def state(self, matching: str) -> dict[str, Tensor]:
+        """The parameters that are merged, in the basis of one of the matchings.
+
+        Args:
+            matching: the name of one that was matched by, or ``none``.
+        """
+        if matching == UNMATCHED:
+            return self.heads.states([self.model])[0]
+        return self.heads.moved(self.model, self.fused.matched[matching].alignments[self.fused.anchor])
+
+    def task_lengths(self, matching: str) -> list[tuple[float, float]]:
+        """Lengths of the end models' task vectors as the models come, and in the basis of one of the matchings.
+
+        Args:
+            matching: the name of one that was matched by.
+        """
+        given, moved = self.state(UNMATCHED), self.state(matching)
+        ends, twins = self.heads.states(self.end_models), self.heads.states(self.fused.matched[matching].twins)
+        pairs = zip(ends, twins, strict=True)
+        return [(parameter_distance(end, given), parameter_distance(twin, moved)) for end, twin in pairs]

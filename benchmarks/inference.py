@@ -64,7 +64,7 @@ def main() -> None:
         before = peak()
         found, seconds = timed(partial(inferred, model))
         added = peak() - before
-        models._known.clear()
+        models.KNOWN.clear()
         _, again = timed(partial(inferred, model))
         count = sum(p.numel() for p in model.parameters())
         freest = found.after_folding or found

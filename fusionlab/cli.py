@@ -25,7 +25,7 @@ COMMANDS = {
     "reproduce": "the paper's tables and figures",
     "gather": "statistics of a model over data, to hand over instead of the data",
     "inspect": "spaces, symmetry and coverage of a model",
-    "demo": "the whole story on embedded data, in a few minutes",
+    "demo": "train, match, merge and report on embedded data, in a few minutes",
 }
 TRAINING = ("fit", "validate", "test", "predict")
 
@@ -41,7 +41,7 @@ def usage() -> str:
             "",
             *lines,
             "",
-            "fusionlab COMMAND --help tells a command's options; fusionlab --version the version.",
+            "fusionlab COMMAND --help lists a command's options; fusionlab --version prints the version.",
         ]
     )
 

@@ -104,7 +104,7 @@ def refuse_unfit(path: Path) -> None:
         raise InputError(f"{path} names another config (config); expected its values")
     if count > _MOST_VALUES:
         raise InputError(
-            f"{path} stands for more than {_MOST_VALUES:,} values, as it repeats some by their names; expected fewer"
+            f"{path} stands for more than {_MOST_VALUES:,} values once its YAML aliases are expanded; expected fewer"
         )
 
 
@@ -126,13 +126,13 @@ def _refuse_odd(path: Path, node: yaml.Node, seen: set[int]) -> None:
     seen.add(id(node))
     if node.tag not in _PLAIN:
         tag = node.tag.replace("tag:yaml.org,2002:", "!!")[:100]
-        raise InputError(f"{path}: the tag {tag} is never followed; expected plain values")
+        raise InputError(f"{path}: the YAML tag {tag} is not supported; expected plain values")
     if isinstance(node, yaml.ScalarNode) and node.tag.endswith(":int") and len(node.value) > 1000:
         raise InputError(f"{path} holds an integer of {len(node.value):,} digits; expected a number")
     if isinstance(node, yaml.MappingNode):
         keys = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
         if twice := [key for key, times in keys.items() if times > 1 and key != "<<"]:
-            raise InputError(f"{path} says {twice[0][:100]!r} twice in one place; expected it once")
+            raise InputError(f"{path} has the key {twice[0][:100]!r} twice in one mapping; expected it once")
         for pair in node.value:
             for part in pair:
                 _refuse_odd(path, part, seen)

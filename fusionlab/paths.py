@@ -1,4 +1,4 @@
-"""Paths as people write them: ``~`` and environment variables stand for what the shell would make of them."""
+"""Paths as people write them: ``~`` and environment variables are expanded as a shell does."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ except ImportError:  # no such limits on Windows
 
 _ELSEWHERE = "free some, or choose an output on another disk"
 # By error number: what is wrong, and the way on. Names that a system lacks are left out.
-_SYSTEM = {
+SYSTEM_ERRORS = {
     "ENOSPC": f"no space is left on its disk; {_ELSEWHERE}",
     "EDQUOT": f"the disk quota is used up; {_ELSEWHERE}",
     "EFBIG": "the system allows no file of this size; raise the limit (ulimit -f), or choose an output on another disk",
@@ -53,7 +53,7 @@ _SYSTEM = {
     "EPIPE": "the process at the other end of a connection has ended; start again",
     "EADDRINUSE": "the network address is in use by another process; choose another port (MASTER_PORT)",
 }
-_BY_NUMBER = {getattr(errno, name): words for name, words in _SYSTEM.items() if hasattr(errno, name)}
+_BY_NUMBER = {getattr(errno, name): words for name, words in SYSTEM_ERRORS.items() if hasattr(errno, name)}
 # What a write fails with for want of a good disk; where no file is named it is the output.
 WRITING = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
 # By the package that defines an exception: libraries that read what users give them. Their own words follow.
@@ -146,7 +146,7 @@ def naming(path: Callable[[], str | os.PathLike[str]]) -> Iterator[None]:
 
 
 def _why_not_written(path: str) -> int:
-    """Why a write stopped short, where its writer does not say: nearly always a disk without space."""
+    """The reason why a write stopped short, where its writer does not say: nearly always a disk without space."""
     folder = os.path.dirname(os.path.abspath(path))
     try:
         free = shutil.disk_usage(folder).free

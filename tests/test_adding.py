@@ -20,12 +20,14 @@ from fusionlab.commands import matching_options, parsing
 from fusionlab.errors import InputError
 from fusionlab.evaluation.preservation import check_preservation
 from fusionlab.inputs import Inputs
+from fusionlab.matching.matchers import registry as all_matchers
 from fusionlab.matching.matchers.registry import Models, matcher
 from fusionlab.matching.options import MatchOptions, Selection
 from fusionlab.matching.recipe import Recipe, align_models, recipe
 from fusionlab.matching.refine_options import RefineOptions
 from fusionlab.matching.starts.registry import start
 from fusionlab.merging import find_method
+from fusionlab.merging import registry as merge_methods
 from fusionlab.merging.ingredients import Ingredients
 from fusionlab.merging.registry import merge_method
 from fusionlab.stages import run
@@ -67,9 +69,8 @@ def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         importlib.import_module(names[-1])
         return names[-1]
 
-    registries = [importlib.import_module(f"fusionlab.{name}.registry") for name in ("merging", "matching.matchers")]
-    for registry in registries:
-        monkeypatch.setattr(registry, "_registry", dict(registry._registry))
+    monkeypatch.setattr(merge_methods, "METHODS", dict(merge_methods.METHODS))
+    monkeypatch.setattr(all_matchers, "MATCHERS", dict(all_matchers.MATCHERS))
     yield add
     for name in names:
         del sys.modules[name]
@@ -193,8 +194,8 @@ def fine(ingredients: Ingredients, alpha: float | None = None) -> Any:
     ("register", "function", "sentence"),
     [
         (matcher("x"), wrong_options, "expected a dataclass derived from Selection"),
-        (matcher("x"), anothers_options, "options of MatchOptions, which are another's; expected a class of its own"),
-        (matcher("x"), bare_options, "options of Selection, which are another's"),
+        (matcher("x"), anothers_options, "MatchOptions, which is no class of its own; expected one"),
+        (matcher("x"), bare_options, "options of Selection, which is no class of its own"),
         (matcher("x"), no_options, r"takes \(models\); expected \(models, options\)"),
         (matcher("x"), untold, "does not say what options is; expected an annotation"),
         (start("x"), no_options, r"the start 'no_options' takes \(models\); expected \(pair, options\)"),

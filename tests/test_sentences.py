@@ -20,7 +20,7 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from fusionlab.errors import InputError
-from fusionlab.sentences import _SYSTEM, sentence, system_error
+from fusionlab.sentences import SYSTEM_ERRORS, sentence, system_error
 from fusionlab.symmetry import SymmetryError
 
 
@@ -32,7 +32,7 @@ def raised(function: Callable[[], object]) -> Exception:
     raise AssertionError("nothing was raised")
 
 
-@pytest.mark.parametrize("name", [name for name in _SYSTEM if hasattr(errno, name)])
+@pytest.mark.parametrize("name", [name for name in SYSTEM_ERRORS if hasattr(errno, name)])
 def test_errors_of_the_system_name_the_file_and_a_way_on(name: str) -> None:
     """One sentence for every number, of str and of bytes names."""
     number = getattr(errno, name)

@@ -40,7 +40,7 @@ def barrier(
     """
     refuse_points(points, may_be_none=False)
     if correct and inputs is None:
-        raise InputError("correct measures activations, and there is nothing to run the models on; expected inputs")
+        raise InputError("correct has to run the models, and no inputs were given; expected inputs")
     for name, batches in (("data", data), ("inputs", [] if inputs is None else inputs)):
         if iter(batches) is batches:
             raise InputError(f"{name} can be gone through only once; expected a list or a DataLoader")

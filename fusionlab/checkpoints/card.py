@@ -88,8 +88,8 @@ def _card(title: str, said: str, parents: Sequence[Parent], made: Mapping[str, s
             "",
             "## Licences",
             "",
-            "What this model was made from comes with these licences. None is chosen here: whoever publishes this "
-            "model has to choose one that all of them allow.",
+            "The models that this one was made from have these licences. No licence is chosen here: whoever publishes "
+            "this model has to choose one that all of them allow.",
             "",
             "| model | licence |",
             "|---|---|",

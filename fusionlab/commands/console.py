@@ -1,4 +1,4 @@
-"""The messages of commands: errors in one line, and none that tells a user nothing to act on."""
+"""The messages of commands: errors in one line, and nothing that a user cannot act on."""
 
 import logging
 import re
@@ -23,7 +23,7 @@ class OneLineParser(LightningArgumentParser):
 
 
 def silence() -> None:
-    """Hide messages that tell a user nothing to act on: devices found, product tips, hints on loader workers."""
+    """Hide messages that a user cannot act on: devices found, product tips, hints on loader workers."""
     for logger in ("lightning.pytorch.utilities.rank_zero", "lightning.fabric.utilities.seed"):
         logging.getLogger(logger).setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", category=PossibleUserWarning)
@@ -76,7 +76,7 @@ def readable() -> Iterator[None]:
             raise
         told = _one_sentence(f"{type(error).__name__}: {error}")[:200]
         raise InputError(
-            f"the options cannot be read ({told}); expected values of the types that --help tells"
+            f"the options cannot be read ({told}); expected values of the types that --help lists"
         ) from error
 
 
@@ -103,5 +103,5 @@ def _one_sentence(message: str) -> str:
     )
     # A message may pass through here twice, from the parser of a class inside another.
     if re.search(r"is not accepted|unrecognized arguments", message) and "--help" not in message:
-        message = f"{message.strip().rstrip('.')}; expected one of the options that --help tells"
+        message = f"{message.strip().rstrip('.')}; expected one of the options that --help lists"
     return re.sub(r"\s+", " ", message).strip().rstrip(".")

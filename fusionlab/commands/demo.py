@@ -1,4 +1,4 @@
-"""``fusionlab demo``: the whole story on embedded data."""
+"""``fusionlab demo``: train, match, merge and report on embedded data."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ from fusionlab.matching.recipe import Recipe, recipe
 from fusionlab.paths import expanded
 from fusionlab.tasks import ImageClassification
 
-DESCRIPTION = """The whole story on scikit-learn's handwritten digits, with nothing to download.
+DESCRIPTION = """Train, match, merge and report on scikit-learn's handwritten digits, with nothing to download.
 
 Trains two small vision transformers that differ in nothing but their seed, averages their weights as they are and
 after matching in several ways, from the paper's to a learned one, and writes a report that says what worked."""
@@ -78,7 +78,8 @@ def run(argv: Sequence[str]) -> None:
     with one_thread():
         data = Digits(**settings["data"]["init_args"])
         inputs = Inputs.of([data], len(models))
-        fused, results = run_experiment(models, Data.of([data]), plan, "Two vision transformers that never met", inputs)
+        title = "Two vision transformers from different seeds"
+        fused, results = run_experiment(models, Data.of([data]), plan, title, inputs)
     passes = "1 epoch" if epochs == 1 else f"{epochs} epochs"
     results = replace(
         results,
@@ -111,7 +112,7 @@ def run(argv: Sequence[str]) -> None:
     console.print(verdict(results).headline.replace("`", ""), highlight=False)
     exact = max(check.exact for matched in fused.matched.values() for check in matched.preservation)
     console.print(f"Every matched model computes what it computed before, to {exact:.0e} in float64.", style="dim")
-    console.print(f"\nThe whole story: {output / 'report.html'}", highlight=False, soft_wrap=True)
+    console.print(f"\nReport: {output / 'report.html'}", highlight=False, soft_wrap=True)
 
 
 def matchings() -> dict[str, Recipe]:

@@ -27,7 +27,7 @@ End models, the unmatched merge and the matched merge are measured side by side;
 TensorBoard logs and report.html go into the output folder.
 
 A config with the keys model, data and trainer (such as fuse_digits.yaml) is run as a Lightning module: --trainer takes
-any option of Lightning's Trainer then, and --ckpt_path last goes on where a run was cut."""
+any option of Lightning's Trainer then, and --ckpt_path last resumes a run that was interrupted."""
 
 # Fields of the plan that say what becomes of a merge.
 AFTERWARDS = ("polish", "correct", "heads", "ensemble")

@@ -25,7 +25,7 @@ from fusionlab.statistics.files import save, tensors_of
 from fusionlab.statistics.gather import gather
 from fusionlab.trainers import make_trainer
 
-DESCRIPTION = """Gather statistics of a model over training data, in one pass: what merging by data needs to know.
+DESCRIPTION = """Gather the statistics of a model that merge methods need, in one pass over training data.
 
 The file holds sums over all data (and, with activations, a sample of hidden vectors), tied to this very model; it can
 be handed over instead of the data."""

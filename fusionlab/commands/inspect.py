@@ -23,8 +23,10 @@ from fusionlab.symmetry.copies import expert_spreads
 
 # Experts that differ from their mean by less than this share of their length are called copies.
 COPIES = 0.1
-DESCRIPTION = """Show the symmetry of a model: its spaces, what may act on them, how that was found, and the parameters
-that none touches."""
+DESCRIPTION = """Show the symmetry of a model.
+
+Its spaces are listed with the groups that may act on them and how these were found, then the parameters that no group
+acts on."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ def run(argv: Sequence[str]) -> None:
             space = found.spaces[name]
             console.print(
                 f"Copies: the {space.group.size * space.count} experts of {name} differ from their mean by "
-                f"{spread:.1%} of their length, as after upcycling a dense model; their order says little.",
+                f"{spread:.1%} of their length, as after upcycling a dense model; their order means little.",
                 highlight=False,
                 soft_wrap=True,
             )
@@ -179,7 +181,8 @@ def _spaces_table(title: str, found: Blueprint) -> Table:
 
 def _trials_table(found: Blueprint) -> Table:
     """A table of the groups tried on the spaces, in words; spaces with which it went the same way are one row."""
-    table = Table(title="Tried by random elements, outputs in float64 relative to the largest", title_justify="left")
+    title = "Groups tried by random elements; changes of the outputs in float64, relative to the largest"
+    table = Table(title=title, title_justify="left")
     table.add_column("spaces", overflow="fold")
     table.add_column("from large to small", overflow="fold", ratio=1)
     for kinds in found_alike(found):

@@ -25,7 +25,7 @@ from fusionlab.trainers import refuse_many_devices
 
 @contextmanager
 def refusals_told() -> Iterator[None]:
-    """Let what Lightning and its parser refuse out as one sentence."""
+    """Turn what Lightning and its parser refuse into one sentence."""
     try:
         with one_sentence():
             yield
@@ -74,7 +74,7 @@ def checked_checkpoint(path: str) -> str:
 
 @contextmanager
 def misfits_told(path: str | None) -> Iterator[None]:
-    """Say in one sentence that a checkpoint that Lightning goes on from is none of this run.
+    """Refuse in one sentence to resume from a checkpoint of another run.
 
     Lightning takes its entries for what it wrote itself; where they are missing, of other types or of another model,
     it fails in any way while it restores them.
@@ -93,8 +93,8 @@ def misfits_told(path: str | None) -> Iterator[None]:
         if path is None or not restoring or sentence(error) is not None:
             raise
         raise InputError(
-            f"{path}: it cannot be gone on from ({type(error).__name__}: {first_line(error)}); expected a checkpoint "
-            f"of Lightning's, of the same model"
+            f"{path}: the fit cannot be resumed from it ({type(error).__name__}: {first_line(error)}); expected a "
+            f"checkpoint of Lightning's, of the same model"
         ) from error
 
 
@@ -112,7 +112,7 @@ class SafeCLI(LightningCLI):
         )
 
     def parse_arguments(self, parser: LightningArgumentParser, args: Any) -> None:
-        """Parse; whatever the parser raises on options that it cannot read is one sentence."""
+        """Parse; exceptions of the parser become one sentence."""
         with readable():
             super().parse_arguments(parser, args)
         seed = self.config.get(self.config.get("subcommand") or "", self.config).get("seed_everything")

@@ -36,7 +36,7 @@ DESCRIPTION = """Match models to an anchor: write a twin of each that computes t
 The twins are ordinary checkpoints of the same format, for any merge tool. That the function is unchanged is checked
 on random inputs before anything is written."""
 
-GAUGED = ", as the models come, in the gauge that both are brought into, and matched; the change is that by matching"
+GAUGED = ": of the models as given, in their common gauge, and matched (the change is from the second to the third)"
 ALIGNMENT_SUFFIX = ".alignment.safetensors"
 
 

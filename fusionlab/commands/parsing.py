@@ -52,7 +52,7 @@ def make_parser(name: str, description: str, seed: bool = True) -> ArgumentParse
         seed: whether anything in it is random.
     """
     parser = OneLineParser(prog=f"fusionlab {name}", description=description)
-    parser.add_argument("--config", action="config", help="YAML with any of these options; a bare name will do.")
+    parser.add_argument("--config", action="config", help="YAML with any of these options; a shipped one by its name.")
     if seed:
         add_fields(parser, SharedOptions, ("seed",))
     return parser
@@ -112,7 +112,7 @@ def refuse_seed(seed: int | None) -> None:
 
 @contextmanager
 def one_sentence() -> Iterator[None]:
-    """Let what a class says about its arguments out of the parser's own exceptions."""
+    """Raise what a class says about its arguments in place of the parser's own exceptions."""
     try:
         yield
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Texts that a model was trained on and is tested on: a score on them says nothing about new texts."""
+"""Texts of a test set that a model was trained on: a score on them does not carry over to new texts."""
 
 import re
 from collections.abc import Iterable

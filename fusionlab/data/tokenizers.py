@@ -117,7 +117,7 @@ class PanicError(Exception):
 
 @contextmanager
 def panics_raised() -> Iterator[None]:
-    """Let the tokenizers library fail as other libraries do.
+    """Raise panics of the tokenizers library as ordinary exceptions, as other libraries do.
 
     It is written in Rust, and some damage to a tokenizer makes it panic: it prints pages on the standard error stream
     and raises what is no Exception. Standard error leads nowhere inside the block.

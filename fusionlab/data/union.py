@@ -44,7 +44,7 @@ class Union(LightningDataModule):
 
     @property
     def task(self) -> Task | None:
-        """That of all parts."""
+        """The task that all parts have."""
         return self._common("task")
 
     @property

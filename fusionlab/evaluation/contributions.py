@@ -135,7 +135,7 @@ def by_example(values: Tensor, example: Tensor, examples: int) -> Tensor:
 
 
 def class_counts(predicted: Tensor, actual: Tensor, example: Tensor, examples: int, classes: int) -> csr_array:
-    """For each class how often an example has it rightly predicted, predicted, and true.
+    """Counts for each class: how often an example has it rightly predicted, predicted, and true.
 
     Args:
         predicted: class numbers, shape ``(labels,)``.
@@ -155,7 +155,7 @@ def class_counts(predicted: Tensor, actual: Tensor, example: Tensor, examples: i
 
 
 def label_counts(predicted: Tensor, labels: Tensor) -> csr_array:
-    """For each label whether an example has it rightly predicted, wrongly answered, and known.
+    """Flags for each label: an example has it rightly predicted, wrongly answered, and known.
 
     Args:
         predicted: whether each label is predicted, bool of shape ``(examples, labels)``.

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from fusionlab.errors import InputError
 from fusionlab.forward import forward, main_output
-from fusionlab.merging.registry import merge_weights
+from fusionlab.merge_weights import merge_weights
 
 
 @dataclass(frozen=True)

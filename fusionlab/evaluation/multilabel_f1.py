@@ -29,7 +29,7 @@ class MultilabelF1(MultilabelStatScores):
         self.mean = average
 
     def update(self, predictions: Tensor, labels: Tensor) -> None:
-        """Count.
+        """Count right, wrong and missed labels.
 
         Args:
             predictions: whether each label is predicted, bool of shape ``(batch, labels)``.

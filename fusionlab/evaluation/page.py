@@ -1,4 +1,4 @@
-"""One self-contained web page that tells the story of a merge.
+"""A report as one self-contained web page.
 
 What it says is worked out here and in `page_tables`; how it is marked up stands in ``report.html``, a Jinja2 template
 with autoescape, and how it looks in ``report.css``.
@@ -30,7 +30,7 @@ GLOSSARY = {
     "anchor": "The end model (or the mean, for many models) that the others are matched to.",
     "matching": "Moving a model into another model's basis: its weights change, what it computes does not. "
     "The names of the matchings say which parts of the network took part.",
-    "unmatched": "Merged as the models are, without matching: what every matching is measured against.",
+    "unmatched": "Merged as the models are, without matching: the reference for every matching.",
     "merge": "One model made from several; method “simple” is the plain mean of their weights.",
     "barrier": "How far the loss on the straight line between two models rises above the straight line between "
     "their own losses. 0 means that every weighted mean of the two is as good as they are.",

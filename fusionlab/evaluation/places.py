@@ -172,7 +172,7 @@ def _diverged(table: Table, entry: Entry, columns: Sequence[Column]) -> str:
 
 
 def _weakness(results: Results, entry: Entry, columns: Sequence[Column], value: float) -> str:
-    """That a model says nothing about its inputs: no better than an answer that ignores them."""
+    """A claim that a model says nothing about its inputs: no better than an answer that ignores them."""
     first = columns[0]
     data_set = first.data_set if len(columns) == 1 else None
     key = (entry.models, entry.method, entry.matching, data_set, first.domain, first.metric)
@@ -187,7 +187,7 @@ def _weakness(results: Results, entry: Entry, columns: Sequence[Column], value: 
 
 
 def _against_chance(level: Level, chance: float, value: float) -> str:
-    """That a score is not above chance: its interval holds that level, or lies on the wrong side of it."""
+    """A claim that a score is not above chance: its interval holds that level, or lies on the wrong side of it."""
     shown = format_value(level.metric, chance, unit=True)
     worst, best = (value if end is None else end for end in (level.lower, level.upper))
     if lower_is_better(level.metric):

@@ -181,7 +181,7 @@ class Results:
         return [TotalDistance.of(found) for matchings in parts.values() for found in matchings.values()]
 
     def comparison_rows(self) -> list[tuple[Row, dict[str, float | int | None]]]:
-        """For each comparison a row of its difference, named ``<metric>_change``, and what is beside it.
+        """A row for each comparison: its difference, named ``<metric>_change``, and what is beside it.
 
         Beside it stand ``lower`` and ``upper``, the ends of the 95 % interval, ``examples`` and ``draws``. The data set
         is None for a mean over those of a domain.
@@ -248,7 +248,7 @@ def best_merges(entries: Sequence[Entry], metric: str, values: Sequence[float | 
 
 
 def main_columns(table: Table) -> list[Column]:
-    """For each data set the one metric to look at first: accuracy, else a fraction, else anything but the loss."""
+    """The metric of each data set to look at first: accuracy, else a fraction, else anything but the loss."""
 
     def rank(column: Column) -> tuple[bool, bool, bool, bool]:
         metric = column.metric

@@ -1,4 +1,4 @@
-"""One number of what was measured, and the words that tell its kind."""
+"""One measured number, and the names of what it can be."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -79,8 +79,8 @@ def symmetry_figure(blueprint: Blueprint, name: str) -> Figure:
     panel.set_yticks(middles, [plain("\n".join(lines)) for lines in names], fontsize=SIZE, color=INK)
     panel.set_ylim(max(top, LINE), 0)
     _draw_columns(panel, layers)
-    title(figure, f"What may act on the hidden spaces of {name} ({blueprint.architecture})")
-    caption = "A bar is a space in each layer that it covers; it names what may act there without changing the function"
+    title(figure, f"Groups that may act on the hidden spaces of {name} ({blueprint.architecture})")
+    caption = "Each bar is a space, over its layers, with the group that may act there without changing the function"
     origin = f"{blueprint.origin[:1].upper()}{blueprint.origin[1:]}"
     panel.set_title(plain(f"{caption}.\n{origin}."), fontsize=9, color=MUTED, loc="left", pad=10)
     handles = [Patch(facecolor=_pale(colours[label]), label=f"{label}(n)  {words[label]}") for label in shown]
@@ -90,7 +90,7 @@ def symmetry_figure(blueprint: Blueprint, name: str) -> Figure:
 
 
 def _rows(blueprint: Blueprint, columns: int) -> dict[str, list[Cell]]:
-    """By kind of space its cells, equal neighbours as one; a further row for what acts once gains are folded."""
+    """The cells of every kind of space, equal neighbours as one; a further row for what acts once gains are folded."""
     after = {} if blueprint.after_folding is None else blueprint.after_folding.spaces
     by_row: dict[str, list[Space]] = {}
     for space in blueprint.spaces.values():

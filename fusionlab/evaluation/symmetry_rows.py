@@ -145,7 +145,7 @@ def _told(groups: Sequence[Trial], trials: Sequence[Trial], norms: int) -> str:
         case Outcome.TAKEN:
             return f"{what}: outputs equal to {max(changes, default=0):.0e}"
         case Outcome.UNSEEN:
-            return f"{what}: outputs equal, but with a part of it alone as well, which shows nothing"
+            return f"{what}: outputs equal, but with a part of it alone too, so nothing is shown"
         case Outcome.CHANGED:
             return f"{what}: outputs change{f' by {min(changes):.0e}' if changes else ' or cannot be computed'}"
         case Outcome.UNTRIED:
@@ -169,7 +169,7 @@ def _folded(blueprint: Blueprint, space: Space) -> Group:
 
 
 def _norms_by_space(blueprint: Blueprint) -> dict[str, int]:
-    """By space, the norms whose gains run through it."""
+    """The norms whose gains run through each space, by its name."""
     found: dict[str, int] = {}
     for norm in blueprint.norms:
         for space in {space for axis in blueprint.parameters[norm.weight] for space in spaces_of(axis)}:

@@ -116,7 +116,7 @@ def _claim(name: str, method: str, place: Place, claim: Claim) -> str:
 
 
 def _weakness(place: Place, method: str, matching: str) -> str:
-    """That the unmatched merge, the matched one, or both predict nothing."""
+    """A claim that the unmatched merge, the matched one, or both predict nothing."""
     plain, matched = (place.find(method, key) for key in (UNMATCHED, matching))
     before, after = ("" if merge is None else merge.weakness for merge in (plain, matched))
     if before and before == after:
@@ -183,7 +183,7 @@ def _effects(place: Place, told: tuple[str, str] | None) -> list[str]:
 
 
 def _by_group(results: Results, key: tuple[str, str] | None) -> list[str]:
-    """In how many groups of a grid, on how many data sets, one merge is better on the test examples."""
+    """A claim on how many groups of a grid, and data sets, one merge is better in on the test examples."""
     main = {(column.domain, column.data_set, column.metric) for column in main_columns(results.table())}
     claims = [
         Claim(one)

@@ -38,7 +38,7 @@ def format_value(metric: str, value: float | None, unit: bool = False) -> str:
 
 
 def shown_decimals(metric: str, *values: float) -> int:
-    """To how many decimals of the number itself all of some values are shown; a percentage has two more than it shows.
+    """The number of decimals to which all of some values are shown; a percentage has two more than it shows.
 
     Args:
         metric: decides how the numbers are shown.

@@ -22,7 +22,8 @@ from fusionlab.fusion.plan import FusionPlan
 from fusionlab.fusion.results import Candidate, Fused, Matched
 from fusionlab.inputs import Inputs
 from fusionlab.matching.align import choose_anchor
-from fusionlab.merging import find_method, merge_states, merge_weights
+from fusionlab.merge_weights import merge_weights
+from fusionlab.merging import find_method, merge_states
 from fusionlab.merging.settling import settling
 from fusionlab.models import with_state
 from fusionlab.stages import Stages

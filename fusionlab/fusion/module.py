@@ -150,7 +150,7 @@ class FusionModule(StagedModule, CandidateTest):
         return Inputs.from_batches(data, count)
 
     def stages(self) -> Stages[None]:
-        """All that looks at data."""
+        """The stages of everything that looks at data."""
         return self.fuser.prepare()
 
     def on_fit_end(self) -> None:

@@ -15,8 +15,9 @@ from fusionlab.evaluation.comparison import Measured
 from fusionlab.evaluation.distances import Distance
 from fusionlab.evaluation.results import Curve, Row
 from fusionlab.evaluation.wording import file_name
-from fusionlab.grid.design import Cell, digest
+from fusionlab.grid.design import Cell
 from fusionlab.grid.examples import read_examples, write_examples
+from fusionlab.grid.fingerprints import digest
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -18,6 +16,7 @@ from fusionlab.evaluation.line import refuse_points
 from fusionlab.evaluation.rows import END_MODEL, ENSEMBLE, MULTITASK, NO_MATCHING, REFERENCES, UNMATCHED
 from fusionlab.evaluation.wording import file_name
 from fusionlab.fusion.plan import Heads
+from fusionlab.grid.fingerprints import choices, digest, signature, stamp
 from fusionlab.matching.recipe import Recipe
 from fusionlab.paths import expanded
 
@@ -79,7 +78,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """For a reader."""
+        """The cell in words, for a reader."""
         words = [f"seed {self.seed}", " + ".join(self.models), self.method]
         return ", ".join([*words, *([] if self.matching == NO_MATCHING else [self.matching])])
 
@@ -139,7 +138,7 @@ class Grid:
             )
         if self.heads == "own" and (self.out_of_domain or self.multitask):
             odd = "out_of_domain" if self.out_of_domain else "multitask"
-            raise InputError(f"heads is 'own', under which no head answers for {odd}; expected none")
+            raise InputError(f"heads is 'own', and {odd} has no head of its own; expected none, or other heads")
         # Asked now, before any data are read.
         _ = self._signatures
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
@@ -181,7 +180,7 @@ class Grid:
             chosen = {MULTITASK: self.multitask}
         settings: dict[str, Any] = {
             "cell": [cell.models, cell.method, cell.matching, cell.seed],
-            "models": [[name, model.fit, _stamp(_given(model, cell.seed))] for name, model in chosen.items()],
+            "models": [[name, model.fit, stamp(_given(model, cell.seed))] for name, model in chosen.items()],
             "test": [[self.signature(self.end_models[name].data) for name in names], outside, self.test_samples],
             "heads": self.heads,
             "protocol": self.protocol,
@@ -191,9 +190,9 @@ class Grid:
             settings |= {
                 "hyperparameters": dict(self.methods[cell.method]),
                 # The class of the options says which matcher runs.
-                "matching": None if recipe is None else [type(recipe.options).__name__, _choices(recipe)],
+                "matching": None if recipe is None else [type(recipe.options).__name__, choices(recipe)],
                 "samples": self.samples,
-                "base": _stamp(self.base),
+                "base": stamp(self.base),
                 "points": self.points if self.draws_lines(cell) else 0,
             }
             if recipe is not None and recipe.gauge:
@@ -246,63 +245,6 @@ def make_groups(names: Sequence[str], wanted: str | Sequence[Sequence[str]]) -> 
     return tuple(tuple(group) for group in wanted)
 
 
-def signature(module: LightningDataModule) -> str:
-    """A data module's class and settings, for telling whether data changed.
-
-    Settings are what the module saved of its arguments (`save_hyperparameters`); of one that saves none, its public
-    attributes, so that it has to be asked before it finds out more.
-    """
-    settings = {name: _plain(value) for name, value in (module.hparams or vars(module)).items() if name[0] != "_"}
-    known = {name: value for name, value in settings.items() if value is not _UNKNOWN}
-    return f"{type(module).__name__}({json.dumps(known, sort_keys=True)})"
-
-
-def digest(value: Any, length: int = 16) -> str:
-    """A digest of plain values, the same whenever they are."""
-    text = json.dumps(value, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:length]
-
-
-_UNKNOWN = object()
-
-
-def _plain(value: Any) -> Any:
-    """A setting as JSON has it; `_UNKNOWN` for anything else, such as a model or a table."""
-    if isinstance(value, LightningDataModule):
-        return signature(value)
-    if is_dataclass(value) and not isinstance(value, type):
-        return _plain(asdict(value))
-    if isinstance(value, Mapping):
-        return {str(name): known for name, item in value.items() if (known := _plain(item)) is not _UNKNOWN}
-    if isinstance(value, list | tuple):
-        return [known for item in value if (known := _plain(item)) is not _UNKNOWN]
-    if isinstance(value, Path):
-        return str(value)
-    return value if isinstance(value, str | int | float | bool | None) else _UNKNOWN
-
-
-def _choices(options: Any) -> Any:
-    """The options that differ from their defaults, so that an option that is new to fusionlab changes nothing."""
-    if not is_dataclass(options):
-        return options
-    chosen = {}
-    for one in fields(options):
-        value = getattr(options, one.name)
-        default = one.default_factory() if one.default_factory is not MISSING else one.default
-        if value != default:
-            chosen[one.name] = _choices(value)
-    return chosen
-
-
 def _given(model: EndModel, seed: int) -> Path | None:
     """The path of an end model's checkpoint; None for one that is trained on the way."""
     return None if model.ckpt is None else model.place("", seed, Path())
-
-
-def _stamp(checkpoint: str | Path | None) -> Any:
-    """The place of a given checkpoint, and when its newest file was written; they tell it from another one."""
-    if checkpoint is None:
-        return None
-    path = Path(checkpoint)
-    files = [file for file in (path, *path.glob("*")) if file.is_file()]
-    return [str(path), max((file.stat().st_mtime_ns for file in files), default=None)]

@@ -8,7 +8,8 @@ from pathlib import Path
 from torch import nn
 
 from fusionlab.fusion.fuser import Fuser
-from fusionlab.grid.design import Grid, digest
+from fusionlab.grid.design import Grid
+from fusionlab.grid.fingerprints import digest
 from fusionlab.stages import Stages
 from fusionlab.statistics import Statistics, basis_of
 from fusionlab.statistics.files import load, save
@@ -31,12 +32,12 @@ class StatisticsFiles:
         self.folder, self.grid = folder, grid
 
     def read(self, models: Mapping[str, nn.Module], seed: int) -> list[dict[str, Statistics]]:
-        """Whatever there is of some end models by name, gathered with a seed."""
+        """The statistics that are on disk of some end models by name, gathered with a seed."""
         names = [self._name(name, model, seed) for name, model in models.items()]
         return [load(path) for name in names for path in sorted(self.folder.glob(f"{name}-*.safetensors"))]
 
     def gather(self, fuser: Fuser, method: str) -> Stages[None]:
-        """Let a fuser have what a method needs of its end models, and keep it."""
+        """Gather what a method needs of a fuser's end models, and write it where there is no file yet."""
         kinds = [kind for kind in fuser.kinds_of(method) if kind != Activations.kind]
         for index, (name, model) in enumerate(zip(fuser.names, fuser.end_models, strict=True)):
             gathered = yield from fuser.store.of(index, model, kinds)

@@ -29,7 +29,7 @@ CAPTION = (
 
 
 def console(lines: Sequence[Line], metric: str, title: str) -> Table:
-    """For the terminal: the best merge of each column is bold and has a star."""
+    """The table for the terminal: the best merge of each column is bold and has a star."""
     table = Table(title=Text(title), title_justify="left", title_style="bold", caption=Text(CAPTION))
     table.caption_justify = "left"
     heads, rows = _rows(lines, metric, lambda text: f"{text} *")

@@ -1,4 +1,4 @@
-"""Balanced forms of two Gram matrices, in closed form: what writes to a space is as long as what reads it."""
+"""Balanced forms of two Gram matrices, in closed form: what writes to a space gets the lengths of what reads it."""
 
 import torch
 from torch import Tensor

@@ -91,7 +91,7 @@ class NestedAssignment:
 
     @cached_property
     def bounds(self) -> Tensor:
-        """By pair of copies, what its assignment gains; where it is not solved yet, what it gains at most.
+        """The gain of the assignment inside of each pair of copies; where it is not solved yet, an upper bound of it.
 
         Returns:
             Shape ``(count, count)``, anchor's copy by source's, float64, on the CPU; estimates where not `is_held`.
@@ -197,7 +197,7 @@ class _Gains:
         return source, anchor
 
     def __call__(self, rows: slice, columns: slice) -> Tensor:
-        """Of some of the anchor's units with some of the source's, shape ``(p, q)``."""
+        """Gains of some of the anchor's units with some of the source's, shape ``(p, q)``."""
         source, anchor = self.rows[0][columns], self.rows[1][rows]
         total = anchor @ source.mT
         if self.objective is not None:

@@ -110,7 +110,9 @@ class MatchOptions(Selection):
             if count < 1:
                 raise InputError(f"{name} is {count}; expected at least 1")
         if self.towards == MEAN and find_start(self.start).needs:
-            raise InputError(f"towards the mean has no start {self.start!r}; expected another start, or an anchor")
+            raise InputError(
+                f"start {self.start!r} does not work towards the mean; expected another start, or an anchor"
+            )
 
 
 def describe(options: Any) -> str:

@@ -53,7 +53,7 @@ class Recipe:
         return matcher_of(self.options).needs(self.options)
 
     def __str__(self) -> str:
-        """In words, for a report."""
+        """The recipe in words, for a report."""
         if not self.options.spaces:
             return "nothing is matched"
         parts = [f"by {matcher_of(self.options).name}: {describe(self.options)}"]
@@ -150,7 +150,7 @@ def align_models(
     if not options.spaces:
         return [Alignment.identity(blueprint) for _ in models]
     if chosen.needs_inputs and inputs is None:
-        raise InputError("this matching runs the models, and there is nothing to run them on; expected data or probes")
+        raise InputError("this matching has to run the models, and no inputs were given; expected data or probes")
     described, gauges = gauged([model.state_dict() for model in models], blueprint, options)
     options.select(described)
     activations = None

@@ -1,4 +1,4 @@
-"""Merging the circuits of attention heads: what Q^T K and O V do is averaged, whatever the bases of Q, K, V and O.
+"""Merging the circuits of attention heads: Q^T K and O V are averaged, which do not depend on bases inside the head.
 
 The circuits are those of Elhage et al., "A mathematical framework for transformer circuits" (2021).
 """

@@ -20,7 +20,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from fusionlab.batch_norm import batch_norms, channels_last, norms_hooked
 from fusionlab.errors import InputError
 from fusionlab.forward import forward
-from fusionlab.merging.registry import merge_weights
+from fusionlab.merge_weights import merge_weights
 from fusionlab.models import with_state
 from fusionlab.statistics.layout import token_masks
 from fusionlab.statistics.linear_maps import LinearMaps, Weight, linear_maps, rows_written
@@ -91,7 +91,7 @@ def correct(
 
 @dataclass(frozen=True)
 class _Sites:
-    """Where activations are corrected: linear maps by their weights' names, explored, and BatchNorms by theirs."""
+    """The places where activations are corrected: linear maps by their weights' names, and BatchNorms by theirs."""
 
     maps: LinearMaps
     norms: Mapping[str, _BatchNorm]

@@ -50,13 +50,13 @@ def karcher(ingredients: Ingredients, iterations: int = 10, tol: float = 1e-5) -
         present = (lengths > 0) & (weights > 0)
         if present.any():
             directions = tensors[present] / lengths[present, None]
-            basis, coordinates = _basis(directions)
+            basis, coordinates = spanning_basis(directions)
             mean = basis.mT @ _mean_direction(coordinates, weights[present] / weights[present].sum(), iterations, tol)
             merged[name] = (weights @ lengths * mean).reshape(old.shape).to(old.dtype)
     return merged
 
 
-def _basis(directions: Tensor) -> tuple[Tensor, Tensor]:
+def spanning_basis(directions: Tensor) -> tuple[Tensor, Tensor]:
     """An orthonormal basis of a space that holds some unit vectors and their mean, and their coordinates in it.
 
     Independent vectors have their mean in their span: it is a sum of them with positive factors. Dependent ones may
@@ -149,7 +149,7 @@ def _descend(means: Tensor, directions: Tensor, weights: Tensor, iterations: int
 
 
 def _tangents(means: Tensor, directions: Tensor) -> tuple[Tensor, Tensor]:
-    """For each mean and direction the cosine, shape ``(starts, count)``, and the direction's part at right angles."""
+    """The cosine of each mean and direction, shape ``(starts, count)``, and the direction's part at right angles."""
     cosines = means @ directions.mT
     return cosines, directions - cosines[..., None] * means[:, None]
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fusionlab.batch_norm import running_statistics
 from fusionlab.errors import InputError
+from fusionlab.merge_weights import merge_weights
 from fusionlab.merging.ingredients import Ingredients
 from fusionlab.registration import first_parameters
 from fusionlab.statistics import Statistics
@@ -107,7 +108,7 @@ def _is_plain(kind: Any) -> bool:
     return all(part in (float, int, bool) or get_origin(part) is Literal for part in parts)
 
 
-_registry: dict[str, MergeMethod] = {}
+METHODS: dict[str, MergeMethod] = {}
 
 
 def merge_method(name: str, needs: Needs = ()) -> Callable[[Merger], Merger]:
@@ -134,7 +135,7 @@ def merge_method(name: str, needs: Needs = ()) -> Callable[[Merger], Merger]:
                 )
         if unknown := [] if callable(needs) else [need for need in needs if need not in NEEDS]:
             raise TypeError(f"{what} {name!r} needs {unknown[0]!r}; expected some of {', '.join(NEEDS)}")
-        _registry[name] = MergeMethod(name, function, needs)
+        METHODS[name] = MergeMethod(name, function, needs)
         return function
 
     return register
@@ -142,7 +143,7 @@ def merge_method(name: str, needs: Needs = ()) -> Callable[[Merger], Merger]:
 
 def methods() -> tuple[str, ...]:
     """The names of all merge methods."""
-    return tuple(sorted(_registry))
+    return tuple(sorted(METHODS))
 
 
 def find_method(name: str) -> MergeMethod:
@@ -151,28 +152,9 @@ def find_method(name: str) -> MergeMethod:
     Raises:
         InputError: there is none.
     """
-    if name not in _registry:
+    if name not in METHODS:
         raise InputError(f"merge method {name!r} does not exist; expected one of {', '.join(methods())}")
-    return _registry[name]
-
-
-def merge_weights(weights: Sequence[float] | None, count: int) -> list[float]:
-    """One weight for each model, summing to 1.
-
-    Args:
-        weights: any finite, non-negative numbers, scaled to sum to 1; None for equal weights.
-        count: how many models there are.
-
-    Raises:
-        InputError: another number of weights, a negative one, or none above zero.
-    """
-    if weights is None:
-        return [1 / count] * count
-    if len(weights) != count:
-        raise InputError(f"weights has {len(weights)} numbers for {count} models; expected one for each")
-    if any(not math.isfinite(w) or w < 0 for w in weights) or sum(weights) == 0:
-        raise InputError(f"weights are {', '.join(map(str, weights))}; expected numbers from 0 up, one of them above 0")
-    return [w / sum(weights) for w in weights]
+    return METHODS[name]
 
 
 @torch.no_grad()

@@ -81,7 +81,7 @@ def _shared_maps(grams: Sequence[Grams]) -> Mapping[str, LinearMap]:
 
 
 def _names(state: State, maps: Mapping[str, LinearMap]) -> dict[str, list[str]]:
-    """By the first name of each weight to solve for, all its names.
+    """All names of each weight to solve for, by its first one.
 
     A weight of which a name is no linear map's is left out: solving for the map would change the other's function.
     """
@@ -126,11 +126,16 @@ def _solve(
         right.addmm_(matrix.to(device) - last, own - mean, alpha=share)
     scale = float(gram.diagonal().mean())
     gram.diagonal().add_(ridge * (scale if scale > 0 else 1.0))
-    return list((mean + _solve_symmetric(gram, right)).split(sizes, dim=1))
+    return list((mean + solve_symmetric(gram, right)).split(sizes, dim=1))
 
 
-def _solve_symmetric(gram: Tensor, right: Tensor) -> Tensor:
-    """The solution of ``gram x = right``, that of least norm where `gram` is singular."""
+def solve_symmetric(gram: Tensor, right: Tensor) -> Tensor:
+    """The solution of ``gram x = right``, that of least norm where `gram` is singular.
+
+    Args:
+        gram: symmetric and positive semidefinite, shape ``(size, size)``.
+        right: shape ``(size, columns)``.
+    """
     factor, failed = torch.linalg.cholesky_ex(gram)
     pivots = factor.diagonal().square()
     if not failed and pivots.min() > SINGULAR * pivots.max():

@@ -43,7 +43,7 @@ def ties(ingredients: Ingredients, density: float = 0.2, lambda_: float = 1.0) -
 
 
 def _thresholds(ingredients: Ingredients, density: float) -> list[float]:
-    """For each model the smallest magnitude that is kept."""
+    """The smallest magnitude that is kept of each model."""
     if density == 1:
         return [0.0] * len(ingredients.states)
     names = ingredients.floating()

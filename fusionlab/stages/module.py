@@ -264,7 +264,7 @@ class _Undoing(Callback):
 
 
 class StageLoader:
-    """Batches of the present stage, in each epoch of those that there are then.
+    """A loader of the present stage's batches, anew in each epoch.
 
     Args:
         begin: gives them.

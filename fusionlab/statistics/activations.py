@@ -44,9 +44,9 @@ class ActivationAccumulator(Watcher):
             raise InputError(f"samples is {samples}; expected at least 1")
         self.limit, self.seed, self.chosen = samples, seed, weights
         self._maps = LinearMaps({}, {})
-        self._inputs: dict[str, _Sample] = {}
-        self._outputs: dict[str, _Sample] = {}
-        self._batch: _Drawn | None = None
+        self._inputs: dict[str, RowSample] = {}
+        self._outputs: dict[str, RowSample] = {}
+        self._batch: RowPriorities | None = None
 
     def start(self, maps: LinearMaps) -> None:
         """Allocate an empty sample for each map.
@@ -63,11 +63,11 @@ class ActivationAccumulator(Watcher):
                 continue
             parameter: Tensor = weight.modules[0].weight  # type: ignore[assignment]
             dtype = torch.promote_types(parameter.dtype, torch.float32)
-            self._inputs.setdefault(maps.inputs[weight.name], _Sample(self.limit, weight.features, dtype))
-            self._outputs[weight.name] = _Sample(self.limit, parameter.shape[0 if weight.dim else 1], dtype)
+            self._inputs.setdefault(maps.inputs[weight.name], RowSample(self.limit, weight.features, dtype))
+            self._outputs[weight.name] = RowSample(self.limit, parameter.shape[0 if weight.dim else 1], dtype)
 
     def begin(self, batch: Batch) -> None:
-        self._batch = _Drawn(fingerprints(batch), self.seed)
+        self._batch = RowPriorities(fingerprints(batch), self.seed)
 
     def see(self, seen: Seen) -> None:
         assert self._batch is not None
@@ -92,7 +92,7 @@ class ActivationAccumulator(Watcher):
     def finish(self, totals: Mapping[str, Tensor], common: Common) -> Activations:
         def joined(part: str, name: str) -> tuple[Tensor, Tensor]:
             rows = totals[f"{part}/{name}/rows"]
-            sample = _Sample(self.limit, rows.shape[1], rows.dtype)
+            sample = RowSample(self.limit, rows.shape[1], rows.dtype)
             sample.add(rows, torch.arange(len(rows)), totals[f"{part}/{name}/priorities"])
             return sample.kept()
 
@@ -117,7 +117,7 @@ class ActivationAccumulator(Watcher):
         )
 
 
-class _Sample:
+class RowSample:
     """The rows of least priority so far, on the CPU.
 
     Args:
@@ -153,7 +153,7 @@ class _Sample:
 
 
 @dataclass
-class _Drawn:
+class RowPriorities:
     """The priorities of the rows of one batch.
 
     Attributes:

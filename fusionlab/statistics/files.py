@@ -69,7 +69,7 @@ def packed(found: Iterable[Statistics]) -> tuple[str, dict[str, Tensor]]:
 
 
 def unpacked(text: str, tensors: Mapping[str, Tensor]) -> dict[str, Statistics]:
-    """By kind, the statistics that `packed` was given."""
+    """The statistics that `packed` was given, by kind."""
     return {kind: _rebuilt(kind, told, tensors) for kind, told in json.loads(text).items()}
 
 

@@ -1,4 +1,4 @@
-"""Gathering statistics: one pass over data, whatever kinds are asked for."""
+"""Gathering statistics of several kinds in one pass over data."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class Gathering(Stage[dict[str, Statistics]]):
 
     @torch.no_grad()
     def finish(self, run: Run) -> dict[str, Statistics]:
-        """By kind, the statistics, once what all processes found is joined."""
+        """The statistics by kind, joined over all processes."""
         examples = int(run.total(torch.tensor(self._examples)))
         found = [_joined(accumulator, run) for accumulator in self._accumulators]
         # How long the pass took, joining included.
@@ -143,11 +143,11 @@ class Gathering(Stage[dict[str, Statistics]]):
         self._unchanged.close()
 
     def pack(self, result: dict[str, Statistics]) -> Any:
-        """As in a file of statistics."""
+        """The outcome as a file of statistics has it."""
         return packed(result.values())
 
     def unpack(self, packed: Any) -> dict[str, Statistics]:
-        """As from a file of statistics."""
+        """The outcome as it is read from a file of statistics."""
         return unpacked(*packed)
 
     def _collected(self) -> int:

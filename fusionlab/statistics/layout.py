@@ -48,7 +48,7 @@ class Layout:
         return mask.reshape(-1)
 
     def examples(self, leading: torch.Size, count: int) -> Tensor:
-        """To which of `count` examples each row belongs, flattened, shape ``(rows,)``."""
+        """The index of the example, of `count`, that each row belongs to, flattened, shape ``(rows,)``."""
         length = leading[self.batch]
         sizes = [length if dim == self.batch else 1 for dim in range(len(leading))]
         return (torch.arange(length) // (length // count)).reshape(sizes).expand(leading).reshape(-1)

@@ -171,7 +171,7 @@ FAMILIES = {
 
 
 def _family(model: nn.Module, output: Tensor, labels: Tensor | None) -> _Family:
-    """By the config's problem type; without one as transformers guesses it, from the outputs and the labels' type."""
+    """The family of the config's problem type; without one, as transformers guesses it from outputs and labels."""
     if output.ndim == 3:
         return CATEGORICAL
     config: Any = getattr(model, "config", None)

@@ -67,7 +67,7 @@ class LinearMaps:
         return [weight for weight in self.watched() if self.inputs[weight.name] == weight.name]
 
     def described(self) -> dict[str, LinearMap]:
-        """By each name in the model's state, the linear map as statistics keep it."""
+        """The linear maps as statistics keep them, by their names in the model's state."""
         return {
             name: LinearMap(self.inputs[weight.name], weight.dim, bias)
             for weight in self.watched()
@@ -75,7 +75,7 @@ class LinearMaps:
         }
 
     def omissions(self) -> dict[str, str]:
-        """For the settings of statistics: what was left out, if anything."""
+        """The entry of the settings of statistics that says what was left out, if anything."""
         reasons = dict.fromkeys(self.left_out.values())
         told = [f"{', '.join(n for n, r in self.left_out.items() if r == reason)}: {reason}" for reason in reasons]
         return {"left_out": "; ".join(told)} if told else {}

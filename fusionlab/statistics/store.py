@@ -46,14 +46,14 @@ class StatisticsStore:
                 self._kept[statistics.basis, statistics.kind] = statistics
 
     def also_of(self, before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> None:
-        """Let what was measured on one state count for another with the same numbers in wider types."""
+        """Take what was measured on one state for another one too, which has the same numbers in wider types."""
         old, new = basis_of(before), basis_of(after)
         for (basis, kind), found in list(self._kept.items()):
             if basis == old:
                 self._kept[new, kind] = replace(found, basis=new)
 
     def omissions(self, kind: str) -> dict[str, list[str]]:
-        """By reason, the parameters that statistics of one kind say nothing about, of all models that are known."""
+        """The parameters that statistics of one kind say nothing about, of all models that are known, by the reason."""
         found: dict[str, list[str]] = {}
         for (_, measured), statistics in self._kept.items():
             told = statistics.settings.get("left_out", "") if measured == kind else ""

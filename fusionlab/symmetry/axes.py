@@ -203,7 +203,7 @@ def chains(axis: Axis) -> Iterator[tuple[str, ...]]:
 
 
 def within(axis: Axis) -> Axis:
-    """The axis of one dimension for itself, whatever its copies are indexed by across others."""
+    """The axis of one dimension by itself, without what indexes its copies across other dimensions."""
     return axis.inner if isinstance(axis, Across) else axis
 
 

@@ -1,4 +1,4 @@
-"""What is added and nothing needs: the key's bias and the mean over experts, which softmax ignores, the value's bias,
+"""Additions that nothing needs: the key's bias and the mean over experts, which softmax ignores, the value's bias,
 which the output's can carry, and the mean over features of what a LayerNorm reads.
 
 Like folding, this is no group element (it cannot be undone from the result) but a change of gauge.

@@ -220,7 +220,7 @@ class Blueprint:
 
     @cached_property
     def _acting(self) -> Mapping[str, frozenset[str]]:
-        """By parameter, the spaces that act on it."""
+        """The spaces that act on each parameter, by its name."""
         return {
             parameter: frozenset(space for axis in axes for space in spaces_of(axis))
             for parameter, axes in self.parameters.items()

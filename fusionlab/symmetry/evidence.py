@@ -39,7 +39,7 @@ class Trial:
 
 
 def best_of_each(trials: Iterable[Trial]) -> tuple[Trial, ...]:
-    """Of each group, which may have been tried on several sets of axes, the best outcome; in order of the first."""
+    """The best outcome of each group, which may have been tried on several sets of axes; in order of the first."""
     order = list(Outcome)
     best: dict[tuple[Group, bool], Trial] = {}
     for trial in trials:

@@ -222,5 +222,5 @@ def test_a_checkpoint_that_is_none_of_this_run_is_one_sentence(folder: Path, ent
         del archive[entry]
     torch.save(archive, lightning)
     more = ["--ckpt_path", str(lightning), "--trainer.callbacks", "null", "--trainer.max_steps", "2"]
-    with pytest.raises(InputError, match=r"\.ckpt: it cannot be gone on from \(.*\); expected a checkpoint"):
+    with pytest.raises(InputError, match=r"\.ckpt: the fit cannot be resumed from it \(.*\); expected a checkpoint"):
         train.run("fit", [*line[1:], *more])

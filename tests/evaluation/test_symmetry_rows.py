@@ -63,7 +63,10 @@ def test_words_say_what_was_tried_and_the_telling_number_of_several_spaces() -> 
     ("trial", "told"),
     [
         (Trial(Invertible(4), CHANGED), "every invertible matrix: outputs change or cannot be computed"),
-        (Trial(Invertible(4), UNSEEN, 0.0), "every invertible matrix: outputs equal, but with a part of it alone"),
+        (
+            Trial(Invertible(4), UNSEEN, 0.0),
+            "every invertible matrix: outputs equal, but with a part of it alone too",
+        ),
         (Trial(Invertible(4), UNTRIED), "every invertible matrix: no axes to act on"),
         (Trial(Permutation(4), TAKEN, 0.0), "every invertible matrix, rotations and reflections: not proposed by the"),
         (Trial(Scale(1, signed=True), TAKEN, 1e-15), "a factor of either sign: outputs equal to 1e-15"),

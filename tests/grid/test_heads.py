@@ -27,9 +27,9 @@ def test_own_heads(tmp_path: Path) -> None:
     assert not [done.error for done in finished if done.error]
     assert {done.cell.method for done in finished} == {"end model", "simple", "regmean"}
     assert all({row.data_set for row in done.rows} == set(done.cell.models) for done in finished)
-    for changes in ({"out_of_domain": (Words("c"),)}, {"multitask": EndModel(Words("d"), ckpt="d")}):
-        with pytest.raises(InputError, match="heads is 'own', under which no head answers for"):
-            grid(ends, heads="own", **changes)
+    for name, value in (("out_of_domain", (Words("c"),)), ("multitask", EndModel(Words("d"), ckpt="d"))):
+        with pytest.raises(InputError, match=f"heads is 'own', and {name} has no head of its own"):
+            grid(ends, heads="own", **{name: value})
 
 
 class Named(Words):

@@ -57,7 +57,11 @@ def test_changes_go_where_they_belong() -> None:
         ("learned", {"step": 3}, "has no option 'step'; expected some of"),
         ("learned", {"steps": 0}, "steps is 0"),
         ("paper", {"rescale": "x"}, "rescale is 'x'"),
-        ("activations", {"towards": "mean"}, "towards the mean has no start 'activations'; expected another start"),
+        (
+            "activations",
+            {"towards": "mean"},
+            "start 'activations' does not work towards the mean",
+        ),
         *(
             (name, {field: value}, f"matching by {name} has no option '{field}'; expected some of")
             for name in ("git-rebasin", "ot-fusion")
@@ -146,7 +150,7 @@ def test_refinement_learns_on_the_inputs_that_there_are() -> None:
 def test_inputs_that_are_missing() -> None:
     """Asked for, in one sentence."""
     models = [vit(0), vit(1)]
-    with pytest.raises(InputError, match="nothing to run them on; expected data or probes"):
+    with pytest.raises(InputError, match="no inputs were given; expected data or probes"):
         run(align_models(models, blueprint(models[0]), recipe("learned"), 0))
 
 

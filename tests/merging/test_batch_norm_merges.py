@@ -165,7 +165,7 @@ def test_settling_changes_nothing_where_there_is_nothing_to_measure() -> None:
 
 def test_a_correction_needs_inputs_that_can_be_read_again() -> None:
     a, b = plain(0), plain(1)
-    with pytest.raises(InputError, match="nothing to run the models on; expected inputs"):
+    with pytest.raises(InputError, match="no inputs were given; expected inputs"):
         fusionlab.barrier(a, b, images(4), correct=True)
     with pytest.raises(InputError, match="inputs can be gone through only once"):
         fusionlab.barrier(a, b, images(4), inputs=iter(images(4)))

@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 
 from fusionlab.errors import InputError
 from fusionlab.merging import merge_states
-from fusionlab.merging.karcher import _basis
+from fusionlab.merging.karcher import spanning_basis
 from tests.merging.random_states import State, random_states
 from tests.symmetry.models import generator, laws
 
@@ -173,7 +173,7 @@ def test_the_basis_is_orthonormal() -> None:
         near = free.sum(0) + 1e-7 * torch.randn(size, generator=draw, dtype=torch.float64)
         vectors = torch.stack((free[0], -free[0], free[1], near, free[0] - free[1]))
         vectors /= vectors.norm(dim=1, keepdim=True)
-        basis, coordinates = _basis(vectors.clone())
+        basis, coordinates = spanning_basis(vectors.clone())
         assert basis.shape == (min(5, size), size)
         identity = torch.eye(len(basis), dtype=torch.float64)
         torch.testing.assert_close(basis @ basis.mT, identity, rtol=0, atol=1e-13)

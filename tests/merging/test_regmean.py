@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from fusionlab.errors import InputError
 from fusionlab.merging import merge_states
-from fusionlab.merging.regmean import _solve_symmetric
+from fusionlab.merging.regmean import solve_symmetric
 from fusionlab.statistics import Grams
 from tests.merging.least_squares import IN, MAPS, State, grams_of, random_inputs, random_state
 from tests.merging.measured import measure
@@ -157,7 +157,7 @@ def test_directions_without_data_get_the_mean(ridge: float, rows: int) -> None:
 def test_nearly_singular_matrices_have_the_solution_of_least_norm(rest: float) -> None:
     """Also where a Cholesky decomposition goes through, on a pivot that is nothing but rounding."""
     gram = torch.tensor([[1.0, 1.0], [1.0, 1.0 + rest]], dtype=torch.float64)
-    found = _solve_symmetric(gram, torch.ones(2, 1, dtype=torch.float64))
+    found = solve_symmetric(gram, torch.ones(2, 1, dtype=torch.float64))
     torch.testing.assert_close(found, torch.full((2, 1), 0.5, dtype=torch.float64), rtol=0, atol=1e-3)
 
 

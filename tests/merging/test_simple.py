@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from fusionlab.errors import InputError
-from fusionlab.merging import merge_states, merge_weights, methods
+from fusionlab.merging import merge_states, methods
 from fusionlab.merging import registry as merging_registry
 from fusionlab.merging.ingredients import Ingredients
 from tests.merging.random_states import State, random_states
@@ -62,22 +62,6 @@ def test_integer_buffers_must_agree() -> None:
         merge_states([first, second])
 
 
-@pytest.mark.parametrize(
-    ("weights", "message"),
-    [
-        ([1.0], "1 numbers for 2 models"),
-        ([1.0, -0.5], "from 0 up"),
-        ([0.0, 0.0], "above 0"),
-        ([1.0, float("nan")], "from 0 up"),
-        ([1.0, float("inf")], "from 0 up"),
-    ],
-)
-def test_weights_that_are_none(weights: list[float], message: str) -> None:
-    """Refused with what was expected."""
-    with pytest.raises(InputError, match=message):
-        merge_weights(weights, 2)
-
-
 @pytest.mark.parametrize("odd", [1, 2, 3])
 def test_an_integer_buffer_that_differs_in_any_model_is_refused(odd: int) -> None:
     """In the second or in the last of four."""
@@ -107,7 +91,7 @@ def test_registry_refuses_what_it_does_not_know(monkeypatch: pytest.MonkeyPatch)
         merge_states(random_states(2), "nope")
     with pytest.raises(InputError, match="'simple' has no hyperparameter 'alpha'; expected none"):
         merge_states(random_states(2), "simple", alpha=1)
-    monkeypatch.setattr(merging_registry, "_registry", dict(merging_registry._registry))
+    monkeypatch.setattr(merging_registry, "METHODS", dict(merging_registry.METHODS))
 
     @merging_registry.merge_method("scaled")
     def scaled(ingredients: Ingredients, factor: float = 1.0) -> State:

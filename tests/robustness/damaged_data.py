@@ -46,7 +46,7 @@ def _table(place: Place) -> tuple[str, list[dict[str, Any]]]:
     return place.draw.choice(["csv", "jsonl", "parquet"]), [json.loads(line) for line in lines]
 
 
-def _write(place: Place, suffix: str, rows: list[dict[str, Any]]) -> str:
+def written_rows(place: Place, suffix: str, rows: list[dict[str, Any]]) -> str:
     """Write rows as they are, however odd; returns the path."""
     path = place.work / "data" / f"text.{suffix}"
     path.parent.mkdir(exist_ok=True)
@@ -77,7 +77,7 @@ def data_damaged(place: Place) -> Case:
 def data_empty(place: Place) -> Case:
     """Nothing in a file, or a header alone, or one row."""
     suffix, rows = _table(place)
-    path = _write(place, suffix, rows[:1])
+    path = written_rows(place, suffix, rows[:1])
     what = place.draw.randrange(4)
     if what == 0:
         (place.work / path).write_bytes(b"")
@@ -99,7 +99,7 @@ def data_nulls(place: Place) -> Case:
     for row in rows:
         if place.draw.random() < share:
             row[column] = None if suffix != "csv" else ""
-    return _case(place, _write(place, suffix, rows))
+    return _case(place, written_rows(place, suffix, rows))
 
 
 @kind
@@ -114,12 +114,12 @@ def data_columns(place: Place) -> Case:
         rows = [{(key.upper() if key == column else key): value for key, value in row.items()} for row in rows]
     elif what == 2:
         rows = [row | {f"x{i}": i for i in range(2000)} for row in rows]
-        return _case(place, _write(place, suffix, rows))
+        return _case(place, written_rows(place, suffix, rows))
     else:
-        path = place.work / _write(place, "csv", rows)
+        path = place.work / written_rows(place, "csv", rows)
         path.write_text(path.read_text().replace("text,label,split", f"{column},{column},{column}", 1))
         return _case(place, "data/text.csv", must_refuse=True)
-    return _case(place, _write(place, suffix, rows), must_refuse=True)
+    return _case(place, written_rows(place, suffix, rows), must_refuse=True)
 
 
 @kind
@@ -130,7 +130,7 @@ def data_labels(place: Place) -> Case:
     value = place.draw.choice(odd)
     for row in place.draw.sample(rows, place.draw.choice([1, len(rows)])):
         row["label"] = value
-    return _case(place, _write(place, suffix, rows))
+    return _case(place, written_rows(place, suffix, rows))
 
 
 @kind
@@ -140,7 +140,7 @@ def data_values(place: Place) -> Case:
     column, value = place.draw.choice(FIELDS), any_json(place.draw)
     for row in place.draw.sample(rows, place.draw.choice([1, len(rows)])):
         row[column] = value
-    return _case(place, _write(place, suffix, rows))
+    return _case(place, written_rows(place, suffix, rows))
 
 
 @kind
@@ -148,7 +148,7 @@ def data_encodings(place: Place) -> Case:
     """Lines of several encodings in one file, byte order marks, zeros, lone surrogates, line ends of other systems."""
     suffix, rows = _table(place)
     suffix = "csv" if suffix == "parquet" else suffix
-    path = place.work / _write(place, suffix, rows)
+    path = place.work / written_rows(place, suffix, rows)
     lines = path.read_bytes().splitlines(keepends=True)
     at = place.draw.randrange(1, len(lines))
     foreign = place.draw.choice([b"caf\xe9", "caf\u00e9".encode("utf-16"), b"\xff\xfe", b"\xed\xa0\x80", b"\x80" * 20])
@@ -176,14 +176,14 @@ def data_long_line(place: Place) -> Case:
         return _case(place, "data/tags.conll")
     way = place.draw.randrange(3)
     rows[3]["text"] = ["x" * LONG, "weight " * (LONG // 7), '"' + "x" * LONG][way]
-    return _case(place, _write(place, suffix, rows))
+    return _case(place, written_rows(place, suffix, rows))
 
 
 @kind
 def data_odd_json(place: Place) -> Case:
     """Lines of JSON that are deep, no mappings, differ in what they hold, or name a thing twice."""
     _, rows = _table(place)
-    path = place.work / _write(place, "jsonl", rows)
+    path = place.work / written_rows(place, "jsonl", rows)
     lines = path.read_text().splitlines()
     at = place.draw.randrange(len(lines))
     lines[at] = place.draw.choice([

@@ -117,5 +117,5 @@ def test_rows_that_a_format_has_no_type_for_are_written_as_text(sound: Path, tmp
     (tmp_path / "work" / "data").mkdir(parents=True)
     place = Place(sound, tmp_path, random.Random(0))
     for value in ({}, {"a": {}}, 10**30, [[]]):
-        path = damaged_data._write(place, "parquet", [{"text": value, "label": 1, "split": "train"}] * 2)
+        path = damaged_data.written_rows(place, "parquet", [{"text": value, "label": 1, "split": "train"}] * 2)
         assert pq.read_table(place.work / path).num_rows == 2

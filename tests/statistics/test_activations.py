@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from fusionlab.errors import InputError
 from fusionlab.statistics import Activations
-from fusionlab.statistics.activations import _Drawn, _Sample
+from fusionlab.statistics.activations import RowPriorities, RowSample
 from fusionlab.statistics.layout import Layout
 from tests.statistics.passes import activations_of, batched, examples_for, inputs_by_hand, model_of
 from tests.symmetry.models import generator
@@ -100,7 +100,7 @@ def test_sample_is_uniform() -> None:
 def test_sample_keeps_the_rows_of_least_priority(limit: int) -> None:
     """Whatever it is given in which parts, and also where it is looked at in between."""
     draw = generator(limit)
-    sample, rows, priorities = _Sample(limit, 2, torch.float64), [], []
+    sample, rows, priorities = RowSample(limit, 2, torch.float64), [], []
     for scale, count in enumerate((3, 0, 7, 1, 12, 5), start=1):
         rows.append(torch.randn(2 * count, 2, generator=draw, dtype=torch.float64))
         index = torch.randperm(2 * count, generator=draw)[:count]
@@ -116,15 +116,15 @@ def test_sample_keeps_the_rows_of_least_priority(limit: int) -> None:
 def test_every_call_of_a_map_draws_for_itself() -> None:
     """Layers that share weights: a token that is kept of one layer is not for that reason kept of the next."""
 
-    def priorities(call: int, drawn: _Drawn) -> list[float]:
+    def priorities(call: int, drawn: RowPriorities) -> list[float]:
         seen: Any = SimpleNamespace(layout=Layout(0, 1, "encoder"), leading=torch.Size((2, 5)), call=call, valid=None)
         return drawn.priorities(seen)[1].tolist()
 
-    one, other = _Drawn([1, 2], 0), _Drawn([1, 2], 0)
+    one, other = RowPriorities([1, 2], 0), RowPriorities([1, 2], 0)
     first, second = priorities(0, one), priorities(1, one)
     assert len({*first, *second}) == 20
     assert (priorities(1, other), priorities(0, other)) == (second, first)
-    assert not {*first} & {*priorities(0, _Drawn([1, 2], 1))}
+    assert not {*first} & {*priorities(0, RowPriorities([1, 2], 1))}
 
 
 def test_a_tied_map_is_chosen_by_any_of_its_names() -> None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fusionlab.errors import InputError
 from fusionlab.fusion.heads.parameters import base_module, classifiers, head_parameters
-from fusionlab.merging import merge_weights
+from fusionlab.merge_weights import merge_weights
 from fusionlab.models import with_state
 from fusionlab.types import Model
 

@@ -21,7 +21,7 @@ class MergedHeads(HeadStrategy):
     """Whole models are matched and merged."""
 
     def refuse(self, plan: FusionPlan, needs: Mapping[str, Sequence[str]]) -> None:
-        """Refuse nothing."""
+        """Accept every plan."""
 
     def blueprint(self) -> Blueprint:
         return common_blueprint(self.models)

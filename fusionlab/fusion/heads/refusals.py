@@ -20,6 +20,6 @@ def refuse_scoring(needs: Mapping[str, Sequence[str]], heads: str) -> None:
     for method, needed in needs.items():
         if "score" in needed:
             raise InputError(
-                f"method {method!r} chooses by scores, which need one head with the labels of the data, and heads is "
-                f"{heads!r}; expected heads to be merged, or another method"
+                f"method {method!r} chooses by scores, for which all models need one head with the labels of the data, "
+                f"but heads is {heads!r}; expected heads to be merged, or another method"
             )

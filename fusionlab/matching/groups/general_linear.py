@@ -13,7 +13,7 @@ from fusionlab.symmetry.groups import Invertible
 
 @geometry_of(Invertible)
 class InvertibleGeometry(Geometry[Invertible]):
-    """Of the general linear group."""
+    """The geometry of the general linear group."""
 
     has_balance = True
 

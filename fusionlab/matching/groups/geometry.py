@@ -21,7 +21,7 @@ Kind = TypeVar("Kind", bound="type[Geometry[Any]]")
 
 @dataclass(frozen=True)
 class Geometry(ABC, Generic[GroupType]):
-    """All that matching needs of one group beside its elements and their action.
+    """Everything that matching needs of one group beside its elements and their action.
 
     Correlations are matrices C with ``<G, C> = sum(G * C)`` for the matrix G of an element, anchor by source; their
     leading dimensions are copies, or pairs of copies. Results are float64 unless they say otherwise.

@@ -12,7 +12,7 @@ from fusionlab.symmetry.groups import Orthogonal, OrthogonalFixingOnes, compleme
 
 @geometry_of(Orthogonal)
 class OrthogonalGeometry(Geometry[Orthogonal]):
-    """Of the orthogonal group."""
+    """The geometry of the orthogonal group."""
 
     def closest(self, correlation: Tensor) -> tuple[Tensor, Tensor]:
         return procrustes(correlation)
@@ -32,7 +32,7 @@ class OrthogonalGeometry(Geometry[Orthogonal]):
 
 @geometry_of(OrthogonalFixingOnes)
 class BesideOnesGeometry(Geometry[OrthogonalFixingOnes]):
-    """Of the orthogonal group of the complement of the all-ones vector, which keeps its place."""
+    """The geometry of the orthogonal group of the complement of the all-ones vector, which keeps its place."""
 
     def closest(self, correlation: Tensor) -> tuple[Tensor, Tensor]:
         inside, value = procrustes(self._inside(correlation))

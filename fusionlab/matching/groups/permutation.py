@@ -15,7 +15,7 @@ BALANCING = 20
 
 @geometry_of(Permutation)
 class PermutationGeometry(Geometry[Permutation]):
-    """Of the symmetric group."""
+    """The geometry of the symmetric group."""
 
     @property
     def is_assigned(self) -> bool:

@@ -13,7 +13,7 @@ from fusionlab.symmetry.groups import Rotary
 
 @geometry_of(Rotary)
 class RotaryGeometry(Geometry[Rotary]):
-    """Of what commutes with rotary positions."""
+    """The geometry of the group that commutes with rotary positions."""
 
     has_balance = True
 

@@ -14,7 +14,7 @@ from fusionlab.symmetry.groups import Scale
 
 @geometry_of(Scale)
 class ScaleGeometry(Geometry[Scale]):
-    """Of factors, positive or signed."""
+    """The geometry of factors, positive or signed."""
 
     has_balance = True
 

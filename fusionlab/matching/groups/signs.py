@@ -11,7 +11,7 @@ from fusionlab.symmetry.groups.signs import Signs
 
 @geometry_of(Signs)
 class SignsGeometry(Geometry[Signs]):
-    """Of signs."""
+    """The geometry of signs."""
 
     @property
     def is_assigned(self) -> bool:

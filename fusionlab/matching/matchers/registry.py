@@ -68,7 +68,7 @@ class Matcher:
     needs: Callable[[Any], tuple[str, ...]]
 
 
-_registry: dict[type[Selection], Matcher] = {}
+MATCHERS: dict[type[Selection], Matcher] = {}
 
 
 def matcher(
@@ -92,12 +92,12 @@ def matcher(
                 f"the matcher {function.__name__!r} takes options of {options}; expected a dataclass derived from "
                 f"Selection"
             )
-        if options is Selection or ((known := _registry.get(options)) is not None and known.name != name):
+        if options is Selection or ((known := MATCHERS.get(options)) is not None and known.name != name):
             raise TypeError(
-                f"the matcher {function.__name__!r} takes options of {options.__name__}, which are another's; expected "
-                f"a class of its own"
+                f"the matcher {function.__name__!r} takes options of {options.__name__}, which is no class of "
+                f"its own; expected one derived from Selection"
             )
-        _registry[options] = Matcher(name, function, options, needs if callable(needs) else lambda _: tuple(needs))
+        MATCHERS[options] = Matcher(name, function, options, needs if callable(needs) else lambda _: tuple(needs))
         return function
 
     return register
@@ -105,7 +105,7 @@ def matcher(
 
 def matchers() -> dict[str, Matcher]:
     """All matchers by name."""
-    return {found.name: found for found in _registry.values()}
+    return {found.name: found for found in MATCHERS.values()}
 
 
 def matcher_of(options: Selection) -> Matcher:
@@ -114,7 +114,7 @@ def matcher_of(options: Selection) -> Matcher:
     Raises:
         InputError: there is none.
     """
-    if type(options) not in _registry:
-        known = ", ".join(kind.__name__ for kind in _registry)
+    if type(options) not in MATCHERS:
+        known = ", ".join(kind.__name__ for kind in MATCHERS)
         raise InputError(f"options of {type(options).__name__} belong to no matcher; expected one of {known}")
-    return _registry[type(options)]
+    return MATCHERS[type(options)]

@@ -58,7 +58,7 @@ def starts() -> tuple[str, ...]:
 
 
 def find_start(name: str) -> Start:
-    """A start by name.
+    """The registered start of a name.
 
     Raises:
         InputError: there is none.

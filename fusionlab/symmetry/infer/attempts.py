@@ -75,7 +75,7 @@ class Attempts:
         return self.same({**self.state, name: self.state[name] + noise})
 
     def _change(self, state: Mapping[str, Tensor]) -> float:
-        """How much the outputs change with these parameters, of the largest; infinite where they cannot be computed."""
+        """The change of the outputs with these parameters, of the largest; infinite where they cannot be computed."""
         try:
             out = self.reading.traced(state)
         except (RuntimeError, IndexError):

@@ -87,7 +87,7 @@ class Equations:
         return True
 
     def consistent(self, unknown: Unknown, values: Sequence[int]) -> list[int]:
-        """Of some values for an unknown, those that contradict no length."""
+        """The values for an unknown that contradict no length."""
         found, before = [], dict(self.values)
         for value in values:
             if self.suppose(unknown, value):

@@ -148,7 +148,7 @@ def _image_among_tokens(m: Any) -> tuple[Input, ...]:
 
 
 def _masks(config: Any) -> list[Input]:
-    """Which patches are hidden, of an image of whole patches."""
+    """A mask of hidden patches, for an image of whole patches."""
     sizes = combined_sizes({"image_size": config.image_size, "patch_size": getattr(config, "patch_size", None)})
     return [Input("bool_masked_pos", (sizes["patches"],), vocabulary=2)] if "patches" in sizes else []
 

@@ -15,7 +15,7 @@ Folds = tuple[tuple[Norm, ...], tuple[LayerScale, ...]]
 def folds_of(
     reading: Reading, variable: Variable, gains: Sequence[Stretch], solutions: Sequence[Mapping[Stretch, object]]
 ) -> Folds | None:
-    """How every gain of a space can be made one.
+    """The folds by which every gain of a space becomes one.
 
     A factor that acts on one gain alone and is undone by what reads it is a norm's; one undone by what writes, a layer
     scale's.

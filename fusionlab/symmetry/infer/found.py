@@ -55,7 +55,7 @@ class Found:
 
     @property
     def actions(self) -> tuple[Action, ...]:
-        """All that passed."""
+        """The actions that passed."""
         return tuple(a for a in (self.permutation, self.basis, self.factor, self.signs, self.rotation) if a is not None)
 
 

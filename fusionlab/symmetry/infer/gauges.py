@@ -43,7 +43,7 @@ def seen_biases(blueprint: Blueprint, attempts: Attempts) -> tuple[str, ...]:
 
 
 def unseen_means(blueprint: Blueprint, attempts: Attempts, other: OtherBatch) -> tuple[tuple[str, int], ...]:
-    """Where a constant may be added along a space of permutations; shown on this batch and on another."""
+    """The places where a constant may be added along a space of permutations; shown on this batch and on another."""
     state, generator = attempts.state, attempts.generator
     found = []
     for name, axes in blueprint.parameters.items():

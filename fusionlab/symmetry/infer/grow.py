@@ -59,7 +59,7 @@ class _Grower:
         self.sizes = solved_sizes(self.small, self.instances, self.places, self.shapes, self.shrunk.hints)
 
     def blueprint(self) -> Blueprint:
-        """All of it but what follows folding."""
+        """The blueprint but for what follows folding."""
         small, instances, places = self.small, self.instances, self.places
         parameters = {
             (real := places.real(name, at)): self._parameter_axes(small.parameters[name], self.shapes[real], at)
@@ -167,7 +167,7 @@ class _Grower:
             start = end
 
     def _shared(self, here: Place, there: Place) -> int:
-        """How many list entries two parameters share; refused where one layer reads what another norms."""
+        """The number of list entries that two parameters share; refused where one layer reads what another norms."""
         same = 0
         while same < min(len(here), len(there)) and here[same] == there[same]:
             same += 1

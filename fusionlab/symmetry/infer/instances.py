@@ -14,7 +14,7 @@ from fusionlab.symmetry.infer.places import Indices, Place, Places, common, star
 
 @dataclass
 class Instances:
-    """Where the small model's spaces live, and what they are called in each real place.
+    """The places of the small model's spaces, and their names in each real place.
 
     A space lives in the innermost list entry that holds all parameters it acts on; one that acts on several layers
     lives around them and has one instance.

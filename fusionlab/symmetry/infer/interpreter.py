@@ -245,7 +245,7 @@ class Reading:
                 self.silence(dim)
 
     def opaque(self, arguments: Any, out: Any) -> Any:
-        """What an operation without a rule returns: nothing may move along what goes in."""
+        """The result of an operation without a rule; nothing may move along what goes into it."""
         for value in values_in(arguments):
             for dim in value.dims:
                 self.silence(freeze(dim))

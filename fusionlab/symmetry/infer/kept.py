@@ -66,10 +66,10 @@ def place(model: nn.Module, key: str) -> Path | None:
     packages = {_package(code) for code in _code_of(model)}
     if where is None or not packages <= set(PACKAGES) or {_package(rule) for rule in RULES.values()} != {OWN}:
         return None
-    versions = {name: _version(name) for name in sorted(packages | {"torch", "transformers", OWN})}
+    versions = {name: version_of(name) for name in sorted(packages | {"torch", "transformers", OWN})}
     if any(versions[name] is None for name in packages):
         return None
-    told = json.dumps([key, versions, _sources()])
+    told = json.dumps([key, versions, digest_of_sources()])
     return where / f"{hashlib.sha256(told.encode()).hexdigest()}{SUFFIX}"
 
 
@@ -146,7 +146,7 @@ def _package(code: type | Callable[..., Any]) -> str:
 
 
 @cache
-def _version(package: str) -> str | None:
+def version_of(package: str) -> str | None:
     """The version of an installed package; None where it has none that stands for its code."""
     try:
         found = importlib.metadata.version(package)
@@ -156,7 +156,7 @@ def _version(package: str) -> str | None:
 
 
 @cache
-def _sources() -> str:
+def digest_of_sources() -> str:
     """A digest of the code that infers."""
     root, digest = Path(__file__).parents[1], hashlib.sha256()
     for path in sorted(root.rglob("*.py")):

@@ -60,7 +60,7 @@ def abstract(value: Any) -> Hashable:
 
 
 def signature(module: nn.Module, depth: int = 0) -> Hashable:
-    """What a module is made of, sizes and lengths of lists left out: equal for two layers of one kind."""
+    """The structure of a module, sizes and lengths of lists left out: equal for two layers of one kind."""
     if depth > _DEEPEST:
         raise SymmetryError(f"modules are nested deeper than {_DEEPEST} in a {type(module).__name__}")
     attributes = tuple(
@@ -135,7 +135,7 @@ class NoStandInError(SymmetryError):
 
 @dataclass(frozen=True)
 class Matched:
-    """How a small model stands for a real one.
+    """A small model and the real one that it stands for.
 
     Attributes:
         names: for every parameter and buffer of the real model the name of the small one's that stands for it.

@@ -16,7 +16,7 @@ class InexpressibleError(Exception):
 
 @dataclass(frozen=True)
 class Acting:
-    """What acts on the coordinates of a space, permutations apart.
+    """The action on the coordinates of a space, permutations apart.
 
     Attributes:
         space: its name.
@@ -125,7 +125,7 @@ class Layout:
         return Along(name, size, is_dual=self._is_dual(acting, power, atom))
 
     def _acting_along(self, atom: Atom) -> tuple[Acting | None, int]:
-        """What acts along an atom beside permutations, and its power."""
+        """The action along an atom beside permutations, and its power."""
         found = [(acting, power) for acting in self.acting.get(atom.variable, ()) if (power := _power(acting, atom))]
         if len(found) > 1:
             raise InexpressibleError("two groups along one stretch")

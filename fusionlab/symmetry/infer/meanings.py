@@ -7,7 +7,10 @@ from enum import StrEnum
 
 
 class Meaning(StrEnum):
-    """What a field counts. `KEPT` is everything that is no size of the model, or too small to be worth a change."""
+    """The thing that a field counts.
+
+    `KEPT` is everything that is no size of the model, or too small to be worth a change.
+    """
 
     TOKEN = "token"
     LAYERS = "layers"
@@ -77,7 +80,7 @@ _EXCEPTIONS = {
 
 
 def meaning(name: str) -> Meaning:
-    """What the name of a config's field says that it counts."""
+    """The meaning of a config's field, by its name."""
     if name in _EXCEPTIONS:
         return _EXCEPTIONS[name]
     return next((found for pattern, found in _PATTERNS if re.search(pattern, name)), Meaning.KEPT)

@@ -37,7 +37,7 @@ ON_A_SMALL_ONE = "inferred from a small model of the same structure"
 ON_BOTH = f"{ON_A_SMALL_ONE}, and tried on the model itself"
 NUMBERED = "bases inside of heads that positions tell apart: a head of the small model stands for none of the real one"
 # Blueprints by what determines them, within a process; see `kept` for those of earlier ones.
-_known: dict[str, Blueprint] = {}
+KNOWN: dict[str, Blueprint] = {}
 # Of those, what was asked for with an example.
 _asked: set[str] = set()
 
@@ -55,18 +55,18 @@ def inferred(model: nn.Module, example_inputs: Mapping[str, Tensor] | None = Non
     Raises:
         SymmetryError: nothing is known of the model's inputs, or it cannot be traced.
     """
-    key = _key(model)
+    key = key_of(model)
     if example_inputs is not None:
-        _known[key] = _described(model, example_inputs)
+        KNOWN[key] = described(model, example_inputs)
         _asked.add(key)
-    elif key not in _known:
-        _known[key] = _kept(model, key)
-    return _known[key]
+    elif key not in KNOWN:
+        KNOWN[key] = _kept(model, key)
+    return KNOWN[key]
 
 
 def was_asked_for(model: nn.Module) -> bool:
     """Inference was asked for by an example of a model of this class, config and shapes."""
-    return bool(_asked) and _key(model) in _asked
+    return bool(_asked) and key_of(model) in _asked
 
 
 def _kept(model: nn.Module, key: str) -> Blueprint:
@@ -74,13 +74,14 @@ def _kept(model: nn.Module, key: str) -> Blueprint:
     path = kept.place(model, key)
     found = None if path is None else kept.read(path, model.state_dict())
     if found is None:
-        found = _described(model, None)
+        found = described(model, None)
         if path is not None:
             kept.write(path, found)
     return found
 
 
-def _described(model: nn.Module, example_inputs: Mapping[str, Tensor] | None) -> Blueprint:
+def described(model: nn.Module, example_inputs: Mapping[str, Tensor] | None) -> Blueprint:
+    """The blueprint of a model, inferred anew; arguments and errors are those of `inferred`."""
     name = architecture_name(getattr(model, "config", model), type(model).__name__)
     if example_inputs is not None:
         return infer(_on_cpu(model), example_inputs, name).found_in(ON_ITSELF)
@@ -181,7 +182,7 @@ def _on_cpu(model: nn.Module) -> nn.Module:
     return copy.deepcopy(model).cpu()
 
 
-def _key(model: nn.Module) -> str:
+def key_of(model: nn.Module) -> str:
     """A digest of all that a blueprint follows from: class, config, names and shapes, and what is tied."""
     config: Any = getattr(model, "config", None)
     told = json.loads(config.to_json_string(use_diff=False)) if hasattr(config, "to_json_string") else None

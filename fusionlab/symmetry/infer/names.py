@@ -32,7 +32,10 @@ ORDER = {role: position for position, role in enumerate(KINDS)}
 
 @dataclass(frozen=True)
 class Place:
-    """Where a space is: the stack of layers (an empty name where there is one only) and the layer; None for several."""
+    """The place of a space: its stack of layers, and its layer.
+
+    The stack's name is empty where there is one only; the layer is None for a space of several.
+    """
 
     stack: str
     layer: int | None
@@ -117,7 +120,7 @@ def _layer(parameter: str) -> tuple[str, int] | None:
 
 
 def _stack_names(parameters: Sequence[str]) -> dict[str, str]:
-    """By prefix of names, a short name for the stack: what tells it from the others."""
+    """A short name for each stack, by its prefix of names: the part that tells it from the others."""
     prefixes = sorted({layer[0] for layer in map(_layer, parameters) if layer is not None})
     words = {prefix: prefix.strip(".").split(".") for prefix in prefixes}
     if len(prefixes) < 2:

@@ -1,4 +1,4 @@
-"""What every node of a graph computes, once."""
+"""The numbers that every node of a graph computes, found once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fusionlab.symmetry.infer.trace import Traced
 
 
 class Numbers:
-    """What every node of a graph computes, once."""
+    """The numbers that every node of a graph computes, found once."""
 
     def __init__(self, traced: Traced) -> None:
         self._found: dict[fx.Node, Any] = {}
@@ -22,7 +22,7 @@ class Numbers:
         return self._found[node]
 
     def free(self, node: fx.Node) -> list[bool]:
-        """By dimension, whether nothing varies along a constant."""
+        """True for each dimension along which a constant does not vary."""
         if node not in self._varying:
             out = self._found[node].detach()
             # What is in memory that nobody wrote to is no information.
@@ -42,7 +42,7 @@ class _Keeping(fx.Interpreter):
 
 
 def free_dimensions(tensor: Tensor) -> list[bool]:
-    """By dimension, whether nothing varies along it."""
+    """True for each dimension along which nothing varies."""
     if tensor.numel() == 0:
         return [True] * tensor.ndim
     return [bool((tensor == tensor.narrow(dim, 0, 1)).all()) for dim in range(tensor.ndim)]

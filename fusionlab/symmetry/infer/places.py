@@ -95,7 +95,7 @@ class Places:
         return self._entries.get((name, outer), {})
 
     def lengths(self) -> list[tuple[str, int, int]]:
-        """Of every list its name in the small model, its small and its real length."""
+        """The name of every list in the small model, its small and its real length."""
         return [(name, len(set(entries.values())), len(entries)) for (name, _), entries in self._entries.items()]
 
     def shrunk(self, step: Step) -> bool:

@@ -57,7 +57,7 @@ class Traced:
 
     @torch.no_grad()
     def __call__(self, state: Mapping[str, Tensor]) -> Tensor:
-        """What must stay, flattened and joined."""
+        """The outputs that must stay, flattened and joined."""
         found = self.graph.forward(*(state[name] for name in self.state), *self.inputs.values())
         return torch.cat([tensor.double().flatten() for tensor in found[: self.kept]])
 
@@ -123,7 +123,7 @@ class Plain:
 
     @torch.no_grad()
     def kept(self, state: Mapping[str, Tensor], inputs: Mapping[str, Any]) -> Tensor:
-        """What must stay of it, flattened and joined."""
+        """The outputs that must stay, flattened and joined."""
         named = self.outputs(state, {**inputs, **({"use_cache": False} if self._caches else {})})
         return torch.cat([named[name].double().flatten() for name in kept_outputs(tuple(named))])
 
@@ -138,7 +138,7 @@ def in_float64(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _options(model: nn.Module) -> list[dict[str, Any]]:
-    """What to ask the forward for, most first."""
+    """Keyword arguments that ask the forward for outputs, most first."""
     known = inspect.signature(model.forward).parameters
     config = getattr(model, "config", None)
     if config is None:
@@ -195,7 +195,7 @@ def generic(tensor: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def kept_outputs(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Of a model's outputs those that no change of basis may touch: what it is for, or all where that is unknown."""
+    """The outputs of a model that no change of basis may touch: what it is for, or all where that is unknown."""
     for kind in KEPT:
         found = tuple(name for name in names if name in kind or (kind[0] == "logits" and "logits" in name))
         if found:

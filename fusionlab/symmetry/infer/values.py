@@ -49,7 +49,7 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
 
 @dataclass
 class Notes:
-    """What a reading learns about parameters, beside types.
+    """The facts that a reading finds about parameters, beside types.
 
     Attributes:
         gains: vectors that something is multiplied with element by element.

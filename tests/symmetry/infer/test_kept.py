@@ -30,7 +30,7 @@ def bloom(**changes: int) -> transformers.BloomForCausalLM:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A cache of the test's own, and a process that knows nothing yet."""
     monkeypatch.setenv("FUSIONLAB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(models, "_known", {})
+    monkeypatch.setattr(models, "KNOWN", {})
     return tmp_path / "cache" / "blueprints"
 
 
@@ -38,19 +38,19 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def inferring(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is inferred, by class name, from now on."""
     calls: list[str] = []
-    found = models._described
+    found = models.described
 
     def counted(model: nn.Module, *arguments: object) -> Blueprint:
         calls.append(type(model).__name__)
         return found(model, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(models, "_described", counted)
+    monkeypatch.setattr(models, "described", counted)
     return calls
 
 
 def later(model: nn.Module, monkeypatch: pytest.MonkeyPatch) -> Blueprint:
     """The blueprint that a process which has just started finds."""
-    monkeypatch.setattr(models, "_known", {})
+    monkeypatch.setattr(models, "KNOWN", {})
     return models.inferred(model)
 
 
@@ -70,11 +70,11 @@ def test_a_later_process_reads_what_an_earlier_one_inferred(
 def test_another_process_finds_it_by_the_same_name(folder: Path) -> None:
     """Its name depends on nothing of one process: hash seeds, addresses."""
     model = bloom()
-    place = kept.place(model, models._key(model))
+    place = kept.place(model, models.key_of(model))
     code = (
         "import transformers; from fusionlab.symmetry.infer import kept, models;"
         f"model = transformers.BloomForCausalLM(transformers.BloomConfig(**{SIZES}));"
-        "print(kept.place(model, models._key(model)))"
+        "print(kept.place(model, models.key_of(model)))"
     )
     environment = os.environ | {"PYTHONHASHSEED": "77", "PYTHONPATH": str(Path(__file__).parents[3])}
     told = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
@@ -85,18 +85,18 @@ def test_whatever_a_blueprint_follows_from_names_its_file(folder: Path, monkeypa
     """The config, the versions of all packages, and every source of fusionlab.symmetry."""
 
     def name(model: nn.Module) -> str:
-        place = kept.place(model, models._key(model))
+        place = kept.place(model, models.key_of(model))
         assert place is not None
         return place.name
 
     model = bloom()
     names = [name(model), name(bloom(vocab_size=54)), name(bloom(n_head=4))]
-    version = kept._version
+    version = kept.version_of
     for package in ("torch", "transformers", "fusionlab"):
-        monkeypatch.setattr(kept, "_version", lambda asked, p=package: "9.9" if asked == p else version(asked))
+        monkeypatch.setattr(kept, "version_of", lambda asked, p=package: "9.9" if asked == p else version(asked))
         names.append(name(model))
-    monkeypatch.setattr(kept, "_version", version)
-    monkeypatch.setattr(kept, "_sources", lambda: "others")
+    monkeypatch.setattr(kept, "version_of", version)
+    monkeypatch.setattr(kept, "digest_of_sources", lambda: "others")
     names.append(name(model))
     assert len(set(names)) == len(names)
 
@@ -106,7 +106,7 @@ def test_the_digest_is_of_every_source(tmp_path: Path, monkeypatch: pytest.Monke
     root = Path(kept.__file__).parents[1]
     shutil.copytree(root, tmp_path / "symmetry")
     monkeypatch.setattr(kept, "__file__", str(tmp_path / "symmetry" / "infer" / "kept.py"))
-    digest = kept._sources.__wrapped__
+    digest = kept.digest_of_sources.__wrapped__
     before = digest()
     with (tmp_path / "symmetry" / changed).open("a") as file:
         file.write("# another\n")
@@ -157,7 +157,7 @@ def test_a_cache_that_cannot_be_used_is_none(
 ) -> None:
     """No error, no waiting, and nothing written elsewhere."""
     model = bloom()
-    place = kept.place(model, models._key(model))
+    place = kept.place(model, models.key_of(model))
     assert place is not None
     if kind == "a file":
         folder.parent.write_text("mine")
@@ -213,7 +213,7 @@ def test_a_version_that_is_still_worked_on_stands_for_no_code(
     monkeypatch: pytest.MonkeyPatch, found: str, kept_by: str | None
 ) -> None:
     monkeypatch.setattr(kept.importlib.metadata, "version", lambda package: found)
-    assert kept._version.__wrapped__("transformers") == kept_by
+    assert kept.version_of.__wrapped__("transformers") == kept_by
 
 
 def test_what_an_example_showed_stays_in_its_process(folder: Path) -> None:

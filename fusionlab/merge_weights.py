@@ -1,0 +1,25 @@
+"""Weights of several models, which sum to 1."""
+
+import math
+from collections.abc import Sequence
+
+from fusionlab.errors import InputError
+
+
+def merge_weights(weights: Sequence[float] | None, count: int) -> list[float]:
+    """One weight for each model, summing to 1.
+
+    Args:
+        weights: any finite, non-negative numbers, scaled to sum to 1; None for equal weights.
+        count: how many models there are.
+
+    Raises:
+        InputError: another number of weights, a negative one, or none above zero.
+    """
+    if weights is None:
+        return [1 / count] * count
+    if len(weights) != count:
+        raise InputError(f"weights has {len(weights)} numbers for {count} models; expected one for each")
+    if any(not math.isfinite(w) or w < 0 for w in weights) or sum(weights) == 0:
+        raise InputError(f"weights are {', '.join(map(str, weights))}; expected numbers from 0 up, one of them above 0")
+    return [w / sum(weights) for w in weights]

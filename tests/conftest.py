@@ -12,9 +12,11 @@ import pytest
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 # Inferred blueprints are kept in one folder for the whole run, which the first process makes and those that it starts
-# share; never in the user's own.
+# share; never in the user's own. ``TEST_BLUEPRINTS`` names one that stays for the next run.
 CACHE = None
-if "PYTEST_XDIST_WORKER" not in os.environ:
+if "TEST_BLUEPRINTS" in os.environ:
+    os.environ["FUSIONLAB_CACHE"] = os.environ["TEST_BLUEPRINTS"]
+elif "PYTEST_XDIST_WORKER" not in os.environ:
     CACHE = tempfile.mkdtemp(prefix="fusionlab-tests-")
     os.environ["FUSIONLAB_CACHE"] = CACHE
 

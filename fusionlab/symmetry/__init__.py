@@ -2,7 +2,6 @@
 
 from fusionlab.symmetry.alignment import Alignment
 from fusionlab.symmetry.any_model import blueprint
-from fusionlab.symmetry.architectures import blueprint_from_config, known_architectures
 from fusionlab.symmetry.blueprint import Blueprint, Space, SymmetryError
 
 __all__ = [
@@ -11,6 +10,4 @@ __all__ = [
     "Space",
     "SymmetryError",
     "blueprint",
-    "blueprint_from_config",
-    "known_architectures",
 ]

@@ -1,10 +1,11 @@
-"""The blueprint of a model: written down where its architecture is described, inferred where it is not."""
+"""The blueprint of a model: inferred, or written down where inference cannot see what there is."""
 
 from collections.abc import Mapping
 
 from torch import Tensor, nn
 
-from fusionlab.symmetry import architectures
+from fusionlab.symmetry.architectures import DESCRIBED
+from fusionlab.symmetry.architectures.descriptions import architecture_name
 from fusionlab.symmetry.blueprint import Blueprint
 from fusionlab.symmetry.infer.models import inferred, was_asked_for
 
@@ -14,8 +15,9 @@ def blueprint(
 ) -> Blueprint:
     """The blueprint of a model: its spaces, the axes of its parameters, and what they do not cover.
 
-    An architecture that nobody described is traced and its symmetry inferred, which takes seconds the first time; see
-    `fusionlab.symmetry.infer`, and `fusionlab.symmetry.infer.kept` for where later processes find it.
+    The model is traced and its symmetry inferred, which takes seconds the first time; see `fusionlab.symmetry.infer`,
+    and `fusionlab.symmetry.infer.kept` for where later processes find it. A few architectures are described in
+    `fusionlab.symmetry.architectures` instead.
 
     Args:
         model: any module.
@@ -28,10 +30,9 @@ def blueprint(
         SymmetryError: the model's parameters are not those that its config promises, its inputs are unknown, or it
             cannot be traced.
     """
-    name = architectures.architecture_name(getattr(model, "config", model), type(model).__name__)
-    is_described = name in architectures.known_architectures()
-    if example_inputs is None and is_described and not was_asked_for(model):
-        return architectures.blueprint(model, folded)
+    name = architecture_name(getattr(model, "config", model), type(model).__name__)
+    if example_inputs is None and name in DESCRIBED and not was_asked_for(model):
+        return DESCRIBED.blueprint(model, folded)
     found = inferred(model, example_inputs)
     found.check(model.state_dict())
     return found.after_folding if folded and found.after_folding is not None else found

@@ -17,12 +17,13 @@ from fusionlab.evaluation.symmetry_rows import (
     ranges,
     words_of,
 )
-from fusionlab.symmetry import Blueprint, Space, blueprint
+from fusionlab.symmetry import Blueprint, Space
 from fusionlab.symmetry.axes import Along
 from fusionlab.symmetry.blueprint import Norm
 from fusionlab.symmetry.evidence import Outcome, Trial
 from fusionlab.symmetry.groups import Group, Invertible, Orthogonal, Permutation, Scale
 from fusionlab.symmetry.roles import Role
+from tests.symmetry.written import written
 
 
 def described(trials: Mapping[str, tuple[Trial, ...]], group: Group, folded: Group | None = None) -> Blueprint:
@@ -119,7 +120,7 @@ def test_numbers_in_names_are_stars() -> None:
 
 def swin() -> Blueprint:
     config = transformers.SwinConfig(image_size=32, patch_size=2, embed_dim=8, depths=[2, 1], num_heads=[2, 4])
-    return blueprint(transformers.SwinForImageClassification(config))
+    return written(transformers.SwinForImageClassification(config))
 
 
 def test_every_space_is_in_one_row() -> None:
@@ -149,7 +150,7 @@ def test_the_picture_names_all_that_acts() -> None:
     (legend,) = figure.legends
     labels = {text.get_text().split("(n)")[0] for text in legend.get_texts()}
     assert labels == {space.group.label for space in (*found.spaces.values(), *after.spaces.values())}
-    assert panel.get_title(loc="left").endswith("Written in symmetry/architectures/swin.py.")
+    assert panel.get_title(loc="left").endswith("Written in tests/symmetry/written/swin.py.")
     assert len(panel.patches) == len(panel.texts)
     assert png(figure)[:8] == b"\x89PNG\r\n\x1a\n"
 

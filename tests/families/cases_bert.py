@@ -70,7 +70,6 @@ CASES = [
         "bert-sequence",
         lambda: BertForSequenceClassification(BertConfig(**SIZES)),
         ("bert.pooler.dense.bias", "classifier.weight", "classifier.bias"),
-        notes=("rotations",),
     ),
     Case("bert-token", lambda: BertForTokenClassification(BertConfig(**SIZES)), ("classifier.bias",)),
     Case(

@@ -95,13 +95,12 @@ SIGLIP_PATCHES = (
 )
 
 CASES = [
-    Case("clip", lambda: CLIPModel(clip_config()), ("logit_scale",), notes=("common embedding", "pre_layrnorm")),
+    Case("clip", lambda: CLIPModel(clip_config()), ("logit_scale",)),
     Case("clip-gelu", lambda: CLIPModel(clip_config(hidden_act="gelu")), ("logit_scale",)),
     Case(
         "clip-text",
         lambda: CLIPTextModel(CLIPTextConfig(**TEXT)),
         (*TOKENS, *without_residual(), *FINAL_NORM),
-        notes=("text.residual",),
     ),
     Case("clip-text-projection", lambda: CLIPTextModelWithProjection(CLIPTextConfig(**TEXT, projection_dim=7)), ()),
     Case(
@@ -116,7 +115,6 @@ CASES = [
             *without_residual(),
             *POST_NORM,
         ),
-        notes=("vision.residual",),
     ),
     Case(
         "clip-vision-projection",

@@ -20,8 +20,8 @@ from transformers import (
 )
 from transformers.models.deberta.modeling_deberta import DisentangledSelfAttention
 
-from fusionlab.symmetry.architectures import is_before
 from tests.families.harness import Case
+from tests.symmetry.written.registry import is_before
 
 declare = DisentangledSelfAttention.__init__
 
@@ -82,7 +82,6 @@ CASES = [
         "deberta-sequence",
         lambda: DebertaForSequenceClassification(v1(position_biased_input=False, **BOTH)),
         POOLED,
-        notes=("rotations",),
     ),
     Case(
         "deberta-sequence-c2p",
@@ -111,7 +110,7 @@ CASES = [
         stored=False,
     ),
     Case("deberta-masked", lambda: DebertaForMaskedLM(v1(**BOTH)), LEGACY),
-    Case("deberta-masked-narrow", lambda: DebertaForMaskedLM(v1(**BOTH, **NARROW)), LEGACY, notes=("embedding",)),
+    Case("deberta-masked-narrow", lambda: DebertaForMaskedLM(v1(**BOTH, **NARROW)), LEGACY),
     Case("deberta-masked-untied", lambda: DebertaForMaskedLM(v1(tie_word_embeddings=False, **BOTH)), LEGACY),
     Case(
         "deberta-masked-new",
@@ -123,7 +122,7 @@ CASES = [
         "deberta-v2",
         lambda: DebertaV2Model(v2(**BOTH)),
         tuple(stream(POSITIONS)),
-        notes=("output", "key bias"),
+        notes=("output",),
         unread=(
             "encoder.layer.0.attention.self.pos_key_proj.bias",
             "encoder.layer.1.attention.self.pos_key_proj.bias",
@@ -138,7 +137,7 @@ CASES = [
             )
         ),
     ),
-    Case("deberta-v3-sequence", lambda: DebertaV2ForSequenceClassification(v2(**V3)), POOLED, notes=("rotations",)),
+    Case("deberta-v3-sequence", lambda: DebertaV2ForSequenceClassification(v2(**V3)), POOLED),
     Case(
         "deberta-v2-sequence-conv",
         lambda: DebertaV2ForSequenceClassification(v2(conv_kernel_size=3, conv_act="gelu", **V3)),

@@ -107,7 +107,6 @@ CASES = [
         "distilbert-sequence",
         lambda: DistilBertForSequenceClassification(distilbert()),
         ("pre_classifier.bias", "classifier.weight", "classifier.bias"),
-        notes=("rotations",),
     ),
     Case("distilbert-token", lambda: DistilBertForTokenClassification(distilbert()), ("classifier.bias",)),
     Case(
@@ -142,7 +141,6 @@ CASES = [
             "discriminator_predictions.dense_prediction.weight",
             "discriminator_predictions.dense_prediction.bias",
         ),
-        notes=("rotations of the residual",),
     ),
     Case("electra-sequence", lambda: ElectraForSequenceClassification(electra()), ROBERTA_SEQUENCE),
     Case("electra-token", lambda: ElectraForTokenClassification(electra()), ("classifier.bias",)),
@@ -156,7 +154,6 @@ CASES = [
         "electra-masked",
         lambda: ElectraForMaskedLM(electra()),
         ("generator_lm_head.bias",),
-        notes=("rotations of embedding",),
     ),
     Case(
         "electra-masked-same-width",
@@ -184,9 +181,9 @@ CASES = [
             "pooler.dense.weight",
             "pooler.dense.bias",
         ),
-        notes=("output", "position biases"),
+        notes=("output",),
     ),
-    Case("mpnet-sequence", lambda: MPNetForSequenceClassification(mpnet()), ROBERTA_SEQUENCE, notes=("rotations",)),
+    Case("mpnet-sequence", lambda: MPNetForSequenceClassification(mpnet()), ROBERTA_SEQUENCE),
     Case("mpnet-token", lambda: MPNetForTokenClassification(mpnet()), ("classifier.bias",)),
     Case("mpnet-question", lambda: MPNetForQuestionAnswering(mpnet()), ("qa_outputs.bias",), stored=False),
     Case("mpnet-masked", lambda: MPNetForMaskedLM(mpnet()), ROBERTA_PREDICTIONS),
@@ -206,7 +203,6 @@ CASES = [
         "albert-sequence",
         lambda: AlbertForSequenceClassification(albert()),
         ("albert.pooler.bias", "classifier.weight", "classifier.bias"),
-        notes=("rotations of the residual",),
     ),
     Case("albert-token", lambda: AlbertForTokenClassification(albert()), ("classifier.bias",)),
     Case(
@@ -221,7 +217,6 @@ CASES = [
         "albert-masked",
         lambda: AlbertForMaskedLM(albert()),
         ("predictions.decoder.bias", "predictions.bias"),
-        notes=("rotations of embedding",),
     ),
     Case(
         "albert-masked-untied",

@@ -105,7 +105,7 @@ CASES = [
     Case("gpt2-lm-untied", lambda: GPT2LMHeadModel(gpt2(tie_word_embeddings=False)), ()),
     Case("gpt2-sequence", lambda: GPT2ForSequenceClassification(gpt2()), ()),
     Case("gpt2-token-relu", lambda: GPT2ForTokenClassification(gpt2(activation_function="relu")), ("classifier.bias",)),
-    Case("neox", lambda: GPTNeoXModel(neox()), NEOX_MODEL, notes=("output", "rotary")),
+    Case("neox", lambda: GPTNeoXModel(neox()), NEOX_MODEL, notes=("output",)),
     Case("neox-lm", lambda: GPTNeoXForCausalLM(neox()), ()),
     Case("neox-lm-tied", lambda: GPTNeoXForCausalLM(neox(tie_word_embeddings=True)), (), notes=("untie",)),
     Case(
@@ -115,7 +115,7 @@ CASES = [
     ),
     Case("neox-sequence-fully-rotary", lambda: GPTNeoXForSequenceClassification(neox(rotary_pct=1.0)), ()),
     Case("neox-token", lambda: GPTNeoXForTokenClassification(neox()), ("classifier.bias",)),
-    Case("gptj", lambda: GPTJModel(gptj()), GPTJ_MODEL, notes=("output", "rotary")),
+    Case("gptj", lambda: GPTJModel(gptj()), GPTJ_MODEL, notes=("output",)),
     Case("gptj-lm", lambda: GPTJForCausalLM(gptj()), ("lm_head.bias",)),
     Case("gptj-sequence", lambda: GPTJForSequenceClassification(gptj()), ()),
     Case("opt", lambda: OPTModel(opt()), OPT_MODEL, notes=("output",)),
@@ -156,6 +156,5 @@ CASES = [
         "opt-sequence-post-norm",
         lambda: OPTForSequenceClassification(opt(do_layer_norm_before=False)),
         (),
-        notes=("rotations",),
     ),
 ]

@@ -57,8 +57,8 @@ def inside(*names: str, layers: int = 2) -> tuple[str, ...]:
 PRE_NORMS = ("input_layernorm", "post_attention_layernorm")
 
 CASES = [
-    Case("llama-model", model("LlamaModel", **MHA), inside(*PRE_NORMS), notes=("output", "planes")),
-    Case("llama-lm", model("LlamaForCausalLM", **GQA2), (), notes=("planes",)),
+    Case("llama-model", model("LlamaModel", **MHA), inside(*PRE_NORMS), notes=("output",)),
+    Case("llama-lm", model("LlamaForCausalLM", **GQA2), ()),
     Case("llama-lm-tied", model("LlamaForCausalLM", tie_word_embeddings=True, **GQA3), (), notes=("untie",)),
     Case(
         "llama-lm-biases",
@@ -77,8 +77,8 @@ CASES = [
     # Without a language-model head nothing is tied to the embedding, whatever the config says.
     Case("qwen2-sequence", model("Qwen2ForSequenceClassification", tie_word_embeddings=True, **MHA), ()),
     Case("qwen2-token", model("Qwen2ForTokenClassification", **GQA2), ("score.bias",)),
-    Case("qwen3-model", model("Qwen3Model", head_dim=8, **MANY), inside(*PRE_NORMS), notes=("gains",)),
-    Case("qwen3-lm", model("Qwen3ForCausalLM", head_dim=8, attention_bias=True, **MANY), (), notes=("gains",)),
+    Case("qwen3-model", model("Qwen3Model", head_dim=8, **MANY), inside(*PRE_NORMS)),
+    Case("qwen3-lm", model("Qwen3ForCausalLM", head_dim=8, attention_bias=True, **MANY), ()),
     Case("qwen3-lm-tied", model("Qwen3ForCausalLM", head_dim=8, tie_word_embeddings=True, **SLIDING, **MHA), ()),
     Case("qwen3-sequence", model("Qwen3ForSequenceClassification", head_dim=6, **MQA), ()),
     Case("qwen3-token", model("Qwen3ForTokenClassification", head_dim=6, **GQA2), ("score.bias",)),
@@ -88,9 +88,7 @@ CASES = [
         inside(*PRE_NORMS, "pre_feedforward_layernorm", "post_feedforward_layernorm"),
         notes=("output",),
     ),
-    Case(
-        "gemma2-lm", model("Gemma2ForCausalLM", **SQUARE, head_dim=6, sliding_window=4, **GQA3), (), notes=("branch",)
-    ),
+    Case("gemma2-lm", model("Gemma2ForCausalLM", **SQUARE, head_dim=6, sliding_window=4, **GQA3), ()),
     Case(
         "gemma2-lm-untied",
         model("Gemma2ForCausalLM", **SQUARE, head_dim=8, tie_word_embeddings=False, attention_bias=True, **MHA),
@@ -127,7 +125,7 @@ CASES = [
     ),
     Case("phi3-token", model("Phi3ForTokenClassification", **GQA3), ("score.bias",)),
     Case("olmo2-model", model("Olmo2Model", **MANY), inside("post_attention_layernorm", "post_feedforward_layernorm")),
-    Case("olmo2-lm", model("Olmo2ForCausalLM", attention_bias=True, **GQA3), (), notes=("branch", "gains")),
+    Case("olmo2-lm", model("Olmo2ForCausalLM", attention_bias=True, **GQA3), ()),
     Case("olmo2-lm-tied", model("Olmo2ForCausalLM", tie_word_embeddings=True, **MHA), ()),
     Case("olmo2-sequence", model("Olmo2ForSequenceClassification", **MQA), ()),
 ]

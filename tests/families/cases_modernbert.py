@@ -48,7 +48,6 @@ CASES = [
         "modernbert-sequence",
         lambda: ModernBertForSequenceClassification(config()),
         ("head.norm.weight", "classifier.weight", "classifier.bias"),
-        notes=("rotations",),
     ),
     Case(
         "modernbert-sequence-mean-biased",

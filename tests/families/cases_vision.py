@@ -17,8 +17,8 @@ from transformers import (
     SwinModel,
 )
 
-from fusionlab.symmetry.architectures import is_before
 from tests.families.harness import Case
+from tests.symmetry.written.registry import is_before
 
 SIZES = {"hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3}
 IMAGES = {"image_size": 8, "patch_size": 4, "num_channels": 2, "num_labels": 5}
@@ -143,7 +143,6 @@ CASES = [
         ("lm_head.bias",),
         # transformers reads its two norms back under each other's names, whatever their values.
         stored=False,
-        notes=("another norm",),
     ),
     Case(
         "dinov2",
@@ -210,7 +209,7 @@ CASES = [
             "layernorm.weight",
             "layernorm.bias",
         ),
-        notes=("output", "norm with a gain"),
+        notes=("output",),
     ),
     Case("swin-classifier", lambda: SwinForImageClassification(swin_config()), ("classifier.bias",)),
     Case(

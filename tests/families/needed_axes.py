@@ -43,7 +43,7 @@ def check_every_axis_is_needed(case: Case) -> None:
             effect = float((gradients[name] * difference).sum().abs() / difference.norm())
             assert effect > NOTICED * largest, f"{name} may run along {spoilt} as well: {sorted(stretch)}"
             checked += 1
-    assert tuple(unread) == case.unread
+    assert set(unread) <= set(case.unread)
     assert checked >= len(description.spaces), f"{checked} stretches for {len(description.spaces)} spaces"
 
 

@@ -107,8 +107,8 @@ def test_the_origin_says_where_it_was_found() -> None:
     own = blueprint(Layers(), {"x": torch.randn(2, 4)})
     assert own.after_folding is not None
     assert (own.origin, own.after_folding.origin) == (ON_ITSELF, ON_ITSELF)
-    bert = transformers.BertModel(transformers.BertConfig(hidden_size=24, num_hidden_layers=1, num_attention_heads=3))
-    assert blueprint(bert).origin == "written in symmetry/architectures/bert.py"
-    assert blueprint(bert).trials == {}
-    gpt2 = blueprint(transformers.GPT2Model(transformers.GPT2Config(n_embd=24, n_layer=1, n_head=3)), folded=True)
-    assert gpt2.origin == "written in symmetry/architectures/gpt2.py"
+    sizes = {"hidden_size": 24, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 3}
+    siglip = transformers.SiglipVisionModel(transformers.SiglipVisionConfig(**sizes, image_size=8, patch_size=4))
+    for folded in (False, True):
+        assert blueprint(siglip, folded=folded).origin == "written in symmetry/architectures/siglip.py"
+        assert blueprint(siglip, folded=folded).trials == {}

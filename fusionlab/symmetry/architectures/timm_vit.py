@@ -3,15 +3,15 @@
 Dosovitskiy et al., "An image is worth 16x16 words" (2021); Touvron et al., "DeiT III" (2022); Zhai et al., "Scaling
 vision transformers" (2022) for pooling by attention.
 
-A timm model has no config: what it is made of is read off its modules' types and attributes.
+A timm model has no config, of which inference would make a small model of the same structure, and says nothing of its
+inputs: what it is made of is read off its modules' types and attributes.
 """
 
 from typing import Any, Literal
 
 from torch import nn
 
-from fusionlab.symmetry.architectures import architecture
-from fusionlab.symmetry.architectures.vit import layer_heads, pair, patch_projection
+from fusionlab.symmetry.architectures.descriptions import DESCRIBED
 from fusionlab.symmetry.axes import Along, Axis, Concat, Fixed
 from fusionlab.symmetry.blueprint import SymmetryError
 from fusionlab.symmetry.builder import BlueprintBuilder, Normed
@@ -26,18 +26,20 @@ NORMS: dict[str, Literal["layer", "rms"]] = {
 FEED_FORWARDS = ("Mlp", "GluMlp", "SwiGLU")
 
 
-@architecture("timm.VisionTransformer", "timm.VisionTransformerDistilled")
+@DESCRIBED.of("timm.VisionTransformer", "timm.VisionTransformerDistilled")
 def timm_vit(b: BlueprintBuilder, model: nn.Module, class_name: str) -> None:
     """Describe timm's ViT and DeiT from a model's attributes (a model on the meta device will do)."""
     m: Any = model
     _refuse_variants(m, class_name)
-    b.takes("x", (m.patch_embed.proj.in_channels, *pair(m.patch_embed.img_size)))
+    b.takes("x", (m.patch_embed.proj.in_channels, *m.patch_embed.img_size))
     residual = _stream(b, m)
 
     for token in ("cls_token", "dist_token", "reg_token", "pos_embed"):
         if getattr(m, token, None) is not None:
             b.parameter(token, None, None, residual)
-    patch_projection(b, "patch_embed.proj", residual, bias=_has_bias(m.patch_embed.proj))
+    b.parameter("patch_embed.proj.weight", residual, None, None, None)
+    if _has_bias(m.patch_embed.proj):
+        b.parameter("patch_embed.proj.bias", residual)
     _norm(b, "patch_embed.norm", m.patch_embed.norm, residual)
     _norm(b, "norm_pre", m.norm_pre, residual)
 
@@ -84,7 +86,8 @@ def _attention(
     b: BlueprintBuilder, at: str, layer: int, attention: Any, reads: Axis | Normed | None, writes: Axis | None
 ) -> None:
     """Self-attention with one projection for queries, keys and values."""
-    heads, width = layer_heads(b, layer, attention.num_heads), attention.head_dim
+    heads = b.space(f"layers.{layer}.heads", Permutation(attention.num_heads), role="heads", layer=layer)
+    width = attention.head_dim
     query: Axis = Fixed(width)
     if not _there(attention.q_norm):
         query = b.space(f"layers.{layer}.qk", Invertible(width), role="attention.qk", layer=layer, index=(heads.space,))

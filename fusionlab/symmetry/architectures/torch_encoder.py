@@ -3,7 +3,7 @@
 Its input and its output are the residual stream, whose basis therefore stays. A module of one's own that holds one as
 ``self.encoder`` between an embedding and a classifier is described in the same terms, under its package and class::
 
-    @architecture("mypackage.Tagger")
+    @DESCRIBED.of("mypackage.Tagger")
     def tagger(b, model, class_name):
         b.takes("tokens", (12,), vocabulary=model.embedding.num_embeddings)
         residual = b.space("residual", Permutation(model.embedding.embedding_dim), role="residual")
@@ -20,7 +20,7 @@ from typing import Any
 from torch import nn
 from torch.nn import functional
 
-from fusionlab.symmetry.architectures import architecture
+from fusionlab.symmetry.architectures.descriptions import DESCRIBED
 from fusionlab.symmetry.axes import Axis, Concat
 from fusionlab.symmetry.blueprint import SymmetryError
 from fusionlab.symmetry.builder import BlueprintBuilder, Normed
@@ -29,7 +29,7 @@ from fusionlab.symmetry.groups import Invertible, Permutation
 ACTIVATIONS: dict[Any, str] = {functional.relu: "relu", nn.ReLU: "relu", functional.gelu: "gelu", nn.GELU: "gelu"}
 
 
-@architecture("torch.TransformerEncoder")
+@DESCRIBED.of("torch.TransformerEncoder")
 def torch_encoder(b: BlueprintBuilder, model: nn.Module, class_name: str) -> None:
     """Describe a bare TransformerEncoder from its attributes (one on the meta device will do)."""
     m: Any = model

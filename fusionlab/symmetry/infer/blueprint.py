@@ -11,6 +11,7 @@ import fusionlab.symmetry.infer.rules  # noqa: F401 (registers the rules)
 from fusionlab.symmetry.axes import Axis, Fixed, spaces_of
 from fusionlab.symmetry.blueprint import Blueprint, Space, SymmetryError
 from fusionlab.symmetry.evidence import Trial, best_of_each
+from fusionlab.symmetry.groups import Permutation, Signs
 from fusionlab.symmetry.infer.attempts import Attempts
 from fusionlab.symmetry.infer.dims import Stretch, Variable
 from fusionlab.symmetry.infer.found import Action, Found
@@ -92,8 +93,8 @@ class _Assembly:
                 self.found = [one for one in self.found if one is not error.found]
             else:
                 break
-        notes = (*self._notes(), *dropped)
         same = second_names(model)
+        notes = (*self._notes(blueprint, is_tied=bool(same)), *dropped)
         after = blueprint.after_folding
         return with_second_names(
             replace(blueprint, notes=notes, after_folding=after and replace(after, notes=notes)), same
@@ -251,12 +252,18 @@ class _Assembly:
             described[name] = axes
         return {name: axes for name, axes in _grouped(described).items() if any(any(spaces_of(a)) for a in axes)}
 
-    def _notes(self) -> Iterator[str]:
+    def _notes(self, blueprint: Blueprint, is_tied: bool) -> Iterator[str]:
         notes = self.reading.notes
         for name, count in sorted(notes.unknown.items()):
             yield f"no rule for the operation {name} ({count} times): what goes into it has a fixed basis"
         for clash in dict.fromkeys(notes.clashes):
             yield f"a fixed basis where dimensions do not fit: {clash}"
+        described = blueprint.after_folding or blueprint
+        streams = [space.group for space in described.spaces.values() if space.role == Role.RESIDUAL]
+        if notes.returned and not streams:
+            yield f"the residual stream is an output ({', '.join(notes.returned)}), so its basis is not free"
+        if is_tied and streams and all(isinstance(group, Permutation | Signs) for group in streams):
+            yield "parameters are tied; untied output embeddings (--untie) may admit rotations of the residual stream"
         silent = [name for name in self.reading.parameters if self.attempts.is_silent(name)]
         if silent:
             yield f"the outputs do not depend on {', '.join(silent)}"

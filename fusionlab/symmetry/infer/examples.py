@@ -15,7 +15,7 @@ from torch import nn
 from fusionlab.symmetry.blueprint import Input
 from fusionlab.symmetry.infer.combined_sizes import combined_sizes
 
-_TOKENS, _SAMPLES = 12, 1200
+_TOKENS, _SAMPLES, _CHOICES = 12, 1200, 2
 # Modules of a decoder that attend to an encoder.
 _CROSS = re.compile(
     r"(^|\.)(cross_?attn|cross_?attention|crossattention|encoder_attn|encoder_attention|EncDecAttention)$"
@@ -104,7 +104,10 @@ def _tokens(m: Any, name: str, length: int) -> Input:
     # A text beside an image is told by what is known at its end.
     ends = ends or "clip" in str(text.model_type) or "clip" in str(m.config.model_type)
     end = getattr(text, "eos_token_id", None)
-    return Input(name, (min(length, longest),), text.vocab_size, end if ends and isinstance(end, int) else None)
+    # Several texts for each question.
+    choices = (_CHOICES,) if "ForMultipleChoice" in type(m).__name__ else ()
+    last = end if ends and isinstance(end, int) else None
+    return Input(name, (*choices, min(length, longest)), text.vocab_size, last)
 
 
 def _needs_image(config: Any, known: Any) -> bool:

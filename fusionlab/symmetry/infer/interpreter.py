@@ -23,6 +23,7 @@ from fusionlab.symmetry.infer.dims import (
     Factor,
     Stretch,
     Sum,
+    Variable,
     atoms,
     freeze,
     fresh,
@@ -81,6 +82,7 @@ class Reading:
         before = -1
         for _ in range(ROUNDS):
             self.notes.clashes.clear()
+            self.notes.returned.clear()
             self._run("structure", start)
             found = sum(1 for dims in start.values() for dim in dims for _ in atoms(dim))
             untangled = untangle(start)
@@ -116,6 +118,10 @@ class Reading:
             spaces.clear()
             spaces.update(found)
 
+    def _streams(self) -> set[Variable]:
+        """The streams, each by the variable that stands for it now."""
+        return {atom.variable for variable in self.notes.streams for atom in atoms((Atom(variable),))}
+
     def _fits(self, weight: str, bias: str) -> bool:
         """A vector has an entry for each that a linear map writes."""
         shape = self.traced.state[weight].shape
@@ -146,6 +152,8 @@ class Reading:
             if not isinstance(value, Value):
                 continue
             if position < self.traced.kept:
+                if self.mode == "structure" and {a.variable for d in value.dims for a in atoms(d)} & self._streams():
+                    self.notes.returned.append(name)
                 for dim in value.dims:
                     self.silence(freeze(dim))
             else:

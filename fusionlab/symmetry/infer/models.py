@@ -13,7 +13,7 @@ import torch
 import transformers
 from torch import Tensor, nn
 
-from fusionlab.symmetry.architectures import architecture_name
+from fusionlab.symmetry.architectures.descriptions import architecture_name
 from fusionlab.symmetry.blueprint import Blueprint, Input, SymmetryError
 from fusionlab.symmetry.infer import kept
 from fusionlab.symmetry.infer.blueprint import infer

@@ -127,7 +127,11 @@ def _stack_names(parameters: Sequence[str]) -> dict[str, str]:
         return dict.fromkeys(prefixes, "")
     start = len(_common(list(words.values())))
     end = len(_common([path[start:][::-1] for path in words.values()]))
-    return {prefix: ".".join(path[start : len(path) - end]) for prefix, path in words.items()}
+    names = {prefix: path[start : len(path) - end] for prefix, path in words.items()}
+    # The name of the list says less than what holds it.
+    shorter = {prefix: path[:-1] or path for prefix, path in names.items()}
+    chosen = shorter if len(set(map(tuple, shorter.values()))) == len(names) else names
+    return {prefix: ".".join(path) for prefix, path in chosen.items()}
 
 
 def names_of(
@@ -206,8 +210,8 @@ def _told_apart(
     paths = [_most(one) for one in alike]
     start = len(_common(paths))
     for end in range(start + 1, max(map(len, paths)) + 1):
-        # A number says nothing without the list that it counts.
-        words = [path[start - 1 if start and path[start:] and path[start].isdigit() else start : end] for path in paths]
+        # A number says nothing by itself: what is counted has streams of its own, as stages have.
+        words = [["stages"] * path[start].isdigit() + path[start:end] if path[start:] else [] for path in paths]
         if all(words) and len(set(map(tuple, words))) == len(alike):
             named = zip(alike, words, strict=True)
             return {one.variable: _named(places[one.variable], word, kinds[one.variable]) for one, word in named}

@@ -7,14 +7,16 @@ import pytest
 import torch
 import transformers
 
-from fusionlab.symmetry import SymmetryError, blueprint, blueprint_from_config, known_architectures
+from fusionlab.symmetry import SymmetryError
+from fusionlab.symmetry.architectures import DESCRIBED
 from fusionlab.symmetry.axes import Fixed
 from fusionlab.symmetry.blueprint import Blueprint, Reader
 from fusionlab.symmetry.infer.grow import grow
 from fusionlab.symmetry.infer.shrink import Shrunk, shrink
+from tests.symmetry.written import WRITTEN, written
 
 # A class of every described type, at the size that its config has by default, and what of the config is changed.
-WRITTEN: dict[str, tuple[str, dict[str, Any]]] = {
+CLASSES: dict[str, tuple[str, dict[str, Any]]] = {
     "albert": ("AlbertForMaskedLM", {}),
     "bart": ("BartForConditionalGeneration", {}),
     "beit": ("BeitForImageClassification", {"use_relative_position_bias": True}),
@@ -76,8 +78,8 @@ MORE = [
 
 
 def test_every_described_type_of_transformers_has_a_case():
-    packages = ("timm.", "torch.")
-    assert set(WRITTEN) == {name for name in known_architectures() if not name.startswith(packages)}
+    described = {*WRITTEN.names, *DESCRIBED.names}
+    assert set(CLASSES) == {name for name in described if not name.startswith(("timm.", "torch."))}
 
 
 def made_config(class_name: str, changes: dict[str, Any]) -> Any:
@@ -90,27 +92,28 @@ def shapes_of(config: Any, class_name: str) -> dict[str, tuple[int, ...]]:
     return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
 
 
-@pytest.mark.parametrize(("class_name", "changes"), [*WRITTEN.values(), *MORE])
+@pytest.mark.parametrize(("class_name", "changes"), [*CLASSES.values(), *MORE])
 def test_what_is_grown_is_what_is_written(class_name, changes):
     config = made_config(class_name, changes)
     shrunk = shrink(config, class_name)
-    small = blueprint(shrunk.build())
-    written = blueprint_from_config(config, class_name)
+    small = written(shrunk.build())
+    described = WRITTEN if config.model_type in WRITTEN else DESCRIBED
+    expected = described.blueprint_from_config(config, class_name)
     grown = grow(small, shrunk, shapes_of(config, class_name))
-    assert grown == written
-    assert grown.fingerprint == written.fingerprint
+    assert grown == expected
+    assert grown.fingerprint == expected.fingerprint
     # Spaces are solved in the order of their declaration.
-    assert list(grown.spaces) == list(written.spaces)
-    assert list(grown.parameters) == list(written.parameters)
+    assert list(grown.spaces) == list(expected.spaces)
+    assert list(grown.parameters) == list(expected.parameters)
     # It is the real model's, no copy of the small one's.
-    assert small.fingerprint != written.fingerprint
+    assert small.fingerprint != expected.fingerprint
 
 
 @pytest.fixture(scope="module")
 def bert() -> tuple[Blueprint, Shrunk, dict[str, tuple[int, ...]]]:
     config = transformers.BertConfig()
     shrunk = shrink(config, "BertModel")
-    return blueprint(shrunk.build()), shrunk, shapes_of(config, "BertModel")
+    return written(shrunk.build()), shrunk, shapes_of(config, "BertModel")
 
 
 def test_a_parameter_without_a_stand_in_is_refused(bert):
@@ -162,7 +165,7 @@ def test_a_norm_that_another_layer_reads_is_refused():
     """Which of the real layers would read it is not said by two small ones."""
     config = transformers.LlamaConfig()
     shrunk = shrink(config, "LlamaForCausalLM")
-    small = blueprint(shrunk.build())
+    small = written(shrunk.build())
     other = Reader("model.layers.1.self_attn.q_proj.weight", 1)
     norms = tuple(replace(n, readers=(other,)) if ".0.input_layernorm" in n.weight else n for n in small.norms)
     with pytest.raises(SymmetryError, match=r"entries of model\.layers read each other's norms"):

@@ -1,16 +1,14 @@
-"""What is inferred for a described architecture holds all that was written down, or the difference is named here."""
+"""What is inferred holds all that was written down by hand, or the difference is named here."""
 
-import importlib
-import pkgutil
 from collections import defaultdict
 
 import pytest
 
-import tests.families
 from fusionlab.symmetry import Blueprint
 from fusionlab.symmetry.axes import spaces_of
 from tests.families.harness import Case
-from tests.symmetry.infer.described import EVERY, inferred_again
+from tests.families.test_families import CASES
+from tests.symmetry.infer.described import inferred_again
 
 UNREAD = "some of its parameters are never read in a forward pass, so nothing is said of them"
 LARGER = "inference finds a larger group on the same parameters"
@@ -31,26 +29,7 @@ DIFFERENT = {
     "bart-lm-relu-untied": (2, "two streams are found that were written as one"),
     "siglip": (1, "the stream that a learned query attends to is found in two parts"),
     "olmo2-model": (8, "one plane a head: its factor and its sign are spaces of length one, which are not seen"),
-    "swin-classifier-padded": (2, "a norm that zeros are put beside, in two stages, is not folded"),
 }
-
-
-def cases() -> list[Case]:
-    """Every family's cases; without EVERY_ARCHITECTURE the first of each file and those that differ."""
-    out: dict[str, Case] = {}
-    for module in pkgutil.iter_modules(tests.families.__path__, "tests.families."):
-        if not module.name.startswith("tests.families.cases_"):
-            continue
-        found = [
-            case
-            for value in vars(importlib.import_module(module.name)).values()
-            for case in (
-                value if isinstance(value, list | tuple) else value.values() if isinstance(value, dict) else ()
-            )
-            if isinstance(case, Case)
-        ]
-        out.update({case.name: case for case in found if EVERY or case is found[0] or case.name in DIFFERENT})
-    return list(out.values())
 
 
 def places(blueprint: Blueprint) -> set[tuple[str, tuple[int, ...], frozenset[tuple[str, int]]]]:
@@ -64,7 +43,7 @@ def places(blueprint: Blueprint) -> set[tuple[str, tuple[int, ...], frozenset[tu
     return {(str(spaces[name].group), spaces[name].copies, frozenset(where)) for name, where in found.items()}
 
 
-@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_all_that_was_written_is_found(case: Case) -> None:
     """As the model stands and after folding: the same groups on the same dimensions of the same parameters."""
     written, found = inferred_again(case)

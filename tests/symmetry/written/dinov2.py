@@ -5,8 +5,11 @@ Oquab et al., "DINOv2" (2024); Darcet et al., "Vision transformers need register
 
 from typing import Any
 
-from fusionlab.symmetry.architectures import architecture, class_head, is_before
-from fusionlab.symmetry.architectures.vit import (
+from fusionlab.symmetry.axes import Axis, Concat
+from fusionlab.symmetry.builder import BlueprintBuilder, Normed
+from fusionlab.symmetry.groups import Permutation, Scale
+from tests.symmetry.written.registry import architecture, class_head, is_before
+from tests.symmetry.written.vit import (
     PROJECTIONS,
     attention,
     feed_forward,
@@ -17,9 +20,6 @@ from fusionlab.symmetry.architectures.vit import (
     refuse_no_labels,
     takes_image,
 )
-from fusionlab.symmetry.axes import Axis, Concat
-from fusionlab.symmetry.builder import BlueprintBuilder, Normed
-from fusionlab.symmetry.groups import Permutation, Scale
 
 HEADS = {"Model": "none", "ForImageClassification": "classifier"}
 # Of query, key, value and output before transformers 5.18.

@@ -5,12 +5,12 @@ The vision tower's stream is the output of a LayerNorm, whose gain no rotation p
 
 from typing import Any
 
-from fusionlab.symmetry.architectures import architecture, class_head
-from fusionlab.symmetry.architectures.bart import attention
 from fusionlab.symmetry.axes import Axis
 from fusionlab.symmetry.blueprint import SymmetryError
 from fusionlab.symmetry.builder import BlueprintBuilder, Normed
 from fusionlab.symmetry.groups import Permutation
+from tests.symmetry.written.bart import attention
+from tests.symmetry.written.registry import architecture, class_head
 
 HEADS = {
     "Model": "both",

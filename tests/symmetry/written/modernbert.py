@@ -6,11 +6,11 @@ norm, so that the stream admits permutations only.
 
 from typing import Any
 
-from fusionlab.symmetry.architectures import architecture, class_head
-from fusionlab.symmetry.architectures.bert import prediction_units
 from fusionlab.symmetry.axes import Axis, Concat
 from fusionlab.symmetry.builder import BlueprintBuilder
 from fusionlab.symmetry.groups import Invertible, Permutation, Rotary, Scale
+from tests.symmetry.written.bert import prediction_units
+from tests.symmetry.written.registry import architecture, class_head
 
 HEADS = {
     "Model": "none",

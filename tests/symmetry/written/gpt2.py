@@ -7,11 +7,11 @@ and key but a constant, so their space is free; positions are learned vectors in
 
 from typing import Any
 
-from fusionlab.symmetry.architectures import architecture, class_head
 from fusionlab.symmetry.axes import Axis, Concat
 from fusionlab.symmetry.blueprint import SymmetryError
 from fusionlab.symmetry.builder import BlueprintBuilder
 from fusionlab.symmetry.groups import Invertible, Permutation
+from tests.symmetry.written.registry import architecture, class_head
 
 HEADS = {
     "Model": "none",

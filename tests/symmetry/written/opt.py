@@ -6,10 +6,10 @@ their own, between the embedding and ``project_in`` and between ``project_out`` 
 
 from typing import Any
 
-from fusionlab.symmetry.architectures import architecture, class_head
 from fusionlab.symmetry.axes import Axis
 from fusionlab.symmetry.builder import BlueprintBuilder, Normed
 from fusionlab.symmetry.groups import Invertible, Orthogonal, Permutation
+from tests.symmetry.written.registry import architecture, class_head
 
 HEADS = {"Model": "none", "ForCausalLM": "lm", "ForSequenceClassification": "sequence"}
 

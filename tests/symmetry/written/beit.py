@@ -6,8 +6,11 @@ layers share makes them share one permutation of heads.
 
 from typing import Any
 
-from fusionlab.symmetry.architectures import architecture, class_head
-from fusionlab.symmetry.architectures.vit import (
+from fusionlab.symmetry.axes import Along
+from fusionlab.symmetry.builder import BlueprintBuilder
+from fusionlab.symmetry.groups import Permutation
+from tests.symmetry.written.registry import architecture, class_head
+from tests.symmetry.written.vit import (
     attention,
     feed_forward,
     head_width,
@@ -18,9 +21,6 @@ from fusionlab.symmetry.architectures.vit import (
     takes_image,
     takes_mask,
 )
-from fusionlab.symmetry.axes import Along
-from fusionlab.symmetry.builder import BlueprintBuilder
-from fusionlab.symmetry.groups import Permutation
 
 HEADS = {"Model": "none", "ForImageClassification": "classifier", "ForMaskedImageModeling": "tokens"}
 

@@ -5,10 +5,10 @@ Positions may turn only the first coordinates of each head; the others are free.
 
 from typing import Any
 
-from fusionlab.symmetry.architectures import architecture
-from fusionlab.symmetry.architectures.llama import attention_axes, begin, end, head_width
 from fusionlab.symmetry.axes import Concat
 from fusionlab.symmetry.builder import BlueprintBuilder
+from tests.symmetry.written.llama import attention_axes, begin, end, head_width
+from tests.symmetry.written.registry import architecture
 
 
 @architecture("phi3")

@@ -8,12 +8,12 @@ residual stream; in the second only those other projections read them, so that t
 
 from typing import Any
 
-from fusionlab.symmetry.architectures import architecture, class_head, is_before
-from fusionlab.symmetry.architectures.bert import attention_spaces, post_norm_stream, prediction_units
 from fusionlab.symmetry.axes import Axis, Concat
 from fusionlab.symmetry.blueprint import SymmetryError
 from fusionlab.symmetry.builder import BlueprintBuilder, Normed
 from fusionlab.symmetry.groups import Invertible, Permutation
+from tests.symmetry.written.bert import attention_spaces, post_norm_stream, prediction_units
+from tests.symmetry.written.registry import architecture, class_head, is_before
 
 HEADS = {
     "Model": "none",

@@ -9,11 +9,11 @@ only. Attention has biases everywhere and no position code inside the product.
 
 from typing import Any
 
-from fusionlab.symmetry.architectures import architecture, class_head
 from fusionlab.symmetry.axes import Along, Axis
 from fusionlab.symmetry.blueprint import SymmetryError
 from fusionlab.symmetry.builder import BlueprintBuilder
 from fusionlab.symmetry.groups import Invertible, Permutation
+from tests.symmetry.written.registry import architecture, class_head
 
 HEADS = {
     "Model": "none",

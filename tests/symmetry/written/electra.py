@@ -6,8 +6,8 @@ gain can be folded there, and then the embedding space admits rotations.
 
 from typing import Any
 
-from fusionlab.symmetry.architectures import architecture, class_head
-from fusionlab.symmetry.architectures.bert import (
+from fusionlab.symmetry.builder import BlueprintBuilder
+from tests.symmetry.written.bert import (
     HEADS,
     classification_head,
     encoder_layer,
@@ -15,7 +15,7 @@ from fusionlab.symmetry.architectures.bert import (
     prediction_units,
     refuse_decoder,
 )
-from fusionlab.symmetry.builder import BlueprintBuilder
+from tests.symmetry.written.registry import architecture, class_head
 
 
 @architecture("electra")

@@ -5,9 +5,9 @@ Branches read the stream as it is. The gains of the query and key norms differ f
 
 from typing import Any
 
-from fusionlab.symmetry.architectures import architecture
-from fusionlab.symmetry.architectures.llama import attention_axes, begin, end, head_width, rotary_gains
 from fusionlab.symmetry.builder import BlueprintBuilder
+from tests.symmetry.written.llama import attention_axes, begin, end, head_width, rotary_gains
+from tests.symmetry.written.registry import architecture
 
 ENDINGS = ("Model", "ForCausalLM", "ForSequenceClassification")
 

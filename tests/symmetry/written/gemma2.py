@@ -6,9 +6,9 @@ after each branch leaves permutations of the stream only, which move ``w`` as th
 
 from typing import Any
 
-from fusionlab.symmetry.architectures import architecture
-from fusionlab.symmetry.architectures.llama import attention_axes, begin, end, head_width
 from fusionlab.symmetry.builder import BlueprintBuilder
+from tests.symmetry.written.llama import attention_axes, begin, end, head_width
+from tests.symmetry.written.registry import architecture
 
 
 @architecture("gemma2")

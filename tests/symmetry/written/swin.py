@@ -7,8 +7,11 @@ numbers for every head to its scores (relative positions), which move with the h
 
 from typing import Any
 
-from fusionlab.symmetry.architectures import architecture, class_head
-from fusionlab.symmetry.architectures.vit import (
+from fusionlab.symmetry.axes import Along, Concat
+from fusionlab.symmetry.builder import BlueprintBuilder
+from fusionlab.symmetry.groups import Permutation
+from tests.symmetry.written.registry import architecture, class_head
+from tests.symmetry.written.vit import (
     attention,
     feed_forward,
     layer_heads,
@@ -18,9 +21,6 @@ from fusionlab.symmetry.architectures.vit import (
     takes_image,
     takes_mask,
 )
-from fusionlab.symmetry.axes import Along, Concat
-from fusionlab.symmetry.builder import BlueprintBuilder
-from fusionlab.symmetry.groups import Permutation
 
 HEADS = {"Model": "none", "ForImageClassification": "classifier", "ForMaskedImageModeling": "pixels"}
 

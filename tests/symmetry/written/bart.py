@@ -6,11 +6,11 @@ LayerNorm before it is read again, so that basis admits permutations only.
 
 from typing import Any
 
-from fusionlab.symmetry.architectures import architecture, class_head
 from fusionlab.symmetry.axes import Along, Axis
 from fusionlab.symmetry.blueprint import SymmetryError
 from fusionlab.symmetry.builder import BlueprintBuilder, Normed
 from fusionlab.symmetry.groups import Invertible, Permutation
+from tests.symmetry.written.registry import architecture, class_head
 
 HEADS = {
     "Model": "none",

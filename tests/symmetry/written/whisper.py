@@ -5,11 +5,11 @@ Encoder and decoder have streams of their own, which cross-attention couples. Ke
 
 from typing import Any
 
-from fusionlab.symmetry.architectures import architecture, class_head
-from fusionlab.symmetry.architectures.bart import attention
 from fusionlab.symmetry.axes import Along, Axis
 from fusionlab.symmetry.builder import BlueprintBuilder, Normed
 from fusionlab.symmetry.groups import Permutation
+from tests.symmetry.written.bart import attention
+from tests.symmetry.written.registry import architecture, class_head
 
 HEADS = {"Model": "none", "ForConditionalGeneration": "lm", "ForAudioClassification": "audio"}
 

@@ -6,16 +6,16 @@ encoder alone: its gain can be folded there, and then the embedding space admits
 
 from typing import Any
 
-from fusionlab.symmetry.architectures import architecture, class_head
-from fusionlab.symmetry.architectures.bert import (
+from fusionlab.symmetry.axes import Along, Axis
+from fusionlab.symmetry.builder import BlueprintBuilder
+from tests.symmetry.written.bert import (
     HEADS,
     attention_spaces,
     classification_head,
     post_norm_stream,
     prediction_units,
 )
-from fusionlab.symmetry.axes import Along, Axis
-from fusionlab.symmetry.builder import BlueprintBuilder
+from tests.symmetry.written.registry import architecture, class_head
 
 
 @architecture("albert")

@@ -10,11 +10,11 @@ may be rotated, although transformers 5 writes ``tie_word_embeddings`` into ever
 
 from typing import Any
 
-from fusionlab.symmetry.architectures import architecture, class_head
 from fusionlab.symmetry.axes import Along, Axis
 from fusionlab.symmetry.blueprint import SymmetryError
 from fusionlab.symmetry.builder import TIED, BlueprintBuilder, Normed
 from fusionlab.symmetry.groups import Invertible, Permutation, Scale
+from tests.symmetry.written.registry import architecture, class_head
 
 HEADS = {
     "Model": "none",

@@ -6,15 +6,15 @@ in all layers at once.
 
 from typing import Any
 
-from fusionlab.symmetry.architectures import architecture, class_head
-from fusionlab.symmetry.architectures.bert import (
+from fusionlab.symmetry.builder import BlueprintBuilder
+from fusionlab.symmetry.groups import Invertible, Permutation
+from tests.symmetry.written.bert import (
     HEADS,
     classification_head,
     post_norm_stream,
     prediction_units,
 )
-from fusionlab.symmetry.builder import BlueprintBuilder
-from fusionlab.symmetry.groups import Invertible, Permutation
+from tests.symmetry.written.registry import architecture, class_head
 
 
 @architecture("mpnet")

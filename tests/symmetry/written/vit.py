@@ -6,11 +6,11 @@ and distillation through attention" (2021).
 
 from typing import Any
 
-from fusionlab.symmetry.architectures import architecture, class_head
 from fusionlab.symmetry.axes import Along, Axis
 from fusionlab.symmetry.blueprint import SymmetryError
 from fusionlab.symmetry.builder import BlueprintBuilder, Normed
 from fusionlab.symmetry.groups import Invertible, Permutation
+from tests.symmetry.written.registry import architecture, class_head
 
 # Of query, key, value and output.
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj")

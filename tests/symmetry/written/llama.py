@@ -8,11 +8,11 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
-from fusionlab.symmetry.architectures import architecture, class_head
 from fusionlab.symmetry.axes import Along, Axis, Concat, Fixed, Per
 from fusionlab.symmetry.blueprint import SymmetryError
 from fusionlab.symmetry.builder import TIED, BlueprintBuilder
 from fusionlab.symmetry.groups import Invertible, Permutation, Scale, Signs
+from tests.symmetry.written.registry import architecture, class_head
 
 HEADS = {
     "Model": "none",

@@ -58,7 +58,7 @@ def test_table(ckpts: Path, command: Command) -> None:
     assert "GL every invertible matrix;" in outcome.out
     assert "O1 rotations and reflections that keep the all-ones vector;" in outcome.out
     assert "inferred from a small model of the same structure, and tried on the model itself." in outcome.out
-    assert "Tried" in outcome.out
+    assert "Groups tried by random elements" in outcome.out
 
 
 def test_what_is_written_down_is_told(ckpts: Path, command: Command) -> None:
@@ -66,7 +66,7 @@ def test_what_is_written_down_is_told(ckpts: Path, command: Command) -> None:
     outcome = command("inspect", ckpts / "timm_a")
     assert (outcome.code, outcome.err) == (0, "")
     assert "How it was found: written in symmetry/architectures/timm_vit.py." in outcome.out
-    assert "Tried" not in outcome.out
+    assert "Groups tried" not in outcome.out
 
 
 def test_experts_that_are_copies_are_told(tmp_path: Path, command: Command) -> None:

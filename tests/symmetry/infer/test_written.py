@@ -28,7 +28,6 @@ DIFFERENT = {
     "timm-vit-scale-norms": (4, LARGER),
     "bart-lm-relu-untied": (2, "two streams are found that were written as one"),
     "siglip": (1, "the stream that a learned query attends to is found in two parts"),
-    "olmo2-model": (8, "one plane a head: its factor and its sign are spaces of length one, which are not seen"),
 }
 
 

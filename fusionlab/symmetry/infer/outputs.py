@@ -75,7 +75,10 @@ def _of_runs(
     Each set of parameters runs equally often, one after the other, in the small model as in the real one.
     """
     lengths = {(small, real) for _, small, real in places.lengths()}
-    runs = {s for f, s in hints.items() if meaning(f.rpartition(".")[2]) == Meaning.LAYERS and s[0] != s[1]} - lengths
+    fields = {f: sizes for f, sizes in hints.items() if meaning(f.rpartition(".")[2]) == Meaning.LAYERS}
+    # A part of a larger model has the whole one's config, which counts the layers of stacks that it has not.
+    lacking = [word for word in _STACKS if not any(word in name for name in places.layers)]
+    runs = {s for f, s in fields.items() if s[0] != s[1] and not any(word in f for word in lacking)} - lengths
     inside = {number: _place(axes, instances) for number, axes in numbered.items()}
     if len(runs) != 1 or not all(inside.values()) or any(places.shrunk(step) for at in inside.values() for step in at):
         return {}

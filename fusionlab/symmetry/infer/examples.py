@@ -100,11 +100,7 @@ def _tokens(m: Any, name: str, length: int) -> Input:
     longest = next(
         (n for n in (getattr(text, f, None) for f in ("max_position_embeddings", "n_positions")) if n and n > 0), length
     )
-    ends = "ForSequenceClassification" in type(m).__name__ and getattr(m.config, "is_encoder_decoder", False)
-    # A text beside an image is told by what is known at its end.
-    ends = ends or "clip" in str(text.model_type) or "clip" in str(m.config.model_type)
-    end = getattr(text, "eos_token_id", None)
-    return Input(name, (min(length, longest),), text.vocab_size, end if ends and isinstance(end, int) else None)
+    return Input(name, (min(length, longest),), text.vocab_size)
 
 
 def _needs_image(config: Any, known: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import replace
@@ -125,9 +126,12 @@ def _image_among_tokens(m: Any) -> tuple[Input, ...]:
     try:
         (image,) = _image(config)
         if (factor := getattr(config, "scale_factor", None)) is not None:
-            # Idefics takes several images for each text, and folds squares of patches into one.
+            # Several images for each text; squares of patches are folded into one.
+            (_, *sides), patch = image.shape, config.vision_config.patch_size
+            if any(side // patch % factor for side in sides):
+                return ()
             image = replace(image, shape=(1, *image.shape))
-            count = combined_sizes(config.vision_config.to_dict())["patches"] // factor**2
+            count = math.prod(side // patch // factor for side in sides)
         else:
             # Of a model without memory, so that nobody's weights are run.
             with torch.random.fork_rng(devices=[]), torch.device("meta"), torch.no_grad():

@@ -66,6 +66,7 @@ class SmallSizes:
     def choose(self) -> dict[Path, Any]:
         """A small value for every field that is a size, but for numbers of layers."""
         every = list(nodes(self.fields))
+        around = dict(every)
         for _, node in every:
             # What stays as it is must not be taken for a size that changes.
             self.used.update(v for n, v in node.items() if meaning(n) == Meaning.KEPT and is_size(v) and v < _KEPT)
@@ -75,7 +76,8 @@ class SmallSizes:
         for at, node in every:
             self._choose_free(at, node)
             self._choose_experts(at, node)
-            image = small_image(node, self.chosen.get((*at, "window_size"), node.get("window_size")))
+            window = self.chosen.get((*at, "window_size"), node.get("window_size"))
+            image = small_image(node, window, around.get(at[:-1], {}).get("scale_factor") if at else None)
             self.chosen.update({(*at, name): value for name, value in image.items()})
         for at, node in every:
             self._choose_tokens(at, node)

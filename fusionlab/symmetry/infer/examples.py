@@ -17,14 +17,16 @@ from fusionlab.symmetry.blueprint import Input
 from fusionlab.symmetry.infer.combined_sizes import combined_sizes
 
 _TOKENS, _SAMPLES = 12, 1200
+_THINGS, _PLACES = 3, 2
 # Modules of a decoder that attend to an encoder.
 _CROSS = re.compile(
     r"(^|\.)(cross_?attn|cross_?attention|crossattention|encoder_attn|encoder_attention|EncDecAttention)$"
 )
 # Arguments that say how to compute, or take the place of others, or lead to parameters of names of their own.
 _BESIDE = re.compile(
-    r"^((decoder_|encoder_|pixel_)?(attention_)?mask|(cross_attn_|decoder_)?head_mask|(decoder_)?inputs_embeds|langs?|"
-    r"(decoder_)?position_ids|cache_position|token_type_ids|global_attention_mask|past_key_values|mems|encoder_outputs|"
+    r"^((decoder_|encoder_|pixel_)?(attention_)?mask|\w+_attention_mask|(cross_attn_|decoder_)?head_mask|langs?|"
+    r"(decoder_)?inputs_embeds|(decoder_)?position_ids|cache_position|(\w+_)?token_type_ids|past_key_values|mems|"
+    r"encoder_outputs|"
     r"(start_|end_)?positions|labels?|.*_labels?|lengths?|noise|config|perm_mask|target_mapping|kwargs|.*cache.*|"
     r"(output_|return_|use_|num_logits|logits_to|interpolate|vision_feature|image_sizes).*)$"
 )
@@ -44,6 +46,7 @@ def guessed_inputs(model: nn.Module) -> tuple[Input, ...]:
     inputs: list[Input] = []
     if "input_ids" in names:
         inputs.append(_tokens(m, "input_ids", _TOKENS))
+        inputs += _things(m, inputs[0].shape[0])
     if "pixel_values" in names:
         inputs += _image(config)
     if "input_features" in names and hasattr(config, "num_mel_bins"):
@@ -102,6 +105,21 @@ def _tokens(m: Any, name: str, length: int) -> Input:
         (n for n in (getattr(text, f, None) for f in ("max_position_embeddings", "n_positions")) if n and n > 0), length
     )
     return Input(name, (min(length, longest),), text.vocab_size)
+
+
+def _things(m: Any, length: int) -> list[Input]:
+    """Ids of what a text is about, of a vocabulary of its own, and the places in the text that each is named at."""
+    known = inspect.signature(m.forward).parameters
+    found: list[Input] = []
+    for name in known:
+        size = getattr(m.config, f"{name.removesuffix('_ids')}_vocab_size", None)
+        if not name.endswith("_ids") or not isinstance(size, int):
+            continue
+        found.append(Input(name, (_THINGS,), size))
+        places = f"{name.removesuffix('_ids')}_position_ids"
+        if places in known:
+            found.append(Input(places, (_THINGS, _PLACES), length))
+    return found
 
 
 def _needs_image(config: Any, known: Any) -> bool:

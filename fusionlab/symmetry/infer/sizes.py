@@ -16,7 +16,7 @@ from fusionlab.symmetry.roles import Role
 
 # What a field is called that says how large a space of a role is.
 _CALLED = {
-    Role.HEADS: r"heads?|n_head|groups?",
+    Role.HEADS: r"^(?!width of ).*(heads?|n_head|groups?)",
     Role.QUERIES: r"sharing",
     Role.QUERY_KEY: r"head_dim|rotary|d_kv|width of a head|head_size|rank",
     Role.VALUE_OUTPUT: r"head_dim|d_kv|width of a head|head_size|rank",

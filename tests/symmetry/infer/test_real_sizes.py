@@ -121,6 +121,24 @@ def test_patches_that_make_no_whole_squares_are_refused(name: str) -> None:
         inferred(model)
 
 
+def test_entities_beside_the_words() -> None:
+    """LUKE's entities have a vocabulary of their own, places in the text, and maps that attend to them."""
+    found = inferred(on_meta("LukeForMaskedLM"))
+    assert {one.name: (one.shape, one.vocabulary) for one in found.inputs[1:]} == {
+        "entity_ids": ((3,), 500000),
+        "entity_position_ids": ((3, 2), 32),
+    }
+    assert not [name for name in found.untouched() if "2" in name or "entity_embeddings" in name]
+    assert groups(found, Role.QUERY_KEY) == {("GL(64)", 12)}
+
+
+def test_heads_are_no_groups_of_channels() -> None:
+    """SpeechT5's decoder has as many heads as its encoder, whose convolution of positions has 16 groups."""
+    found = inferred(on_meta("SpeechT5ForSpeechToText"))
+    heads = {str(space.group) for name, space in found.spaces.items() if name.endswith("_attn.heads")}
+    assert heads == {"S(12)"}
+
+
 def test_what_no_input_reaches_may_be_unread() -> None:
     """SigLIP's classifier does not use the head that pools images; there is nothing else that could be given."""
     model = on_meta("SiglipForImageClassification")

@@ -8,6 +8,7 @@ import transformers
 from torch import nn
 
 from fusionlab.symmetry import Blueprint, SymmetryError
+from fusionlab.symmetry.infer import sizes
 from fusionlab.symmetry.infer.blueprint import infer
 from fusionlab.symmetry.infer.copies import dissolved, gathered
 from fusionlab.symmetry.infer.examples import guessed_inputs, has_all_inputs, pad_batches
@@ -137,6 +138,13 @@ def test_heads_are_no_groups_of_channels() -> None:
     found = inferred(on_meta("SpeechT5ForSpeechToText"))
     heads = {str(space.group) for name, space in found.spaces.items() if name.endswith("_attn.heads")}
     assert heads == {"S(12)"}
+
+
+def test_a_number_of_heads_is_no_width_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no name says how many heads there are, their width is left open: the encoder's 12 heads are no 12 wide."""
+    monkeypatch.setitem(sizes._CALLED, Role.HEADS, "nothing is called so")
+    with pytest.raises(SymmetryError, match="neither shapes nor config say the size of 'decoder"):
+        inferred(on_meta("SpeechT5ForSpeechToText", decoder_layers=5))
 
 
 def test_what_no_input_reaches_may_be_unread() -> None:

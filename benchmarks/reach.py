@@ -29,7 +29,7 @@ from fusionlab.symmetry.infer.models import inferred
 # Of the classes of a type the first that exists is tried.
 TASKS = (
     *("CAUSAL_LM", "SEQ_TO_SEQ_CAUSAL_LM", "IMAGE_TEXT_TO_TEXT", "SEQUENCE_CLASSIFICATION", "IMAGE_CLASSIFICATION"),
-    *("CTC", "AUDIO_CLASSIFICATION"),
+    *("CTC", "AUDIO_CLASSIFICATION", "SPEECH_SEQ_2_SEQ"),
 )
 SECONDS = 300
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import replace
@@ -16,14 +17,16 @@ from fusionlab.symmetry.blueprint import Input
 from fusionlab.symmetry.infer.combined_sizes import combined_sizes
 
 _TOKENS, _SAMPLES, _CHOICES = 12, 1200, 2
+_THINGS, _PLACES = 3, 2
 # Modules of a decoder that attend to an encoder.
 _CROSS = re.compile(
     r"(^|\.)(cross_?attn|cross_?attention|crossattention|encoder_attn|encoder_attention|EncDecAttention)$"
 )
 # Arguments that say how to compute, or take the place of others, or lead to parameters of names of their own.
 _BESIDE = re.compile(
-    r"^((decoder_|encoder_|pixel_)?(attention_)?mask|(cross_attn_|decoder_)?head_mask|(decoder_)?inputs_embeds|langs?|"
-    r"(decoder_)?position_ids|cache_position|token_type_ids|global_attention_mask|past_key_values|mems|encoder_outputs|"
+    r"^((decoder_|encoder_|pixel_)?(attention_)?mask|\w+_attention_mask|(cross_attn_|decoder_)?head_mask|langs?|"
+    r"(decoder_)?inputs_embeds|(decoder_)?position_ids|cache_position|(\w+_)?token_type_ids|past_key_values|mems|"
+    r"encoder_outputs|"
     r"(start_|end_)?positions|labels?|.*_labels?|lengths?|noise|config|perm_mask|target_mapping|kwargs|.*cache.*|"
     r"(output_|return_|use_|num_logits|logits_to|interpolate|vision_feature|image_sizes).*)$"
 )
@@ -43,6 +46,7 @@ def guessed_inputs(model: nn.Module) -> tuple[Input, ...]:
     inputs: list[Input] = []
     if "input_ids" in names:
         inputs.append(_tokens(m, "input_ids", _TOKENS))
+        inputs += _things(m, inputs[0].shape[0])
     if "pixel_values" in names:
         inputs += _image(config)
     if "input_features" in names and hasattr(config, "num_mel_bins"):
@@ -100,14 +104,24 @@ def _tokens(m: Any, name: str, length: int) -> Input:
     longest = next(
         (n for n in (getattr(text, f, None) for f in ("max_position_embeddings", "n_positions")) if n and n > 0), length
     )
-    ends = "ForSequenceClassification" in type(m).__name__ and getattr(m.config, "is_encoder_decoder", False)
-    # A text beside an image is told by what is known at its end.
-    ends = ends or "clip" in str(text.model_type) or "clip" in str(m.config.model_type)
-    end = getattr(text, "eos_token_id", None)
     # Several texts for each question.
     choices = (_CHOICES,) if "ForMultipleChoice" in type(m).__name__ else ()
-    last = end if ends and isinstance(end, int) else None
-    return Input(name, (*choices, min(length, longest)), text.vocab_size, last)
+    return Input(name, (*choices, min(length, longest)), text.vocab_size)
+
+
+def _things(m: Any, length: int) -> list[Input]:
+    """Ids of what a text is about, of a vocabulary of its own, and the places in the text that each is named at."""
+    known = inspect.signature(m.forward).parameters
+    found: list[Input] = []
+    for name in known:
+        size = getattr(m.config, f"{name.removesuffix('_ids')}_vocab_size", None)
+        if not name.endswith("_ids") or not isinstance(size, int):
+            continue
+        found.append(Input(name, (_THINGS,), size))
+        places = f"{name.removesuffix('_ids')}_position_ids"
+        if places in known:
+            found.append(Input(places, (_THINGS, _PLACES), length))
+    return found
 
 
 def _needs_image(config: Any, known: Any) -> bool:
@@ -132,9 +146,12 @@ def _image_among_tokens(m: Any) -> tuple[Input, ...]:
     try:
         (image,) = _image(config)
         if (factor := getattr(config, "scale_factor", None)) is not None:
-            # Idefics takes several images for each text, and folds squares of patches into one.
+            # Several images for each text; squares of patches are folded into one.
+            (_, *sides), patch = image.shape, config.vision_config.patch_size
+            if any(side // patch % factor for side in sides):
+                return ()
             image = replace(image, shape=(1, *image.shape))
-            count = combined_sizes(config.vision_config.to_dict())["patches"] // factor**2
+            count = math.prod(side // patch // factor for side in sides)
         else:
             # Of a model without memory, so that nobody's weights are run.
             with torch.random.fork_rng(devices=[]), torch.device("meta"), torch.no_grad():

@@ -15,6 +15,8 @@ from fusionlab.symmetry.infer.shrink import Shrunk
 
 # Fields that an input's shape may follow; lengths of texts follow none.
 _SHAPES = re.compile(r"image_size|mel_bins|source_positions|patches|hidden_size|d_model")
+# Those that the sides of an image follow.
+_SIDES = re.compile(r"image_size")
 # Which patches are hidden: no table is looked up with it.
 MASKED = "bool_masked_pos"
 _VOCABULARY = re.compile(r"vocab_size")
@@ -36,7 +38,10 @@ def grown_inputs(inputs: tuple[Input, ...], shrunk: Shrunk) -> tuple[Input, ...]
         if given.placed is not None
         else replace(
             given,
-            shape=tuple(_real(size, _SHAPES, shrunk.hints, given.name) for size in given.shape)
+            shape=tuple(
+                _real(size, _SIDES if len(given.shape) > 2 else _SHAPES, shrunk.hints, given.name)
+                for size in given.shape
+            )
             if given.vocabulary is None or given.vocabulary <= 2
             else given.shape,
             vocabulary=given.vocabulary and _real(given.vocabulary, _VOCABULARY, shrunk.hints, given.name),

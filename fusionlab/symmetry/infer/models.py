@@ -18,6 +18,7 @@ from fusionlab.symmetry.blueprint import Blueprint, Input, SymmetryError
 from fusionlab.symmetry.infer import kept
 from fusionlab.symmetry.infer.blueprint import infer
 from fusionlab.symmetry.infer.copies import dissolved, gathered
+from fusionlab.symmetry.infer.endings import ended
 from fusionlab.symmetry.infer.examples import guessed_inputs, has_all_inputs, pad_batches
 from fusionlab.symmetry.infer.grow import UnlikeError, grow
 from fusionlab.symmetry.infer.numbered import numbered_spaces, without
@@ -101,7 +102,8 @@ def described(model: nn.Module, example_inputs: Mapping[str, Tensor] | None) -> 
                 f"no description of the architecture {name!r} could be inferred from a small model ({error}), and a "
                 f"model of {count:,} parameters is too large to be traced itself"
             ) from error
-        return _traced(_on_cpu(model), guessed_inputs(model), name).found_in(ON_ITSELF)
+        itself = _on_cpu(model)
+        return _traced(itself, ended(itself, guessed_inputs(itself)), name).found_in(ON_ITSELF)
     return found.found_in(ON_BOTH if count <= MOST_TRIED else ON_A_SMALL_ONE)
 
 
@@ -144,7 +146,7 @@ def _traced(model: nn.Module, inputs: tuple[Input, ...], name: str) -> Blueprint
 
 def _wrong(model: nn.Module, found: Blueprint) -> str | None:
     """A space that does not hold on the model itself; None where all do, in every gauge."""
-    other = OtherBatch(_on_cpu(model), _batch(guessed_inputs(model), found.architecture))
+    other = OtherBatch(_on_cpu(model), _batch(found.inputs, found.architecture))
     described = (found, found.after_folding, found.without_biases())
     return next((wrong for b in described if b is not None and (wrong := other.wrong(b)) is not None), None)
 

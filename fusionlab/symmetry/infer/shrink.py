@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from torch import nn
 
 from fusionlab.symmetry.blueprint import Input, SymmetryError
 from fusionlab.symmetry.infer.combined_sizes import Fields, combined_sizes
+from fusionlab.symmetry.infer.endings import ended
 from fusionlab.symmetry.infer.examples import guessed_inputs, pad_batches
 from fusionlab.symmetry.infer.kinds import Matched, NoStandInError, matched
 from fusionlab.symmetry.infer.layer_plans import LayerPlan, layer_plans, merged
@@ -146,19 +147,20 @@ def _tried(real: Any, config: Any, class_name: str, changes: dict[Path, Any], pl
         guessed_inputs(small),
         guessed_inputs(real),
     )
-    _run(shrunk)
-    return shrunk
+    return _ran(shrunk)
 
 
-@torch.no_grad()
-def _run(shrunk: Shrunk) -> None:
-    """See that the small model runs, as far as its inputs can be guessed."""
+def _ran(shrunk: Shrunk) -> Shrunk:
+    """The same, seen to run, as far as its inputs can be guessed; with texts that end where it takes that."""
     model: Any = shrunk.build()
+    shrunk = replace(shrunk, inputs=ended(model, shrunk.inputs))
     generator = torch.Generator().manual_seed(0)
     if "use_cache" in inspect.signature(model.forward).parameters:
         model.config.use_cache = False
     if shrunk.inputs:
-        model(**{i.name: i.random(2, generator, torch.float32) for i in shrunk.inputs})
+        with torch.no_grad():
+            model(**{i.name: i.random(2, generator, torch.float32) for i in shrunk.inputs})
+    return shrunk
 
 
 def _class(name: str) -> Any:

@@ -16,13 +16,15 @@ from fusionlab.symmetry.roles import Role
 
 # What a field is called that says how large a space of a role is.
 _CALLED = {
-    Role.HEADS: r"heads?|n_head|groups?",
+    Role.HEADS: r"^(?!width of ).*(heads?|n_head|groups?)",
     Role.QUERIES: r"sharing",
     Role.QUERY_KEY: r"head_dim|rotary|d_kv|width of a head|head_size|rank",
     Role.VALUE_OUTPUT: r"head_dim|d_kv|width of a head|head_size|rank",
     Role.UNITS: r"intermediate|ffn|inner|d_ff|mlp|expert",
     Role.RESIDUAL: r"hidden_size|d_model|n_embd|dim|embed",
 }
+_WIDTHS_OF_HEADS = (Role.QUERY_KEY, Role.VALUE_OUTPUT)
+_NUMBERS_OF_HEADS = (Meaning.HEADS, Meaning.KEY_VALUE_HEADS)
 
 
 def solved_sizes(
@@ -98,6 +100,9 @@ def _use_hints(
         size = unknown[0] if space is None else space.group.size
         called = None if space is None else _CALLED.get(space.role)
         fields = {name: real for name, (little, real) in hints.items() if little == size and _is_a_size(name)}
+        if space is not None and space.role in _WIDTHS_OF_HEADS:
+            # How many heads there are says nothing of how wide one is.
+            fields = {n: real for n, real in fields.items() if meaning(n.rpartition(".")[2]) not in _NUMBERS_OF_HEADS}
         if by_name:
             fields = {n: real for n, real in fields.items() if called and re.search(called, n.rpartition(".")[2])}
         consistent = equations.consistent(unknown, sorted(set(fields.values())))

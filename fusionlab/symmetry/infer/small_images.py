@@ -9,12 +9,13 @@ from fusionlab.symmetry.infer.combined_sizes import Fields, is_list_of_sizes, is
 _PATCH, _PATCHES = 4, 3
 
 
-def small_image(node: Fields, window: Any) -> dict[str, Any]:
+def small_image(node: Fields, window: Any, fold: Any = None) -> dict[str, Any]:
     """The small sides of an image and of its patches, by field; empty where a config says none.
 
     Args:
         node: a config's fields.
         window: the small side of a window, in patches, if there is one.
+        fold: the side of a square of patches that becomes one feature, if there is one.
     """
     image: Any = node.get("image_size")
     patch: Any = node.get("patch_size")
@@ -31,7 +32,7 @@ def small_image(node: Fields, window: Any) -> dict[str, Any]:
             grid = window * max(1, min(windows, 2 * halvings))
         side = side if old else 4
     else:
-        grid = _PATCHES
+        grid = _PATCHES * (fold if is_size(fold) else 1)
         side = side if old else 16
     if old:
         chosen["patch_size"] = [side] * len(patch) if is_list_of_sizes(patch) else side

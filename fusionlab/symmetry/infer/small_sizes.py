@@ -30,6 +30,7 @@ Path = tuple[str, ...]
 # Labels that a classifier with more than two gets: two are start and end of an answer.
 LABELS = 7
 _WINDOW = 4
+_CHANNEL_GROUPS = 4
 _KEPT = 64
 _OF_HEADS = re.compile(r"(num_|n_)?(attention_|key_value_|kv_|key_|value_)*(heads?|head_kv|query_groups?(_num)?)$")
 _STATE_HEADS = re.compile(r"mamba_")
@@ -66,16 +67,19 @@ class SmallSizes:
     def choose(self) -> dict[Path, Any]:
         """A small value for every field that is a size, but for numbers of layers."""
         every = list(nodes(self.fields))
+        around = dict(every)
         for _, node in every:
             # What stays as it is must not be taken for a size that changes.
             self.used.update(v for n, v in node.items() if meaning(n) == Meaning.KEPT and is_size(v) and v < _KEPT)
+            self.used.update(_CHANNEL_GROUPS for _ in self._of(node, Meaning.CHANNEL_GROUPS))
         for at, node in every:
             self._choose_heads(at, node)
         self._choose_widths(every)
         for at, node in every:
             self._choose_free(at, node)
             self._choose_experts(at, node)
-            image = small_image(node, self.chosen.get((*at, "window_size"), node.get("window_size")))
+            window = self.chosen.get((*at, "window_size"), node.get("window_size"))
+            image = small_image(node, window, around.get(at[:-1], {}).get("scale_factor") if at else None)
             self.chosen.update({(*at, name): value for name, value in image.items()})
         for at, node in every:
             self._choose_tokens(at, node)
@@ -199,7 +203,7 @@ class SmallSizes:
             else:
                 yield _STAGE_WIDTH if stage is None else count[min(stage, len(count) - 1)]
         if any(self._of(node, Meaning.CHANNEL_GROUPS)):
-            yield 4
+            yield _CHANNEL_GROUPS
 
     def _choose_head_widths(self, at: Path, node: Fields) -> None:
         """Widths of heads: the model's over its heads where they are that in the real config, free otherwise."""
@@ -243,7 +247,7 @@ class SmallSizes:
                 self.chosen[*at, name] = 2 if "depths" in node else min(value, _WINDOW)
         for name, value in self._of(node, Meaning.CHANNEL_GROUPS):
             if is_size(value) and value > 1:
-                self.chosen[*at, name] = 4
+                self.chosen[*at, name] = _CHANNEL_GROUPS
         labels = node.get("id2label")
         if isinstance(labels, dict) and len(labels) > 2:
             self.chosen[*at, "num_labels"] = LABELS

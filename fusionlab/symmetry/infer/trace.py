@@ -124,12 +124,13 @@ class Plain:
     @torch.no_grad()
     def kept(self, state: Mapping[str, Tensor], inputs: Mapping[str, Any]) -> Tensor:
         """The outputs that must stay, flattened and joined."""
-        named = self.outputs(state, {**inputs, **({"use_cache": False} if self._caches else {})})
-        return torch.cat([named[name].double().flatten() for name in kept_outputs(tuple(named))])
+        return self.told(state, inputs)
 
-    @property
-    def _caches(self) -> bool:
-        return "use_cache" in inspect.signature(self.model.forward).parameters
+    def told(self, state: Mapping[str, Tensor], inputs: Mapping[str, Any]) -> Tensor:
+        """The same, with its gradient."""
+        caches = "use_cache" in inspect.signature(self.model.forward).parameters
+        named = self.outputs(state, {**inputs, **({"use_cache": False} if caches else {})})
+        return torch.cat([named[name].double().flatten() for name in kept_outputs(tuple(named))])
 
 
 def in_float64(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -8,6 +8,7 @@ import transformers
 from torch import nn
 
 from fusionlab.symmetry import Blueprint, SymmetryError
+from fusionlab.symmetry.infer import sizes
 from fusionlab.symmetry.infer.blueprint import infer
 from fusionlab.symmetry.infer.copies import dissolved, gathered
 from fusionlab.symmetry.infer.examples import guessed_inputs, has_all_inputs, pad_batches
@@ -94,12 +95,56 @@ def test_a_token_beyond_the_words_takes_no_image() -> None:
         inferred(on_meta("LlavaForConditionalGeneration"))
 
 
-def test_a_tower_that_no_guessed_input_reaches_is_refused() -> None:
-    """However small its share is: what it writes to the stream would keep a basis that the rest leaves."""
-    with pytest.raises(
-        SymmetryError, match=r"input_ids alone leave 'model.vision_model.*' and other parameters unread"
-    ):
-        inferred(on_meta("SmolVLMForConditionalGeneration"))
+FOLDING = ["Idefics3ForConditionalGeneration", "SmolVLMForConditionalGeneration"]
+WORDS = {"model_type": "llama", "vocab_size": 128259}
+
+
+@pytest.mark.parametrize("name", FOLDING)
+def test_squares_of_patches_among_the_words(name: str) -> None:
+    """An image of 32 by 32 patches is 8 by 8 features, each of a square of 16 patches that the projector reads."""
+    model = on_meta(name, text_config=WORDS, vision_config={"image_size": 512, "patch_size": 16}, scale_factor=4)
+    found = inferred(model)
+    (words, image) = found.inputs
+    assert (words.placed, words.shape, image.shape) == ((128257, 64), (76,), (1, 3, 512, 512))
+    stream = found.parameters["lm_head.weight"][1]
+    (written, read) = found.parameters["model.connector.modality_projection.proj.weight"]
+    assert written.space == stream.space  # type: ignore[union-attr]
+    tower = found.parameters["model.vision_model.post_layernorm.weight"][0]
+    assert read.size == 16 * (tower.size or 0)
+    assert found.untouched() == ()
+
+
+@pytest.mark.parametrize("name", FOLDING)
+def test_patches_that_make_no_whole_squares_are_refused(name: str) -> None:
+    """7 by 7 patches, folded two by two, as the default config says."""
+    model = on_meta(name, text_config=WORDS)
+    with pytest.raises(SymmetryError, match="nothing says where an image's features are placed"):
+        inferred(model)
+
+
+def test_entities_beside_the_words() -> None:
+    """LUKE's entities have a vocabulary of their own, places in the text, and maps that attend to them."""
+    found = inferred(on_meta("LukeForMaskedLM"))
+    assert {one.name: (one.shape, one.vocabulary) for one in found.inputs[1:]} == {
+        "entity_ids": ((3,), 500000),
+        "entity_position_ids": ((3, 2), 32),
+    }
+    assert not [name for name in found.untouched() if "2" in name or "entity_embeddings" in name]
+    assert groups(found, Role.QUERY_KEY) == {("GL(64)", 12)}
+
+
+def test_heads_are_no_groups_of_channels() -> None:
+    """SpeechT5's decoder has as many heads as its encoder, whose convolution of positions has 16 groups."""
+    found = inferred(on_meta("SpeechT5ForSpeechToText"))
+    heads = {str(space.group) for name, space in found.spaces.items() if name.endswith("_attn.heads")}
+    assert heads == {"S(12)"}
+
+
+def test_a_number_of_heads_is_no_width_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no name says how many heads there are, their width is left open: the encoder's 12 heads are no 12 wide."""
+    monkeypatch.setitem(sizes._CALLED, Role.HEADS, "nothing is called so")
+    with pytest.raises(SymmetryError, match="neither shapes nor config say the size of 'decoder"):
+        inferred(on_meta("SpeechT5ForSpeechToText", decoder_layers=5))
 
 
 def test_what_no_input_reaches_may_be_unread() -> None:

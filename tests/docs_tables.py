@@ -24,7 +24,7 @@ TABLES = {
     "merging.md": {
         "fusion": table_of(
             (MergingOptions, None),
-            (FusionPlan, ("weights", "dtype", "anchor", *fuse.AFTERWARDS)),
+            (FusionPlan, ("dtype", "anchor", *fuse.AFTERWARDS)),
             (MeasuringOptions, None),
             (Plan, ("points",)),
             defaults=fuse.DEFAULTS,

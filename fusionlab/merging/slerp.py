@@ -5,16 +5,15 @@ import math
 from torch import Tensor
 
 from fusionlab.errors import InputError
-from fusionlab.merging.ingredients import Ingredients
+from fusionlab.merging.ingredients import Ingredients, working_type
 from fusionlab.merging.registry import merge_method
-from fusionlab.merging.task_vectors import working_type
 
 # Two tensors with a cosine beyond this are interpolated linearly: the arc and the chord differ by 1e-4, or, where they
 # point in opposite directions, there is no one arc.
 PARALLEL = 0.9995
 
 
-@merge_method("slerp")
+@merge_method("slerp", unit="parameter")
 def slerp(ingredients: Ingredients, t: float | None = None) -> dict[str, Tensor]:
     """Go along the arc between two models, for each parameter by itself, flattened.
 
@@ -37,13 +36,13 @@ def slerp(ingredients: Ingredients, t: float | None = None) -> dict[str, Tensor]
     position = ingredients.weights[1] if t is None else t
     if not 0 <= position <= 1:
         raise InputError(f"t is {t}; expected a number from 0 to 1")
-    merged = ingredients.averaged()
     first, second = ingredients.states
-    for name in ingredients.floating():
+
+    def on_arc(name: str) -> Tensor:
         dtype = working_type(first[name])
-        on_arc = _interpolate(first[name].to(dtype), second[name].to(first[name].device, dtype), position)
-        merged[name] = on_arc.to(merged[name].dtype)
-    return merged
+        return _interpolate(first[name].to(dtype), second[name].to(first[name].device, dtype), position)
+
+    return ingredients.each(on_arc)
 
 
 def _interpolate(a: Tensor, b: Tensor, t: float) -> Tensor:

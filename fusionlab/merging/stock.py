@@ -9,7 +9,7 @@ from fusionlab.merging.registry import merge_method
 from fusionlab.merging.task_vectors import add_to_base, task_vectors, weighted_sum
 
 
-@merge_method("stock", needs=("base",))
+@merge_method("stock", needs=("base",), unit="parameter")
 def stock(ingredients: Ingredients) -> dict[str, Tensor]:
     """Interpolate between the base model and the mean, as far as the angles between the task vectors say.
 

@@ -6,13 +6,8 @@ import torch
 from torch import Tensor
 
 from fusionlab.errors import InputError
-from fusionlab.merging.ingredients import Ingredients
+from fusionlab.merging.ingredients import Ingredients, working_type
 from fusionlab.types import State
-
-
-def working_type(tensor: Tensor) -> torch.dtype:
-    """The type that a parameter is merged in: float32 or better."""
-    return torch.promote_types(tensor.dtype, torch.float32)
 
 
 def base_of(ingredients: Ingredients) -> State:
@@ -37,11 +32,13 @@ def add_to_base(ingredients: Ingredients, change: Callable[[str], Tensor]) -> di
     Raises:
         InputError: integer buffers differ between the models.
     """
-    merged, base = ingredients.averaged(), base_of(ingredients)
-    for name in ingredients.floating():
+    base = base_of(ingredients)
+
+    def moved(name: str) -> Tensor:
         added = change(name)
-        merged[name] = (base[name].to(added) + added).to(merged[name].dtype)
-    return merged
+        return base[name].to(added) + added
+
+    return ingredients.each(moved)
 
 
 def weighted_sum(stacked: Tensor, weights: Sequence[float]) -> Tensor:

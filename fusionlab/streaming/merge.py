@@ -253,18 +253,19 @@ class _Work:
                 return None
             read = [reader.read(stretch.name, stretch.start, stretch.count) for reader in self.readers]
             base = None if self.base is None else self.base.read(stretch.name, stretch.start, stretch.count)
-            parts = []
+            total = None
             for start in range(0, stretch.count, PIECE):
                 end = min(start + PIECE, stretch.count)
                 pieces = [tensor[start:end] for tensor in read]
                 of_base = None if base is None else base[start:end]
-                parts.append(function(self._ingredients(stretch.name, stretch.start + start, pieces, of_base)))
-            return torch.stack(parts).sum(0) if parts else None
+                part = function(self._ingredients(stretch.name, stretch.start + start, pieces, of_base))
+                total = part if total is None else total.add_(part)
+            return total
 
-        found = torch.zeros((), dtype=torch.int64)
-        for part in in_order(self.pool, of_stretch, self._stretches(), self._held):
-            if part is not None:
-                found = found + part
+        parts = (part for part in in_order(self.pool, of_stretch, self._stretches(), self._held) if part is not None)
+        found = next(parts, torch.zeros((), dtype=torch.int64))
+        for part in parts:
+            found.add_(part)
         return found
 
 

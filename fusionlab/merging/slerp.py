@@ -6,6 +6,7 @@ from torch import Tensor
 
 from fusionlab.errors import InputError
 from fusionlab.merging.ingredients import Ingredients, working_type
+from fusionlab.merging.products import inner_products
 from fusionlab.merging.registry import merge_method
 
 # Two tensors with a cosine beyond this are interpolated linearly: the arc and the chord differ by 1e-4, or, where they
@@ -46,8 +47,9 @@ def slerp(ingredients: Ingredients, t: float | None = None) -> dict[str, Tensor]
 
 
 def _interpolate(a: Tensor, b: Tensor, t: float) -> Tensor:
-    lengths = float(a.double().norm() * b.double().norm())
-    cosine = float((a.double() * b.double()).sum()) / lengths if lengths > 0 else 1.0
+    products = inner_products([a, b])
+    lengths = float(products.diagonal().sqrt().prod())
+    cosine = float(products[0, 1]) / lengths if lengths > 0 else 1.0
     if abs(cosine) > PARALLEL:
         return (1 - t) * a + t * b
     omega = math.acos(cosine)

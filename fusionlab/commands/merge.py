@@ -95,7 +95,8 @@ def _parser(plain: bool) -> ArgumentParser:
 def _looks_at_files_alone(arguments: Namespace) -> bool:
     """True if nothing but files of weights may be looked at, by one process."""
     given = [arguments.get(name) for name in ("example", "probes", "samples", "statistics")]
-    return all(value is None for value in given) and not any(name in os.environ for name in _RANKS)
+    positioned = hasattr(os, "preadv") and hasattr(os, "pwrite")  # not on Windows
+    return positioned and all(value is None for value in given) and not any(name in os.environ for name in _RANKS)
 
 
 def _stored(arguments: Namespace) -> tuple[dict[str, StoredModel], StoredModel | None] | None:

@@ -2,6 +2,7 @@
 
 import math
 
+import torch
 from torch import Tensor
 
 from fusionlab.errors import InputError
@@ -51,6 +52,8 @@ def _interpolate(a: Tensor, b: Tensor, t: float) -> Tensor:
     lengths = float(products.diagonal().sqrt().prod())
     cosine = float(products[0, 1]) / lengths if lengths > 0 else 1.0
     if abs(cosine) > PARALLEL:
-        return (1 - t) * a + t * b
+        return torch.mul(a, 1 - t).add_(b, alpha=t)
     omega = math.acos(cosine)
-    return math.sin((1 - t) * omega) / math.sin(omega) * a + math.sin(t * omega) / math.sin(omega) * b
+    return torch.mul(a, math.sin((1 - t) * omega) / math.sin(omega)).add_(
+        b, alpha=math.sin(t * omega) / math.sin(omega)
+    )

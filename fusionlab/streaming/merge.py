@@ -171,23 +171,25 @@ class _Work:
         base = None
         if self.base is not None and self.needs_base:
             base = self.base.read(name, stretch.start, stretch.count)
-        merged = torch.empty(stretch.count, dtype=planned.dtype)
+        merged: list[Tensor] = []
         squares = [0.0] * len(read)
         step = PIECE if self.by_number else max(stretch.count, 1)
         for start in range(0, stretch.count or 1, step):
             end = min(start + step, stretch.count)
             pieces = [tensor[start:end] for tensor in read]
             own = self._merged(name, stretch.start + start, pieces, None if base is None else base[start:end])
-            merged[start:end] = stored = self._rounded(name, own)
+            merged.append(self._rounded(name, own))
+            del own
             if not planned.dtype.is_floating_point:
                 continue
-            found = _squares(pieces, stored)
+            found = _squares(pieces, merged[-1])
             if not all(map(math.isfinite, found)):
                 self._refuse_not_finite(name, pieces, None if base is None else base[start:end])
-                found = _squares([piece.double() for piece in pieces], stored.double())
+                found = _squares([piece.double() for piece in pieces], merged[-1].double())
             squares = [total + square for total, square in zip(squares, found, strict=True)]
+        numbers = torch.cat(merged) if len(merged) > 1 else merged[0]
         for written_as in (name, *self.again.get(name, ())):
-            self.writer.write(written_as, stretch.start, merged)
+            self.writer.write(written_as, stretch.start, numbers)
         return stretch, squares
 
     def _merged(self, name: str, start: int, pieces: Sequence[Tensor], base: Tensor | None) -> Tensor:

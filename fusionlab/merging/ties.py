@@ -57,8 +57,11 @@ def ties(ingredients: Ingredients, density: float = 0.2, lambda_: float = 1.0) -
     def change(name: str) -> Tensor:
         changes = task_vectors(ingredients, name)
         if ingredients.surveyed is not None:
-            least = changes.new_tensor(ingredients.surveyed).reshape(-1, *[1] * (changes.ndim - 1))
-            changes = torch.where(changes.abs() >= least, changes, 0.0)
+            # Shrinking takes what is no longer than a number for zero, and what is as long as the least one is kept.
+            least = changes.new_tensor(ingredients.surveyed)
+            below = torch.nextafter(least, torch.zeros_like(least)).tolist()
+            for change, length in zip(changes, below, strict=True):
+                change.copy_(torch.nn.functional.hardshrink(change, length))
         return lambda_ * disjoint_mean(changes, ingredients.weights)
 
     return add_to_base(ingredients, change)

@@ -20,7 +20,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from fusionlab.errors import InputError
 from fusionlab.forward import forward
-from fusionlab.types import Batch, Model, State
+from fusionlab.types import Batch, Model
 
 # The buffer that counts batches seen in training; nothing that a model computes depends on it.
 COUNTER = "num_batches_tracked"
@@ -36,6 +36,11 @@ AVERAGED = (
 )
 
 
+def averaged_note() -> str:
+    """A sentence on running statistics of BatchNorm that nothing was there to measure on."""
+    return f"{AVERAGED[0].upper()}{AVERAGED[1:]} (--data or --probes)."
+
+
 def batch_norms(model: nn.Module) -> dict[str, _BatchNorm]:
     """The BatchNorm modules of a model that keep running statistics, by name."""
     return {
@@ -45,9 +50,9 @@ def batch_norms(model: nn.Module) -> dict[str, _BatchNorm]:
     }
 
 
-def running_statistics(state: State) -> list[str]:
-    """The names of the running means and variances of BatchNorm in a model's state, in order."""
-    places = [(name, *name.rpartition(".")[::2]) for name in state]
+def running_statistics(names: Iterable[str]) -> list[str]:
+    """The names of the running means and variances of BatchNorm among those of a model's state, in order."""
+    places = [(name, *name.rpartition(".")[::2]) for name in names]
     counted = {module for _, module, own in places if own == COUNTER}
     return [name for name, module, own in places if own in RUNNING and module in counted]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from pathlib import Path
 
 from fusionlab.signals import Watch
 
@@ -44,6 +45,14 @@ def usage() -> str:
             "fusionlab COMMAND --help lists a command's options; fusionlab --version prints the version.",
         ]
     )
+
+
+def help_page(command: str) -> Path:
+    """The text that ``--help`` of a command prints, as its parser has it: making that parser takes seconds.
+
+    Commands that train have none, as theirs depends on the classes that are named beside it.
+    """
+    return Path(__file__).parent / "commands" / "help" / f"{command}.txt"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -104,6 +113,9 @@ def _command(arguments: list[str], watch: Watch) -> int:
     if command not in COMMANDS:
         print(f"fusionlab: error: there is no command {command!r}; expected {', '.join(COMMANDS)}", file=sys.stderr)
         return 2
+    if rest in (["-h"], ["--help"]) and (page := help_page(command)).is_file():
+        print(page.read_text(encoding="utf-8"), end="")
+        return 0
     # Nothing fusionlab runs forks after using tokenizers; without this each of them warns that it might.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     module = importlib.import_module(f"fusionlab.commands.{'train' if command in TRAINING else command}")

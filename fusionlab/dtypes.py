@@ -122,7 +122,10 @@ def differing(models: Mapping[str, nn.Module]) -> str:
 
     A model's type is the one that most of its numbers have.
     """
-    main = {name: main_dtype(model.state_dict()) for name, model in models.items()}
+    return _differing({name: main_dtype(model.state_dict()) for name, model in models.items()})
+
+
+def _differing(main: Mapping[str, torch.dtype]) -> str:
     if len(set(main.values())) < 2:
         return ""
     return ", ".join(f"{name} in {name_of(dtype)}" for name, dtype in main.items())
@@ -135,8 +138,17 @@ def merge_note(models: Mapping[str, nn.Module], dtype: torch.dtype | None = None
         models: end models by name, as they are stored.
         dtype: that was asked for, or None.
     """
-    words = differing(models)
-    types = [main_dtype(model.state_dict()) for model in models.values()]
+    return merge_note_of({name: main_dtype(model.state_dict()) for name, model in models.items()}, dtype)
+
+
+def merge_note_of(main: Mapping[str, torch.dtype], dtype: torch.dtype | None = None) -> str:
+    """The same of the types that end models are stored in, by name.
+
+    Args:
+        main: the type of most numbers of each.
+        dtype: that was asked for, or None.
+    """
+    words, types = _differing(main), list(main.values())
     if words and dtype is None:
         return (
             f"The end models are stored in different types ({words}). The merge is made and written in "
@@ -170,10 +182,19 @@ def name_of(dtype: torch.dtype) -> str:
 
 def main_dtype(state: Mapping[str, Tensor]) -> torch.dtype:
     """The floating dtype that most of a state dict is in; float32 where there is none."""
+    return main_of((tensor.dtype, tensor.numel()) for tensor in state.values())
+
+
+def main_of(counts: Iterable[tuple[torch.dtype, int]]) -> torch.dtype:
+    """The floating type that most numbers have; float32 where there is none.
+
+    Args:
+        counts: types, and how many numbers have each.
+    """
     elements: dict[torch.dtype, int] = {}
-    for tensor in state.values():
-        if tensor.is_floating_point():
-            elements[tensor.dtype] = elements.get(tensor.dtype, 0) + tensor.numel()
+    for dtype, count in counts:
+        if dtype.is_floating_point:
+            elements[dtype] = elements.get(dtype, 0) + count
     return max(elements, key=lambda dtype: elements[dtype]) if elements else torch.float32
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from fusionlab.atomic import MIB
-from fusionlab.batch_norm import AVERAGED
+from fusionlab.batch_norm import averaged_note
 from fusionlab.dtypes import merge_note
 from fusionlab.errors import InputError, first_line
 from fusionlab.evaluation.line import LineModule, refuse_points
@@ -139,11 +139,6 @@ def omission_notes(store: StatisticsStore) -> list[str]:
         f"({reason}): methods that look at Gram matrices average them."
         for reason, names in store.omissions(Grams.kind).items()
     ]
-
-
-def averaged_note() -> str:
-    """A sentence on running statistics of BatchNorm that nothing was there to measure on."""
-    return f"{AVERAGED[0].upper()}{AVERAGED[1:]} (--data or --probes)."
 
 
 def base_note(base: BaseModel, matching: str) -> str:

@@ -1,9 +1,17 @@
-"""Tables of options in the docs, out of the options' docstrings: ``python -m tests.docs_tables`` writes them again."""
+"""Tables of options in the docs, out of the options' docstrings, and the pages that ``--help`` prints.
 
+``python -m tests.docs_tables`` writes them again.
+"""
+
+import contextlib
+import importlib
+import io
+import os
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from fusionlab import cli
 from fusionlab.commands import compare, fuse, matching_options
 from fusionlab.commands.data_options import InputOptions, MeasuringOptions
 from fusionlab.commands.end_models import EndModelOptions
@@ -54,7 +62,7 @@ TABLES = {
     "merging.md": {
         "fusion": table_of(
             (MergingOptions, None),
-            (FusionPlan, ("weights", "dtype", "anchor", *fuse.AFTERWARDS)),
+            (FusionPlan, ("dtype", "anchor", *fuse.AFTERWARDS)),
             (MeasuringOptions, None),
             (Plan, ("points",)),
             defaults=fuse.DEFAULTS,
@@ -80,8 +88,24 @@ def written(page: str, text: str) -> str:
     return text
 
 
+def help_text(command: str) -> str:
+    """The help of a command as its parser prints it, 100 columns wide."""
+    printed, columns = io.StringIO(), os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = "100"
+    try:
+        with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
+            importlib.import_module(f"fusionlab.commands.{command}").run(["--help"])
+    finally:
+        os.environ.pop("COLUMNS")
+        if columns is not None:
+            os.environ["COLUMNS"] = columns
+    return printed.getvalue()
+
+
 def main() -> None:
-    """Write the tables."""
+    """Write the tables and pages."""
+    for command in set(cli.COMMANDS) - set(cli.TRAINING):
+        cli.help_page(command).write_text(help_text(command), encoding="utf-8")
     for page in TABLES:
         path = DOCS / page
         path.write_text(written(page, path.read_text(encoding="utf-8")), encoding="utf-8")

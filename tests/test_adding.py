@@ -103,7 +103,7 @@ def test_a_merge_method(added: Any) -> None:
 def test_files_are_found_by_themselves() -> None:
     """A process of its own finds a method and a matcher that lie in the packages, though nothing imports them."""
     program = (
-        "import importlib, pkgutil, sys; sys.path.insert(0, sys.argv[1]); import fusionlab.merging as m\n"
+        "import importlib, pkgutil, sys; sys.path.insert(0, sys.argv[1]); import fusionlab.merging as m; m.methods()\n"
         "names = {f'fusionlab.merging.{x.name}' for x in pkgutil.iter_modules(m.__path__)}\n"
         "import fusionlab.matching.matchers as k; import fusionlab.matching.starts as s\n"
         "names |= {f'{p.__name__}.{x.name}' for p in (k, s) for x in pkgutil.iter_modules(p.__path__)}\n"

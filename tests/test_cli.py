@@ -9,6 +9,7 @@ import pytest
 from fusionlab import __version__, cli
 from fusionlab.commands import matching_options
 from fusionlab.commands.option_groups import options_of
+from tests.docs_tables import help_text
 
 MATCHING = ["--match", "--untie", *(f"--{name}" for name in options_of(matching_options.options(), ("seed",)))]
 MERGING = ["--method", "--weights", "--hyperparameters", "--base", "--statistics"]
@@ -22,7 +23,7 @@ GRID = [
 OUTPUT = ["--output", "--overwrite"]
 OPTIONS = {
     "match": ["--example", "--anchor", "--base", "--dtype", *OUTPUT, *MATCHING, *INPUTS],
-    "merge": ["--example", "--dtype", *OUTPUT, *MERGING, *INPUTS, *DEVICES],
+    "merge": ["--example", "--dtype", "--max_shard_size", *OUTPUT, *MERGING, *INPUTS, *DEVICES],
     "fuse": [
         "--ckpts",
         "--example",
@@ -47,27 +48,39 @@ OPTIONS = {
 }
 
 
-@pytest.mark.parametrize("name", OPTIONS)
-def test_help_explains_every_option(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Code 0; exactly these options (and the common ones), each with words of its own."""
-    with pytest.raises(SystemExit) as caught:
-        cli.main([name, "--help"])
-    assert caught.value.code == 0
-    text = capsys.readouterr().out
-    assert text.startswith(f"usage: fusionlab {name}")
+def explained_in(text: str) -> dict[str, str]:
+    """The options that a page of help has, each with its words."""
     entries = re.split(r"\n  (?=[-\w])", text.split("options:\n", 1)[1])
     explained = {}
     for entry in entries:
         signature, _, words = re.sub(r"\n\n\w+:\n?|\n +", "  ", entry.strip()).partition("  ")
         option = re.match(r"--?[\w.-]+", signature)
         if option and not option.group().endswith(".help"):
-            explained[option.group()] = re.sub(r"\((?:type|required|default)[^)]*\)", "", words).strip()
+            told = re.sub(r"\((?:type|required|default)[^)]*\)", "", words)
+            explained[option.group()] = re.sub(r"\s+", " ", told).strip()
+    return explained
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_help_explains_every_option(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Code 0; exactly these options (and the common ones), each with words of its own."""
+    assert cli.main([name, "--help"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"usage: fusionlab {name}")
+    explained = explained_in(text)
     common = {"-h", "--config", "--print_config"}
     # Nothing is random in these; a grid lists its seeds.
     seeded = set() if name in ("inspect", "compare", "reproduce") else {"--seed"}
     assert set(explained) == common | seeded | set(OPTIONS[name])
     for option, words in explained.items():
         assert len(words) > 12, option
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_help_is_that_of_the_parser(name: str) -> None:
+    """``make docs`` writes the pages; line breaks are those of the version that wrote them."""
+    page = explained_in(cli.help_page(name).read_text(encoding="utf-8"))
+    assert page == explained_in(help_text(name))
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])
@@ -96,6 +109,7 @@ def test_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_help_is_quick() -> None:
-    """The list of commands needs neither torch nor transformers."""
-    code = "import sys; from fusionlab.cli import main; main([]); sys.exit('torch' in sys.modules)"
+    """The list of commands needs neither torch nor transformers, nor does the help of one."""
+    calls = "".join(f"main([{name!r}, '--help']); " for name in OPTIONS)
+    code = f"import sys; from fusionlab.cli import main; main([]); {calls}sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False, capture_output=True).returncode == 0

@@ -56,6 +56,7 @@ class Checkpoint:
         overwrite: bool = False,
         types: Types | torch.dtype | None = None,
         card: str | None = None,
+        shard_bytes: int | None = None,
     ) -> None:
         """Write a model of the same class as an ordinary checkpoint of the same format.
 
@@ -65,10 +66,11 @@ class Checkpoint:
             overwrite: whether an output that exists may be replaced.
             types: to write in, by parameter or one for all; those that this checkpoint is stored in if None.
             card: the text of its model card, which a Lightning file has no place for.
+            shard_bytes: the most in one weight file of a transformers folder; as this checkpoint is sharded if None.
 
         Raises:
             InputError: `output` exists and may not be replaced, or is not named as a Lightning file is; or the model
-                holds a number that the type cannot hold.
+                holds a number that the type cannot hold; or shards are asked for in a format that has none.
             TypeError: `model` is of another class.
         """
         output = expanded(output)
@@ -78,6 +80,8 @@ class Checkpoint:
             raise InputError(f"{output}: {self.source} is a Lightning file; expected an output that ends in .ckpt")
         if self.format == "torch" and output.suffix in own_module.PICKLES:
             raise InputError(f"{output}: expected a folder, or a name that ends in {own_module.SUFFIX}")
+        if shard_bytes is not None and self.format != "transformers":
+            raise InputError(f"{self.source} is a {self.format} checkpoint; expected a transformers folder to shard")
         refuse_existing(output, overwrite)
         _write(
             in_types(model, self.dtypes if types is None else types),
@@ -86,6 +90,7 @@ class Checkpoint:
             self.location,
             overwrite,
             card,
+            shard_bytes,
         )
 
 
@@ -197,7 +202,13 @@ def stored_as(location: Path) -> Format:
 
 
 def _write(
-    model: nn.Module, output: Path, kind: Format, like: Path | None, overwrite: bool, card: str | None = None
+    model: nn.Module,
+    output: Path,
+    kind: Format,
+    like: Path | None,
+    overwrite: bool,
+    card: str | None = None,
+    shard_bytes: int | None = None,
 ) -> None:
     if kind == "lightning":
         assert like is not None
@@ -212,7 +223,7 @@ def _write(
         if kind == "torch":
             own_module.write_folder(model, temporary)
         elif huggingface.is_transformers(model):
-            huggingface.write_folder(model, temporary, like)
+            huggingface.write_folder(model, temporary, like, shard_bytes)
         else:
             timm_folder.write_folder(model, temporary, like)
         if like is not None and like.is_dir():

@@ -3,9 +3,6 @@
 import re
 from pathlib import Path
 
-from huggingface_hub import snapshot_download
-
-from fusionlab.checkpoints.quiet import quiet
 from fusionlab.errors import InputError
 from fusionlab.paths import expanded
 
@@ -38,6 +35,11 @@ def locate(path_or_hub_id: str | Path) -> Path:
 
 
 def _download(hub_id: str) -> Path:
+    # Imported when needed, as folders on this machine are read without.
+    from huggingface_hub import snapshot_download  # noqa: PLC0415
+
+    from fusionlab.checkpoints.quiet import quiet  # noqa: PLC0415
+
     try:
         with quiet():
             folder = Path(snapshot_download(hub_id, allow_patterns=[*_DESCRIPTION, *_SAFETENSORS]))

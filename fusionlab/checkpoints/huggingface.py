@@ -228,15 +228,20 @@ def parameter_names(class_name: str, config: dict[str, Any], source: Path, store
     return set(_without_memory(model_class(parsed, source), parsed, source, stored))
 
 
-def write_folder(model: PreTrainedModel, output: Path, like: Path | None = None) -> None:
+def write_folder(
+    model: PreTrainedModel, output: Path, like: Path | None = None, shard_bytes: int | None = None
+) -> None:
     """Write a transformers model into an empty folder, as safetensors.
 
     Args:
         model: the model.
         output: an empty folder.
         like: a checkpoint folder; if it is sharded, the shards are made as large as its largest.
+        shard_bytes: the size of shards, where it is not to be that.
     """
     shards = [] if like is None else weight_files(like)
     size: dict[str, Any] = {"max_shard_size": max(shard.stat().st_size for shard in shards)} if len(shards) > 1 else {}
+    if shard_bytes is not None:
+        size = {"max_shard_size": shard_bytes}
     with quiet():
         model.save_pretrained(output, **size)

@@ -2,20 +2,20 @@
 
 import logging
 import re
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-from lightning.pytorch.cli import LightningArgumentParser
-from lightning.pytorch.utilities.warnings import PossibleUserWarning
+from jsonargparse import ArgumentParser
 
 from fusionlab.errors import InputError
 from fusionlab.sentences import sentence
 
 
-class OneLineParser(LightningArgumentParser):
-    """Lightning's parser, except that an error is one line and never a page of usage."""
+class OneLineParser(ArgumentParser):
+    """A parser whose errors are one line and never a page of usage."""
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Raise the error as the sentence that the main program prints."""
@@ -26,7 +26,8 @@ def silence() -> None:
     """Hide messages that a user cannot act on: devices found, product tips, hints on loader workers."""
     for logger in ("lightning.pytorch.utilities.rank_zero", "lightning.fabric.utilities.seed"):
         logging.getLogger(logger).setLevel(logging.WARNING)
-    warnings.filterwarnings("ignore", category=PossibleUserWarning)
+    if (lightning := sys.modules.get("lightning.pytorch.utilities.warnings")) is not None:
+        warnings.filterwarnings("ignore", category=lightning.PossibleUserWarning)
     for module in ("lightning", "torch"):
         warnings.filterwarnings("ignore", category=DeprecationWarning, module=module)
         warnings.filterwarnings("ignore", category=FutureWarning, module=module)

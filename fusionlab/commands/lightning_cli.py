@@ -23,6 +23,10 @@ from fusionlab.tasks.durable import DurableCheckpointIO
 from fusionlab.trainers import refuse_many_devices
 
 
+class OneLineLightningParser(OneLineParser, LightningArgumentParser):
+    """Lightning's parser with errors of one line."""
+
+
 @contextmanager
 def refusals_told() -> Iterator[None]:
     """Turn what Lightning and its parser refuse into one sentence."""
@@ -46,7 +50,7 @@ def common_options(name: str, **trainer: Any) -> dict[str, Any]:
     }
     return {
         "seed_everything_default": 0,
-        "parser_class": OneLineParser,
+        "parser_class": OneLineLightningParser,
         "save_config_callback": SaveConfigCallback,
         "save_config_kwargs": {"overwrite": True},
         "auto_configure_optimizers": False,

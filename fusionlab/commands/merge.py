@@ -1,34 +1,58 @@
-"""``fusionlab merge``: merge checkpoints that share a basis, without measuring."""
+"""``fusionlab merge``: merge checkpoints that share a basis, without measuring.
 
+Folders of safetensors are merged tensor by tensor where the method lets it. That needs no model, so what models need
+(Lightning, transformers' classes) is imported only where there is no other way.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
 from collections.abc import Mapping, Sequence
-from functools import partial
-from pathlib import Path
+from dataclasses import dataclass
 
-import torch
-from lightning.pytorch import seed_everything
-from lightning.pytorch.utilities import rank_zero_only
-from rich.console import Console
-from rich.table import Table
+from jsonargparse import ArgumentParser, Namespace
 
-from fusionlab import checkpoints
-from fusionlab.atomic import MIB, refuse_existing, require_space
-from fusionlab.checkpoints.card import merge_card
-from fusionlab.commands import data_options, merging_options, parsing
-from fusionlab.commands.example import add_example, own_module
-from fusionlab.dtypes import Types, common_types, find_dtype, merge_note, stored_size
+from fusionlab.atomic import MIB, atomic_folder, refuse_existing, require_space
+from fusionlab.batch_norm import averaged_note
+from fusionlab.checkpoints.card import CARD, merge_card
+from fusionlab.checkpoints.files import CONFIG, copy_side_files, read_json
+from fusionlab.checkpoints.hub import locate
+from fusionlab.checkpoints.names import short_names
+from fusionlab.commands import merging_options, parsing
+from fusionlab.commands.merge_output import progress, tell
+from fusionlab.commands.option_groups import add_fields
+from fusionlab.dtypes import find_dtype, main_of, merge_note_of, name_of
 from fusionlab.errors import InputError
-from fusionlab.evaluation.distance import parameter_distance
-from fusionlab.evaluation.results import UNMATCHED
-from fusionlab.experiment import averaged_note
-from fusionlab.fusion import Candidate, Fuser, FusionPlan
+from fusionlab.merge_weights import merge_weights
+from fusionlab.merging import find_method
 from fusionlab.paths import expanded
-from fusionlab.stages import run as run_stages
-from fusionlab.trainers import make_trainer
+from fusionlab.streaming import Recipe, StoredModel, may_stream, open_folder, shard_bytes, stream_merge
 
 DESCRIPTION = """Merge checkpoints as they are into one of the same format.
 
 Fine-tunes of one base can be merged at once; models of different origin should be matched first (`fusionlab match`),
 or use `fusionlab fuse`, which matches, merges and measures."""
+# Options that say all about a merge that looks at files alone.
+_PLAIN = {
+    "--output", "--overwrite", "--dtype", "--seed", "--method", "--hyperparameters", "--base", "--weights",
+    "--max_shard_size", "--max-shard-size",
+}  # fmt: skip
+# What a launcher tells each of several processes.
+_RANKS = ("RANK", "LOCAL_RANK", "SLURM_PROCID", "JSM_NAMESPACE_RANK")
+
+
+@dataclass(frozen=True)
+class MergeOptions:
+    """Options of the files that are written.
+
+    Attributes:
+        max_shard_size: most that a weight file of a transformers folder holds, such as 5GB; as in the first model if
+            None.
+    """
+
+    max_shard_size: str | None = None
 
 
 def run(argv: Sequence[str]) -> None:
@@ -37,67 +61,111 @@ def run(argv: Sequence[str]) -> None:
     Raises:
         InputError: checkpoints or options that do not fit; nothing has been written then.
     """
+    plain = all(word.partition("=")[0].partition(".")[0] in _PLAIN for word in argv if _is_option(word))
+    arguments = parsing.parse(_parser(plain), argv)
+    if not plain:
+        from fusionlab.commands import data_options  # noqa: PLC0415 - imports Lightning
+
+        data_options.trainer_options(arguments)  # refused before any work, also where nothing will run on them
+    refuse_existing(expanded(arguments.output), arguments.overwrite)
+    if _looks_at_files_alone(arguments) and (found := _stored(arguments)) is not None:
+        _stream(arguments, *found)
+        return
+    from fusionlab.commands import merge_models  # noqa: PLC0415 - imports what streaming does without
+
+    merge_models.run(parsing.parse(_parser(plain=False), argv) if plain else arguments, argv)
+
+
+def _is_option(word: str) -> bool:
+    return word.startswith("-") and not word[1:2].isdigit() and not word.startswith("-.")
+
+
+def _parser(plain: bool) -> ArgumentParser:
+    """The command's parser.
+
+    Args:
+        plain: whether it has the options of `_PLAIN` alone.
+    """
     parser = parsing.make_parser("merge", DESCRIPTION)
     parsing.add_checkpoints(parser)
-    add_example(parser)
     parsing.add_output(parser)
-    merging_options.add_merging(parser)
-    data_options.add_inputs(parser)
-    data_options.add_devices(parser)
-    arguments = parsing.parse(parser, argv)
-    seed_everything(arguments.seed, verbose=False)
-    output, dtype = expanded(arguments.output), find_dtype(arguments.dtype)
-    settings = data_options.trainer_options(arguments)
-    refuse_existing(output, arguments.overwrite)
+    add_fields(parser, MergeOptions, changes={"max_shard_size": {"flags": ("--max-shard-size",)}})
+    merging_options.add_merging(parser, listed=not plain)
+    if not plain:
+        from fusionlab.commands import data_options  # noqa: PLC0415 - imports Lightning
+        from fusionlab.commands.example import add_example  # noqa: PLC0415
 
-    module = own_module(arguments, argv)
-    found = parsing.read_all(arguments.ckpts, module)
-    models = {name: checkpoint.model for name, checkpoint in found.items()}
+        add_example(parser)
+        data_options.add_inputs(parser)
+        data_options.add_devices(parser)
+    return parser
+
+
+def _looks_at_files_alone(arguments: Namespace) -> bool:
+    """True if nothing but files of weights may be looked at, by one process."""
+    given = [arguments.get(name) for name in ("example", "probes", "samples", "statistics")]
+    positioned = hasattr(os, "preadv") and hasattr(os, "pwrite")  # not on Windows
+    return positioned and all(value is None for value in given) and not any(name in os.environ for name in _RANKS)
+
+
+def _stored(arguments: Namespace) -> tuple[dict[str, StoredModel], StoredModel | None] | None:
+    """The end models and the base model as they lie on the disk; None where they must be read as models.
+
+    Raises:
+        InputError: options or checkpoints that do not fit.
+    """
     methods = merging_options.merge_methods(arguments)
     if len(methods) > 1:
         raise InputError(f"method names {', '.join(methods)}; expected one (fuse compares several)")
-    types = common_types(models.values()) if dtype is None else dtype
-    require_space(output, stored_size(next(iter(models.values())), types) + MIB)
-    plan = FusionPlan(methods=methods, weights=arguments.weights, seed=arguments.seed, dtype=dtype)
-    fuser = Fuser(
-        models,
-        plan,
-        data_options.inputs(arguments, list(models.values()), arguments.ckpts),
-        merging_options.given_statistics(arguments),
-        merging_options.base_model(arguments, module),
-    )
-    (method,) = methods
-    merged = run_stages(fuser.merge(method, UNMATCHED), partial(make_trainer, settings, "merging"))
-    made = {"matching": "none", **merging_options.described(arguments)}
-    card = merge_card(merging_options.parents(found, arguments), made, next(iter(found.values())).format)
-    notes = [note] if (note := merge_note(models, dtype)) else []
-    notes += [averaged_note()] if fuser.averaged else []
-    _write(merged, found, fuser.weights, output, arguments.overwrite, types, card, notes)
+    method = find_method(next(iter(methods)))
+    if method.unit == "model" or len(arguments.ckpts) < 2:
+        return None
+    models = {}
+    for name, path in zip(short_names(arguments.ckpts), arguments.ckpts, strict=True):
+        if (model := open_folder(path, locate(path))) is None:
+            return None
+        models[name] = model
+    base = None if arguments.base is None else open_folder(arguments.base, locate(arguments.base))
+    if arguments.base is not None and base is None:
+        return None
+    if base is None and "base" in method.requires(**methods[method.name]):
+        raise method.missing("base")
+    return (models, base) if may_stream(list(models.values()), base, method) else None
 
 
-@rank_zero_only
-def _write(
-    merged: Candidate,
-    found: Mapping[str, checkpoints.Checkpoint],
-    weights: Sequence[float],
-    output: Path,
-    overwrite: bool,
-    types: Types | torch.dtype,
-    card: str,
-    notes: Sequence[str],
-) -> None:
-    """Write the merge and tell how far it is from each model; one process of several does."""
-    first = next(iter(found.values()))
-    first.write(merged.model, output, overwrite, types, card)
-    table = Table(title=f"Merged by {merged.method} in {merged.seconds:.2f} s", title_justify="left")
-    table.add_column("model", overflow="fold")
-    table.add_column("weight", justify="right")
-    table.add_column("distance to the merge", justify="right")
-    for (name, checkpoint), weight in zip(found.items(), weights, strict=True):
-        distance = parameter_distance(checkpoint.model.state_dict(), merged.model.state_dict())
-        table.add_row(name, f"{weight:.3f}", f"{distance:.4f}")
-    console = Console()
-    console.print(table)
-    for note in notes:
-        console.print(note, style="dim", highlight=False)
-    console.print(f"Written to {output}", highlight=False, soft_wrap=True)
+def _stream(arguments: Namespace, models: Mapping[str, StoredModel], base: StoredModel | None) -> None:
+    """Merge tensor by tensor, write, and tell how far the merge is from each model."""
+    dtype, output = find_dtype(arguments.dtype), expanded(arguments.output)
+    ((name, values),) = merging_options.merge_methods(arguments).items()
+    weights = merge_weights(arguments.weights, len(models))
+    recipe = Recipe(find_method(name), values, weights, arguments.seed, dtype)
+    first, *_ = stored = list(models.values())
+    if arguments.max_shard_size is not None and first.format != "transformers":
+        raise InputError(f"{first.source} is a {first.format} checkpoint; expected a transformers folder to shard")
+    most = None if arguments.max_shard_size is None else shard_bytes(arguments.max_shard_size)
+    planned = recipe.types(stored)
+    size = sum(tensor.size for tensor in planned.values())
+    require_space(output, size + MIB)
+    if (generation := first.location / "generation_config.json").is_file():
+        read_json(generation)
+    start = time.perf_counter()
+    with atomic_folder(output, arguments.overwrite) as temporary:
+        with progress(size) as advance:
+            merged = stream_merge(stored, base, recipe, temporary, most, advance)
+        seconds = time.perf_counter() - start
+        main = main_of((tensor.dtype, tensor.count) for tensor in planned.values())
+        if (config := _in_type(first.config, name_of(main))) != first.config:
+            (temporary / CONFIG).write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        copy_side_files(first.location, temporary)
+        made = {"matching": "none", **merging_options.described(arguments)}
+        card = merge_card(merging_options.parents(models, arguments), made, first.format)
+        (temporary / CARD).write_text(card, encoding="utf-8")
+    note = merge_note_of({model: one.main_dtype for model, one in models.items()}, dtype)
+    notes = [*([note] if note else []), *([averaged_note()] if merged.averaged else [])]
+    tell(name, seconds, list(zip(models, weights, merged.distances, strict=True)), notes, output)
+
+
+def _in_type(config: Mapping[str, object], dtype: str) -> dict[str, object]:
+    """A config that names another type wherever it names one."""
+    changed = {key: _in_type(value, dtype) if isinstance(value, Mapping) else value for key, value in config.items()}
+    return changed | {key: dtype for key in ("dtype", "torch_dtype") if isinstance(config.get(key), str)}

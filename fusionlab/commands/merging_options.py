@@ -1,9 +1,11 @@
 """Options that say how models are merged, and what of it methods need."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from jsonargparse import ArgumentParser, Namespace
 from torch import nn
@@ -14,7 +16,6 @@ from fusionlab.checkpoints.hub import locate
 from fusionlab.commands.option_groups import add_fields, told
 from fusionlab.dtypes import DTYPES
 from fusionlab.errors import InputError
-from fusionlab.fusion.plan import FusionPlan
 from fusionlab.merging import find_method, methods
 from fusionlab.statistics import Statistics
 from fusionlab.statistics.files import load
@@ -29,21 +30,30 @@ class MergingOptions:
         hyperparameters: of the method, as ``--hyperparameters.NAME``; of several methods by their names.
         base: the checkpoint that all were fine-tuned from, for methods that need it.
         statistics: files of ``fusionlab gather``, of any of the models.
+        weights: one for each model, scaled to sum to 1; equal ones if None.
+        dtype: type that merges are written in, and are rounded to before they are tested; the widest of the end models'
+            own if None.
     """
 
     method: str | list[str] = "simple"
     hyperparameters: dict[str, Any] = field(default_factory=dict)
     base: str | None = None
     statistics: Sequence[str] | None = None
+    weights: Sequence[float] | None = None
+    dtype: str | None = None
 
 
-def add_merging(parser: ArgumentParser) -> None:
-    """Add the options that say how models are merged, and in which type the merge is written."""
-    group = parser.add_argument_group("Merging")
-    words = f"{told(MergingOptions, 'method')} Methods: {', '.join(methods())}."
-    add_fields(group, MergingOptions, changes={"method": {"help": words}})
-    types = {"type": str | None, "help": f"{told(FusionPlan, 'dtype')} Types: {', '.join(DTYPES)}."}
-    add_fields(group, FusionPlan, ("weights", "dtype"), {"dtype": types})
+def add_merging(parser: ArgumentParser, listed: bool = True) -> None:
+    """Add the options that say how models are merged, and in which type the merge is written.
+
+    Args:
+        parser: of a command.
+        listed: whether help lists all methods, some of which import packages that take seconds.
+    """
+    words = told(MergingOptions, "method") + (f" Methods: {', '.join(methods())}." if listed else "")
+    types = f"{told(MergingOptions, 'dtype')} Types: {', '.join(DTYPES)}."
+    changes = {"method": {"help": words}, "dtype": {"help": types}}
+    add_fields(parser.add_argument_group("Merging"), MergingOptions, changes=changes)
 
 
 def merge_methods(arguments: Namespace) -> dict[str, dict[str, Any]]:
@@ -79,7 +89,15 @@ def described(arguments: Namespace) -> dict[str, str]:
     return {key: value for key, value in words.items() if value} | {"seed": str(arguments.seed)}
 
 
-def parents(found: Mapping[str, checkpoints.Checkpoint], arguments: Namespace) -> list[Parent]:
+class Located(Protocol):
+    """What lies somewhere on this machine, such as a checkpoint."""
+
+    @property
+    def location(self) -> Path:
+        """The file or folder."""
+
+
+def parents(found: Mapping[str, Located], arguments: Namespace) -> list[Parent]:
     """The parents of a merge, for its card: the end models, and the base model if there is one."""
     named = [parent(name, checkpoint.location) for name, checkpoint in found.items()]
     if arguments.base is not None:

@@ -1,5 +1,7 @@
 """Parsers, and the options and names that most commands share."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

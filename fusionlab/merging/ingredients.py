@@ -1,8 +1,10 @@
 """All that a merge method may look at."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -10,10 +12,14 @@ from torch import Tensor
 from fusionlab.batch_norm import COUNTER
 from fusionlab.errors import InputError
 from fusionlab.statistics import Statistics
-from fusionlab.symmetry import Blueprint
 from fusionlab.types import State
 
+if TYPE_CHECKING:  # takes as long to import as all that a merge of two small models does
+    from fusionlab.symmetry import Blueprint
+
 Kind = TypeVar("Kind", bound=Statistics)
+# Numbers in a piece of a flattened parameter: as many as stay in a processor's cache while they are merged.
+PIECE = 2**17
 
 
 @dataclass(frozen=True)
@@ -28,6 +34,9 @@ class Ingredients:
         base: the model that all were fine-tuned from.
         score: how good a merged state is, higher is better, on data that no result is reported on.
         seed: of anything random.
+        start: where the pieces of parameters in the states begin in the flattened parameters, a multiple of `PIECE`; 0
+            for whole ones.
+        surveyed: what the method's survey found, of a method that has one.
     """
 
     states: Sequence[State]
@@ -37,6 +46,8 @@ class Ingredients:
     base: State | None
     score: Callable[[State], float] | None
     seed: int
+    start: int = 0
+    surveyed: Any = None
 
     def gathered(self, kind: type[Kind]) -> list[Kind]:
         """The statistics of one kind, one for each model, in order.
@@ -49,6 +60,15 @@ class Ingredients:
             raise InputError(f"{kind.kind} statistics are missing; expected one for each of {len(self.states)} models")
         return [statistics for statistics in found if isinstance(statistics, kind)]
 
+    def without(self, names: Container[str]) -> Ingredients:
+        """The same without some parameters."""
+
+        def rest(state: State) -> State:
+            return {name: tensor for name, tensor in state.items() if name not in names}
+
+        base = None if self.base is None else rest(self.base)
+        return replace(self, states=[rest(state) for state in self.states], base=base)
+
     def floating(self) -> list[str]:
         """The names of all floating-point parameters and buffers, in order."""
         return [name for name, tensor in self.states[0].items() if tensor.is_floating_point()]
@@ -56,8 +76,8 @@ class Ingredients:
     def mean(self, name: str) -> Tensor:
         """The weighted mean of one parameter, summed in float32 or better, in that type."""
         first = self.states[0][name]
-        total = torch.zeros_like(first, dtype=torch.promote_types(first.dtype, torch.float32))
-        for state, weight in zip(self.states, self.weights, strict=True):
+        total = first.to(working_type(first)) * self.weights[0]
+        for state, weight in zip(self.states[1:], self.weights[1:], strict=True):
             total.add_(state[name].to(total), alpha=weight)
         return total
 
@@ -69,13 +89,61 @@ class Ingredients:
         Raises:
             InputError: integer buffers differ between the models; there is no mean of those.
         """
+        return self.each(self.mean)
+
+    def each(self, merge: Callable[[str], Tensor]) -> dict[str, Tensor]:
+        """A state of what a function gives for every floating-point parameter and buffer, in the first model's types.
+
+        Args:
+            merge: for a parameter's name, what it is in the merge.
+
+        Raises:
+            InputError: integer buffers differ between the models; there is no mean of those.
+        """
         merged = {}
         for name, first in self.states[0].items():
             if first.is_floating_point():
-                merged[name] = self.mean(name).to(first.dtype)
+                merged[name] = merge(name).to(first.dtype)
                 continue
             counts = name.rpartition(".")[2] == COUNTER
             if not counts and any(not torch.equal(first, state[name]) for state in self.states[1:]):
                 raise InputError(f"the integer buffer {name!r} differs between the models; expected equal ones")
             merged[name] = first.clone()
         return merged
+
+
+def working_type(tensor: Tensor) -> torch.dtype:
+    """The type that a parameter is merged in: float32 or better."""
+    return torch.promote_types(tensor.dtype, torch.float32)
+
+
+class Survey(Protocol):
+    """A look at all parameters of the models before any of them is merged, whatever part of them is in memory."""
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The widest of the types that parameters are merged in."""
+
+    def total(self, function: Callable[[Ingredients], Tensor]) -> Tensor:
+        """The sum of what a function gives for parts of the models, which together hold each number once.
+
+        Args:
+            function: of ingredients that hold some parameters or pieces of them.
+        """
+
+
+@dataclass(frozen=True)
+class WholeSurvey:
+    """A survey of models that are in memory: of one part."""
+
+    ingredients: Ingredients
+
+    @property
+    def dtype(self) -> torch.dtype:
+        found = torch.float32
+        for name in self.ingredients.floating():
+            found = torch.promote_types(found, self.ingredients.states[0][name].dtype)
+        return found
+
+    def total(self, function: Callable[[Ingredients], Tensor]) -> Tensor:
+        return function(self.ingredients)

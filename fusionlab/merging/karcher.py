@@ -13,7 +13,7 @@ DEPENDENT = 1e-14
 TIE = 1e-12
 
 
-@merge_method("karcher")
+@merge_method("karcher", unit="parameter")
 def karcher(ingredients: Ingredients, iterations: int = 10, tol: float = 1e-5) -> dict[str, Tensor]:
     """Average directions on the sphere and lengths by themselves, for each parameter, flattened.
 
@@ -40,20 +40,22 @@ def karcher(ingredients: Ingredients, iterations: int = 10, tol: float = 1e-5) -
     """
     if iterations < 1:
         raise InputError(f"iterations is {iterations}; expected 1 or more")
-    merged = ingredients.averaged()
-    for name in ingredients.floating():
-        old = merged[name]
-        tensors = torch.stack([state[name].to(old.device, torch.float64).flatten() for state in ingredients.states])
+
+    def centre(name: str) -> Tensor:
+        first = ingredients.states[0][name]
+        tensors = torch.stack([state[name].to(first.device, torch.float64).flatten() for state in ingredients.states])
         lengths = torch.linalg.vector_norm(tensors, dim=1)
         weights = lengths.new_tensor(ingredients.weights)
         # A zero tensor has no direction; it counts in the length only.
         present = (lengths > 0) & (weights > 0)
-        if present.any():
-            directions = tensors[present] / lengths[present, None]
-            basis, coordinates = spanning_basis(directions)
-            mean = basis.mT @ _mean_direction(coordinates, weights[present] / weights[present].sum(), iterations, tol)
-            merged[name] = (weights @ lengths * mean).reshape(old.shape).to(old.dtype)
-    return merged
+        if not present.any():
+            return ingredients.mean(name)
+        directions = tensors[present] / lengths[present, None]
+        basis, coordinates = spanning_basis(directions)
+        mean = basis.mT @ _mean_direction(coordinates, weights[present] / weights[present].sum(), iterations, tol)
+        return (weights @ lengths * mean).reshape(first.shape)
+
+    return ingredients.each(centre)
 
 
 def spanning_basis(directions: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,11 +1,15 @@
 """The registry that every merge method joins, and the one way to call it."""
 
+from __future__ import annotations
+
+import importlib
 import inspect
 import math
 import numbers
+import pkgutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 import torch
 from torch import Tensor
@@ -13,14 +17,18 @@ from torch import Tensor
 from fusionlab.batch_norm import running_statistics
 from fusionlab.errors import InputError
 from fusionlab.merge_weights import merge_weights
-from fusionlab.merging.ingredients import Ingredients
+from fusionlab.merging.ingredients import Ingredients, WholeSurvey
 from fusionlab.registration import first_parameters
 from fusionlab.statistics import Statistics
-from fusionlab.symmetry import Blueprint
 from fusionlab.types import State
+
+if TYPE_CHECKING:  # takes as long to import as all that a merge of two small models does
+    from fusionlab.symmetry import Blueprint
 
 Merger = Callable[..., dict[str, Tensor]]
 Needs = Sequence[str] | Callable[..., Sequence[str]]
+# What a method may be given at a time: pieces of flattened parameters, single parameters, or whole models only.
+Unit = Literal["number", "parameter", "model"]
 # What a method may need beside states and weights, and how to ask for it.
 NEEDS = {
     "gram": "Gram matrices of each model; expected data, or statistics that `fusionlab gather` wrote",
@@ -40,17 +48,27 @@ class MergeMethod:
         name: in options and tables.
         function: ``f(ingredients, **hyperparameters) -> state``.
         needs: some of `NEEDS`, or what gives them for given hyperparameters.
+        unit: the least that the method may be given at a time: ``number`` where each number of a merge depends on those
+            in its place in the models alone; ``parameter`` where it depends on that parameter; ``model`` on anything.
+        survey: ``f(survey, **hyperparameters)``, which looks at all parameters before any is merged; what it returns is
+            `surveyed` of the ingredients.
     """
 
     name: str
     function: Merger
     needs: Needs = ()
+    unit: Unit = "model"
+    survey: Callable[..., Any] | None = None
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
         """Every hyperparameter's name and default."""
         parameters = list(inspect.signature(self.function).parameters.values())[1:]
         return {parameter.name: parameter.default for parameter in parameters}
+
+    def missing(self, need: str) -> InputError:
+        """The sentence that asks for one of `NEEDS`, where it was not given."""
+        return InputError(f"merge method {self.name!r} needs {NEEDS[need]}")
 
     def requires(self, **hyperparameters: Any) -> tuple[str, ...]:
         """The needs of the method with these hyperparameters: some of `NEEDS`.
@@ -111,12 +129,16 @@ def _is_plain(kind: Any) -> bool:
 METHODS: dict[str, MergeMethod] = {}
 
 
-def merge_method(name: str, needs: Needs = ()) -> Callable[[Merger], Merger]:
+def merge_method(
+    name: str, needs: Needs = (), unit: Unit = "model", survey: Callable[..., Any] | None = None
+) -> Callable[[Merger], Merger]:
     """Register ``f(ingredients, **hyperparameters) -> state`` as a merge method.
 
     Args:
         name: in options and tables.
         needs: some of `NEEDS`; or a function that takes the hyperparameters by keyword and returns them.
+        unit: see `MergeMethod`, like `survey`.
+        survey: what is looked at of all parameters first.
 
     Raises:
         TypeError: a function of another signature, a hyperparameter without default or of a type that cannot be
@@ -135,7 +157,7 @@ def merge_method(name: str, needs: Needs = ()) -> Callable[[Merger], Merger]:
                 )
         if unknown := [] if callable(needs) else [need for need in needs if need not in NEEDS]:
             raise TypeError(f"{what} {name!r} needs {unknown[0]!r}; expected some of {', '.join(NEEDS)}")
-        METHODS[name] = MergeMethod(name, function, needs)
+        METHODS[name] = MergeMethod(name, function, needs, unit, survey)
         return function
 
     return register
@@ -143,7 +165,15 @@ def merge_method(name: str, needs: Needs = ()) -> Callable[[Merger], Merger]:
 
 def methods() -> tuple[str, ...]:
     """The names of all merge methods."""
+    _import_all()
     return tuple(sorted(METHODS))
+
+
+def _import_all() -> None:
+    """Import every file beside this one, where methods register themselves."""
+    package = importlib.import_module(__package__)
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"{__package__}.{module.name}")
 
 
 def find_method(name: str) -> MergeMethod:
@@ -152,7 +182,14 @@ def find_method(name: str) -> MergeMethod:
     Raises:
         InputError: there is none.
     """
-    if name not in METHODS:
+    if name not in METHODS and name.isidentifier():
+        # Most methods are alone in a file of their name, and some others import packages that take seconds.
+        try:
+            importlib.import_module(f"{__package__}.{name}")
+        except ModuleNotFoundError as error:
+            if error.name != f"{__package__}.{name}":
+                raise
+    if name not in METHODS and name not in methods():
         raise InputError(f"merge method {name!r} does not exist; expected one of {', '.join(methods())}")
     return METHODS[name]
 
@@ -198,16 +235,31 @@ def merge_states(
     given = {"base": base, "score": score, "blueprint": blueprint}
     for need in needs:
         if given.get(need) is None and not (statistics and all(need in found for found in statistics)):
-            raise InputError(f"merge method {method!r} needs {NEEDS[need]}")
+            raise chosen.missing(need)
     for index, (found, state) in enumerate(zip(statistics, states, strict=False)):
         for need in needs:
             if need in found:
                 found[need].check(state, f"model {index}")
     ingredients = Ingredients(states, merge_weights(weights, len(states)), blueprint, statistics, base, score, seed)
+    # Where methods see one parameter at a time, a tied one is merged once.
+    tied = {} if chosen.unit == "model" else _tied(states if base is None else [*states, base])
+    ingredients = ingredients.without(tied)
+    if chosen.survey is not None:
+        found = chosen.survey(WholeSurvey(ingredients), **(chosen.hyperparameters | hyperparameters))
+        ingredients = replace(ingredients, surveyed=found)
     merged = chosen.function(ingredients, **hyperparameters)
     # A variance is measured, not learned: with a task vector added it may be negative.
     measured = running_statistics(merged) if "base" in needs else []
-    return merged | {name: ingredients.mean(name).to(merged[name].dtype) for name in measured}
+    merged |= {name: ingredients.mean(name).to(merged[name].dtype) for name in measured}
+    return {name: merged[tied.get(name, name)] for name in states[0]} if tied else merged
+
+
+def _tied(states: Sequence[State]) -> dict[str, str]:
+    """Further names of parameters that are tied in all of several models, and the first name of each."""
+    from fusionlab.models import aliases  # noqa: PLC0415 - imports what a merge of files does without
+
+    first, *others = [aliases(state) for state in states]
+    return {name: known for name, known in first.items() if all(other.get(name) == known for other in others)}
 
 
 def _check_alike(states: Sequence[State]) -> None:

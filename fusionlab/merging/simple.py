@@ -6,7 +6,7 @@ from fusionlab.merging.ingredients import Ingredients
 from fusionlab.merging.registry import merge_method
 
 
-@merge_method("simple")
+@merge_method("simple", unit="number")
 def simple(ingredients: Ingredients) -> dict[str, Tensor]:
     """The weighted mean of every floating-point parameter and buffer: ``sum_i w_i theta_i``.
 

@@ -2,19 +2,20 @@
 
 import math
 
+import torch
 from torch import Tensor
 
 from fusionlab.errors import InputError
-from fusionlab.merging.ingredients import Ingredients
+from fusionlab.merging.ingredients import Ingredients, working_type
+from fusionlab.merging.products import inner_products
 from fusionlab.merging.registry import merge_method
-from fusionlab.merging.task_vectors import working_type
 
 # Two tensors with a cosine beyond this are interpolated linearly: the arc and the chord differ by 1e-4, or, where they
 # point in opposite directions, there is no one arc.
 PARALLEL = 0.9995
 
 
-@merge_method("slerp")
+@merge_method("slerp", unit="parameter")
 def slerp(ingredients: Ingredients, t: float | None = None) -> dict[str, Tensor]:
     """Go along the arc between two models, for each parameter by itself, flattened.
 
@@ -37,19 +38,22 @@ def slerp(ingredients: Ingredients, t: float | None = None) -> dict[str, Tensor]
     position = ingredients.weights[1] if t is None else t
     if not 0 <= position <= 1:
         raise InputError(f"t is {t}; expected a number from 0 to 1")
-    merged = ingredients.averaged()
     first, second = ingredients.states
-    for name in ingredients.floating():
+
+    def on_arc(name: str) -> Tensor:
         dtype = working_type(first[name])
-        on_arc = _interpolate(first[name].to(dtype), second[name].to(first[name].device, dtype), position)
-        merged[name] = on_arc.to(merged[name].dtype)
-    return merged
+        return _interpolate(first[name].to(dtype), second[name].to(first[name].device, dtype), position)
+
+    return ingredients.each(on_arc)
 
 
 def _interpolate(a: Tensor, b: Tensor, t: float) -> Tensor:
-    lengths = float(a.double().norm() * b.double().norm())
-    cosine = float((a.double() * b.double()).sum()) / lengths if lengths > 0 else 1.0
+    products = inner_products([a, b])
+    lengths = float(products.diagonal().sqrt().prod())
+    cosine = float(products[0, 1]) / lengths if lengths > 0 else 1.0
     if abs(cosine) > PARALLEL:
-        return (1 - t) * a + t * b
+        return torch.mul(a, 1 - t).add_(b, alpha=t)
     omega = math.acos(cosine)
-    return math.sin((1 - t) * omega) / math.sin(omega) * a + math.sin(t * omega) / math.sin(omega) * b
+    return torch.mul(a, math.sin((1 - t) * omega) / math.sin(omega)).add_(
+        b, alpha=math.sin(t * omega) / math.sin(omega)
+    )

@@ -5,11 +5,12 @@ from torch import Tensor
 
 from fusionlab.errors import InputError
 from fusionlab.merging.ingredients import Ingredients
+from fusionlab.merging.products import inner_products
 from fusionlab.merging.registry import merge_method
 from fusionlab.merging.task_vectors import add_to_base, task_vectors, weighted_sum
 
 
-@merge_method("stock", needs=("base",))
+@merge_method("stock", needs=("base",), unit="parameter")
 def stock(ingredients: Ingredients) -> dict[str, Tensor]:
     """Interpolate between the base model and the mean, as far as the angles between the task vectors say.
 
@@ -33,16 +34,18 @@ def stock(ingredients: Ingredients) -> dict[str, Tensor]:
 
     def change(name: str) -> Tensor:
         changes = task_vectors(ingredients, name)
-        return _ratio(changes.reshape(len(changes), -1), ingredients) * weighted_sum(changes, ingredients.weights)
+        return _ratio(changes, ingredients) * weighted_sum(changes, ingredients.weights)
 
     return add_to_base(ingredients, change)
 
 
 def _ratio(changes: Tensor, ingredients: Ingredients) -> float:
-    """The interpolation ratio t of one parameter, whose task vectors are the rows of `changes`."""
+    """The interpolation ratio t of one parameter, of which `changes` holds the task vectors."""
     weights = torch.tensor(ingredients.weights, dtype=torch.float64)
-    directions = torch.nn.functional.normalize(changes.double(), dim=1).cpu()
+    products = inner_products(list(changes))
+    # A task vector of zeros has no direction, and no cosine but 0.
+    lengths = products.diagonal().sqrt().clamp(min=1e-12)
     pairs = torch.outer(weights, weights).fill_diagonal_(0)
-    cosine = float((pairs * (directions @ directions.mT)).sum() / pairs.sum())
+    cosine = float((pairs * products / torch.outer(lengths, lengths)).sum() / pairs.sum())
     rho = min(max(cosine, 0.0), 1.0)
     return rho / (rho + (1 - rho) * float(weights.square().sum()))

@@ -7,7 +7,7 @@ from fusionlab.merging.registry import merge_method
 from fusionlab.merging.task_vectors import add_to_base, task_vectors, weighted_sum
 
 
-@merge_method("task_arithmetic", needs=("base",))
+@merge_method("task_arithmetic", needs=("base",), unit="number")
 def task_arithmetic(ingredients: Ingredients, lambda_: float = 1.0) -> dict[str, Tensor]:
     """Add the task vectors to the base model: ``theta_base + lambda_ sum_i w_i tau_i``.
 

@@ -6,13 +6,8 @@ import torch
 from torch import Tensor
 
 from fusionlab.errors import InputError
-from fusionlab.merging.ingredients import Ingredients
+from fusionlab.merging.ingredients import Ingredients, working_type
 from fusionlab.types import State
-
-
-def working_type(tensor: Tensor) -> torch.dtype:
-    """The type that a parameter is merged in: float32 or better."""
-    return torch.promote_types(tensor.dtype, torch.float32)
 
 
 def base_of(ingredients: Ingredients) -> State:
@@ -37,16 +32,21 @@ def add_to_base(ingredients: Ingredients, change: Callable[[str], Tensor]) -> di
     Raises:
         InputError: integer buffers differ between the models.
     """
-    merged, base = ingredients.averaged(), base_of(ingredients)
-    for name in ingredients.floating():
+    base = base_of(ingredients)
+
+    def moved(name: str) -> Tensor:
         added = change(name)
-        merged[name] = (base[name].to(added) + added).to(merged[name].dtype)
-    return merged
+        return base[name].to(added) + added
+
+    return ingredients.each(moved)
 
 
 def weighted_sum(stacked: Tensor, weights: Sequence[float]) -> Tensor:
     """``sum_i w_i stacked_i`` over the first dimension."""
-    return torch.einsum("i...,i->...", stacked, stacked.new_tensor(weights))
+    total = stacked[0] * weights[0]
+    for row, weight in zip(stacked[1:], weights[1:], strict=True):
+        total.add_(row, alpha=weight)
+    return total
 
 
 def disjoint_mean(changes: Tensor, weights: Sequence[float]) -> Tensor:
@@ -62,11 +62,14 @@ def disjoint_mean(changes: Tensor, weights: Sequence[float]) -> Tensor:
     Returns:
         Shape ``(*shape)``.
     """
-    weighted = changes * changes.new_tensor(weights).reshape(-1, *[1] * (changes.ndim - 1))
-    total = weighted.sum(0)
-    agree = torch.where(total > 0, changes > 0, changes < 0) & (total != 0)
-    mass = weighted_sum(agree.to(changes.dtype), weights)
-    return torch.where(mass > 0, (weighted * agree).sum(0) / mass, 0.0)
+    elected = weighted_sum(changes, weights).sign_()
+    total, mass = torch.zeros_like(elected), torch.zeros_like(elected)
+    for change, weight in zip(changes, weights, strict=True):
+        # Lengths of the entries that have the elected sign; zeros elsewhere.
+        agreeing = torch.mul(change, elected).clamp_(min=0)
+        total.add_(agreeing, alpha=weight)
+        mass.add_(agreeing.sign_(), alpha=weight)
+    return total.div_(mass.masked_fill_(mass == 0, 1)).mul_(elected)
 
 
 def check_fraction(name: str, value: float) -> None:

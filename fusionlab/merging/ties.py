@@ -1,16 +1,37 @@
 """TIES: trim, elect sign, disjoint merge (Yadav et al., "TIES-Merging: resolving interference", 2023)."""
 
-from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from fusionlab.merging.ingredients import Ingredients
+from fusionlab.merging.ingredients import Ingredients, Survey
 from fusionlab.merging.registry import merge_method
+from fusionlab.merging.selection import smallest_of_largest
 from fusionlab.merging.task_vectors import add_to_base, check_fraction, disjoint_mean, task_vectors
 
 
-@merge_method("ties", needs=("base",))
+def thresholds(survey: Survey, density: float, **_: Any) -> list[float] | None:
+    """The smallest magnitude that is kept of each model's task vector; None where all are kept.
+
+    Args:
+        survey: of models and base.
+        density: see `ties`.
+
+    Raises:
+        InputError: a density out of range.
+    """
+    check_fraction("density", density)
+    if density == 1:
+        return None
+
+    def magnitudes(part: Ingredients) -> list[Tensor]:
+        return [task_vectors(part, name).abs().reshape(len(part.states), -1) for name in part.floating()]
+
+    return smallest_of_largest(survey, magnitudes, lambda count: max(1, round(density * count)))
+
+
+@merge_method("ties", needs=("base",), unit="number", survey=thresholds)
 def ties(ingredients: Ingredients, density: float = 0.2, lambda_: float = 1.0) -> dict[str, Tensor]:
     """Keep each model's largest changes, elect a sign for every entry, and average the models that agree with it.
 
@@ -31,30 +52,16 @@ def ties(ingredients: Ingredients, density: float = 0.2, lambda_: float = 1.0) -
     Raises:
         InputError: a density out of range, or integer buffers that differ between the models.
     """
-    check_fraction("density", density)
-    thresholds = _thresholds(ingredients, density)
+    del density  # has had its say in the survey
 
     def change(name: str) -> Tensor:
         changes = task_vectors(ingredients, name)
-        least = changes.new_tensor(thresholds).reshape(-1, *[1] * (changes.ndim - 1))
-        return lambda_ * disjoint_mean(torch.where(changes.abs() >= least, changes, 0.0), ingredients.weights)
+        if ingredients.surveyed is not None:
+            # Shrinking takes what is no longer than a number for zero, and what is as long as the least one is kept.
+            least = changes.new_tensor(ingredients.surveyed)
+            below = torch.nextafter(least, torch.zeros_like(least)).tolist()
+            for change, length in zip(changes, below, strict=True):
+                change.copy_(torch.nn.functional.hardshrink(change, length))
+        return lambda_ * disjoint_mean(changes, ingredients.weights)
 
     return add_to_base(ingredients, change)
-
-
-def _thresholds(ingredients: Ingredients, density: float) -> list[float]:
-    """The smallest magnitude that is kept of each model."""
-    if density == 1:
-        return [0.0] * len(ingredients.states)
-    names = ingredients.floating()
-    found = []
-    for index in range(len(ingredients.states)):
-        # One model at a time: this is the only moment when a whole task vector is held.
-        one = replace(ingredients, states=[ingredients.states[index]], weights=[1.0])
-        magnitudes = torch.cat([task_vectors(one, name).abs().flatten() for name in names])
-        least = len(magnitudes) - max(1, round(density * len(magnitudes)))
-        # On the processor a good deal faster than torch's kthvalue, and in place.
-        ordered = magnitudes.cpu().numpy()
-        ordered.partition(least)
-        found.append(float(ordered[least]))
-    return found

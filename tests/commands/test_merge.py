@@ -1,15 +1,22 @@
 """`fusionlab merge` writes the weighted mean as an ordinary checkpoint."""
 
+import json
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from transformers import LlamaConfig, LlamaForCausalLM
 
+import fusionlab
 from fusionlab import checkpoints
+from fusionlab.commands import merge_output
 from tests.commands.conftest import Command
-from tests.commands.small import weights
+from tests.commands.small import randomized, weights
 
 
 def mean(first: Tensor, second: Tensor, weight: float) -> np.ndarray:
@@ -96,3 +103,122 @@ def test_hyperparameters_of_another_type(
     assert sentence in outcome.err
     assert "Traceback" not in outcome.err
     assert not out.exists()
+
+
+def llama(folder: Path, seed: int, shard: str = "1GB", **changes: Any) -> Path:
+    """A tied Llama of transformers, saved as it saves itself."""
+    fields: dict[str, Any] = {
+        "vocab_size": 30, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2,
+        "tie_word_embeddings": True,
+    }  # fmt: skip
+    model = randomized(LlamaForCausalLM(LlamaConfig(**(fields | changes))), seed)
+    model.save_pretrained(folder, max_shard_size=shard)
+    return folder
+
+
+@pytest.mark.parametrize("method", ["ties", "dare", "karcher", "simple"])
+def test_a_tied_model_in_shards(tmp_path: Path, command: Command, method: str) -> None:
+    """Read by transformers, the merge is tied as its models are, in shards as they are, and is the merge in memory."""
+    paths = [llama(tmp_path / name, seed, "4KB") for seed, name in enumerate(("base", "a", "b"))]
+    base = ["--base", paths[0]] if method in ("ties", "dare") else []
+    outcome = command("merge", *paths[1:], *base, "--method", method, "--output", tmp_path / "merged")
+    assert (outcome.code, outcome.err) == (0, "")
+    merged = LlamaForCausalLM.from_pretrained(tmp_path / "merged")
+    assert merged.lm_head.weight is merged.model.embed_tokens.weight
+    models = [LlamaForCausalLM.from_pretrained(path) for path in paths]
+    expected = fusionlab.merge(models[1:], method, base=models[0] if base else None)
+    for name, tensor in expected.state_dict().items():
+        torch.testing.assert_close(merged.state_dict()[name], tensor, rtol=1e-5, atol=1e-6)
+    files = [sorted(file.name for file in path.glob("model*")) for path in (paths[1], tmp_path / "merged")]
+    assert files[0] == files[1]
+    assert len(files[0]) > 3
+    # What is tied is one parameter, as `parameters` has it.
+    pairs = zip(models[1].parameters(), expected.parameters(), strict=True)
+    squares = sum(float((own - other).double().square().sum()) for own, other in pairs)
+    assert f"{squares**0.5:.4f}" in outcome.out
+
+
+def test_shards_of_a_size(tmp_path: Path, command: Command) -> None:
+    """Streamed, and by a method that needs whole models."""
+    paths = [llama(tmp_path / name, seed) for seed, name in enumerate("ab")]
+    for method in ("simple", "circuit"):
+        out = tmp_path / method
+        outcome = command("merge", *paths, "--method", method, "--max-shard-size", "4KB", "--output", out)
+        assert (outcome.code, outcome.err) == (0, "")
+        assert len(list(out.glob("model-*-of-*.safetensors"))) > 3
+        LlamaForCausalLM.from_pretrained(out)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["{}/a", "{}/b", "--max_shard_size", "big"], "max_shard_size is 'big'; expected a size such as 5GB"),
+        (["{}/timm_a", "{}/timm_b", "--max_shard_size", "1GB"], "expected a transformers folder to shard"),
+        (["{}/lightning_a.ckpt", "{}/lightning_b.ckpt", "--max_shard_size", "1GB"], "expected a transformers folder"),
+    ],
+)
+def test_shards_that_cannot_be(
+    ckpts: Path, tmp_path: Path, command: Command, arguments: list[str], sentence: str
+) -> None:
+    """One sentence, and nothing is written."""
+    suffix = ".ckpt" if "lightning" in arguments[0] else ""
+    outcome = command("merge", *(a.format(ckpts) for a in arguments), "--output", tmp_path / f"out{suffix}")
+    assert outcome.code == 2
+    assert sentence in outcome.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_class_that_no_symmetry_is_known_of(tmp_path: Path, command: Command) -> None:
+    """A plain merge needs names and shapes, and neither a description nor a class that transformers knows."""
+    for name in ("a", "b"):
+        llama(tmp_path / name, ord(name))
+        config = tmp_path / name / "config.json"
+        config.write_text(config.read_text().replace('"llama"', '"known-to-nobody"'))
+    outcome = command("merge", tmp_path / "a", tmp_path / "b", "--output", tmp_path / "merged")
+    assert (outcome.code, outcome.err) == (0, "")
+    first, second, merged = map(weights, (tmp_path / "a", tmp_path / "b", tmp_path / "merged"))
+    for name, tensor in merged.items():
+        np.testing.assert_allclose(tensor.numpy(), mean(first[name], second[name], 0.5), rtol=0, atol=1e-6)
+    assert (tmp_path / "merged" / "config.json").read_bytes() == (tmp_path / "a" / "config.json").read_bytes()
+
+
+def test_the_config_names_the_type_that_is_written(ckpts: Path, tmp_path: Path, command: Command) -> None:
+    """Models in two types, then one asked for; the sentence about it is the same as ever."""
+    line = ("merge", ckpts / "half_a", ckpts / "b", "--output")
+    outcome = command(*line, tmp_path / "wide")
+    assert "(half_a in bfloat16, b in float32)" in outcome.out
+    assert json.loads((tmp_path / "wide" / "config.json").read_text())["dtype"] == "float32"
+    outcome = command(*line, tmp_path / "narrow", "--dtype", "float16")
+    assert "The merge is written in float16, as asked for" in outcome.out
+    assert json.loads((tmp_path / "narrow" / "config.json").read_text())["dtype"] == "float16"
+    assert {tensor.dtype for tensor in weights(tmp_path / "narrow").values()} == {torch.float16}
+
+
+@pytest.mark.parametrize("method", ["simple", "ties"])
+def test_only_what_is_needed_is_imported(ckpts: Path, tmp_path: Path, method: str) -> None:
+    """Merging files takes neither Lightning nor transformers, nor what data and scores need."""
+    program = (
+        "import sys; from fusionlab.cli import main; code = main(sys.argv[1:])\n"
+        "heavy = {'lightning', 'pytorch_lightning', 'transformers', 'datasets', 'torchmetrics', 'timm', 'sklearn'}\n"
+        "heavy |= {'scipy', 'matplotlib', 'pandas', 'huggingface_hub', 'torchvision'}\n"
+        "print('imported', sorted(heavy & sys.modules.keys()), file=sys.stderr); sys.exit(code)"
+    )
+    line = ["merge", str(ckpts / "a"), str(ckpts / "b"), "--method", method, "--output", str(tmp_path / "merged")]
+    line += ["--base", str(ckpts / "c"), "--weights", "-0", "1", "--overwrite", "--seed=3"]
+    done = subprocess.run([sys.executable, "-c", program, *line], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "imported []\n")
+    assert (tmp_path / "merged" / "model.safetensors").exists()
+
+
+def test_progress_is_shown_on_a_terminal_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bytes, and nothing of it where standard error is read by a program."""
+    with merge_output.progress(2 * 10**6) as advance:
+        advance(10**6)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with merge_output.progress(2 * 10**6) as advance:
+        advance(2 * 10**6)
+    assert "2.0/2.0 MB" in capsys.readouterr().err

@@ -33,7 +33,8 @@ def test_clearing_biases_changes_no_output(case: Case) -> None:
     cleared = clear_biases(state, description)
     assert_same_outputs(folded, with_state(model, cleared), Alignment.identity(description))
     again = clear_biases(cleared, description)
-    assert all(torch.equal(again[name], tensor) for name, tensor in cleared.items())
+    # A mean that is gone is gone up to rounding.
+    assert all(torch.allclose(again[name], tensor, rtol=1e-13, atol=1e-13) for name, tensor in cleared.items())
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -1,0 +1,95 @@
+"""`fusionlab merge` of models that must be in memory: for methods and formats that need whole ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import torch
+from jsonargparse import Namespace
+from lightning.pytorch import seed_everything
+from lightning.pytorch.utilities import rank_zero_only
+
+from fusionlab import checkpoints
+from fusionlab.atomic import MIB, require_space
+from fusionlab.batch_norm import averaged_note
+from fusionlab.checkpoints.card import merge_card
+from fusionlab.commands import data_options, merging_options, parsing
+from fusionlab.commands.example import own_module
+from fusionlab.commands.merge_output import tell
+from fusionlab.dtypes import Types, common_types, find_dtype, merge_note, stored_size
+from fusionlab.errors import InputError
+from fusionlab.evaluation.distance import parameter_distance
+from fusionlab.evaluation.results import UNMATCHED
+from fusionlab.fusion import Candidate, Fuser, FusionPlan
+from fusionlab.models import aliases
+from fusionlab.paths import expanded
+from fusionlab.stages import run as run_stages
+from fusionlab.streaming import shard_bytes
+from fusionlab.trainers import make_trainer
+
+
+def run(arguments: Namespace, argv: Sequence[str]) -> None:
+    """Merge as the arguments of the command say.
+
+    Args:
+        arguments: all of them, parsed.
+        argv: as they were given.
+
+    Raises:
+        InputError: checkpoints or options that do not fit; nothing has been written then.
+    """
+    seed_everything(arguments.seed, verbose=False)
+    output, dtype = expanded(arguments.output), find_dtype(arguments.dtype)
+    settings = data_options.trainer_options(arguments)
+    module = own_module(arguments, argv)
+    found = parsing.read_all(arguments.ckpts, module)
+    models = {name: checkpoint.model for name, checkpoint in found.items()}
+    methods = merging_options.merge_methods(arguments)
+    if len(methods) > 1:
+        raise InputError(f"method names {', '.join(methods)}; expected one (fuse compares several)")
+    types = common_types(models.values()) if dtype is None else dtype
+    require_space(output, stored_size(next(iter(models.values())), types) + MIB)
+    plan = FusionPlan(methods=methods, weights=arguments.weights, seed=arguments.seed, dtype=dtype)
+    fuser = Fuser(
+        models,
+        plan,
+        data_options.inputs(arguments, list(models.values()), arguments.ckpts),
+        merging_options.given_statistics(arguments),
+        merging_options.base_model(arguments, module),
+    )
+    (method,) = methods
+    merged = run_stages(fuser.merge(method, UNMATCHED), partial(make_trainer, settings, "merging"))
+    made = {"matching": "none", **merging_options.described(arguments)}
+    card = merge_card(merging_options.parents(found, arguments), made, next(iter(found.values())).format)
+    notes = [note] if (note := merge_note(models, dtype)) else []
+    notes += [averaged_note()] if fuser.averaged else []
+    most = None if arguments.max_shard_size is None else shard_bytes(arguments.max_shard_size)
+    _write(merged, found, fuser.weights, output, arguments.overwrite, types, card, most, notes)
+
+
+@rank_zero_only
+def _write(
+    merged: Candidate,
+    found: Mapping[str, checkpoints.Checkpoint],
+    weights: Sequence[float],
+    output: Path,
+    overwrite: bool,
+    types: Types | torch.dtype,
+    card: str,
+    shard_bytes: int | None,
+    notes: Sequence[str],
+) -> None:
+    """Write the merge and tell how far it is from each model; one process of several does."""
+    first = next(iter(found.values()))
+    first.write(merged.model, output, overwrite, types, card, shard_bytes)
+    state = merged.model.state_dict()
+    rows = []
+    for (name, checkpoint), weight in zip(found.items(), weights, strict=True):
+        own = checkpoint.model.state_dict()
+        # What is tied is one parameter.
+        tied = aliases(own)
+        distance = parameter_distance({n: tensor for n, tensor in own.items() if n not in tied}, state)
+        rows.append((name, weight, distance))
+    tell(merged.method, merged.seconds, rows, notes, output)

@@ -1,0 +1,59 @@
+"""What `fusionlab merge` shows: how far it is, and what it has made."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def progress(size: int) -> Iterator[Callable[[int], object]]:
+    """Show on a terminal how many of the merge's bytes are written, at what rate, and how long it will take."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich import progress as bars  # noqa: PLC0415 - takes as long as a small merge
+    from rich.console import Console  # noqa: PLC0415
+
+    columns = (
+        bars.TextColumn("merging"),
+        bars.BarColumn(),
+        bars.DownloadColumn(),
+        bars.TransferSpeedColumn(),
+        bars.TimeRemainingColumn(),
+    )
+    with bars.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("merging", total=size)
+        yield lambda written: bar.advance(task, written)
+
+
+def tell(
+    method: str, seconds: float | None, rows: Sequence[tuple[str, float, float]], notes: Sequence[str], output: Path
+) -> None:
+    """Print what was merged.
+
+    Args:
+        method: that merged.
+        seconds: that it took, where they are known.
+        rows: name, weight and distance to the merge of each model.
+        notes: sentences to print below.
+        output: that was written.
+    """
+    from rich.console import Console  # noqa: PLC0415 - its first use is the last thing that is done
+    from rich.table import Table  # noqa: PLC0415
+
+    table = Table(
+        title=f"Merged by {method}" + ("" if seconds is None else f" in {seconds:.2f} s"), title_justify="left"
+    )
+    table.add_column("model", overflow="fold")
+    table.add_column("weight", justify="right")
+    table.add_column("distance to the merge", justify="right")
+    for name, weight, distance in rows:
+        table.add_row(name, f"{weight:.3f}", f"{distance:.4f}")
+    console = Console()
+    console.print(table)
+    for note in notes:
+        console.print(note, style="dim", highlight=False)
+    console.print(f"Written to {output}", highlight=False, soft_wrap=True)

@@ -1,0 +1,8 @@
+"""Merging without models: tensors are read from files, merged and written, a piece at a time."""
+
+from fusionlab.streaming.agreement import may_stream
+from fusionlab.streaming.merge import Recipe, Streamed, stream_merge
+from fusionlab.streaming.shards import shard_bytes
+from fusionlab.streaming.stored import StoredModel, open_folder
+
+__all__ = ["Recipe", "StoredModel", "Streamed", "may_stream", "open_folder", "shard_bytes", "stream_merge"]

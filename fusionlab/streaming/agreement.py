@@ -1,0 +1,125 @@
+"""Which folders can be merged tensor by tensor: those that agree in names, shapes and configs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+from fusionlab.checkpoints.weights import refuse_integers
+from fusionlab.errors import InputError
+from fusionlab.merging.registry import MergeMethod
+from fusionlab.streaming.stored import StoredModel
+
+# Entries of a config that change neither parameters nor what is exchangeable among them: names, labels, tokens,
+# training, positions that nothing is learned for.
+_FREE = re.compile(
+    r"_name_or_path|name_or_path|transformers_version|(torch_)?dtype|.*dropout.*|.*_prob|.*_token_id|.*_token_index|"
+    r"id2label|label2id|use_cache|problem_type|finetuning_task|initializer_.*|rope_(theta|scaling|parameters)|"
+    r"max_position_embeddings|max_length|task_specific_params|_attn_implementation|gradient_checkpointing|output_.*|"
+    r"return_dict|pretrained_cfg"
+)
+# Buffers that are meant to hold infinities; reading a model as a whole knows them from parameters.
+_MASK = re.compile(r"(.*\.)?\w*(mask|masked_bias)")
+
+
+def may_stream(models: Sequence[StoredModel], base: StoredModel | None, method: MergeMethod) -> bool:
+    """True if models can be merged tensor by tensor.
+
+    They can where all have the same names, shapes and configs. Names that differ may stand for the same parameters, as
+    transformers reads several; models of a class that it knows are then read as a whole, which finds that out, or
+    refuses them in a sentence of its own. Of an unknown class there is nothing more to find out.
+
+    Args:
+        models: two or more.
+        base: that all were fine-tuned from, if one was given.
+        method: that merges them.
+
+    Raises:
+        InputError: shapes that differ, integers in place of parameters, or models of an unknown class that differ in
+            names or configs; names the tensor or the entry.
+    """
+    first, *others = (*models, *([base] if base is not None else []))
+    if any(model.config.get("quantization_config") for model in (first, *others)):
+        return False
+    for other in others:
+        if odd := sorted(first.tensors.keys() ^ other.tensors.keys()):
+            if _is_known(first):
+                return False
+            has, lacks = (first, other) if odd[0] in first.tensors else (other, first)
+            raise InputError(
+                f"{has.source} has the parameter {odd[0]!r}, which {lacks.source} lacks; expected one architecture"
+            )
+    for model in (first, *others):
+        integers = {n: len(t.shape) for n, t in model.tensors.items() if not t.dtype.is_floating_point}
+        refuse_integers(model.location, integers, {})
+    for other in others:
+        _refuse_shapes(first, other)
+        if (entry := _difference(first.config, other.config)) is not None:
+            if _is_known(first) or first.format == "timm":
+                return False
+            raise InputError(
+                f"config.json of {other.source} and {first.source} differ in {entry!r}; expected equal ones, as "
+                f"transformers does not know the model type {first.config.get('model_type')!r}"
+            )
+    if any(_MASK.fullmatch(name) and stored.dtype.is_floating_point for name, stored in first.tensors.items()):
+        return not _is_known(first)
+    return method.unit == "number" or _are_parameters(first)
+
+
+def _refuse_shapes(first: StoredModel, other: StoredModel) -> None:
+    """Refuse two models with the same names of which one has another shape, or integers in place of numbers."""
+    for name, stored in first.tensors.items():
+        found = other.tensors[name]
+        if found.shape != stored.shape:
+            raise InputError(
+                f"the parameter {name!r} has shape {_words(found.shape)} in {other.source}; expected shape "
+                f"{_words(stored.shape)} as in {first.source}"
+            )
+        if found.dtype.is_floating_point != stored.dtype.is_floating_point:
+            whole = other if stored.dtype.is_floating_point else first
+            raise InputError(
+                f"{whole.location}: parameter {name} holds integers, but floating-point numbers were expected"
+            )
+
+
+def _words(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape)) or "of a scalar"
+
+
+def _difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> str | None:
+    """The first entry of two configs that differs and matters, or None."""
+    for name in dict.fromkeys(chain(first, second)):
+        one, other = first.get(name), second.get(name)
+        if _FREE.fullmatch(name) or one == other:
+            continue
+        if isinstance(one, Mapping) and isinstance(other, Mapping):
+            if (inner := _difference(one, other)) is not None:
+                return f"{name}.{inner}"
+            continue
+        return name
+    return None
+
+
+def _is_known(model: StoredModel) -> bool:
+    """True if transformers or timm has the class of a model."""
+    if model.format == "timm":
+        return True
+    import transformers  # noqa: PLC0415 - only models that differ are worth the second it takes
+
+    return model.config.get("model_type") in transformers.CONFIG_MAPPING
+
+
+def _are_parameters(model: StoredModel) -> bool:
+    """True if every stored tensor is one parameter, so that merging either is the same.
+
+    transformers splits, joins and stacks some as it reads them.
+    """
+    if model.format == "timm" or not _is_known(model):
+        return True
+    from fusionlab.checkpoints.huggingface import parameter_names  # noqa: PLC0415 - imports what most methods do without
+    from fusionlab.checkpoints.sizes import Stored  # noqa: PLC0415
+
+    counted = Stored(sum(stored.count for stored in model.tensors.values()), len(model.tensors))
+    return model.tensors.keys() <= parameter_names("", dict(model.config), model.location, counted)

@@ -1,0 +1,301 @@
+"""The merge of checkpoint folders, a piece of a tensor at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fusionlab.batch_norm import running_statistics
+from fusionlab.dtypes import name_of, widest
+from fusionlab.errors import InputError
+from fusionlab.merging.ingredients import PIECE, Ingredients, working_type
+from fusionlab.merging.registry import MergeMethod, find_method
+from fusionlab.streaming.pipeline import in_order, workers
+from fusionlab.streaming.shards import Planned, Writer, like, written
+from fusionlab.streaming.stored import Reader, StoredModel
+from fusionlab.streaming.ties import second_names
+
+# Numbers that are read and written at once.
+STRETCH = 8 * PIECE
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How models are merged.
+
+    Attributes:
+        method: whose unit is less than a model.
+        hyperparameters: the method's own.
+        weights: one for each model, summing to 1.
+        seed: of anything random.
+        dtype: to write all floating-point numbers in; for each the widest that any model has it in, if None.
+    """
+
+    method: MergeMethod
+    hyperparameters: Mapping[str, Any]
+    weights: Sequence[float]
+    seed: int = 0
+    dtype: torch.dtype | None = None
+
+    def types(self, models: Sequence[StoredModel]) -> dict[str, Planned]:
+        """The type and shape of every tensor of the merge, in the order of the first model's files."""
+        planned = {}
+        for name, stored in models[0].tensors.items():
+            dtype = widest(model.tensors[name].dtype for model in models)
+            if dtype.is_floating_point and self.dtype is not None:
+                dtype = self.dtype
+            planned[name] = Planned(dtype, stored.shape)
+        return planned
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """What is known of a merge that was written.
+
+    Attributes:
+        distances: from each model to the merge, over all floating-point numbers, each counted once.
+        averaged: whether running statistics of BatchNorm were averaged.
+    """
+
+    distances: tuple[float, ...]
+    averaged: bool
+
+
+@dataclass(frozen=True)
+class _Stretch:
+    """Some numbers of one tensor, which are merged together."""
+
+    name: str
+    start: int
+    count: int
+
+
+def stream_merge(
+    models: Sequence[StoredModel],
+    base: StoredModel | None,
+    recipe: Recipe,
+    folder: Path,
+    most: int | None = None,
+    advance: Callable[[int], object] = lambda _: None,
+) -> Streamed:
+    """Merge folders into the weight files of another one.
+
+    Args:
+        models: that agree in names and shapes (`may_stream`).
+        base: that all were fine-tuned from, for methods that need it.
+        recipe: how they are merged.
+        folder: empty; gets weights and their index alone.
+        most: bytes of a file; as in the first model if None.
+        advance: is told how many bytes of the merge have been written since it was called last.
+
+    Raises:
+        InputError: numbers that are NaN or infinite, or that the type to write in cannot hold; integer buffers that
+            differ between the models; or what the method refuses.
+    """
+    planned = recipe.types(models)
+    with ExitStack() as stack:
+        readers = [stack.enter_context(model.opened()) for model in models]
+        of_base = None if base is None else stack.enter_context(base.opened())
+        writer = stack.enter_context(written(folder, like(models[0], planned, most), planned))
+        pool = stack.enter_context(workers())
+        work = _Work(readers, of_base, recipe, planned, writer, pool)
+        return work.run(advance)
+
+
+class _Work:
+    """One merge while it runs."""
+
+    def __init__(
+        self,
+        readers: Sequence[Reader],
+        base: Reader | None,
+        recipe: Recipe,
+        planned: Mapping[str, Planned],
+        writer: Writer,
+        pool: ThreadPoolExecutor,
+    ) -> None:
+        self.readers, self.base, self.recipe = readers, base, recipe
+        self.planned, self.writer, self.pool = planned, writer, pool
+        every = [*readers, *([] if base is None else [base])]
+        self.twice = second_names(every)
+        self.again: dict[str, list[str]] = {}
+        for name, first in self.twice.items():
+            self.again.setdefault(first, []).append(name)
+        self.by_number = recipe.method.unit == "number"
+        self.needs_base = "base" in recipe.method.requires(**recipe.hyperparameters)
+        running = running_statistics(planned)
+        self.averaged = bool(running)
+        # A variance is measured, not learned: with a task vector added it may be negative.
+        self.measured = set(running) if self.needs_base else set()
+        self.surveyed: Any = None
+        self.mean = find_method("simple")
+
+    def run(self, advance: Callable[[int], object]) -> Streamed:
+        if self.recipe.method.survey is not None:
+            method, given = self.recipe.method, self.recipe.hyperparameters
+            self.surveyed = method.survey(_Survey(self), **(method.hyperparameters | dict(given)))  # type: ignore[misc]
+        squares = [0.0] * len(self.readers)
+        for stretch, found in in_order(self.pool, self._merge, self._stretches(), self._held):
+            squares = [total + square for total, square in zip(squares, found, strict=True)]
+            names = [stretch.name, *self.again.get(stretch.name, ())]
+            advance(stretch.count * sum(self.planned[name].dtype.itemsize for name in names))
+        return Streamed(tuple(map(math.sqrt, squares)), self.averaged)
+
+    def _stretches(self) -> Iterator[_Stretch]:
+        """All numbers, each once; parameters are cut where the method merges number by number."""
+        for name, planned in self.planned.items():
+            if name in self.twice:
+                continue
+            count = planned.count
+            step = STRETCH if self.by_number and planned.dtype.is_floating_point else max(count, 1)
+            for start in range(0, max(count, 1), step):
+                yield _Stretch(name, start, min(step, count - start))
+
+    def _held(self, stretch: _Stretch) -> int:
+        """About how many numbers of 4 bytes merging a stretch holds in memory."""
+        per_model = 1 if self.by_number else 3
+        return stretch.count * (per_model * len(self.readers) + 2)
+
+    def _merge(self, stretch: _Stretch) -> tuple[_Stretch, list[float]]:
+        """Merge and write a stretch; given are the squared distances of the models to it."""
+        name, planned = stretch.name, self.planned[stretch.name]
+        read = [reader.read(name, stretch.start, stretch.count) for reader in self.readers]
+        base = None
+        if self.base is not None and self.needs_base:
+            base = self.base.read(name, stretch.start, stretch.count)
+        merged: list[Tensor] = []
+        squares = [0.0] * len(read)
+        step = PIECE if self.by_number else max(stretch.count, 1)
+        for start in range(0, stretch.count or 1, step):
+            end = min(start + step, stretch.count)
+            pieces = [tensor[start:end] for tensor in read]
+            own = self._merged(name, stretch.start + start, pieces, None if base is None else base[start:end])
+            merged.append(self._rounded(name, own))
+            del own
+            if not planned.dtype.is_floating_point:
+                continue
+            found = _squares(pieces, merged[-1])
+            if not all(map(math.isfinite, found)):
+                self._refuse_not_finite(name, pieces, None if base is None else base[start:end])
+                found = _squares([piece.double() for piece in pieces], merged[-1].double())
+            squares = [total + square for total, square in zip(squares, found, strict=True)]
+        numbers = torch.cat(merged) if len(merged) > 1 else merged[0]
+        for written_as in (name, *self.again.get(name, ())):
+            self.writer.write(written_as, stretch.start, numbers)
+        return stretch, squares
+
+    def _merged(self, name: str, start: int, pieces: Sequence[Tensor], base: Tensor | None) -> Tensor:
+        """A piece of a parameter, merged in the widest type that any model has it in, or that is written."""
+        shape = self.planned[name].shape
+        ingredients = self._ingredients(name, start, pieces, base)
+        if not self.by_number:
+            whole = [{name: state[name].reshape(shape)} for state in ingredients.states]
+            of_base = None if base is None else {name: base.reshape(shape)}
+            ingredients = self._with(whole, of_base, start)
+        if name in self.measured or not pieces[0].is_floating_point():
+            return self.mean.function(ingredients)[name].flatten()
+        return self.recipe.method.function(ingredients, **self.recipe.hyperparameters)[name].flatten()
+
+    def _ingredients(self, name: str, start: int, pieces: Sequence[Tensor], base: Tensor | None) -> Ingredients:
+        dtype = widest([piece.dtype for piece in pieces])
+        if dtype.is_floating_point and self.recipe.dtype is not None:
+            dtype = widest([dtype, self.recipe.dtype])
+        return self._with([{name: p.to(dtype)} for p in pieces], None if base is None else {name: base}, start)
+
+    def _with(
+        self, states: Sequence[Mapping[str, Tensor]], base: Mapping[str, Tensor] | None, start: int
+    ) -> Ingredients:
+        recipe = self.recipe
+        return Ingredients(states, recipe.weights, None, (), base, None, recipe.seed, start, self.surveyed)
+
+    def _rounded(self, name: str, merged: Tensor) -> Tensor:
+        """Numbers in the type that they are written in.
+
+        Raises:
+            InputError: a number that it cannot hold.
+        """
+        dtype = self.planned[name].dtype
+        stored = merged.to(dtype)
+        if dtype.is_floating_point and torch.finfo(dtype).max < torch.finfo(merged.dtype).max:
+            gone = torch.isfinite(merged) & ~torch.isfinite(stored)
+            if gone.any():
+                lost = float(merged[gone].abs().max())
+                raise InputError(
+                    f"parameter {name} holds {lost:.3g}, which is more than {name_of(dtype)} can hold; expected a "
+                    f"wider dtype"
+                )
+        return stored
+
+    def _refuse_not_finite(self, name: str, pieces: Sequence[Tensor], base: Tensor | None) -> None:
+        """Refuse a model with NaN or infinite numbers, where there is one, once the whole parameter was looked at."""
+        readers = list(zip([*self.readers, self.base], [*pieces, base], strict=True))
+        for reader, piece in readers:
+            if reader is None or piece is None or bool(torch.isfinite(piece).all()):
+                continue
+            stored = reader.model.tensors[name]
+            bad = int((~torch.isfinite(reader.read(name, 0, stored.count))).sum())
+            raise InputError(
+                f"{reader.model.source}: parameter {name} holds {bad} value{'s' if bad > 1 else ''} of {stored.count} "
+                f"that are NaN or infinite, but finite numbers were expected"
+            )
+
+    def total(self, function: Callable[[Ingredients], Tensor]) -> Tensor:
+        """The sum of what a function gives for all pieces, see `Survey`."""
+
+        def of_stretch(stretch: _Stretch) -> Tensor | None:
+            if not self.planned[stretch.name].dtype.is_floating_point:
+                return None
+            read = [reader.read(stretch.name, stretch.start, stretch.count) for reader in self.readers]
+            base = None if self.base is None else self.base.read(stretch.name, stretch.start, stretch.count)
+            total = None
+            for start in range(0, stretch.count, PIECE):
+                end = min(start + PIECE, stretch.count)
+                pieces = [tensor[start:end] for tensor in read]
+                of_base = None if base is None else base[start:end]
+                part = function(self._ingredients(stretch.name, stretch.start + start, pieces, of_base))
+                total = part if total is None else total.add_(part)
+            return total
+
+        parts = (part for part in in_order(self.pool, of_stretch, self._stretches(), self._held) if part is not None)
+        found = next(parts, torch.zeros((), dtype=torch.int64))
+        for part in parts:
+            found.add_(part)
+        return found
+
+
+class _Survey:
+    """A look at all parameters of the models of a merge."""
+
+    def __init__(self, work: _Work) -> None:
+        self.work = work
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The widest type that any parameter is merged in."""
+        dtypes = [planned.dtype for planned in self.work.planned.values() if planned.dtype.is_floating_point]
+        dtypes += [stored.dtype for r in self.work.readers for stored in r.model.tensors.values()]
+        return widest([torch.float32, *(dtype for dtype in dtypes if dtype.is_floating_point)])
+
+    def total(self, function: Callable[[Ingredients], Tensor]) -> Tensor:
+        """The sum of what a function gives for all pieces."""
+        return self.work.total(function)
+
+
+def _squares(pieces: Sequence[Tensor], merged: Tensor) -> list[float]:
+    """Squared distances of some tensors to another, each piece of it in float32 or better, and summed in float64."""
+    found = [0.0] * len(pieces)
+    for start in range(0, len(merged), PIECE):
+        part = merged[start : start + PIECE]
+        for index, piece in enumerate(pieces):
+            dtype = torch.promote_types(working_type(piece), working_type(part))
+            difference = piece[start : start + PIECE].to(dtype) - part.to(dtype)
+            found[index] += float(torch.dot(difference, difference))
+    return found

@@ -1,0 +1,170 @@
+"""Checkpoint folders of safetensors as they lie on the disk: where each tensor is, and pieces of it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from fusionlab.checkpoints.files import read_config, weight_files
+from fusionlab.checkpoints.weights import read_headers
+from fusionlab.dtypes import main_of
+from fusionlab.errors import InputError
+
+# Names of types in the header of a file.
+TYPES = {
+    "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64,
+    "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class StoredTensor:
+    """One tensor in a file.
+
+    Attributes:
+        file: that holds it.
+        dtype: of its numbers.
+        shape: of it.
+        offset: its first byte in the file.
+    """
+
+    file: Path
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    offset: int
+
+    @property
+    def count(self) -> int:
+        """How many numbers it has."""
+        return torch.Size(self.shape).numel()
+
+
+@dataclass(frozen=True)
+class StoredModel:
+    """A checkpoint folder of which nothing but the description has been read.
+
+    Attributes:
+        source: the path or hub id, as it was given.
+        location: the folder.
+        format: the library that writes such folders.
+        config: its ``config.json``.
+        tensors: by name, in the order in which they lie in its files.
+    """
+
+    source: str
+    location: Path
+    format: Literal["transformers", "timm"]
+    config: Mapping[str, Any] = field(repr=False)
+    tensors: Mapping[str, StoredTensor] = field(repr=False)
+
+    @property
+    def main_dtype(self) -> torch.dtype:
+        """The floating type that most of its numbers have."""
+        return main_of((tensor.dtype, tensor.count) for tensor in self.tensors.values())
+
+    @contextmanager
+    def opened(self) -> Iterator[Reader]:
+        """Hold its files open.
+
+        Yields:
+            What reads them, from any thread.
+        """
+        with ExitStack() as stack:
+            handles = {}
+            for file in dict.fromkeys(tensor.file for tensor in self.tensors.values()):
+                handles[file] = os.open(file, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+                stack.callback(os.close, handles[file])
+            yield Reader(self, handles)
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A model whose files are open.
+
+    Attributes:
+        model: whose.
+        handles: of its files.
+    """
+
+    model: StoredModel
+    handles: Mapping[Path, int]
+
+    def read(self, name: str, start: int, count: int) -> Tensor:
+        """A stretch of a tensor as it is stored, flattened.
+
+        Args:
+            name: of the tensor.
+            start: its first number's place.
+            count: how many numbers.
+
+        Raises:
+            InputError: the file has become shorter meanwhile.
+        """
+        stored = self.model.tensors[name]
+        read = torch.empty(count, dtype=stored.dtype)
+        if not count:
+            return read
+        left = bytes_of(read)
+        at = stored.offset + start * stored.dtype.itemsize
+        while left:
+            done = os.preadv(self.handles[stored.file], [left], at)
+            if not done:
+                raise InputError(f"{stored.file} ends inside the parameter {name}; expected a complete file")
+            left, at = left[done:], at + done
+        return read
+
+
+def bytes_of(numbers: Tensor) -> memoryview:
+    """The memory of a tensor, of at least one number, that lies in one piece."""
+    return memoryview(numbers.view(torch.uint8).numpy())  # type: ignore[arg-type]
+
+
+def open_folder(source: str, location: Path) -> StoredModel | None:
+    """A checkpoint folder as it lies on the disk.
+
+    Args:
+        source: the path or hub id, as it was given.
+        location: the folder.
+
+    Returns:
+        The model; None where it is stored in another way, or holds tensors of types that nothing is merged in.
+
+    Raises:
+        InputError: a folder that is no checkpoint, or whose files are missing or damaged.
+    """
+    if not location.is_dir():
+        return None
+    config = read_config(location)
+    files = weight_files(location)
+    if files[0].suffix != ".safetensors":
+        return None
+    read_headers(files)  # finds damage, and a tensor that two files hold
+    tensors: dict[str, StoredTensor] = {}
+    for file in files:
+        found = _tensors(file)
+        if found is None:
+            return None
+        tensors |= found
+    return StoredModel(source, location, "timm" if "architecture" in config else "transformers", config, tensors)
+
+
+def _tensors(file: Path) -> dict[str, StoredTensor] | None:
+    """The tensors of a sound file, in the order of their bytes; None where one is of another type."""
+    with file.open("rb") as opened:
+        length = int.from_bytes(opened.read(8), "little")
+        header = json.loads(opened.read(length))
+    header.pop("__metadata__", None)
+    if any(entry["dtype"] not in TYPES for entry in header.values()):
+        return None
+    return {
+        name: StoredTensor(file, TYPES[entry["dtype"]], tuple(entry["shape"]), 8 + length + entry["data_offsets"][0])
+        for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"])
+    }

@@ -1,4 +1,4 @@
-"""What `fusionlab merge` shows: how far it is, and what it has made."""
+"""The bar and the table that `fusionlab merge` shows."""
 
 from __future__ import annotations
 

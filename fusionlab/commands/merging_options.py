@@ -90,7 +90,7 @@ def described(arguments: Namespace) -> dict[str, str]:
 
 
 class Located(Protocol):
-    """What lies somewhere on this machine, such as a checkpoint."""
+    """Anything that lies somewhere on this machine, such as a checkpoint."""
 
     @property
     def location(self) -> Path:

@@ -1,4 +1,4 @@
-"""Which folders can be merged tensor by tensor: those that agree in names, shapes and configs."""
+"""Folders that can be merged tensor by tensor: those that agree in names, shapes and configs."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ STRETCH = 8 * PIECE
 
 @dataclass(frozen=True)
 class Recipe:
-    """How models are merged.
+    """A way to merge models.
 
     Attributes:
         method: whose unit is less than a model.
@@ -58,7 +58,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Streamed:
-    """What is known of a merge that was written.
+    """Facts about a merge that was written.
 
     Attributes:
         distances: from each model to the merge, over all floating-point numbers, each counted once.
@@ -187,9 +187,8 @@ class _Work:
                 self._refuse_not_finite(name, pieces, None if base is None else base[start:end])
                 found = _squares([piece.double() for piece in pieces], merged[-1].double())
             squares = [total + square for total, square in zip(squares, found, strict=True)]
-        numbers = torch.cat(merged) if len(merged) > 1 else merged[0]
         for written_as in (name, *self.again.get(name, ())):
-            self.writer.write(written_as, stretch.start, numbers)
+            self.writer.write(written_as, stretch.start, torch.cat(merged) if len(merged) > 1 else merged[0])
         return stretch, squares
 
     def _merged(self, name: str, start: int, pieces: Sequence[Tensor], base: Tensor | None) -> Tensor:
@@ -213,8 +212,8 @@ class _Work:
     def _with(
         self, states: Sequence[Mapping[str, Tensor]], base: Mapping[str, Tensor] | None, start: int
     ) -> Ingredients:
-        recipe = self.recipe
-        return Ingredients(states, recipe.weights, None, (), base, None, recipe.seed, start, self.surveyed)
+        weights, seed = self.recipe.weights, self.recipe.seed
+        return Ingredients(states, weights, None, (), base, None, seed, start, self.surveyed)
 
     def _rounded(self, name: str, merged: Tensor) -> Tensor:
         """Numbers in the type that they are written in.

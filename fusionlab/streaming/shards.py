@@ -36,7 +36,7 @@ class Planned:
 
     @property
     def count(self) -> int:
-        """How many numbers it has."""
+        """The count of its numbers."""
         return torch.Size(self.shape).numel()
 
     @property

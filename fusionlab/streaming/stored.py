@@ -43,7 +43,7 @@ class StoredTensor:
 
     @property
     def count(self) -> int:
-        """How many numbers it has."""
+        """The count of its numbers."""
         return torch.Size(self.shape).numel()
 
 

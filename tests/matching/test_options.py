@@ -85,23 +85,27 @@ def names(options: MatchOptions, description: Blueprint = BERT) -> list[str]:
     return [space.name for space in options.select(description)]
 
 
+# The units of a pooler, and their signs, are in no layer.
+POOLER = ("ffn", "ffn.signs")
+
+
 def test_spaces_are_selected_by_role_from_coarse_to_fine():
     first = ["layers.0.qk", "layers.0.vo"]
     assert names(MatchOptions(spaces=("attention",), layers="0")) == first
     assert names(MatchOptions(spaces=("attention.vo",), layers="0")) == ["layers.0.vo"]
-    assert names(MatchOptions(spaces=("ffn", "attention"), layers="0")) == [*first, "layers.0.ffn"]
+    assert names(MatchOptions(spaces=("ffn", "attention"), layers="0")) == [*first, "layers.0.ffn", *POOLER]
     assert names(MatchOptions(spaces=("all",))) == list(BERT.spaces)
     assert names(MatchOptions(spaces=())) == []
 
 
 def test_layers_select_but_leave_spaces_of_no_layer_alone():
-    assert names(MatchOptions(spaces=("residual", "ffn"), layers="1")) == ["residual", "layers.1.ffn"]
+    assert names(MatchOptions(spaces=("residual", "ffn"), layers="1")) == ["residual", "layers.1.ffn", *POOLER]
 
 
 def test_presets_are_as_documented():
     layer = ["layers.1.qk", "layers.1.vo", "layers.1.ffn"]
     assert names(preset("none")) == []
-    assert names(preset("paper", layers="1")) == layer
+    assert names(preset("paper", layers="1")) == [*layer, *POOLER]
     assert preset("paper").rescale == "sequential"
     assert preset("paper").gauge == ()
     assert names(preset("weights")) == list(BERT.spaces)

@@ -40,6 +40,7 @@ def test_heads_take_their_rotations_along_and_rotations_alone_stand_alone():
         ("layers.0.qk",),
         ("layers.0.vo",),
         ("layers.0.ffn",),
+        ("ffn", "ffn.signs"),
     ]
     assert [names(b) for b in found("heads", "attention.vo", layers="1")] == [("layers.1.heads", "layers.1.vo")]
     assert [names(b) for b in found("heads", layers="1")] == [("layers.1.heads",)]
@@ -128,7 +129,7 @@ def dense(order: torch.Tensor) -> torch.Tensor:
 
 def test_correlation_of_units_is_the_papers_cost_matrix():
     """C = Wi2 Wi1^T + bi2 bi1^T + Wo2^T Wo1: writers, their biases and readers."""
-    (block,) = found("ffn", layers="0")
+    block, _ = found("ffn", layers="0")
     at = "bert.encoder.layer.0"
     up, bias, down = f"{at}.intermediate.dense.weight", f"{at}.intermediate.dense.bias", f"{at}.output.dense.weight"
     expected = ANCHOR[up] @ SOURCE[up].T + torch.outer(ANCHOR[bias], SOURCE[bias]) + ANCHOR[down].T @ SOURCE[down]

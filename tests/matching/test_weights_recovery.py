@@ -20,7 +20,7 @@ from fusionlab.matching.options import MatchOptions
 from fusionlab.matching.presets import preset
 from fusionlab.matching.weights import match_weights
 from fusionlab.symmetry import Alignment
-from fusionlab.symmetry.groups import Permutation
+from fusionlab.symmetry.groups import Permutation, Signs
 from tests.families.harness import Case, check_hidden_model_is_found
 from tests.matching.pairs import UNCOUPLED, distance, noisy, norm, pair
 from tests.symmetry.models import CASES, HEADS, generator, moving_all, rigid
@@ -82,8 +82,11 @@ def test_no_nearby_or_swapped_alignment_is_better(name, roles):
 
 
 def _nudge(space, draw: torch.Generator) -> Tensor:
-    """An element next to the identity: two units exchanged, or a small rotation of every copy."""
+    """An element next to the identity: two units exchanged, one turned round, or a small rotation of every copy."""
     identity = space.group.identity(space.copies)
+    if isinstance(space.group, Signs):
+        identity[..., 0, :] *= -1
+        return identity
     if isinstance(space.group, Permutation):
         i, j = torch.randperm(space.group.size, generator=draw)[:2]
         identity[i], identity[j] = identity[j].clone(), identity[i].clone()

@@ -123,17 +123,17 @@ def test_experts_in_another_order_are_matched_by_the_command(tmp_path: Path) -> 
 
 
 def test_an_example_overrules_a_description_from_then_on() -> None:
-    """BERT's description says nothing of the pooler's units; inference finds them, and later calls know."""
+    """SigLIP's description says nothing of what a head writes to; inference does, and later calls know."""
     torch.manual_seed(0)
     sizes = {"hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 3, "intermediate_size": 28}
-    model = transformers.BertForSequenceClassification(transformers.BertConfig(vocab_size=41, **sizes)).eval()
-    before = blueprint(model)
-    assert "classifier.weight" in before.untouched()
-    found = fusionlab.blueprint(model, {"input_ids": torch.randint(3, 41, (2, 7))})
-    assert "classifier.weight" not in found.untouched()
+    config = transformers.SiglipVisionConfig(**sizes, image_size=8, patch_size=4)
+    model = transformers.SiglipVisionModel(config).eval()
+    assert blueprint(model).origin.startswith("written in")
+    found = fusionlab.blueprint(model, {"pixel_values": torch.randn(2, 3, 8, 8)})
+    assert found.origin.startswith("inferred")
     assert blueprint(copy.deepcopy(model)) is found
-    other = transformers.BertForSequenceClassification(transformers.BertConfig(vocab_size=43, **sizes))
-    assert "classifier.weight" in blueprint(other).untouched()
+    other = transformers.SiglipVisionConfig(**sizes, image_size=12, patch_size=4)
+    assert blueprint(transformers.SiglipVisionModel(other)).origin.startswith("written in")
 
 
 def test_absurd_sizes_of_inputs_are_refused() -> None:

@@ -92,7 +92,7 @@ def test_coverage_is_as_listed(name):
 def test_blueprint_needs_no_weights(name, tmp_path, monkeypatch):
     """A model without storage says as much as the one with weights; neither is found in a cache."""
     expected = blueprint(random_model(name))
-    monkeypatch.setattr(models, "_known", {})
+    monkeypatch.setattr(models, "KNOWN", {})
     monkeypatch.setenv("FUSIONLAB_CACHE", str(tmp_path))
     with torch.device("meta"):
         empty = CASES[name].build()

@@ -11,7 +11,7 @@ from fusionlab.symmetry import Alignment, Blueprint, SymmetryError, blueprint
 from fusionlab.symmetry.axes import spaces_of
 from fusionlab.symmetry.biases import clear_biases
 from fusionlab.symmetry.folding import fold
-from tests.families.harness import Case, assert_same_outputs, random_model, with_state
+from tests.families.harness import EXACT, Case, assert_same_outputs, outputs, random_model, with_state
 from tests.families.test_families import CASES
 from tests.symmetry.models import random_model as model_of_table
 
@@ -31,7 +31,10 @@ def test_clearing_biases_changes_no_output(case: Case) -> None:
     state = fold(model.state_dict(), description)
     folded = with_state(model, state)
     cleared = clear_biases(state, description)
-    assert_same_outputs(folded, with_state(model, cleared), Alignment.identity(description))
+    before, after = outputs(folded, description), outputs(with_state(model, cleared), description)
+    # Hidden states lose the mean that no norm sees.
+    for name in before.keys() - {n for n in before if {n, n.rsplit(".", 1)[0]} & description.outputs.keys()}:
+        assert float((before[name] - after[name]).abs().max()) <= EXACT * float(before[name].abs().max()), name
     again = clear_biases(cleared, description)
     # A mean that is gone is gone up to rounding.
     assert all(torch.allclose(again[name], tensor, rtol=1e-13, atol=1e-13) for name, tensor in cleared.items())
@@ -44,6 +47,8 @@ def test_a_blueprint_knows_the_bias_of_every_map_that_reads_a_space(case: Case) 
     description, checked = blueprint(model), 0
     for weight in linear_maps(model).weights.values():
         for name, bias in zip(weight.names, weight.biases, strict=True):
+            if bias is None and description.biases.get(name) in dict(model.named_buffers()):
+                continue  # BART's model adds a buffer to what its head makes
             if name in description.biases or any(spaces_of(description.parameters[name][weight.dim])):
                 assert description.biases.get(name) == bias, name
                 checked += 1

@@ -48,7 +48,8 @@ def folds_of(
         if with_it or len(maps) != 1 or any(reading.notes.biases.get(maps[0][0]) != name for name in rest):
             return None
         scales.append(LayerScale(gain[0], maps[0][0]))
-    return tuple(norms), tuple(scales)
+    # Of what is read in several copies side by side, as by Swin's reductions, each copy says the same.
+    return tuple(dict.fromkeys(norms)), tuple(dict.fromkeys(scales))
 
 
 def _by_gain(

@@ -124,9 +124,13 @@ class Reading:
 
     def _fits(self, weight: str, bias: str) -> bool:
         """A vector has an entry for each that a linear map writes."""
-        shape = self.traced.state[weight].shape
-        written = {dim for name, dim, _ in self.notes.writers if name == weight}
-        return math.prod(shape[dim] for dim in written) == self.traced.state[bias].numel() and weight != bias
+        shape, count = self.traced.state[weight].shape, self.traced.state[bias].numel()
+        written, read = (
+            math.prod(shape[dim] for dim in {dim for name, dim, _ in stretches if name == weight})
+            for stretches in (self.notes.writers, self.notes.readers)
+        )
+        # What is one number wide is no stretch: a linear map that writes only such is told by what it reads.
+        return weight != bias and (written == count or count * read == shape.numel())
 
     def _run(self, mode: Pass, parameters: dict[str, list[Dim]]) -> dict[str, list[Dim]]:
         """One pass; returns the dimensions of the outputs that may change."""

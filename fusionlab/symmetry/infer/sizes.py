@@ -15,7 +15,7 @@ from fusionlab.symmetry.infer.places import Indices, Places
 from fusionlab.symmetry.roles import Role
 
 # What a field is called that says how large a space of a role is.
-_CALLED = {
+CALLED = {
     Role.HEADS: r"^(?!width of ).*(heads?|n_head|groups?)",
     Role.QUERIES: r"sharing",
     Role.QUERY_KEY: r"head_dim|rotary|d_kv|width of a head|head_size|rank",
@@ -98,7 +98,7 @@ def _use_hints(
         """Take the one value that a field of the config gives and no length contradicts, where there is one."""
         space = small.spaces.get(str(unknown[0]))
         size = unknown[0] if space is None else space.group.size
-        called = None if space is None else _CALLED.get(space.role)
+        called = None if space is None else CALLED.get(space.role)
         fields = {name: real for name, (little, real) in hints.items() if little == size and _is_a_size(name)}
         if space is not None and space.role in _WIDTHS_OF_HEADS:
             # How many heads there are says nothing of how wide one is.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,7 @@ KEPT = (
     ("reconstruction",),
     ("last_hidden_state", "pooler_output"),
 )
+_INSIDE = re.compile(r"(^|_)(hidden_states|attentions)(\.|$)")
 ASKED = {"use_cache": False, "return_dict": True, "output_hidden_states": True, "output_attentions": True}
 
 
@@ -196,12 +198,12 @@ def generic(tensor: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def kept_outputs(names: tuple[str, ...]) -> tuple[str, ...]:
-    """The outputs of a model that no change of basis may touch: what it is for, or all where that is unknown."""
+    """The outputs that no change of basis may touch: what a model is for, or all but what layers hand on."""
     for kind in KEPT:
         found = tuple(name for name in names if name in kind or (kind[0] == "logits" and "logits" in name))
         if found:
             return found
-    return names
+    return tuple(name for name in names if not _INSIDE.search(name)) or names
 
 
 def named_tensors(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:

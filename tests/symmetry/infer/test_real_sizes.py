@@ -142,7 +142,7 @@ def test_heads_are_no_groups_of_channels() -> None:
 
 def test_a_number_of_heads_is_no_width_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no name says how many heads there are, their width is left open: the encoder's 12 heads are no 12 wide."""
-    monkeypatch.setitem(sizes._CALLED, Role.HEADS, "nothing is called so")
+    monkeypatch.setitem(sizes.CALLED, Role.HEADS, "nothing is called so")
     with pytest.raises(SymmetryError, match="neither shapes nor config say the size of 'decoder"):
         inferred(on_meta("SpeechT5ForSpeechToText", decoder_layers=5))
 

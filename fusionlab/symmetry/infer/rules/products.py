@@ -18,7 +18,10 @@ def note_map(reading: Reading, weight: Value, contracted: Dim, *written: Dim) ->
 
 
 def contracted(reading: Reading, x: Value, y: Value, left: int, right: int, free: Dim) -> str | None:
-    """Contract two dimensions, note what this says about them, and return the weight if one of them is."""
+    """Contract two dimensions, note what this says about them, and return the weight: the second of two, if any.
+
+    Of a table's rows and a map both are parameters, and linear layers are ``x @ weight.T``.
+    """
     weights = [v for v in (x, y) if v.origin]
     for weight, dim in ((x, left), (y, right)):
         others = [d for position, d in enumerate(weight.dims) if position - len(weight.dims) != dim]
@@ -31,7 +34,7 @@ def contracted(reading: Reading, x: Value, y: Value, left: int, right: int, free
         if reading.notes.queries.isdisjoint(second):
             reading.notes.queries.update(first)
         reading.notes.mixed.update(atom.variable for atom in atoms(free))
-    return weights[0].origin if len(weights) == 1 else None
+    return weights[-1].origin if weights else None
 
 
 @rule("mm", "bmm")

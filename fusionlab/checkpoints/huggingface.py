@@ -244,4 +244,11 @@ def write_folder(
     if shard_bytes is not None:
         size = {"max_shard_size": shard_bytes}
     with quiet():
-        model.save_pretrained(output, **size)
+        settings, model.generation_config = getattr(model, "generation_config", None), GenerationConfig()
+        try:
+            model.save_pretrained(output, **size)
+        finally:
+            model.generation_config = settings
+    # Published models have settings that transformers reads and refuses to write: a temperature, and no sampling.
+    if settings is not None and (output / GENERATION_CONFIG_NAME).is_file():
+        settings.to_json_file(output / GENERATION_CONFIG_NAME)

@@ -188,6 +188,9 @@ class Attempts:
             sides = dict.fromkeys((stretch[0], action.powers[stretch]) for stretch in acting)
             parts = [{s: p for s, p in action.powers.items() if (s[0], p) == side} for side in sides]
         if len(parts) < 2:
+            # One fused parameter: signs act on its queries and on its keys alike.
+            parts = [{stretch: action.powers[stretch]} for stretch in acting]
+        if len(parts) < 2:
             return False
         parts.sort(key=lambda part: -max(state[name].numel() for name, _, _ in part))
         for part in parts[:TRIED_PARTS]:

@@ -91,10 +91,18 @@ def attention(positions: Literal["half", "interleaved"]) -> TextNetwork:
     return TextNetwork(8, (part,), "rms", "before", skip=True, tied=False, positions=False)
 
 
+def fused(positions: Literal["half", "interleaved"]) -> TextNetwork:
+    """Queries and keys behind norms, in one parameter with the values: signs of planes act on it alone."""
+    part = AttentionSpec(2, 1, 4, 4, "fused", False, positions, norms=True, causal=False)
+    return TextNetwork(9, (part,), "layer written out", "after", skip=True, tied=False, positions=False)
+
+
 @drawn
 @given(network=st.one_of(text_networks, image_networks))
 @example(network=attention("half"))
 @example(network=attention("interleaved"))
+@example(network=fused("half"))
+@example(network=fused("interleaved"))
 def test_what_is_found_is_exact_and_what_is_known_is_found(network: Network) -> None:
     check(network)
 

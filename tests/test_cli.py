@@ -23,7 +23,7 @@ GRID = [
 OUTPUT = ["--output", "--overwrite"]
 OPTIONS = {
     "match": ["--example", "--anchor", "--base", "--dtype", *OUTPUT, *MATCHING, *INPUTS],
-    "merge": ["--example", "--dtype", "--max_shard_size", *OUTPUT, *MERGING, *INPUTS, *DEVICES],
+    "merge": ["--example", "--dtype", "--max-shard-size", *OUTPUT, *MERGING, *INPUTS, *DEVICES],
     "fuse": [
         "--ckpts",
         "--example",

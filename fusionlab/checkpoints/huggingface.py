@@ -244,7 +244,8 @@ def write_folder(
     if shard_bytes is not None:
         size = {"max_shard_size": shard_bytes}
     with quiet():
-        settings, model.generation_config = getattr(model, "generation_config", None), GenerationConfig()
+        settings: Any = getattr(model, "generation_config", None)
+        model.generation_config = GenerationConfig()
         try:
             model.save_pretrained(output, **size)
         finally:

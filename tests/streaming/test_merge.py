@@ -9,7 +9,8 @@ from torch import Tensor
 
 from fusionlab.errors import InputError
 from fusionlab.evaluation.distance import parameter_distance
-from fusionlab.merging import find_method, merge_states, merge_weights, methods
+from fusionlab.merge_weights import merge_weights
+from fusionlab.merging import find_method, merge_states, methods
 from fusionlab.streaming import Recipe, stream_merge
 from tests.streaming.folders import near, random_tensors, read, write
 

@@ -68,7 +68,7 @@ fuzz: $(STAMP)
 
 # Infers the symmetry of every model class in the tests; make test tries a part of them.
 test-architectures: $(STAMP)
-	EVERY_ARCHITECTURE=1 HF_HUB_OFFLINE=1 $(BIN)/python -m pytest tests/symmetry/infer
+	EVERY_ARCHITECTURE=1 HF_HUB_OFFLINE=1 $(BIN)/python -m pytest tests/symmetry/infer tests/families
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

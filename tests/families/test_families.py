@@ -12,6 +12,7 @@ from fusionlab.symmetry.architectures import DESCRIBED
 from tests.families import harness
 from tests.families.harness import Case
 from tests.families.needed_axes import check_every_axis_is_needed
+from tests.symmetry.infer.described import EVERY
 from tests.symmetry.written import WRITTEN, written
 
 CASES: list[Case] = [
@@ -21,6 +22,9 @@ CASES: list[Case] = [
     for case in importlib.import_module(f"tests.families.{module.name}").CASES
 ]
 each = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+# Of what follows from the exactness of each, a third is tried in every run, and all by make test-architectures.
+SOME = CASES if EVERY else CASES[::3]
+some = pytest.mark.parametrize("case", SOME, ids=lambda case: case.name)
 as_is_and_folded = pytest.mark.parametrize("folded", [False, True], ids=["as-is", "folded"])
 
 
@@ -58,7 +62,7 @@ def test_a_planted_alignment_is_recovered(case: Case, folded: bool) -> None:
     harness.check_planted_alignment_is_recovered(case, folded)
 
 
-@each
+@some
 def test_a_model_in_a_random_basis_is_found_again_by_its_weights(case: Case) -> None:
     harness.check_hidden_model_is_found(case, preset("weights", temperatures=5))
 
@@ -78,11 +82,11 @@ def test_every_block_has_elements_of_its_own(case: Case) -> None:
     harness.check_elements(case)
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if c.stored], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [c for c in SOME if c.stored], ids=lambda case: case.name)
 def test_a_saved_twin_loads(case: Case, tmp_path: Path) -> None:
     harness.check_saved_twin_loads(case, tmp_path)
 
 
-@each
+@some
 def test_bfloat16_in_bfloat16_out(case: Case) -> None:
     harness.check_bfloat16(case)

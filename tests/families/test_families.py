@@ -2,12 +2,10 @@
 
 import importlib
 import pkgutil
-from pathlib import Path
 
 import pytest
 
 import tests.families
-from fusionlab.matching.presets import preset
 from fusionlab.symmetry.architectures import DESCRIBED
 from tests.families import harness
 from tests.families.harness import Case
@@ -54,39 +52,3 @@ def test_every_axis_is_needed(case: Case) -> None:
 @each
 def test_gauges_change_no_output(case: Case) -> None:
     harness.check_gauges(case)
-
-
-@each
-@as_is_and_folded
-def test_a_planted_alignment_is_recovered(case: Case, folded: bool) -> None:
-    harness.check_planted_alignment_is_recovered(case, folded)
-
-
-@some
-def test_a_model_in_a_random_basis_is_found_again_by_its_weights(case: Case) -> None:
-    harness.check_hidden_model_is_found(case, preset("weights", temperatures=5))
-
-
-@each
-def test_coverage_is_as_listed(case: Case) -> None:
-    harness.check_coverage(case)
-
-
-@each
-def test_every_space_knows_its_layer(case: Case) -> None:
-    harness.check_layers(case)
-
-
-@each
-def test_every_block_has_elements_of_its_own(case: Case) -> None:
-    harness.check_elements(case)
-
-
-@pytest.mark.parametrize("case", [c for c in SOME if c.stored], ids=lambda case: case.name)
-def test_a_saved_twin_loads(case: Case, tmp_path: Path) -> None:
-    harness.check_saved_twin_loads(case, tmp_path)
-
-
-@some
-def test_bfloat16_in_bfloat16_out(case: Case) -> None:
-    harness.check_bfloat16(case)

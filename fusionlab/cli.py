@@ -70,14 +70,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     watch = Watch(name)
     # First of all, as everything else that is imported takes seconds.
     watch.start()
+    code = 1
     try:
-        return _run(arguments, name, watch)
+        code = _run(arguments, name, watch)
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        raise
     finally:
         # A process that is about to end keeps the handlers, so that a late signal gives no traceback either.
         if argv is None:
-            watch.finish()
+            watch.finish(code)
         else:
             watch.stop()
+    return code
 
 
 def _run(arguments: list[str], name: str, watch: Watch) -> int:

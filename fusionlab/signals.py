@@ -7,6 +7,7 @@ ended some seconds later is ended here, after the temporary outputs have been re
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
@@ -52,6 +53,7 @@ class Watch:
         self.name = name
         self.received: int | None = None
         self._at_once = True
+        self._ended: int | None = None
         self._clean: list[Callable[[], object]] = []
         self._previous: dict[int, object] = {}
         self._timer: threading.Timer | None = None
@@ -62,6 +64,9 @@ class Watch:
         if threading.current_thread() is not threading.main_thread():
             return
         Watch.current = self
+        # Python ends by giving every signal that has a handler back to the system, which would end it with another
+        # code. What is registered first is called last.
+        atexit.register(self._ignore)
         for name in _WORDS:
             number = getattr(signal, name, None)
             if number is None or signal.getsignal(number) in (signal.SIG_IGN, None):
@@ -79,9 +84,13 @@ class Watch:
         self._clean = [clean]
         self._at_once = False
 
-    def finish(self) -> None:
-        """Say that the work is over: a signal ends the process at once again."""
-        self._at_once = True
+    def finish(self, code: int) -> None:
+        """Say that the work is over: a signal ends the process at once, with the code that it ends with anyway.
+
+        Args:
+            code: of the work.
+        """
+        self._ended = code
 
     def stop(self) -> None:
         """Give the signals back; nothing ends the process any more."""
@@ -89,6 +98,7 @@ class Watch:
             self._timer.cancel()
         if Watch.current is self:
             Watch.current = None
+        atexit.unregister(self._ignore)
         sys.unraisablehook = self._hook
         for number, handler in self._previous.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
@@ -113,6 +123,8 @@ class Watch:
     def _handle(self, number: int, _: object) -> None:
         if self.received is not None:
             return  # cleaning up is not to be interrupted; `_leave` ends what does not end
+        if self._ended is not None:
+            os._exit(self._ended)
         self.received = number
         if self._at_once:
             self._leave()
@@ -120,6 +132,10 @@ class Watch:
         self._timer.daemon = True
         self._timer.start()
         raise Interrupted(number)
+
+    def _ignore(self) -> None:
+        for number in self._previous:
+            signal.signal(number, signal.SIG_IGN)
 
     def _leave(self) -> None:
         """End the process here and now, whatever it is doing."""

@@ -243,13 +243,16 @@ def write_folder(
     size: dict[str, Any] = {"max_shard_size": max(shard.stat().st_size for shard in shards)} if len(shards) > 1 else {}
     if shard_bytes is not None:
         size = {"max_shard_size": shard_bytes}
+    settings: Any = getattr(model, "generation_config", None)
     with quiet():
-        settings: Any = getattr(model, "generation_config", None)
+        if settings is None:
+            model.save_pretrained(output, **size)
+            return
         model.generation_config = GenerationConfig()
         try:
             model.save_pretrained(output, **size)
         finally:
             model.generation_config = settings
     # Published models have settings that transformers reads and refuses to write: a temperature, and no sampling.
-    if settings is not None and (output / GENERATION_CONFIG_NAME).is_file():
+    if (output / GENERATION_CONFIG_NAME).is_file():
         settings.to_json_file(output / GENERATION_CONFIG_NAME)

@@ -22,7 +22,8 @@ from fusionlab.checkpoints.hub import locate
 from fusionlab.checkpoints.names import short_names
 from fusionlab.commands import merging_options, parsing
 from fusionlab.commands.merge_output import progress, tell
-from fusionlab.commands.option_groups import add_fields
+from fusionlab.commands.merging_options import MergingOptions
+from fusionlab.commands.option_groups import add_fields, options_of
 from fusionlab.dtypes import find_dtype, main_of, merge_note_of, name_of
 from fusionlab.errors import InputError
 from fusionlab.merge_weights import merge_weights
@@ -34,11 +35,6 @@ DESCRIPTION = """Merge checkpoints as they are into one of the same format.
 
 Fine-tunes of one base can be merged at once; models of different origin should be matched first (`fusionlab match`),
 or use `fusionlab fuse`, which matches, merges and measures."""
-# Options that say all about a merge that looks at files alone.
-_PLAIN = {
-    "--output", "--overwrite", "--dtype", "--seed", "--method", "--hyperparameters", "--base", "--weights",
-    "--max_shard_size", "--max-shard-size",
-}  # fmt: skip
 # What a launcher tells each of several processes.
 _RANKS = ("RANK", "LOCAL_RANK", "SLURM_PROCID", "JSM_NAMESPACE_RANK")
 
@@ -53,6 +49,12 @@ class MergeOptions:
     """
 
     max_shard_size: str | None = None
+
+
+# As transformers' users know it.
+_SHARD_FLAG = "--max-shard-size"
+# Options that say all about a merge that looks at files alone.
+_PLAIN = {_SHARD_FLAG} | {f"--{name}" for name in options_of((parsing.SharedOptions, MergingOptions, MergeOptions))}
 
 
 def run(argv: Sequence[str]) -> None:
@@ -89,7 +91,7 @@ def _parser(plain: bool) -> ArgumentParser:
     parser = parsing.make_parser("merge", DESCRIPTION)
     parsing.add_checkpoints(parser)
     parsing.add_output(parser)
-    add_fields(parser, MergeOptions, changes={"max_shard_size": {"flags": ("--max-shard-size",)}})
+    add_fields(parser, MergeOptions, changes={"max_shard_size": {"flags": (_SHARD_FLAG,)}})
     merging_options.add_merging(parser, listed=not plain)
     if not plain:
         from fusionlab.commands import data_options  # noqa: PLC0415 - imports Lightning

@@ -53,7 +53,7 @@ def smallest_of_largest(survey: Survey, rows: Rows, keep: Callable[[int], int]) 
 
 
 def _counts(bits: Tensor, found: Sequence[int], shift: int) -> Tensor:
-    """How often each value of the next bits occurs among numbers that begin as was found, ``(rows, values)``."""
+    """The count of each value of the next bits among numbers that begin as was found, ``(rows, values)``."""
     counts = []
     for index, row in enumerate(bits):
         chosen = row >> shift

@@ -19,8 +19,8 @@ from fusionlab.errors import InputError
 from fusionlab.merging.ingredients import PIECE, Ingredients, working_type
 from fusionlab.merging.registry import MergeMethod, find_method
 from fusionlab.streaming.pipeline import in_order, workers
-from fusionlab.streaming.shards import Planned, Writer, like, written
-from fusionlab.streaming.stored import Reader, StoredModel
+from fusionlab.streaming.shards import Writer, like, written
+from fusionlab.streaming.stored import Reader, StoredModel, TensorSpec
 from fusionlab.streaming.ties import second_names
 
 # Numbers that are read and written at once.
@@ -45,14 +45,14 @@ class Recipe:
     seed: int = 0
     dtype: torch.dtype | None = None
 
-    def types(self, models: Sequence[StoredModel]) -> dict[str, Planned]:
+    def types(self, models: Sequence[StoredModel]) -> dict[str, TensorSpec]:
         """The type and shape of every tensor of the merge, in the order of the first model's files."""
         planned = {}
         for name, stored in models[0].tensors.items():
             dtype = widest(model.tensors[name].dtype for model in models)
             if dtype.is_floating_point and self.dtype is not None:
                 dtype = self.dtype
-            planned[name] = Planned(dtype, stored.shape)
+            planned[name] = TensorSpec(dtype, stored.shape)
         return planned
 
 
@@ -118,7 +118,7 @@ class _Work:
         readers: Sequence[Reader],
         base: Reader | None,
         recipe: Recipe,
-        planned: Mapping[str, Planned],
+        planned: Mapping[str, TensorSpec],
         writer: Writer,
         pool: ThreadPoolExecutor,
     ) -> None:

@@ -10,39 +10,15 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from fusionlab.checkpoints.files import SAFETENSORS, SAFETENSORS_INDEX
 from fusionlab.errors import InputError
-from fusionlab.streaming.stored import TYPES, StoredModel, bytes_of
+from fusionlab.streaming.stored import TYPES, StoredModel, TensorSpec, bytes_of
 
 _NAMES = {dtype: name for name, dtype in TYPES.items()}
 _UNITS = {"": 1, "B": 1, **{f"{p}B": 1000**i for i, p in enumerate("KMGT", 1)}}
 _UNITS |= {f"{p}IB": 1024**i for i, p in enumerate("KMGT", 1)}
-
-
-@dataclass(frozen=True)
-class Planned:
-    """A tensor that is to be written.
-
-    Attributes:
-        dtype: of its numbers.
-        shape: of it.
-    """
-
-    dtype: torch.dtype
-    shape: tuple[int, ...]
-
-    @property
-    def count(self) -> int:
-        """The count of its numbers."""
-        return torch.Size(self.shape).numel()
-
-    @property
-    def size(self) -> int:
-        """Its bytes."""
-        return self.count * self.dtype.itemsize
 
 
 def shard_bytes(text: str) -> int:
@@ -57,7 +33,7 @@ def shard_bytes(text: str) -> int:
     return max(1, int(float(match[1]) * _UNITS[match[2].upper()]))
 
 
-def like(model: StoredModel, tensors: Mapping[str, Planned], most: int | None) -> dict[str, list[str]]:
+def like(model: StoredModel, tensors: Mapping[str, TensorSpec], most: int | None) -> dict[str, list[str]]:
     """The names of tensors by the file that they are written to.
 
     Args:
@@ -93,7 +69,7 @@ class Writer:
     """
 
     places: Mapping[str, tuple[int, int]]
-    tensors: Mapping[str, Planned]
+    tensors: Mapping[str, TensorSpec]
 
     def write(self, name: str, start: int, numbers: Tensor) -> None:
         """Write a stretch of a tensor, from any thread.
@@ -109,7 +85,7 @@ class Writer:
 
 
 @contextmanager
-def written(folder: Path, files: Mapping[str, Sequence[str]], tensors: Mapping[str, Planned]) -> Iterator[Writer]:
+def written(folder: Path, files: Mapping[str, Sequence[str]], tensors: Mapping[str, TensorSpec]) -> Iterator[Writer]:
     """Make the weight files of a checkpoint, with an index where there are several.
 
     Args:
@@ -138,7 +114,7 @@ def written(folder: Path, files: Mapping[str, Sequence[str]], tensors: Mapping[s
         yield Writer(places, tensors)
 
 
-def _header(tensors: Mapping[str, Planned]) -> tuple[bytes, dict[str, int]]:
+def _header(tensors: Mapping[str, TensorSpec]) -> tuple[bytes, dict[str, int]]:
     """The head of a file, and where each tensor begins behind it."""
     entries: dict[str, object] = {"__metadata__": {"format": "pt"}}
     offsets, end = {}, 0
@@ -156,7 +132,7 @@ def _write_all(handle: int, content: memoryview, at: int) -> None:
         content, at = content[done:], at + done
 
 
-def _write_index(folder: Path, files: Mapping[str, Sequence[str]], tensors: Mapping[str, Planned]) -> None:
+def _write_index(folder: Path, files: Mapping[str, Sequence[str]], tensors: Mapping[str, TensorSpec]) -> None:
     index = {
         "metadata": {
             "total_parameters": sum(tensor.count for tensor in tensors.values()),

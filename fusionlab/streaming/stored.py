@@ -26,25 +26,39 @@ TYPES = {
 
 
 @dataclass(frozen=True)
-class StoredTensor:
-    """One tensor in a file.
+class TensorSpec:
+    """The type and shape of a tensor.
 
     Attributes:
-        file: that holds it.
         dtype: of its numbers.
         shape: of it.
-        offset: its first byte in the file.
     """
 
-    file: Path
     dtype: torch.dtype
     shape: tuple[int, ...]
-    offset: int
 
     @property
     def count(self) -> int:
         """The count of its numbers."""
         return torch.Size(self.shape).numel()
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+        return self.count * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class StoredTensor(TensorSpec):
+    """One tensor in a file.
+
+    Attributes:
+        file: that holds it.
+        offset: its first byte in the file.
+    """
+
+    file: Path
+    offset: int
 
 
 @dataclass(frozen=True)
@@ -165,6 +179,6 @@ def _tensors(file: Path) -> dict[str, StoredTensor] | None:
     if any(entry["dtype"] not in TYPES for entry in header.values()):
         return None
     return {
-        name: StoredTensor(file, TYPES[entry["dtype"]], tuple(entry["shape"]), 8 + length + entry["data_offsets"][0])
+        name: StoredTensor(TYPES[entry["dtype"]], tuple(entry["shape"]), file, 8 + length + entry["data_offsets"][0])
         for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"])
     }

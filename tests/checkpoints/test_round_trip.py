@@ -93,6 +93,15 @@ def test_settings_of_generation_that_nothing_uses_come_along(tmp_path: Path, pic
     assert json.loads((tmp_path / "b" / "generation_config.json").read_text())["temperature"] == 0.9
 
 
+def test_writing_leaves_a_model_as_it_is(tmp_path: Path) -> None:
+    """An encoder has no settings of generation, before and after."""
+    model = vit()
+    before = set(vars(model))
+    checkpoints.save(model, tmp_path / "a")
+    assert set(vars(model)) == before
+    assert "generation_config" not in before
+
+
 def test_model_without_architectures_is_the_bare_encoder(tmp_path: Path) -> None:
     """Where the config names no class, AutoModel's is taken."""
     ViTModel(vit().config).save_pretrained(tmp_path / "a")

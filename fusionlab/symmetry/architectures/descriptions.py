@@ -87,7 +87,7 @@ class Descriptions:
 
 
 DESCRIBED = Descriptions()
-"""What is described instead of inferred."""
+"""The descriptions that are used in place of inference."""
 
 
 def architecture_name(config: Any, class_name: str) -> str:

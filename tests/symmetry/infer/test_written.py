@@ -1,14 +1,21 @@
 """What is inferred holds all that was written down by hand, or the difference is named here."""
 
+import re
 from collections import defaultdict
+from pathlib import Path
 
 import pytest
 
 from fusionlab.symmetry import Blueprint
+from fusionlab.symmetry.architectures import DESCRIBED
 from fusionlab.symmetry.axes import spaces_of
 from tests.families.harness import Case
 from tests.families.test_families import CASES
+from tests.symmetry.infer.cases import SAMPLES
 from tests.symmetry.infer.described import inferred_again
+from tests.symmetry.written import WRITTEN
+
+ROOT = Path(__file__).parents[3]
 
 UNREAD = "some of its parameters are never read in a forward pass, so nothing is said of them"
 LARGER = "inference finds a larger group on the same parameters"
@@ -40,6 +47,18 @@ def places(blueprint: Blueprint) -> set[tuple[str, tuple[int, ...], frozenset[tu
                 found[space].add((name, dim))
     spaces = blueprint.spaces
     return {(str(spaces[name].group), spaces[name].copies, frozenset(where)) for name, where in found.items()}
+
+
+def test_the_docs_count_what_is_tested() -> None:
+    """The README's types and models, and the cases of the pages."""
+    readme, *pages = (
+        " ".join((ROOT / page).read_text(encoding="utf-8").split())
+        for page in ("README.md", "docs/architectures.md", "docs/design.md", "docs/inference.md")
+    )
+    types = {*WRITTEN.names, *DESCRIBED.names}
+    assert f"on the real classes of {len(types)} types" in readme
+    assert f"and of {len(SAMPLES)} models beside them" in readme
+    assert all(re.search(rf"\b{len(CASES)} (models|cases)\b|their {len(CASES)} cases", page) for page in pages)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

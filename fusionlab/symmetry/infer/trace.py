@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch._guards import TracingContext, tracing
+from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from fusionlab.symmetry.float64 import InFloat64, take_plain_products
@@ -159,10 +161,12 @@ def _options(model: nn.Module) -> list[dict[str, Any]]:
 
 def _graph(forward: Any, options: list[dict[str, Any]], arguments: tuple[Tensor, ...]) -> fx.GraphModule:
     reason = ""
+    # make_fx notes the shape of every value in a mode for shapes; making a new mode each time takes half of all time.
+    shapes = FakeTensorMode(allow_fallback_kernels=True)
     for chosen in options:
         for wrap in (torch.func.functionalize, lambda run: run):
             try:
-                with torch.no_grad():
+                with torch.no_grad(), tracing(TracingContext(shapes)):
                     return make_fx(wrap(forward(chosen)), tracing_mode="real", _error_on_data_dependent_ops=False)(
                         *arguments
                     )

@@ -1,6 +1,7 @@
 """Every architecture is found again by its weights, covered, stored and rounded: the cases of `test_families`.
 
-A file of its own, so that two processes share the work.
+A file of its own, so that two processes share the work: from the last case to the first, so that what either infers
+is known to the other when they meet.
 """
 
 from pathlib import Path
@@ -10,7 +11,10 @@ import pytest
 from fusionlab.matching.presets import preset
 from tests.families import harness
 from tests.families.harness import Case
-from tests.families.test_families import SOME, as_is_and_folded, each, some
+from tests.families.test_families import CASES, SOME, as_is_and_folded
+
+each = pytest.mark.parametrize("case", CASES[::-1], ids=lambda case: case.name)
+some = pytest.mark.parametrize("case", SOME[::-1], ids=lambda case: case.name)
 
 
 @each
@@ -39,7 +43,7 @@ def test_every_block_has_elements_of_its_own(case: Case) -> None:
     harness.check_elements(case)
 
 
-@pytest.mark.parametrize("case", [c for c in SOME if c.stored], ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [c for c in SOME[::-1] if c.stored], ids=lambda case: case.name)
 def test_a_saved_twin_loads(case: Case, tmp_path: Path) -> None:
     harness.check_saved_twin_loads(case, tmp_path)
 

@@ -1,11 +1,22 @@
-"""What ends a thread of a library is raised, and printed nowhere."""
+"""Solvers run side by side or at once; what ends a thread of a library is raised, and printed nowhere."""
 
 import threading
 from collections.abc import Callable
 
 import pytest
 
-from fusionlab.threads import failures_raised
+from fusionlab.threads import failures_raised, solvers
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_solvers_give_results_in_order_and_raise_where_they_are_asked_for(count: int) -> None:
+    """One thread works in the one that asks."""
+    with solvers(count) as pool:
+        assert list(pool.map(lambda x: x * x, range(5))) == [0, 1, 4, 9, 16]
+        failed, worked = pool.submit(fail), pool.submit(threading.current_thread)
+        with pytest.raises(OSError, match="events"):
+            failed.result()
+        assert (worked.result() is threading.current_thread()) == (count == 1)
 
 
 def fail() -> None:

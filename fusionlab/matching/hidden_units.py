@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 
 import torch
 from torch import Tensor
@@ -20,6 +20,7 @@ from fusionlab.matching.problems import (
 )
 from fusionlab.matching.solvers import Rescale
 from fusionlab.symmetry import Alignment
+from fusionlab.threads import solvers
 
 
 def solve_units(found: Sequence[Block], problem: Problem, rescale: Rescale) -> dict[str, Tensor]:
@@ -29,7 +30,7 @@ def solve_units(found: Sequence[Block], problem: Problem, rescale: Rescale) -> d
     """
     orders: dict[str, Tensor] = {}
     workers = max(1, torch.get_num_threads())
-    with ThreadPoolExecutor(workers) as pool:
+    with solvers(workers) as pool:
         pending: deque[tuple[str, Future[Tensor]]] = deque()
         quick = True
         for block in found:

@@ -12,7 +12,6 @@ the optimum over the full table, and of experts that correspond to each other ea
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 
 import torch
@@ -21,6 +20,7 @@ from torch import Tensor
 from fusionlab.matching.groups import geometry
 from fusionlab.matching.groups.permutation import improving_assignment
 from fusionlab.matching.problems import Block, Problem, unit_rows
+from fusionlab.threads import solvers
 
 # The gains of all pairs of units are held up to this many numbers. Of more the bounds are estimated on a sample of the
 # anchor's units, and after so many rounds the best of what is solved is taken.
@@ -75,7 +75,7 @@ class NestedAssignment:
                 self._search(pair)
             return not missing
         workers = max(1, torch.get_num_threads())
-        with ThreadPoolExecutor(workers) as pool:
+        with solvers(workers) as pool:
             # Products run on all cores, solvers on one each.
             for start in range(0, len(missing), workers):
                 some = missing[start : start + workers]

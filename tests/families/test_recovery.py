@@ -17,7 +17,7 @@ each = pytest.mark.parametrize("case", CASES[::-1], ids=lambda case: case.name)
 some = pytest.mark.parametrize("case", SOME[::-1], ids=lambda case: case.name)
 
 
-@each
+@some
 @as_is_and_folded
 def test_a_planted_alignment_is_recovered(case: Case, folded: bool) -> None:
     harness.check_planted_alignment_is_recovered(case, folded)

@@ -10,7 +10,7 @@ from typing import Any
 
 
 def solvers(count: int) -> Executor:
-    """What runs calls in threads of its own; for one thread, at once in this one, which saves waking the other.
+    """An executor with threads of its own; for one thread, it works at once in this one, which saves waking another.
 
     Args:
         count: of threads, at least 1.

@@ -16,6 +16,7 @@ class Role(StrEnum):
     VALUE_OUTPUT = "attention.vo"
     LATENT = "latent"
     EXPERTS = "experts"
+    GROUPS = "groups"
     UNITS = "ffn"
     UNIT_SCALE = "ffn.scale"
 

@@ -118,7 +118,7 @@ class _Assembly:
 
     def _blueprint(self, model: nn.Module, is_folded: bool) -> Blueprint:
         self.owners.clear()
-        roles = roles_of(self.found, self.reading.notes, self.attempts.around)
+        roles = roles_of(self.found, self.reading.notes, self.attempts.around, self.reading.parameters)
         places = places_of(self.found, list(self.reading.parameters))
         names = names_of(self.found, roles, places)
         permuted = {one.variable for one in self.found if one.permutation is not None}
@@ -254,6 +254,7 @@ class _Assembly:
 
     def _notes(self, blueprint: Blueprint, is_tied: bool) -> Iterator[str]:
         notes = self.reading.notes
+        yield from self.reading.traced.branches
         for name, count in sorted(notes.unknown.items()):
             yield f"no rule for the operation {name} ({count} times): what goes into it has a fixed basis"
         for clash in dict.fromkeys(notes.clashes):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
 from fusionlab.symmetry.groups import Invertible, Orthogonal, Rotary
-from fusionlab.symmetry.infer.dims import Stretch, Variable
+from fusionlab.symmetry.infer.dims import Dim, Stretch, Variable
 from fusionlab.symmetry.infer.found import Found
 from fusionlab.symmetry.infer.values import Notes
 from fusionlab.symmetry.roles import Role
@@ -19,6 +19,7 @@ KINDS = {
     Role.RESIDUAL: "residual",
     Role.EMBEDDING: "embedding",
     Role.EXPERTS: "experts",
+    Role.GROUPS: "groups",
     Role.HEADS: "heads",
     Role.QUERY_KEY: "qk",
     Role.QUERY_KEY_SCALE: "qk.scale",
@@ -42,7 +43,10 @@ class Place:
 
 
 def roles_of(
-    found: Sequence[Found], notes: Notes, around: Mapping[Stretch, Sequence[Variable]]
+    found: Sequence[Found],
+    notes: Notes,
+    around: Mapping[Stretch, Sequence[Variable]],
+    parameters: Mapping[str, Sequence[Dim]],
 ) -> dict[Variable, Role]:
     """The kind of every space that was found.
 
@@ -50,22 +54,27 @@ def roles_of(
         found: the spaces.
         notes: of the reading.
         around: by stretch, the spaces that it lies inside of.
+        parameters: the types of every parameter's dimensions.
     """
     roles = {one.variable: _own_role(one, notes, any(around[s] for s in one.stretches)) for one in found}
     attention = (Role.QUERY_KEY, Role.QUERY_KEY_SCALE, Role.VALUE_OUTPUT)
     of_heads = {v for one in found if roles[one.variable] in attention for s in one.stretches for v in around[s]}
     indexing = {v for one in found if roles[one.variable] in attention for a in one.actions for v in a.index}
-    inside: dict[Variable, set[Role]] = {}
+    inside: dict[Variable, set[Stretch]] = {}
     for one in found:
-        for action in one.actions:
-            for outer in action.index:
-                inside.setdefault(outer, set()).add(roles[one.variable])
+        if roles[one.variable] == Role.UNITS:
+            for outer in (outer for action in one.actions for outer in action.index):
+                inside.setdefault(outer, set()).update(one.stretches)
     permuted = [one for one in found if one.permutation is not None and roles[one.variable] not in attention]
     for one in permuted:
         if one.variable in of_heads:
             roles[one.variable] = Role.HEADS
-        elif Role.UNITS in inside.get(one.variable, ()):
-            roles[one.variable] = Role.EXPERTS
+        elif one.variable in inside:
+            roles[one.variable] = _role_around_units(one, inside[one.variable], around, parameters)
+    for one in permuted:
+        if roles[one.variable] == Role.EXPERTS:
+            # Groups of experts are chosen as experts are.
+            roles.update({v: Role.EXPERTS for a in one.actions for v in a.index if roles.get(v) == Role.GROUPS})
     for one in permuted:
         # Nothing has a copy for each of these; they share the bases of the head that they lie in.
         index = one.permutation.index if one.permutation is not None else ()
@@ -89,6 +98,21 @@ def _own_role(one: Found, notes: Notes, is_inside: bool) -> Role:
     if has_basis:
         return Role.LATENT
     return Role.UNITS
+
+
+def _role_around_units(
+    one: Found,
+    units: Iterable[Stretch],
+    around: Mapping[Stretch, Sequence[Variable]],
+    parameters: Mapping[str, Sequence[Dim]],
+) -> Role:
+    """The kind of a space whose blocks hold units: experts, heads of a state space, or groups of channels."""
+    blocks = {(name, dim) for name, dim, unit in units if one.variable in around[name, dim, unit]}
+    alone = {name for name, dim, _ in one.stretches if (name, dim) not in blocks}
+    if any(len(parameters[name]) > 1 for name in alone):
+        return Role.EXPERTS  # a dimension of their own, and rows of a router
+    # A number for each head, such as a decay, or nothing but the channels in them.
+    return Role.HEADS if alone else Role.GROUPS
 
 
 def _role_in_scores(one: Found, has_basis: bool, is_inside: bool) -> Role:

@@ -18,6 +18,7 @@ from fusionlab.symmetry.roles import Role
 CALLED = {
     Role.HEADS: r"^(?!width of ).*(heads?|n_head|groups?)",
     Role.QUERIES: r"sharing",
+    Role.GROUPS: r"groups?",
     Role.QUERY_KEY: r"head_dim|rotary|d_kv|width of a head|head_size|rank",
     Role.VALUE_OUTPUT: r"head_dim|d_kv|width of a head|head_size|rank",
     Role.UNITS: r"intermediate|ffn|inner|d_ff|mlp|expert",

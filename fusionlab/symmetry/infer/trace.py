@@ -16,6 +16,7 @@ from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from fusionlab.symmetry.float64 import InFloat64, take_plain_products
+from fusionlab.symmetry.infer.branches import Branches
 
 # Share of positive entries from which a vector is one of gains.
 MOSTLY = 0.75
@@ -45,6 +46,7 @@ class Traced:
         inputs: by the name that the forward gives them.
         outputs: names of what the graph returns, those that must stay as they are first.
         kept: how many those are.
+        branches: sentences on where the forward followed the values of its tensors.
     """
 
     graph: fx.GraphModule
@@ -52,6 +54,7 @@ class Traced:
     inputs: dict[str, Tensor]
     outputs: tuple[str, ...]
     kept: int
+    branches: tuple[str, ...] = ()
 
     @property
     def unread(self) -> tuple[str, ...]:
@@ -91,7 +94,9 @@ def trace(model: nn.Module, inputs: Mapping[str, Tensor], seed: int = 0) -> Trac
         def run(*arguments: Tensor) -> list[Tensor]:
             given = dict(zip(state, arguments, strict=False))
             batch = dict(zip(values, arguments[len(state) :], strict=True))
-            named = own.outputs(given, {**batch, **options})
+            with Branches() as branches:
+                named = own.outputs(given, {**batch, **options})
+            told["branches"] = branches.told()
             kept = kept_outputs(tuple(named))
             told["outputs"], told["kept"] = (*kept, *(name for name in named if name not in kept)), len(kept)
             return [named[name] for name in told["outputs"]]
@@ -100,7 +105,7 @@ def trace(model: nn.Module, inputs: Mapping[str, Tensor], seed: int = 0) -> Trac
 
     graph = _graph(forward, _options(plain.model), (*state.values(), *values.values()))
     _in_float64(graph)
-    return Traced(graph, state, values, told["outputs"], told["kept"])
+    return Traced(graph, state, values, told["outputs"], told["kept"], told["branches"])
 
 
 class Plain:

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +14,9 @@ from fusionlab.symmetry.infer.blueprint import infer
 from fusionlab.symmetry.infer.dims import Variable
 from fusionlab.symmetry.infer.found import Action, Found
 from fusionlab.symmetry.infer.names import KINDS, names_of, places_of
+from fusionlab.symmetry.roles import Role
+from tests.symmetry.infer.cases import SAMPLES
+from tests.symmetry.infer.described import inferred
 from tests.symmetry.models import laws
 
 words = st.sampled_from(["encoder", "decoder", "mlp", "attention", "layers", "q", "up"])
@@ -112,3 +116,21 @@ def test_streams_are_named_by_where_most_of_their_parameters_lie() -> None:
     names = infer(Towers(), {"x": torch.randn(3, 4, 6)}, "towers").spaces
     streams = {name for name in names if "residual" in name}
     assert streams == {f"{place}.residual" for place in ("text_tower", "image_tower", "stages.0", "stages.1")}
+
+
+@pytest.mark.parametrize(
+    ("name", "role", "others"),
+    [
+        ("mixtral", Role.EXPERTS, {Role.GROUPS}),
+        ("deepseek_v3", Role.EXPERTS, {Role.GROUPS}),
+        ("mamba2", Role.HEADS, {Role.EXPERTS, Role.GROUPS}),
+        ("wav2vec2", Role.GROUPS, {Role.EXPERTS}),
+        ("torchvision: resnext", Role.GROUPS, {Role.EXPERTS, Role.HEADS}),
+    ],
+)
+def test_blocks_of_units_are_called_by_what_they_are(name: str, role: Role, others: set[Role]) -> None:
+    """Experts have a dimension of their own, groups of them too; a state space's heads have numbers of their own."""
+    found = inferred(next(sample for sample in SAMPLES if sample.name == name))
+    roles = set(found.roles())
+    assert role in roles
+    assert not roles & others

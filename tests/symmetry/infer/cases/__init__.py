@@ -3,6 +3,7 @@
 from tests.symmetry.infer.cases import (
     audio,
     decoders,
+    diffusion,
     encoders,
     experts,
     multimodal,
@@ -15,5 +16,7 @@ from tests.symmetry.infer.cases import (
 )
 from tests.symmetry.infer.cases.sample import Sample
 
-MODULES = (experts, decoders, encoders, seq2seq, vision, audio, multimodal, state_space, nets, own, own_sequences)
+MODULES = (
+    experts, decoders, encoders, seq2seq, vision, audio, multimodal, state_space, nets, diffusion, own, own_sequences
+)  # fmt: skip
 SAMPLES: tuple[Sample, ...] = tuple(sample for module in MODULES for sample in module.SAMPLES)

@@ -9,8 +9,10 @@ from torch import nn
 
 from fusionlab.atomic import atomic_file, atomic_folder, refuse_existing
 from fusionlab.checkpoints import huggingface, lightning_file, own_module, timm_folder
+from fusionlab.checkpoints.adapted import read_adapted
+from fusionlab.checkpoints.adapters import read_adapter
 from fusionlab.checkpoints.card import CARD
-from fusionlab.checkpoints.files import copy_side_files, read_config
+from fusionlab.checkpoints.files import ADAPTER_CONFIG, copy_side_files, is_adapter, read_config
 from fusionlab.checkpoints.hub import locate
 from fusionlab.checkpoints.parameters import refuse_not_finite
 from fusionlab.dtypes import Types, find_dtype, in_types, types_of
@@ -35,6 +37,8 @@ class Checkpoint:
     """The local file or folder that `source` stands for."""
     dtypes: Types = dataclasses.field(repr=False)
     """The dtype of every parameter and buffer."""
+    base: str | None = None
+    """The path or hub id of the base model, of an adapter; where it is stored, the model is."""
 
     def is_file(self, output: Path) -> bool:
         """A checkpoint of this format is written as one file under this name, not as a folder."""
@@ -94,16 +98,18 @@ class Checkpoint:
         )
 
 
-def read(path_or_hub_id: str | Path, module: nn.Module | None = None) -> Checkpoint:
+def read(path_or_hub_id: str | Path, module: nn.Module | None = None, base: str | Path | None = None) -> Checkpoint:
     """Read a checkpoint of any supported kind; no code that comes with it is ever run.
 
     Args:
-        path_or_hub_id: a transformers folder, a timm folder, a Lightning ``.ckpt`` file or a hub id.
+        path_or_hub_id: a transformers folder, a timm folder, a PEFT folder with a LoRA adapter, a Lightning ``.ckpt``
+            file or a hub id.
         module: one of the reader's own, of which `path_or_hub_id` is a state dict then: a ``.safetensors`` or ``.pt``
             file, or a folder that holds one. It is not modified.
+        base: the model that an adapter changes, where it is not the one that it names; others have none.
 
     Returns:
-        The model and how it is stored.
+        The model and how it is stored; of an adapter the changed base model, stored as that is.
 
     Raises:
         InputError: one sentence that names the file, the parameter and what was expected: nothing there, damaged or
@@ -117,6 +123,8 @@ def read(path_or_hub_id: str | Path, module: nn.Module | None = None) -> Checkpo
         refuse_not_finite(path_or_hub_id, model)
         return Checkpoint(model, str(path_or_hub_id), "torch", location, types_of(model))
     location = locate(path_or_hub_id)
+    if is_adapter(location):
+        return _adapted(str(path_or_hub_id), location, base)
     kind = stored_as(location)
     if kind == "lightning":
         model = lightning_file.read_file(location)
@@ -126,6 +134,24 @@ def read(path_or_hub_id: str | Path, module: nn.Module | None = None) -> Checkpo
         model = huggingface.read_folder(location)
     refuse_not_finite(path_or_hub_id, model)
     return Checkpoint(model, str(path_or_hub_id), kind, location, types_of(model))
+
+
+def _adapted(source: str, location: Path, base: str | Path | None) -> Checkpoint:
+    adapter = read_adapter(location)
+    named = adapter.base if base is None else str(base)
+    if named is None:
+        raise InputError(f"{location / ADAPTER_CONFIG} names no base model; expected one, or --base")
+    try:
+        place = locate(named)
+    except InputError as error:
+        if base is not None:
+            raise
+        raise InputError(
+            f"{location / ADAPTER_CONFIG} names the base model {named}, which is not here ({error}); expected --base"
+        ) from error
+    model = read_adapted(adapter, place)
+    refuse_not_finite(source, model)
+    return Checkpoint(model, source, "transformers", place, types_of(model), named)
 
 
 def load(path: str | Path) -> nn.Module:

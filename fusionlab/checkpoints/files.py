@@ -21,6 +21,7 @@ SAFETENSORS = "model.safetensors"
 SAFETENSORS_INDEX = "model.safetensors.index.json"
 PICKLE = "pytorch_model.bin"
 PICKLE_INDEX = "pytorch_model.bin.index.json"
+ADAPTER_CONFIG = "adapter_config.json"
 
 # What was said of one model and is not true of another: its card, licence, results and the state of its training. Code
 # that came with it is never run, and not handed on either.
@@ -67,6 +68,15 @@ def _without_contradictions(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             raise ValueError(f"the key {name!r} stands there twice, with different values")
         found[name] = value
     return found
+
+
+def is_adapter(location: Path) -> bool:
+    """True if a folder holds an adapter of PEFT, and no model.
+
+    Args:
+        location: a file or folder.
+    """
+    return (location / ADAPTER_CONFIG).is_file() and not (location / CONFIG).is_file()
 
 
 def read_config(folder: Path) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from fusionlab.paths import expanded
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 # fnmatch's * also matches slashes, so names are given with their beginning: other formats in subfolders stay away.
 _DESCRIPTION = ["*.json", "*.txt", "*.model", "*.jinja", "README.md"]
-_SAFETENSORS = ["model.safetensors", "model-*.safetensors"]
-_PICKLES = ["pytorch_model.bin", "pytorch_model-*.bin"]
+_SAFETENSORS = ["model.safetensors", "model-*.safetensors", "adapter_model.safetensors"]
+_PICKLES = ["pytorch_model.bin", "pytorch_model-*.bin", "adapter_model.bin"]
 
 
 def locate(path_or_hub_id: str | Path) -> Path:
@@ -43,7 +43,7 @@ def _download(hub_id: str) -> Path:
     try:
         with quiet():
             folder = Path(snapshot_download(hub_id, allow_patterns=[*_DESCRIPTION, *_SAFETENSORS]))
-            if not any(folder.glob("model*.safetensors")):
+            if not any(any(folder.glob(pattern)) for pattern in _SAFETENSORS):
                 snapshot_download(hub_id, allow_patterns=[*_DESCRIPTION, *_PICKLES])
     except Exception as error:
         # Hub, cache and network fail in the exceptions of whichever client library is installed.

@@ -76,16 +76,19 @@ def rebuild(class_name: str, config: dict[str, Any], state: Mapping[str, Tensor]
     return model.eval()
 
 
-def load_with_head(folder: Path, auto_class: Any, **overrides: Any) -> tuple[PreTrainedModel, list[str]]:
+def load_with_head(
+    folder: Path, auto_class: Any, dtype: torch.dtype | None = torch.float32, /, **overrides: Any
+) -> tuple[PreTrainedModel, list[str]]:
     """Load the body of a checkpoint under a task's head; only head parameters may be new.
 
     Args:
         folder: a transformers checkpoint folder.
         auto_class: the task's auto class, such as ``AutoModelForImageClassification``.
+        dtype: of the model; the one that the folder is stored in if None.
         overrides: configuration values to change, such as ``num_labels``.
 
     Returns:
-        The model in float32 and the names of its freshly initialised parameters, empty when the head was kept.
+        The model and the names of its freshly initialised parameters, empty when the head was kept.
 
     Raises:
         InputError: the type has no such head, or parameters of the body are missing or do not fit.
@@ -94,7 +97,7 @@ def load_with_head(folder: Path, auto_class: Any, **overrides: Any) -> tuple[Pre
     for name, value in overrides.items():
         setattr(config, name, value)
     cls = auto_class_of(config, auto_class, folder)
-    model, info = _load(cls, config, folder, torch.float32)
+    model, info = _load(cls, config, folder, dtype)
     missing, _, mismatched = _info(info)
     body = f"{model.base_model_prefix}."
 

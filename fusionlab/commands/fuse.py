@@ -68,7 +68,7 @@ def run(argv: Sequence[str]) -> None:
     if isinstance(polishing, int):
         polishing = PolishOptions(steps=polishing, seed=arguments.seed)
     module = own_module(arguments, argv)
-    found = parsing.read_all(arguments.ckpts, module)
+    found = parsing.read_all(arguments.ckpts, module, arguments.base)
     plan = Plan(
         matchings={} if arguments.match == "none" else {name: recipe},
         methods=merging_options.merge_methods(arguments),
@@ -99,7 +99,7 @@ def run(argv: Sequence[str]) -> None:
             recipe.needs_inputs or arguments.correct or polishing is not None,
         ),
         merging_options.given_statistics(arguments),
-        merging_options.base_model(arguments, module),
+        merging_options.base_model(arguments, found, module),
     )
     settings = {
         "command": shlex.join(["fusionlab", "fuse", *argv]),

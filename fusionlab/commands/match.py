@@ -75,7 +75,8 @@ def run(argv: Sequence[str]) -> None:
     base_path = [] if arguments.base is None else [arguments.base]
     names = short_names([*arguments.sources, arguments.anchor, *base_path])
     module = own_module(arguments, argv)
-    read = [checkpoints.read(path, module) for path in (*arguments.sources, arguments.anchor, *base_path)]
+    paths = (*arguments.sources, arguments.anchor, *base_path)
+    read = [checkpoints.read(path, module, arguments.base) for path in paths]
     found = dict(zip(names, read, strict=True))
     source_names, anchor_name = names[: len(arguments.sources)], names[len(arguments.sources)]
     base_name = names[-1] if base_path else None

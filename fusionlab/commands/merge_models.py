@@ -44,7 +44,7 @@ def run(arguments: Namespace, argv: Sequence[str]) -> None:
     output, dtype = expanded(arguments.output), find_dtype(arguments.dtype)
     settings = data_options.trainer_options(arguments)
     module = own_module(arguments, argv)
-    found = parsing.read_all(arguments.ckpts, module)
+    found = parsing.read_all(arguments.ckpts, module, arguments.base)
     models = {name: checkpoint.model for name, checkpoint in found.items()}
     methods = merging_options.merge_methods(arguments)
     if len(methods) > 1:
@@ -57,7 +57,7 @@ def run(arguments: Namespace, argv: Sequence[str]) -> None:
         plan,
         data_options.inputs(arguments, list(models.values()), arguments.ckpts),
         merging_options.given_statistics(arguments),
-        merging_options.base_model(arguments, module),
+        merging_options.base_model(arguments, found, module),
     )
     (method,) = methods
     merged = run_stages(fuser.merge(method, UNMATCHED), partial(make_trainer, settings, "merging"))

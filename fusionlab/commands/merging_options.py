@@ -28,7 +28,8 @@ class MergingOptions:
     Attributes:
         method: merge method, or several with commas between them, of which the first makes the merge that is kept.
         hyperparameters: of the method, as ``--hyperparameters.NAME``; of several methods by their names.
-        base: the checkpoint that all were fine-tuned from, for methods that need it.
+        base: the checkpoint that all were fine-tuned from, for methods that need it, and that LoRA adapters change; the
+            one that these name if None.
         statistics: files of ``fusionlab gather``, of any of the models.
         weights: one for each model, scaled to sum to 1; equal ones if None.
         dtype: type that merges are written in, and are rounded to before they are tested; the widest of the end models'
@@ -105,9 +106,22 @@ def parents(found: Mapping[str, Located], arguments: Namespace) -> list[Parent]:
     return named
 
 
-def base_model(arguments: Namespace, module: nn.Module | None = None) -> nn.Module | None:
-    """The base model that the arguments name; a state dict of `module` if there is one."""
-    return None if arguments.base is None else checkpoints.read(arguments.base, module).model
+def base_model(
+    arguments: Namespace, found: Mapping[str, checkpoints.Checkpoint], module: nn.Module | None = None
+) -> nn.Module | None:
+    """The base model that the arguments name, or that all end models are adapters of where a method needs one.
+
+    Args:
+        arguments: of the command.
+        found: the end models.
+        module: of which the base model is a state dict, if it is.
+    """
+    if arguments.base is not None:
+        return checkpoints.read(arguments.base, module).model
+    needed = any("base" in find_method(name).requires(**values) for name, values in merge_methods(arguments).items())
+    bases = {checkpoint.base for checkpoint in found.values()}
+    (base, *others) = bases
+    return checkpoints.read(base).model if needed and base is not None and not others else None
 
 
 def given_statistics(arguments: Namespace) -> list[Mapping[str, Statistics]]:

@@ -37,8 +37,8 @@ class CheckpointOptions:
     """End models on disk or on the hub.
 
     Attributes:
-        ckpts: end models: folders, .ckpt files or hub ids.
-        ckpt: a checkpoint: folder, .ckpt file or hub id.
+        ckpts: end models: folders (of LoRA adapters too), .ckpt files or hub ids.
+        ckpt: a checkpoint: folder (of a LoRA adapter too), .ckpt file or hub id.
     """
 
     ckpts: Sequence[str]
@@ -141,12 +141,15 @@ def add_checkpoints(parser: ArgumentParser) -> None:
     add_fields(parser, CheckpointOptions, ("ckpts",), positional=("ckpts",))
 
 
-def read_all(paths: Sequence[str], module: nn.Module | None = None) -> dict[str, checkpoints.Checkpoint]:
+def read_all(
+    paths: Sequence[str], module: nn.Module | None = None, base: str | None = None
+) -> dict[str, checkpoints.Checkpoint]:
     """Read checkpoints, named by the last part of their paths (more of the path where those agree).
 
     Args:
         paths: of the checkpoints.
         module: of which they are state dicts, if they are.
+        base: what adapters among them change, where it is not what they name.
 
     Raises:
         InputError: a checkpoint that cannot be read, or one named twice.
@@ -154,4 +157,4 @@ def read_all(paths: Sequence[str], module: nn.Module | None = None) -> dict[str,
     if not paths:
         raise InputError("no end model was given; expected checkpoints")
     names = short_names(paths)
-    return {name: checkpoints.read(path, module) for name, path in zip(names, paths, strict=True)}
+    return {name: checkpoints.read(path, module, base) for name, path in zip(names, paths, strict=True)}

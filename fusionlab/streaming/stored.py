@@ -13,7 +13,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from fusionlab.checkpoints.files import read_config, weight_files
+from fusionlab.checkpoints.files import is_adapter, read_config, weight_files
 from fusionlab.checkpoints.weights import read_headers
 from fusionlab.dtypes import main_of
 from fusionlab.errors import InputError
@@ -154,7 +154,7 @@ def open_folder(source: str, location: Path) -> StoredModel | None:
     Raises:
         InputError: a folder that is no checkpoint, or whose files are missing or damaged.
     """
-    if not location.is_dir():
+    if not location.is_dir() or is_adapter(location):
         return None
     config = read_config(location)
     files = weight_files(location)

@@ -1,0 +1,124 @@
+"""A base model with the changes of a LoRA adapter in its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import (
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForQuestionAnswering,
+    AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    PreTrainedModel,
+)
+from transformers.pytorch_utils import Conv1D
+
+from fusionlab.checkpoints import huggingface
+from fusionlab.checkpoints.adapters import Adapter
+from fusionlab.checkpoints.files import CONFIG, read_json
+from fusionlab.checkpoints.huggingface_config import auto_class_of, load_config, model_class
+from fusionlab.errors import InputError
+
+# The class that an adapter's task asks for; others are changed as the base model's own class.
+_TASKS: dict[str, Any] = {
+    "CAUSAL_LM": AutoModelForCausalLM,
+    "SEQ_2_SEQ_LM": AutoModelForSeq2SeqLM,
+    "SEQ_CLS": AutoModelForSequenceClassification,
+    "TOKEN_CLS": AutoModelForTokenClassification,
+    "FEATURE_EXTRACTION": AutoModel,
+    "QUESTION_ANS": AutoModelForQuestionAnswering,
+}
+
+
+def read_adapted(adapter: Adapter, base: Path) -> PreTrainedModel:
+    """The base model with an adapter's changes in its weights, in the type that the base model is stored in.
+
+    Args:
+        adapter: what is changed.
+        base: the folder of the base model, of transformers.
+
+    Returns:
+        The model, of the class that the adapter's task asks for, in eval mode.
+
+    Raises:
+        InputError: the base model cannot be read, or is not the one that the adapter was trained on.
+    """
+    model = _base_model(adapter, base)
+    state = model.state_dict(keep_vars=True)
+    values: dict[str, Tensor] = {}
+    for module, change in adapter.changes.items():
+        name = f"{module}.weight"
+        _require(adapter, base, name, state)
+        try:
+            turned = isinstance(model.get_submodule(module), nn.Embedding | Conv1D)
+            values[name] = change.changed(adapter.saved.get(name, state[name].detach()), turned)
+        except ValueError as error:
+            raise InputError(
+                f"{adapter.folder}: {error}, {name} of {base}; expected the adapter's own base model"
+            ) from error
+        if change.bias is not None:
+            bias = f"{module}.bias"
+            _require(adapter, base, bias, state)
+            before = adapter.saved.get(bias, state[bias].detach())
+            values[bias] = (before.double() + change.scale * change.bias.double()).to(before.dtype)
+    for name, tensor in adapter.saved.items():
+        _require(adapter, base, name, state)
+        if tensor.shape != state[name].shape or tensor.is_floating_point() != state[name].is_floating_point():
+            raise InputError(
+                f"{adapter.folder}: {name} is {tensor.dtype} {tuple(tensor.shape)}, and in {base} {state[name].dtype} "
+                f"{tuple(state[name].shape)}; expected the adapter's own base model"
+            )
+        values.setdefault(name, tensor)
+    _refuse_half_tied(adapter, state, values)
+    with torch.no_grad():
+        for name, value in values.items():
+            state[name].copy_(value)
+    return model.eval()
+
+
+def _base_model(adapter: Adapter, base: Path) -> PreTrainedModel:
+    """The base model as the class that the adapter changes."""
+    if not base.is_dir() or not (base / CONFIG).is_file() or "architecture" in read_json(base / CONFIG):
+        raise InputError(f"{adapter.folder}: the base model {base} is no transformers folder; expected one")
+    config = load_config(base)
+    own = model_class(config, base / CONFIG)
+    auto = _TASKS.get(adapter.task or "")
+    wanted = own if auto is None else auto_class_of(config, auto, base)
+    if wanted is own:
+        return huggingface.read_folder(base)
+    # A head that the base model has not, which came with the adapter.
+    rows = [tensor.shape[0] for name, tensor in adapter.saved.items() if name.endswith("weight") and tensor.ndim == 2]
+    model, fresh = huggingface.load_with_head(base, auto, None, **({"num_labels": min(rows)} if rows else {}))
+    if missing := [name for name in fresh if name not in adapter.saved]:
+        raise InputError(
+            f"{adapter.folder}: neither {base} nor the adapter has {missing[0]}; expected the head in modules_to_save"
+        )
+    return model
+
+
+def _require(adapter: Adapter, base: Path, name: str, known: Iterable[str]) -> None:
+    if name not in known:
+        raise InputError(
+            f"{adapter.folder} changes {name}, which {base} does not have; expected the adapter's own base model"
+        )
+
+
+def _refuse_half_tied(adapter: Adapter, state: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
+    """Refuse a change of one of two parameters that are one in the base model."""
+    places: dict[int, list[str]] = {}
+    for name, tensor in state.items():
+        places.setdefault(id(tensor), []).append(name)
+    for names in places.values():
+        changed = [name for name in names if name in values]
+        if changed and any(n not in values or not torch.equal(values[n], values[changed[0]]) for n in names):
+            other = next(n for n in names if n != changed[0])
+            raise InputError(
+                f"{adapter.folder} changes {changed[0]}, which is one parameter with {other} in the base model; "
+                f"expected a base model that is not tied, or a model merged by PEFT's merge_and_unload"
+            )

@@ -1,0 +1,95 @@
+"""LoRA adapters are end models: every command takes them, and what they make is what their merged models make."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from fusionlab import checkpoints
+from tests.commands.conftest import Command
+
+CONFIG = LlamaConfig(
+    hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+    vocab_size=30, max_position_embeddings=16,
+)  # fmt: skip
+RANK, ALPHA = 3, 6
+LAYERS = [f"model.layers.{i}.self_attn.{name}" for i in range(2) for name in ("q_proj", "v_proj")]
+
+
+@pytest.fixture
+def family(tmp_path: Path) -> Path:
+    """A base model, two adapters of it as PEFT stores them, and the models that they are by the definition of LoRA."""
+    generator = torch.Generator().manual_seed(0)
+    torch.manual_seed(0)
+    base = LlamaForCausalLM(CONFIG)
+    checkpoints.save(base, tmp_path / "base")
+    for name in ("one", "two"):
+        dense, tensors = {n: x.clone() for n, x in base.state_dict().items()}, {}
+        for layer in LAYERS:
+            out, into = dense[f"{layer}.weight"].shape
+            down, up = torch.randn(RANK, into, generator=generator), torch.randn(out, RANK, generator=generator) / 9
+            tensors |= {f"base_model.model.{layer}.lora_{x}.weight": t for x, t in (("A", down), ("B", up))}
+            dense[f"{layer}.weight"] += ALPHA / RANK * up @ down
+        (tmp_path / name).mkdir()
+        save_file(tensors, tmp_path / name / "adapter_model.safetensors")
+        config = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "r": RANK, "lora_alpha": ALPHA}
+        config |= {"base_model_name_or_path": str(tmp_path / "base")}
+        (tmp_path / name / "adapter_config.json").write_text(json.dumps(config))
+        model = LlamaForCausalLM(CONFIG)
+        model.load_state_dict(dense)
+        checkpoints.save(model, tmp_path / f"dense_{name}")
+    return tmp_path
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model.safetensors")
+
+
+@pytest.mark.parametrize("method", ["simple", "ties", "task_arithmetic", "slerp", "karcher"])
+def test_a_merge_of_adapters_is_the_merge_of_their_models(family: Path, command: Command, method: str) -> None:
+    """Methods that need the base model have the one that all adapters name."""
+    given = ["--base", family / "base"] if method in ("ties", "task_arithmetic") else []
+    for kind, base in (("", []), ("dense_", given)):
+        paths = [family / f"{kind}one", family / f"{kind}two"]
+        outcome = command("merge", *paths, "--method", method, *base, "--output", family / f"{kind}merged")
+        assert (outcome.code, outcome.err) == (0, "")
+    found, expected = weights(family / "merged"), weights(family / "dense_merged")
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        torch.testing.assert_close(found[name], tensor, rtol=1e-6, atol=1e-6)
+    assert any(not torch.allclose(tensor, weights(family / "base")[name]) for name, tensor in found.items())
+    LlamaForCausalLM.from_pretrained(family / "merged")
+
+
+def test_an_adapter_beside_a_whole_model(family: Path, command: Command) -> None:
+    assert command("merge", family / "one", family / "dense_two", "--output", family / "merged").code == 0
+    mean = {n: (x + weights(family / "dense_two")[n]) / 2 for n, x in weights(family / "dense_one").items()}
+    torch.testing.assert_close(weights(family / "merged"), mean, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "line", [("merge", "one", "two"), ("fuse", "--ckpts", "one", "two"), ("match", "one", "--anchor", "two")]
+)
+def test_the_base_model_is_asked_for_and_taken(family: Path, command: Command, line: tuple[str, ...]) -> None:
+    """Exit code 2 and nothing written where it is not there; ``--base`` says where it is."""
+    (family / "base").rename(family / "elsewhere")
+    paths = [family / word if word in ("one", "two") else word for word in line]
+    outcome = command(*paths, "--output", family / "out")
+    assert outcome.code == 2
+    assert "names the base model" in outcome.err
+    assert not (family / "out").exists()
+    outcome = command(*paths, "--base", family / "elsewhere", "--output", family / "out")
+    assert (outcome.code, outcome.err) == (0, "")
+
+
+def test_inspect_shows_the_symmetry_of_the_model(family: Path, command: Command) -> None:
+    told = {}
+    for name in ("one", "dense_one"):
+        outcome = command("inspect", family / name)
+        assert outcome.code == 0
+        told[name] = outcome.out.replace(str(family / name), "MODEL")
+    assert told["one"] == told["dense_one"]
+    assert "attention.vo" in told["one"]

@@ -146,7 +146,7 @@ def test_the_base_model_may_be_another_place(tmp_path: Path) -> None:
     """The one that is given comes first; one that is named and not there is asked for."""
     expected = made(tmp_path, *CASES["plain"])
     (tmp_path / "base").rename(tmp_path / "moved")
-    with pytest.raises(InputError, match="names the base model .*base, which is not here .*expected --base"):
+    with pytest.raises(InputError, match=r"names the base model .*base, which is not here .*expected --base"):
         checkpoints.read(tmp_path / "adapter")
     found = checkpoints.read(tmp_path / "adapter", base=tmp_path / "moved")
     assert_close(found.model, expected)
@@ -248,7 +248,7 @@ def test_a_change_of_half_of_a_tied_parameter_is_refused(tmp_path: Path, layer: 
 def test_an_adapter_of_no_transformers_model_is_refused(tmp_path: Path) -> None:
     made(tmp_path, *CASES["plain"])
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match="the base model .*empty is no transformers folder"):
+    with pytest.raises(InputError, match=r"the base model .*empty is no transformers folder"):
         checkpoints.read(tmp_path / "adapter", base=tmp_path / "empty")
 
 

@@ -25,6 +25,7 @@ COMMANDS = {
     "compare": "a grid of merges: groups, methods, matchings, seeds, in one table",
     "reproduce": "the paper's tables and figures",
     "gather": "statistics of a model over data, to hand over instead of the data",
+    "extract": "the difference of a model from its base model as a LoRA adapter",
     "inspect": "spaces, symmetry and coverage of a model",
     "demo": "train, match, merge and report on embedded data, in a few minutes",
 }

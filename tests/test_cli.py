@@ -43,6 +43,7 @@ OPTIONS = {
     "gather": ["--example", *OUTPUT, "--data", "--kinds", "--samples", "--labels", "--rows", *DEVICES],
     "compare": [*GRID, *DEVICES],
     "reproduce": ["--protocol", "--output", "--dry-run", *DEVICES],
+    "extract": ["--base", "--rank", *OUTPUT],
     "inspect": ["--example", "--json", "--picture", "--overwrite"],
     "demo": [*OUTPUT, "--epochs"],
 }
@@ -70,7 +71,7 @@ def test_help_explains_every_option(name: str, capsys: pytest.CaptureFixture[str
     explained = explained_in(text)
     common = {"-h", "--config", "--print_config"}
     # Nothing is random in these; a grid lists its seeds.
-    seeded = set() if name in ("inspect", "compare", "reproduce") else {"--seed"}
+    seeded = set() if name in ("inspect", "extract", "compare", "reproduce") else {"--seed"}
     assert set(explained) == common | seeded | set(OPTIONS[name])
     for option, words in explained.items():
         assert len(words) > 12, option

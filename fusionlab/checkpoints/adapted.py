@@ -75,11 +75,53 @@ def read_adapted(adapter: Adapter, base: Path) -> PreTrainedModel:
                 f"{tuple(state[name].shape)}; expected the adapter's own base model"
             )
         values.setdefault(name, tensor)
-    _refuse_half_tied(adapter, state, values)
+    if not adapter.is_tied:
+        _refuse_half_tied(adapter, state, values)
     with torch.no_grad():
         for name, value in values.items():
             state[name].copy_(value)
     return model.eval()
+
+
+# Heads that PEFT saves whole for a task, and expects in the file.
+HEADS = {
+    "SEQ_CLS": ("classifier", "score"),
+    "TOKEN_CLS": ("classifier", "score"),
+    "QUESTION_ANS": ("qa_outputs",),
+}
+
+
+def task_of(model: PreTrainedModel) -> str | None:
+    """The task of a model, as PEFT names it; None where it has none.
+
+    Args:
+        model: such as a ``BertForSequenceClassification``, whose task is ``SEQ_CLS``.
+    """
+    for task, auto in _TASKS.items():
+        if auto is not AutoModel and type(model) in auto._model_mapping.values():
+            return task
+    return None
+
+
+def base_state(model: PreTrainedModel, base: Path) -> dict[str, Tensor]:
+    """The parameters of a model's base model, by the model's own names; without those of a head that the base has not.
+
+    Args:
+        model: that was fine-tuned.
+        base: the folder of the base model, of transformers.
+
+    Raises:
+        InputError: the base model cannot be read, or is of another architecture.
+    """
+    config = load_config(base)
+    if model_class(config, base / CONFIG) is type(model):
+        return huggingface.read_folder(base).state_dict()
+    if (task := task_of(model)) is None or config.model_type != model.config.model_type:
+        raise InputError(
+            f"{base} is a {config.model_type} model, and not the base model of a {type(model).__name__}; expected that"
+        )
+    found, fresh = huggingface.load_with_head(base, _TASKS[task], None, num_labels=model.config.num_labels)
+    return {name: tensor for name, tensor in found.state_dict().items() if name not in fresh}
 
 
 def _base_model(adapter: Adapter, base: Path) -> PreTrainedModel:
@@ -109,6 +151,12 @@ def _require(adapter: Adapter, base: Path, name: str, known: Iterable[str]) -> N
         )
 
 
+def _is_one(value: Tensor, other: Tensor, before: Tensor) -> bool:
+    """Two changes of one parameter are the same, to rounding."""
+    rounding = torch.finfo(before.dtype).eps * before.float().norm()
+    return bool((value - other).norm() <= 1e-3 * (other - before.detach().float()).norm() + rounding)
+
+
 def _refuse_half_tied(adapter: Adapter, state: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
     """Refuse a change of one of two parameters that are one in the base model."""
     places: dict[int, list[str]] = {}
@@ -116,7 +164,8 @@ def _refuse_half_tied(adapter: Adapter, state: Mapping[str, Tensor], values: Map
         places.setdefault(id(tensor), []).append(name)
     for names in places.values():
         changed = [name for name in names if name in values]
-        if changed and any(n not in values or not torch.equal(values[n], values[changed[0]]) for n in names):
+        first = values[changed[0]].float() if changed else None
+        if first is not None and not all(n in values and _is_one(values[n].float(), first, state[n]) for n in names):
             other = next(n for n in names if n != changed[0])
             raise InputError(
                 f"{adapter.folder} changes {changed[0]}, which is one parameter with {other} in the base model; "

@@ -21,7 +21,7 @@ from fusionlab.checkpoints.weights import read_headers, read_pickled_state
 from fusionlab.errors import InputError
 
 SAFETENSORS, PICKLE = "adapter_model.safetensors", "adapter_model.bin"
-_PREFIX = "base_model.model."
+PREFIX = "base_model.model."
 # Inside of a layer's name: the layer's own place, and what of a change it is.
 _PART = re.compile(
     r"(?P<module>.+)\.(?P<part>lora_A|lora_B|lora_embedding_A|lora_embedding_B|lora_magnitude_vector)(\.(?P<rest>weight|bias))?"
@@ -38,9 +38,20 @@ _PLAIN: dict[str, tuple[Any, ...]] = {
     "arrow_config": (None,),
     "use_qalora": (None, False),
     "use_bdlora": (None, False),
+    "monteclora_config": (None,),
+    "velora_config": (None,),
+    "kasa_config": (None,),
     # Others begin with another base model, or their files are told from plain ones by nothing.
     "init_lora_weights": (None, True, False, "gaussian", "eva", "orthogonal"),
 }
+# What else may stand there: read below, told by the weights, or of training alone.
+_READ = {
+    "peft_type", "task_type", "auto_mapping", "peft_version", "base_model_name_or_path", "revision", "inference_mode",
+    "r", "target_modules", "exclude_modules", "lora_alpha", "lora_dropout", "fan_in_fan_out", "bias", "use_rslora",
+    "modules_to_save", "layers_to_transform", "layers_pattern", "rank_pattern", "alpha_pattern", "megatron_core",
+    "loftq_config", "eva_config", "corda_config", "lora_ga_config", "use_dora", "qalora_group_size", "runtime_config",
+    "lora_bias", "ensure_weight_tying",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -100,6 +111,7 @@ class Adapter:
         task: what it was trained for, as PEFT names it, or None.
         changes: by the name of the layer.
         saved: parameters that replace the base model's, by name.
+        is_tied: what is tied to a changed parameter changes with it.
     """
 
     folder: Path
@@ -107,6 +119,7 @@ class Adapter:
     task: str | None
     changes: Mapping[str, Change] = field(repr=False)
     saved: Mapping[str, Tensor] = field(repr=False)
+    is_tied: bool = False
 
 
 def read_adapter(folder: Path) -> Adapter:
@@ -127,10 +140,10 @@ def read_adapter(folder: Path) -> Adapter:
         raise InputError(
             f"{path} is of an adapter of type {kind!r}; expected LORA, or a model merged by PEFT's merge_and_unload"
         )
-    for name, plain in _PLAIN.items():
-        if config.get(name) not in plain:
+    for name, value in config.items():
+        if value not in _PLAIN.get(name, (value,) if name in _READ else (None, False, "", [], {})):
             raise InputError(
-                f"{path}: {name} is {config[name]!r}, which fusionlab does not read; expected a model merged by PEFT's "
+                f"{path}: {name} is {value!r}, which fusionlab does not read; expected a model merged by PEFT's "
                 f"merge_and_unload"
             )
     scales = _Scales.of(config, path)
@@ -138,7 +151,7 @@ def read_adapter(folder: Path) -> Adapter:
     parts: dict[str, dict[str, Tensor]] = {}
     saved = {}
     for name, tensor in tensors.items():
-        own = name.removeprefix(_PREFIX)
+        own = name.removeprefix(PREFIX)
         if (match := _PART.fullmatch(own)) is not None:
             key = match["part"] + (".bias" if match["rest"] == "bias" else "")
             parts.setdefault(match["module"], {})[key] = tensor
@@ -150,7 +163,7 @@ def read_adapter(folder: Path) -> Adapter:
     base, task = (config.get(name) for name in ("base_model_name_or_path", "task_type"))
     if not isinstance(base, str | None) or not isinstance(task, str | None):
         raise InputError(f"{path}: base_model_name_or_path is {base!r} and task_type {task!r}; expected names")
-    return Adapter(folder, base or None, task, changes, saved)
+    return Adapter(folder, base or None, task, changes, saved, config.get("ensure_weight_tying") is True)
 
 
 @dataclass(frozen=True)

@@ -66,6 +66,18 @@ def twin_card(of: Parent, anchor: str, made: Mapping[str, str], library: str) ->
     return _card(f"Twin of {of.name}", said, [of], made, library)
 
 
+def adapter_card(of: Parent, base: Parent, made: Mapping[str, str]) -> str:
+    """The card of an adapter that stands for a model's difference from its base model.
+
+    Args:
+        of: the model.
+        base: its base model.
+        made: how, in words.
+    """
+    said = f"This adapter brings {_code(base.name)} close to {_code(of.name)}; fusionlab {__version__} extracted it."
+    return _card(f"Adapter of {of.name}", said, [of, base], made, "peft")
+
+
 def _card(title: str, said: str, parents: Sequence[Parent], made: Mapping[str, str], library: str) -> str:
     rows = {"made from": ", ".join(_code(one.name) for one in parents), **made}
     licences = [f"| {_code(one.name)} | {_cell(one.licence or 'none given in its card')} |" for one in parents]

@@ -1,0 +1,182 @@
+"""The difference of two models as a LoRA adapter: each layer's best change of a low rank, and what it leaves out.
+
+The best approximation of a matrix by one of rank r keeps its r largest singular values (Eckart and Young, 1936).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
+
+from fusionlab.checkpoints.adapters import PREFIX, SAFETENSORS, Change
+from fusionlab.checkpoints.files import ADAPTER_CONFIG
+from fusionlab.errors import InputError
+
+Layer = tuple[str, nn.Module]
+Layers = Callable[[Sequence[Layer]], Iterable[Layer]]
+
+# Layers that PEFT knows how to change by two factors.
+FACTORED = (nn.Linear, nn.Embedding, Conv1D)
+
+
+@dataclass(frozen=True)
+class Extracted:
+    """The difference of a model from its base model.
+
+    Attributes:
+        changes: by the name of the layer.
+        captured: by the name of the layer, the share of its difference's norm that the change has, from 0 to 1.
+        saved: whole modules that differ in another way: their parameters by name.
+        biases: of layers with a change that differ too, by name.
+        modules: names of the modules in `saved`.
+        embeddings: layers with a change that are embeddings.
+        differs: anything does.
+        is_turned: some layers are GPT-2's Conv1D, whose weights are stored as ``(in, out)``.
+    """
+
+    changes: Mapping[str, Change] = field(repr=False)
+    captured: Mapping[str, float] = field(repr=False)
+    saved: Mapping[str, Tensor] = field(repr=False)
+    biases: Mapping[str, Tensor] = field(repr=False)
+    modules: tuple[str, ...]
+    embeddings: frozenset[str]
+    is_turned: bool
+    differs: bool
+
+
+def truncated(difference: Tensor, rank: int) -> tuple[Tensor, Tensor, float]:
+    """The best two factors of a matrix, and the share of its Frobenius norm that their product has.
+
+    Args:
+        difference: ``(out, in)``, not all zero.
+        rank: of the product, at least 1; the matrix's own where that is less.
+
+    Returns:
+        A ``(rank, in)`` and B ``(out, rank)`` in float32, each with the square roots of the singular values, and the
+        share.
+    """
+    u, s, vh = torch.linalg.svd(
+        difference.to(torch.promote_types(difference.dtype, torch.float32)), full_matrices=False
+    )
+    root = s[:rank].sqrt()
+    share = float(s[:rank].norm() / s.norm())
+    return (root[:, None] * vh[:rank]).float(), (u[:, :rank] * root).float(), share
+
+
+def extract(
+    model: nn.Module, base: Mapping[str, Tensor], rank: int, whole: Iterable[str] = (), layers: Layers = list
+) -> Extracted:
+    """The difference of a model from its base model.
+
+    Args:
+        model: of transformers.
+        base: the base model's state by name; what is missing, or has another shape, is saved whole.
+        rank: of every change, at least 1.
+        whole: names of modules, or ends of them, that are saved whole, whether they differ or not.
+        layers: goes through the layers that are decomposed, to show how far it is.
+
+    Raises:
+        InputError: a parameter that lies in no module of the model differs, which an adapter has no place for.
+    """
+    state = model.state_dict()
+    differing = {name for name, tensor in state.items() if not _is_same(tensor, base.get(name))}
+    changes: dict[str, Change] = {}
+    captured: dict[str, float] = {}
+    saved: dict[str, Tensor] = {}
+    biases: dict[str, Tensor] = {}
+    modules: list[str] = []
+    factored: list[tuple[str, nn.Module]] = []
+    ends = set(whole)
+    for name, module in model.named_modules():
+        if any(name.startswith(f"{module}.") for module in modules):
+            continue
+        if name.rpartition(".")[2] in ends:
+            modules.append(name)
+            saved |= {f"{name}.{key}": tensor for key, tensor in module.state_dict().items()}
+            continue
+        own = {key for key in _own(module) if f"{name}.{key}".removeprefix(".") in differing}
+        weight = base.get(f"{name}.weight")
+        fits = isinstance(module, FACTORED) and weight is not None and weight.shape == module.weight.shape
+        if not own:
+            continue
+        if fits and own <= {"weight", "bias"}:
+            factored += [(name, module)] if "weight" in own else []
+            biases |= {f"{name}.bias": state[f"{name}.bias"]} if "bias" in own else {}
+        elif not name:
+            raise InputError(
+                f"{sorted(own)[0]} differs and lies in no module, for which an adapter has no place; expected none such"
+            )
+        else:
+            modules.append(name)
+            saved |= {f"{name}.{key}": tensor for key, tensor in module.state_dict().items()}
+    products: dict[int, tuple[Tensor, Tensor, float]] = {}
+    for name, module in layers(factored):
+        turned = isinstance(module, nn.Embedding | Conv1D)
+        # One parameter may be two layers' weight: both change, each in its own orientation.
+        if (known := products.get(id(module.weight))) is None:
+            difference = (state[f"{name}.weight"].double() - base[f"{name}.weight"].double()).to(module.weight.dtype)
+            known = products[id(module.weight)] = truncated(difference, rank)
+        down, up, captured[name] = known
+        changes[name] = Change(up.T, down.T, 1.0) if turned else Change(down, up, 1.0)
+    kinds = dict(factored)
+    return Extracted(
+        changes,
+        captured,
+        saved,
+        biases,
+        tuple(modules),
+        embeddings=frozenset(name for name in changes if isinstance(kinds[name], nn.Embedding)),
+        differs=bool(differing),
+        is_turned=any(isinstance(module, Conv1D) for module in kinds.values()),
+    )
+
+
+def _own(module: nn.Module) -> list[str]:
+    """The names of a module's own parameters and buffers that are stored."""
+    names = [name for name, _ in module.named_parameters(recurse=False)]
+    return names + [name for name, _ in module.named_buffers(recurse=False) if name in module.state_dict()]
+
+
+def _is_same(tensor: Tensor, other: Tensor | None) -> bool:
+    return other is not None and other.shape == tensor.shape and torch.equal(tensor.to(other.dtype), other)
+
+
+def write_adapter(found: Extracted, folder: Path, base: str, task: str | None) -> None:
+    """Write a difference as PEFT stores adapters: factors in float32, whole modules as they are.
+
+    Args:
+        found: the difference.
+        folder: an empty folder.
+        base: path or hub id of the base model.
+        task: what the model is for, as PEFT names it, or None.
+    """
+    ranks = {name: change.down.shape[0] for name, change in found.changes.items()}
+    most = max(ranks.values(), default=1)
+    fewer = {name.replace(".", r"\."): rank for name, rank in ranks.items() if rank < most}
+    config: dict[str, Any] = {
+        "base_model_name_or_path": base, "bias": "all" if found.biases else "none", "fan_in_fan_out": found.is_turned,
+        "inference_mode": True, "init_lora_weights": True, "lora_alpha": most, "alpha_pattern": fewer,
+        "rank_pattern": fewer,
+        "lora_dropout": 0.0, "modules_to_save": list(found.modules) or None, "peft_type": "LORA", "r": most,
+        "target_modules": list(found.changes), "task_type": task,
+    }  # fmt: skip
+    tensors = {f"{PREFIX}{name}": tensor.contiguous() for name, tensor in found.saved.items()}
+    for name, tensor in found.biases.items():
+        layer = name.removesuffix(".bias")
+        place = f"{layer}.base_layer.bias" if layer in found.changes else name
+        tensors[f"{PREFIX}{place}"] = tensor.contiguous()
+    for name, change in found.changes.items():
+        embedding = name in found.embeddings
+        ends = (".lora_embedding_A", ".lora_embedding_B") if embedding else (".lora_A.weight", ".lora_B.weight")
+        for end, factor in zip(ends, (change.down, change.up), strict=True):
+            tensors[f"{PREFIX}{name}{end}"] = factor.contiguous()
+    save_file(tensors, folder / SAFETENSORS, metadata={"format": "pt"})
+    (folder / ADAPTER_CONFIG).write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")

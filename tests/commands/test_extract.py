@@ -1,0 +1,76 @@
+"""`fusionlab extract` writes a model's difference from its base model as an adapter, and says what that captures."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import LlamaForCausalLM
+
+from fusionlab import checkpoints
+from tests.commands.conftest import Command
+from tests.commands.test_lora import CONFIG
+
+
+@pytest.fixture
+def tuned(tmp_path: Path) -> Path:
+    """A base model, and one that differs by three directions in every projection of queries and values."""
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(CONFIG)
+    checkpoints.save(model, tmp_path / "base")
+    with torch.no_grad():
+        for layer in model.model.layers:
+            for part in (layer.self_attn.q_proj, layer.self_attn.v_proj):
+                part.weight += torch.randn(part.weight.shape[0], 3) @ torch.randn(3, part.weight.shape[1])
+    checkpoints.save(model, tmp_path / "tuned")
+    return tmp_path
+
+
+def test_an_adapter_that_is_the_model(tuned: Path, command: Command) -> None:
+    """The rank of the difference is enough; merged alone with the base model it is half the way."""
+    line = ("extract", tuned / "tuned", "--base", tuned / "base", "--rank", 3, "--output", tuned / "adapter")
+    outcome = command(*line)
+    assert (outcome.code, outcome.err) == (0, "")
+    for kind in ("q", "v"):
+        assert f"model.layers.*.self_attn.{kind}_proj │ 2 │ 100.0% │ 100.0%" in outcome.out
+    assert {file.name for file in (tuned / "adapter").iterdir()} == {
+        "README.md", "adapter_config.json", "adapter_model.safetensors",
+    }  # fmt: skip
+    assert "model.layers.1.self_attn.v_proj" in (tuned / "adapter" / "README.md").read_text()
+    config = json.loads((tuned / "adapter" / "adapter_config.json").read_text())
+    assert (config["r"], config["task_type"]) == (3, "CAUSAL_LM")
+    expected, found = load_file(tuned / "tuned" / "model.safetensors"), checkpoints.load(tuned / "adapter").state_dict()
+    for name, tensor in expected.items():
+        torch.testing.assert_close(found[name], tensor, rtol=1e-5, atol=1e-5)
+    assert command("merge", tuned / "adapter", tuned / "tuned", "--output", tuned / "same").code == 0
+    merged = load_file(tuned / "same" / "model.safetensors")
+    torch.testing.assert_close(merged, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_lower_rank_says_how_much_it_captures(tuned: Path, command: Command) -> None:
+    outcome = command("extract", tuned / "tuned", "--base", tuned / "base", "--rank", 1, "--output", tuned / "adapter")
+    assert outcome.code == 0
+    assert "100.0%" not in outcome.out
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("tuned", "--base", "base", "--rank", "0"), "rank is 0; expected at least 1"),
+        (("base", "--base", "base"), "is .*base itself; expected a model that differs"),
+        (("timm_a", "--base", "base"), "is a timm checkpoint; expected a transformers folder"),
+        (("a", "--base", "base"), "base is a llama model, and not the base model of a ViTForImageClassification"),
+        (("tuned",), "base"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    tuned: Path, ckpts: Path, command: Command, words: tuple[str, ...], told: str
+) -> None:
+    places = {"tuned": tuned / "tuned", "base": tuned / "base", "timm_a": ckpts / "timm_a", "a": ckpts / "a"}
+    outcome = command("extract", *(places.get(word, word) for word in words), "--output", tuned / "out")
+    assert outcome.code == 2
+    assert re.search(told, outcome.err), outcome.err
+    assert outcome.err.count("\n") == 1
+    assert not (tuned / "out").exists()

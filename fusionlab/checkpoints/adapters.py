@@ -213,7 +213,8 @@ def _change(module: str, parts: Mapping[str, Tensor], scales: _Scales, file: Pat
     down, up = (parts[name] for name in names)
     if not all(factor.is_floating_point() and factor.ndim >= 2 and factor.numel() for factor in (down, up)):
         raise InputError(
-            f"{file}: the factors of {module} have shapes {tuple(up.shape)} and {tuple(down.shape)}; expected matrices"
+            f"{file}: the factors of {module} are {up.dtype} {tuple(up.shape)} and {down.dtype} {tuple(down.shape)}; "
+            f"expected matrices of floating-point numbers"
         )
     for name, tensor in parts.items():
         if not bool(torch.isfinite(tensor).all()):

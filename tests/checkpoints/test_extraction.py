@@ -70,7 +70,7 @@ def pair(name: str, folder: Path) -> tuple[PreTrainedModel, PreTrainedModel]:
     model = copy.deepcopy(base)
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter += 0.1 * torch.randn(parameter.shape)
+            parameter.add_(torch.randn(parameter.shape), alpha=0.1)
     return base, model
 
 

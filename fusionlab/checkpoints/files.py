@@ -71,12 +71,22 @@ def _without_contradictions(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def is_adapter(location: Path) -> bool:
-    """True if a folder holds an adapter of PEFT, and no model.
+    """True if a folder holds an adapter of PEFT.
 
     Args:
         location: a file or folder.
+
+    Raises:
+        InputError: it holds the weights of a model too, so that it could be either.
     """
-    return (location / ADAPTER_CONFIG).is_file() and not (location / CONFIG).is_file()
+    if not (location / ADAPTER_CONFIG).is_file():
+        return False
+    model = next((n for n in (SAFETENSORS, SAFETENSORS_INDEX, PICKLE, PICKLE_INDEX) if (location / n).is_file()), None)
+    if model is not None:
+        raise InputError(
+            f"{location} holds an adapter ({ADAPTER_CONFIG}) and a model ({model}); expected one of the two"
+        )
+    return True
 
 
 def read_config(folder: Path) -> dict[str, Any]:

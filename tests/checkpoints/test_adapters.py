@@ -245,6 +245,16 @@ def test_a_change_of_half_of_a_tied_parameter_is_refused(tmp_path: Path, layer: 
         checkpoints.read(tmp_path / "adapter")
 
 
+def test_a_folder_with_an_adapter_and_a_model_is_refused(tmp_path: Path) -> None:
+    """It could be either; a config of the base model beside an adapter says nothing."""
+    expected = made(tmp_path, *CASES["plain"])
+    (tmp_path / "adapter" / "config.json").write_bytes((tmp_path / "base" / "config.json").read_bytes())
+    assert_close(checkpoints.load(tmp_path / "adapter"), expected)
+    (tmp_path / "adapter" / "model.safetensors").write_bytes((tmp_path / "base" / "model.safetensors").read_bytes())
+    with pytest.raises(InputError, match=r"holds an adapter .* and a model .*; expected one of the two"):
+        checkpoints.read(tmp_path / "adapter")
+
+
 def test_an_adapter_of_no_transformers_model_is_refused(tmp_path: Path) -> None:
     made(tmp_path, *CASES["plain"])
     (tmp_path / "empty").mkdir()

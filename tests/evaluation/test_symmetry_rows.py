@@ -88,6 +88,16 @@ def test_groups_that_went_the_same_way_are_told_together() -> None:
     assert [len(kinds) for kinds in found_alike(found)] == [1]
 
 
+def test_a_space_of_its_own_has_words() -> None:
+    """One layer alone, where nothing that was tried has a number."""
+    space = Space("pooler.ffn", Permutation(4), Role.UNITS)
+    trials = (Trial(Invertible(4), UNTRIED), Trial(Orthogonal(4), UNTRIED, folded=True))
+    found = Blueprint("one", {space.name: space}, {"w": (Along(space.name, 4),)}, trials={space.name: trials})
+    assert words_of([only(found)], found).startswith(
+        "every invertible matrix: no axes to act on; rotations and reflections"
+    )
+
+
 def test_untouched_names_are_counted() -> None:
     assert counted(["a.0.b", "c", "a.1.b"]) == "a.*.b (2), c"
     assert counted([]) == "none"

@@ -55,6 +55,10 @@ def matrix(group: Group, element: Tensor) -> Tensor:
     return element
 
 
+def test_planes_are_halves_apart_unless_said_otherwise() -> None:
+    assert Rotary(4) == Rotary(4, interleaved=False) != Rotary(4, interleaved=True)
+
+
 @laws
 @given(groups, copies, seeds)
 def test_composition_is_associative_and_is_the_product_of_the_matrices(group, copies, seed):

@@ -134,3 +134,5 @@ def test_blocks_of_units_are_called_by_what_they_are(name: str, role: Role, othe
     roles = set(found.roles())
     assert role in roles
     assert not roles & others
+    groups = [space for space in found.spaces if space.endswith("expert_groups")]
+    assert groups == (["layers.1.expert_groups"] if name == "deepseek_v3" else [])

@@ -30,6 +30,24 @@ def change(model: nn.Module, alignment: Alignment, inputs: dict[str, Tensor]) ->
     return float((before - after).abs().max() / before.abs().max())
 
 
+class Table(nn.Module):
+    """A table looked up on its first and last dimension: what is found stands before what is left."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.down = nn.Parameter(torch.randn(6, 9, 7)), nn.Linear(9, 5)
+
+    def forward(self, first: Tensor, last: Tensor) -> Tensor:
+        return self.down(torch.relu(self.table[first, :, last]))
+
+
+def test_dimensions_between_two_that_are_looked_up_come_last() -> None:
+    inputs = {name: torch.tensor([0, 3, 5, 1]) for name in ("first", "last")}
+    found = described(Table(), inputs)
+    assert sorted(str(space.group) for space in found.spaces.values()) == ["R+(1)", "S(9)"]
+    assert change(Table(), Alignment.random(found, torch.Generator().manual_seed(0)), inputs) < EXACT
+
+
 class Shifted(nn.Module):
     """Two units; zeros are added from the left before the ReLU."""
 

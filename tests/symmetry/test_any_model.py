@@ -160,6 +160,22 @@ def test_inference_leaves_the_random_state_alone() -> None:
     torch.testing.assert_close(torch.rand(3), expected, rtol=0, atol=0)
 
 
+def test_what_transformers_says_of_small_models_is_not_heard(capfd: pytest.CaptureFixture[str]) -> None:
+    """A token beyond the small model's vocabulary, for instance; the user's own level of messages stays."""
+    config = transformers.WhisperConfig(
+        d_model=16, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2, decoder_attention_heads=2,
+        encoder_ffn_dim=20, decoder_ffn_dim=20, vocab_size=60, num_mel_bins=8, max_source_positions=20,
+        max_target_positions=20, pad_token_id=0, bos_token_id=1, eos_token_id=2, decoder_start_token_id=50257,
+        begin_suppress_tokens=None,
+    )  # fmt: skip
+    model = transformers.WhisperForConditionalGeneration(config)
+    level = transformers.logging.get_verbosity()
+    capfd.readouterr()
+    assert fusionlab.blueprint(model).spaces
+    assert capfd.readouterr().err == ""
+    assert transformers.logging.get_verbosity() == level
+
+
 def test_a_model_that_does_not_run_is_one_sentence() -> None:
     with pytest.raises(SymmetryError, match=r"the model does not run on the inputs \(RuntimeError: .*mat1 and mat2"):
         OtherBatch(Foreign(), {"x": torch.randn(3, 5)})

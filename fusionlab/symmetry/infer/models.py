@@ -24,6 +24,7 @@ from fusionlab.symmetry.infer.grow import UnlikeError, grow
 from fusionlab.symmetry.infer.numbered import numbered_spaces, without
 from fusionlab.symmetry.infer.other_batch import OtherBatch
 from fusionlab.symmetry.infer.shrink import NotShrunkError, Shrunk, shrink
+from fusionlab.symmetry.infer.unheard import unheard
 from fusionlab.symmetry.infer.unread import may_be_unread
 
 # A model that cannot be shrunk is traced as it is up to this many parameters, in a minute or two and 50 bytes for each.
@@ -81,6 +82,7 @@ def _kept(model: nn.Module, key: str) -> Blueprint:
     return found
 
 
+@unheard()
 def described(model: nn.Module, example_inputs: Mapping[str, Tensor] | None) -> Blueprint:
     """The blueprint of a model, inferred anew; arguments and errors are those of `inferred`."""
     name = architecture_name(getattr(model, "config", model), type(model).__name__)

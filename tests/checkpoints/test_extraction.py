@@ -12,12 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 from transformers import (
-    BertConfig,
     BertForMaskedLM,
     BertForSequenceClassification,
     GPT2Config,
     GPT2LMHeadModel,
-    LlamaConfig,
     LlamaForCausalLM,
     PreTrainedModel,
     ViTConfig,
@@ -27,13 +25,14 @@ from transformers import (
 from fusionlab import checkpoints
 from fusionlab.checkpoints.adapted import HEADS, base_state, task_of
 from fusionlab.checkpoints.extraction import Extracted, extract, truncated, write_adapter
+from tests.checkpoints.test_adapters import BERT, LLAMA
 from tests.symmetry.models import generator, laws
 
-SMALL = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4}
-LLAMA = LlamaConfig(**SMALL, vocab_size=30, num_key_value_heads=2, max_position_embeddings=16, attention_bias=True)
 GPT2 = {"n_embd": 16, "n_layer": 2, "n_head": 4, "vocab_size": 30, "n_positions": 16}
-BERT = BertConfig(**SMALL, vocab_size=30, max_position_embeddings=16)
-VIT = ViTConfig(**SMALL, image_size=8, patch_size=4, num_labels=3)
+VIT = ViTConfig(
+    hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4, image_size=8, patch_size=4,
+    num_labels=3,
+)  # fmt: skip
 MODELS: dict[str, Callable[[], PreTrainedModel]] = {
     "llama": lambda: LlamaForCausalLM(LLAMA),
     "gpt2": lambda: GPT2LMHeadModel(GPT2Config(**GPT2, tie_word_embeddings=False)),

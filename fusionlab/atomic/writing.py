@@ -126,7 +126,9 @@ def _atomic(
 def _located(error: BaseException, temporary: Path, target: Path) -> BaseException:
     """An error of the disk, told of the output and not of its temporary name."""
     if isinstance(error, OSError):
-        name = error.filename
+        # A copy names its source first; what takes no more is where it writes to.
+        second = error.filename2 if error.errno in WRITING else None
+        name = error.filename if second is None else second
         if isinstance(name, str) and Path(name).is_relative_to(temporary):
             error.filename = str(target / Path(name).relative_to(temporary))
         elif name is None and error.errno in WRITING:

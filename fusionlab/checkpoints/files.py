@@ -22,6 +22,7 @@ SAFETENSORS_INDEX = "model.safetensors.index.json"
 PICKLE = "pytorch_model.bin"
 PICKLE_INDEX = "pytorch_model.bin.index.json"
 ADAPTER_CONFIG = "adapter_config.json"
+GENERATION_CONFIG = "generation_config.json"
 
 # What was said of one model and is not true of another: its card, licence, results and the state of its training. Code
 # that came with it is never run, and not handed on either.

@@ -6,7 +6,6 @@ Folders of safetensors are merged tensor by tensor where the method lets it. Tha
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -16,20 +15,28 @@ from jsonargparse import ArgumentParser, Namespace
 
 from fusionlab.atomic import MIB, atomic_folder, refuse_existing, require_space
 from fusionlab.batch_norm import averaged_note
-from fusionlab.checkpoints.card import CARD, merge_card
-from fusionlab.checkpoints.files import CONFIG, copy_side_files, read_json
+from fusionlab.checkpoints.card import merge_card
+from fusionlab.checkpoints.files import GENERATION_CONFIG, read_json
 from fusionlab.checkpoints.hub import locate
 from fusionlab.checkpoints.names import short_names
 from fusionlab.commands import merging_options, parsing
 from fusionlab.commands.merge_output import progress, tell
 from fusionlab.commands.merging_options import MergingOptions
 from fusionlab.commands.option_groups import add_fields, options_of
-from fusionlab.dtypes import find_dtype, main_of, merge_note_of, name_of
+from fusionlab.dtypes import find_dtype, main_of, merge_note_of
 from fusionlab.errors import InputError
 from fusionlab.merge_weights import merge_weights
 from fusionlab.merging import find_method
 from fusionlab.paths import expanded
-from fusionlab.streaming import Recipe, StoredModel, may_stream, open_folder, shard_bytes, stream_merge
+from fusionlab.streaming import (
+    Recipe,
+    StoredModel,
+    may_stream,
+    open_folder,
+    shard_bytes,
+    stream_merge,
+    write_side_files,
+)
 
 DESCRIPTION = """Merge checkpoints as they are into one of the same format.
 
@@ -148,26 +155,17 @@ def _stream(arguments: Namespace, models: Mapping[str, StoredModel], base: Store
     planned = recipe.types(stored)
     size = sum(tensor.size for tensor in planned.values())
     require_space(output, size + MIB)
-    if (generation := first.location / "generation_config.json").is_file():
+    if (generation := first.location / GENERATION_CONFIG).is_file():
         read_json(generation)
     start = time.perf_counter()
     with atomic_folder(output, arguments.overwrite) as temporary:
-        with progress(size) as advance:
+        with progress("merging", size) as advance:
             merged = stream_merge(stored, base, recipe, temporary, most, advance)
         seconds = time.perf_counter() - start
-        main = main_of((tensor.dtype, tensor.count) for tensor in planned.values())
-        if (config := _in_type(first.config, name_of(main))) != first.config:
-            (temporary / CONFIG).write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        copy_side_files(first.location, temporary)
         made = {"matching": "none", **merging_options.described(arguments)}
         card = merge_card(merging_options.parents(models, arguments), made, first.format)
-        (temporary / CARD).write_text(card, encoding="utf-8")
+        main = main_of((tensor.dtype, tensor.count) for tensor in planned.values())
+        write_side_files(first, temporary, main, card)
     note = merge_note_of({model: one.main_dtype for model, one in models.items()}, dtype)
     notes = [*([note] if note else []), *([averaged_note()] if merged.averaged else [])]
     tell(name, seconds, list(zip(models, weights, merged.distances, strict=True)), notes, output)
-
-
-def _in_type(config: Mapping[str, object], dtype: str) -> dict[str, object]:
-    """A config that names another type wherever it names one."""
-    changed = {key: _in_type(value, dtype) if isinstance(value, Mapping) else value for key, value in config.items()}
-    return changed | {key: dtype for key in ("dtype", "torch_dtype") if isinstance(config.get(key), str)}

@@ -1,4 +1,4 @@
-"""What lies beside the weights in a folder that is written without a model."""
+"""Config, tokenizer and card of a folder that is written without a model."""
 
 from __future__ import annotations
 

@@ -13,12 +13,14 @@ from torch import nn
 
 from fusionlab import checkpoints
 from fusionlab.atomic import MIB, atomic_file, atomic_folder, refuse_existing, require_space
+from fusionlab.checkpoints.card import CARD
 from fusionlab.checkpoints.names import short_names
 from fusionlab.commands import data_options, matching_options, parsing
 from fusionlab.commands.example import add_example, own_module
 from fusionlab.commands.match_output import ALIGNMENT, ALIGNMENT_SUFFIX, MatchTable, card, kept_basis_note, types_note
 from fusionlab.commands.match_stream import by_parts
 from fusionlab.commands.option_groups import add_fields, told
+from fusionlab.commands.repeat import REPEAT, repeat_config
 from fusionlab.dtypes import DTYPES, differing, find_dtype, rounded, stored_size, widened
 from fusionlab.evaluation.distance import parameter_distance
 from fusionlab.evaluation.preservation import check_preservation
@@ -62,19 +64,18 @@ def run(argv: Sequence[str]) -> None:
     """
     parser = _parser()
     arguments = parsing.parse(parser, argv)
+    repeat = repeat_config(parser, argv)
     seed_everything(arguments.seed, verbose=False)
     recipe = matching_options.matching_recipe(arguments)
     output, dtype = expanded(arguments.output), find_dtype(arguments.dtype)
     refuse_existing(output, arguments.overwrite)
-    if (notes := by_parts(arguments, recipe)) is None:
+    if (notes := by_parts(arguments, recipe, repeat)) is None:
         return
 
     base_path = [] if arguments.base is None else [arguments.base]
-    names = short_names([*arguments.sources, arguments.anchor, *base_path])
-    module = own_module(arguments, argv)
     paths = (*arguments.sources, arguments.anchor, *base_path)
-    read = [checkpoints.read(path, module, arguments.base) for path in paths]
-    found = dict(zip(names, read, strict=True))
+    names, module = short_names(paths), own_module(arguments, argv)
+    found = {name: checkpoints.read(path, module, arguments.base) for name, path in zip(names, paths, strict=True)}
     source_names, anchor_name = names[: len(arguments.sources)], names[len(arguments.sources)]
     base_name = names[-1] if base_path else None
     models = matching_options.untied({name: checkpoint.model for name, checkpoint in found.items()}, arguments)
@@ -111,7 +112,7 @@ def run(argv: Sequence[str]) -> None:
                 check_preservation(models[base_name], base_twin, of_anchor, arguments.seed)
                 twins[base_name] = (found[base_name], base_twin, of_anchor)
     cards = {name: card(name, source, anchor_name, recipe, arguments.seed) for name, (source, _, _) in twins.items()}
-    _write(twins, output, arguments.overwrite, dtype, cards)
+    _write(twins, output, arguments.overwrite, dtype, cards, repeat)
     if base_name is not None and not moves_anchor:
         notes.append(kept_basis_note(anchor_name, base_name))
     table.tell(notes, output)
@@ -134,6 +135,7 @@ def _write(
     overwrite: bool,
     dtype: torch.dtype | None,
     cards: Mapping[str, str],
+    repeat: str,
 ) -> None:
     """Write one twin as `output` itself, several into it under their names; each with its alignment."""
     if len(twins) == 1:
@@ -144,13 +146,14 @@ def _write(
                 source.write(twin, output, overwrite, dtype)
             return
         with atomic_folder(output, overwrite) as temporary:
-            source.write(twin, temporary, True, dtype, cards[name])
+            source.write(twin, temporary, True, dtype, {CARD: cards[name], REPEAT: repeat})
             alignment.save(temporary / ALIGNMENT)
         return
     with atomic_folder(output, overwrite) as temporary:
+        (temporary / REPEAT).write_text(repeat, encoding="utf-8")
         for name, (source, twin, alignment) in twins.items():
             place = temporary / source.entry(name)
-            source.write(twin, place, types=dtype, card=cards[name])
+            source.write(twin, place, types=dtype, texts={CARD: cards[name]})
             alignment.save(place.with_name(f"{place.name}{ALIGNMENT_SUFFIX}"))
 
 

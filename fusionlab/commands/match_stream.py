@@ -16,12 +16,14 @@ from jsonargparse import Namespace
 from torch import Tensor
 
 from fusionlab.atomic import MIB, atomic_folder, require_space
+from fusionlab.checkpoints.card import CARD
 from fusionlab.checkpoints.files import GENERATION_CONFIG, read_json
 from fusionlab.checkpoints.hub import locate
 from fusionlab.checkpoints.names import short_names
 from fusionlab.checkpoints.weightless import Weightless, weightless
 from fusionlab.commands.match_output import ALIGNMENT, ALIGNMENT_SUFFIX, MatchTable, card, kept_basis_note, types_note
 from fusionlab.commands.merge_output import progress
+from fusionlab.commands.repeat import REPEAT
 from fusionlab.dtypes import differing_of, find_dtype, main_of
 from fusionlab.evaluation.preservation import preserved
 from fusionlab.matching.options import MatchOptions
@@ -46,12 +48,13 @@ class NotByPartsError(Exception):
     """Models cannot be matched a part at a time; the sentence says why."""
 
 
-def by_parts(arguments: Namespace, recipe: Recipe) -> list[str] | None:
+def by_parts(arguments: Namespace, recipe: Recipe, repeat: str) -> list[str] | None:
     """Match a part at a time where models are large and may be matched so; write, and tell what was done.
 
     Args:
         arguments: of the command.
         recipe: that they describe.
+        repeat: a config that repeats the command.
 
     Returns:
         None where all is done; else what is to be known of why whole models must be held in memory.
@@ -71,7 +74,7 @@ def by_parts(arguments: Namespace, recipe: Recipe) -> list[str] | None:
         if len(stored) < len(found):
             other = next(name for name in found if name not in stored)
             raise NotByPartsError(f"{other} is stored in another way than a folder of safetensors")
-        task = _Task(arguments, recipe, stored)
+        task = _Task(arguments, recipe, stored, repeat)
     except NotByPartsError as error:
         return [f"Whole models were held in memory: {error}."]
     task.run()
@@ -131,13 +134,14 @@ class _Task:
         arguments: of the command.
         recipe: that they describe.
         models: sources, the anchor and the base if there is one, by name.
+        repeat: a config that repeats the command.
 
     Raises:
         NotByPartsError: they must be matched in memory.
     """
 
-    def __init__(self, arguments: Namespace, recipe: Recipe, models: Mapping[str, StoredModel]) -> None:
-        self.arguments, self.recipe, self.models = arguments, recipe, models
+    def __init__(self, arguments: Namespace, recipe: Recipe, models: Mapping[str, StoredModel], repeat: str) -> None:
+        self.arguments, self.recipe, self.models, self.repeat = arguments, recipe, models, repeat
         self.output, self.dtype = expanded(arguments.output), find_dtype(arguments.dtype)
         names = list(models)
         self.sources, self.anchor = names[: len(arguments.sources)], names[len(arguments.sources)]
@@ -160,6 +164,7 @@ class _Task:
             places = {name: folder if len(self.moved) == 1 else folder / name for name in self.moved}
             for place in places.values():
                 place.mkdir(parents=True, exist_ok=True)
+            (folder / REPEAT).write_text(self.repeat, encoding="utf-8")
             for name in self.sources:
                 start = time.perf_counter()
                 along = self.anchor if self.recipe.gauge and name == self.sources[0] else None
@@ -215,7 +220,7 @@ class _Task:
         """
         model = self.models[name]
         text = card(name, model, self.anchor, self.recipe, self.arguments.seed)
-        write_side_files(model, place, main_of((tensor.dtype, tensor.count) for tensor in plan.values()), text)
+        write_side_files(model, place, main_of((tensor.dtype, tensor.count) for tensor in plan.values()), {CARD: text})
         beside = len(self.moved) > 1
         whole.save(place.with_name(f"{place.name}{ALIGNMENT_SUFFIX}") if beside else place / ALIGNMENT)
         with model.opened() as reader:

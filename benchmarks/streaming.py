@@ -1,4 +1,4 @@
-"""Time and memory of plain merges of files, beside copying the bytes, and beside mergekit where it is installed.
+"""Time and memory of plain merges of files, and of matching them, beside copying the bytes and beside mergekit.
 
 ``python benchmarks/streaming.py --size 1b`` makes Llamas of random bfloat16 weights in a temporary folder, merges them
 in child processes, in turn, and prints medians. MERGEKIT_PYTHON names the interpreter of an environment with mergekit.
@@ -159,12 +159,17 @@ def _memory(pid: int) -> dict[str, float]:
     return {words[0].rstrip(":"): int(words[1]) / 1024 for words in found}
 
 
-def programs(folder: Path, models: Sequence[Path], methods: Sequence[str]) -> dict[str, list[str]]:
+def programs(
+    folder: Path, models: Sequence[Path], methods: Sequence[str], matchings: Sequence[str]
+) -> dict[str, list[str]]:
     """What is run, by name; the last argument of each is the folder that it writes."""
     found = {
         "import torch": [sys.executable, "-c", START, ""],
         "copy of one model": [sys.executable, "-c", COPY, str(models[0]), ""],
     }
+    for preset in matchings:
+        line = [sys.executable, "-c", FUSIONLAB, "match", str(models[0]), "--anchor", str(models[1]), "--match", preset]
+        found[f"fusionlab match, {preset}"] = [*line, "--output", ""]
     for method in methods:
         line = [sys.executable, "-c", FUSIONLAB, "merge", *map(str, models), "--method", method]
         base = ["--base", str(folder / "base")] if (folder / "base").exists() else []
@@ -183,7 +188,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", choices=SIZES, default="small")
     parser.add_argument("--models", type=int, default=2)
-    parser.add_argument("--methods", nargs="+", default=["simple"])
+    parser.add_argument("--methods", nargs="*", default=["simple"])
+    parser.add_argument("--match", nargs="*", default=[], help="Presets that the first two models are matched by.")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--folder", type=Path, help="Where models are made, for the time of the run.")
     arguments = parser.parse_args()
@@ -196,7 +202,7 @@ def main() -> None:
         paths = [folder / str(i) for i in range(arguments.models)]
         gib = sum(file.stat().st_size for file in paths[0].iterdir()) / 2**30
         print(f"{arguments.models} models of {gib:.2f} GiB; {os.cpu_count()} processors; medians of {arguments.rounds}")
-        lines = programs(folder, paths, arguments.methods)
+        lines = programs(folder, paths, arguments.methods, arguments.match)
         runs: dict[str, list[Run]] = {name: [] for name in lines}
         loads = []
         for _ in range(arguments.rounds):

@@ -93,15 +93,27 @@ def in_types(model: Model, types: Types | torch.dtype) -> Model:
     converted = copy.deepcopy(model)
     with torch.no_grad():
         for name, tensor in [*converted.named_parameters(), *converted.named_buffers()]:
-            wanted = types.get(name, tensor.dtype)
-            data = tensor.data.to(wanted)
-            if wanted.is_floating_point and (lost := _lost(tensor.data, data)):
-                raise InputError(
-                    f"parameter {name} holds {lost:.3g}, which is more than {name_of(wanted)} can "
-                    f"hold; expected a wider dtype"
-                )
-            tensor.data = data
+            tensor.data = in_type(name, tensor.data, types.get(name, tensor.dtype))
     return converted
+
+
+def in_type(name: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """A parameter in another type.
+
+    Args:
+        name: of it.
+        tensor: not modified.
+        dtype: to write it in.
+
+    Raises:
+        InputError: a number that the type cannot hold.
+    """
+    data = tensor.to(dtype)
+    if dtype.is_floating_point and tensor.is_floating_point() and (lost := _lost(tensor, data)):
+        raise InputError(
+            f"parameter {name} holds {lost:.3g}, which is more than {name_of(dtype)} can hold; expected a wider dtype"
+        )
+    return data
 
 
 def rounded(model: Model, dtype: torch.dtype | None) -> Model:
@@ -122,10 +134,11 @@ def differing(models: Mapping[str, nn.Module]) -> str:
 
     A model's type is the one that most of its numbers have.
     """
-    return _differing({name: main_dtype(model.state_dict()) for name, model in models.items()})
+    return differing_of({name: main_dtype(model.state_dict()) for name, model in models.items()})
 
 
-def _differing(main: Mapping[str, torch.dtype]) -> str:
+def differing_of(main: Mapping[str, torch.dtype]) -> str:
+    """The same of the types that end models are stored in, by name."""
     if len(set(main.values())) < 2:
         return ""
     return ", ".join(f"{name} in {name_of(dtype)}" for name, dtype in main.items())
@@ -148,7 +161,7 @@ def merge_note_of(main: Mapping[str, torch.dtype], dtype: torch.dtype | None = N
         main: the type of most numbers of each.
         dtype: that was asked for, or None.
     """
-    words, types = _differing(main), list(main.values())
+    words, types = differing_of(main), list(main.values())
     if words and dtype is None:
         return (
             f"The end models are stored in different types ({words}). The merge is made and written in "

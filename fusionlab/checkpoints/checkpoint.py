@@ -1,6 +1,7 @@
 """Reading a checkpoint of any supported kind, and writing a model back as the same kind."""
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -11,7 +12,6 @@ from fusionlab.atomic import atomic_file, atomic_folder, refuse_existing
 from fusionlab.checkpoints import huggingface, lightning_file, own_module, timm_folder
 from fusionlab.checkpoints.adapted import read_adapted
 from fusionlab.checkpoints.adapters import read_adapter
-from fusionlab.checkpoints.card import CARD
 from fusionlab.checkpoints.files import ADAPTER_CONFIG, copy_side_files, is_adapter, read_config
 from fusionlab.checkpoints.hub import locate
 from fusionlab.checkpoints.parameters import refuse_not_finite
@@ -59,7 +59,7 @@ class Checkpoint:
         output: str | Path,
         overwrite: bool = False,
         types: Types | torch.dtype | None = None,
-        card: str | None = None,
+        texts: Mapping[str, str] | None = None,
         shard_bytes: int | None = None,
     ) -> None:
         """Write a model of the same class as an ordinary checkpoint of the same format.
@@ -69,7 +69,7 @@ class Checkpoint:
             output: the folder to write; of a Lightning file a ``.ckpt``, of a state dict a ``.safetensors`` too.
             overwrite: whether an output that exists may be replaced.
             types: to write in, by parameter or one for all; those that this checkpoint is stored in if None.
-            card: the text of its model card, which a Lightning file has no place for.
+            texts: files to write beside it, by name, such as a model card; a Lightning file has no place for any.
             shard_bytes: the most in one weight file of a transformers folder; as this checkpoint is sharded if None.
 
         Raises:
@@ -93,7 +93,7 @@ class Checkpoint:
             self.format,
             self.location,
             overwrite,
-            card,
+            texts,
             shard_bytes,
         )
 
@@ -233,7 +233,7 @@ def _write(
     kind: Format,
     like: Path | None,
     overwrite: bool,
-    card: str | None = None,
+    texts: Mapping[str, str] | None = None,
     shard_bytes: int | None = None,
 ) -> None:
     if kind == "lightning":
@@ -254,5 +254,5 @@ def _write(
             timm_folder.write_folder(model, temporary, like)
         if like is not None and like.is_dir():
             copy_side_files(like, temporary)
-        if card is not None:
-            (temporary / CARD).write_text(card, encoding="utf-8")
+        for name, text in (texts or {}).items():
+            (temporary / name).write_text(text, encoding="utf-8")

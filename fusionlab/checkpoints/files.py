@@ -22,12 +22,13 @@ SAFETENSORS_INDEX = "model.safetensors.index.json"
 PICKLE = "pytorch_model.bin"
 PICKLE_INDEX = "pytorch_model.bin.index.json"
 ADAPTER_CONFIG = "adapter_config.json"
+GENERATION_CONFIG = "generation_config.json"
 
 # What was said of one model and is not true of another: its card, licence, results and the state of its training. Code
 # that came with it is never run, and not handed on either.
 _OF_ONE_MODEL = re.compile(
     r"(readme|license|licence|notice|copying|use_policy|acceptable_use).*|.*\.(md|py|pyc|log|csv|tsv|jsonl|html|pdf|png|jpe?g|"
-    r"gif|svg|pkl|pickle|joblib)|(training_args|trainer_state|mergekit_config|wandb).*|(.*_)?(results|eval)\.json",
+    r"gif|svg|pkl|pickle|joblib)|(training_args|trainer_state|mergekit_config|fusionlab|wandb).*|(.*_)?(results|eval)\.json",
     re.IGNORECASE,
 )
 # Side files are vocabularies and processors; anything above this is data, not description.

@@ -82,8 +82,19 @@ def refuse_not_finite(source: str | Path, model: nn.Module) -> None:
             continue
         finite = torch.isfinite(parameter.detach())
         if not finite.all():
-            bad = int((~finite).sum())
-            raise InputError(
-                f"{source}: parameter {name} holds {bad} value{'s' if bad > 1 else ''} of {parameter.numel()} that "
-                f"are NaN or infinite, but finite numbers were expected"
-            )
+            raise not_finite(source, name, int((~finite).sum()), parameter.numel())
+
+
+def not_finite(source: str | Path, name: str, bad: int, count: int) -> InputError:
+    """The sentence for a parameter with values that are NaN or infinite.
+
+    Args:
+        source: where the model was read from.
+        name: of the parameter.
+        bad: how many of its values are.
+        count: how many it has.
+    """
+    return InputError(
+        f"{source}: parameter {name} holds {bad} value{'s' if bad > 1 else ''} of {count} that are NaN or infinite, "
+        f"but finite numbers were expected"
+    )

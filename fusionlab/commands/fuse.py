@@ -12,6 +12,7 @@ from fusionlab.commands import data_options, fuse_config, matching_options, merg
 from fusionlab.commands.example import add_example, own_module
 from fusionlab.commands.fuse_output import write_fusion
 from fusionlab.commands.option_groups import add_fields, told
+from fusionlab.commands.repeat import repeat_config
 from fusionlab.dtypes import common_types, find_dtype, stored_size
 from fusionlab.evaluation.wording import listing
 from fusionlab.experiment import REPORT_BYTES, Plan
@@ -113,4 +114,5 @@ def run(argv: Sequence[str]) -> None:
     made |= {"polish": describe(polishing)} if polishing is not None else {}
     made |= {"activations": "corrected"} if arguments.correct else {}
     card = merge_card(merging_options.parents(found, arguments), made, next(iter(found.values())).format)
-    write_fusion(fused, replace(results, settings=settings), found, output, arguments.overwrite, types, card)
+    results, repeat = replace(results, settings=settings), repeat_config(parser, argv)
+    write_fusion(fused, results, found, output, arguments.overwrite, types, card, repeat)

@@ -26,6 +26,7 @@ from fusionlab.commands.lightning_cli import (
     refusals_told,
 )
 from fusionlab.commands.option_groups import add_fields
+from fusionlab.commands.repeat import repeat_config
 from fusionlab.dtypes import common_types, stored_size
 from fusionlab.experiment import REPORT_BYTES, Plan, refuse_misfit, results_of
 from fusionlab.fusion import Data, FusionData, FusionModule, FusionPlan
@@ -142,10 +143,10 @@ def run(argv: Sequence[str]) -> None:
             args=arguments,
             **common_options(name, enable_model_summary=False),
         )
-        _fuse(cli, shlex.join(["fusionlab", "fuse", *argv]))
+        _fuse(cli, shlex.join(["fusionlab", "fuse", *argv]), repeat_config(cli.parser, argv))
 
 
-def _fuse(cli: FuseCLI, command: str) -> None:
+def _fuse(cli: FuseCLI, command: str, repeat: str) -> None:
     module, trainer, given = cli.model, cli.trainer, cli.config
     assert isinstance(module, FusionModule)
     data: Any = cli.datamodule
@@ -183,4 +184,4 @@ def _fuse(cli: FuseCLI, command: str) -> None:
     parents = merging_options.parents(found, given.model)
     card = merge_card(parents, {key: told[key] for key in told if key != "command"}, next(iter(found.values())).format)
     assert module.fused is not None
-    write_fusion(module.fused, replace(results, settings=told), found, output, given.overwrite, types, card)
+    write_fusion(module.fused, replace(results, settings=told), found, output, given.overwrite, types, card, repeat)

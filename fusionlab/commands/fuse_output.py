@@ -10,6 +10,8 @@ from torch import nn
 
 from fusionlab import checkpoints
 from fusionlab.atomic import atomic_folder
+from fusionlab.checkpoints.card import CARD
+from fusionlab.commands.repeat import REPEAT
 from fusionlab.dtypes import Types
 from fusionlab.evaluation.report import console_table
 from fusionlab.evaluation.results import Results
@@ -27,6 +29,7 @@ def write_fusion(
     overwrite: bool,
     types: Types | torch.dtype,
     card: str,
+    repeat: str,
 ) -> None:
     """Write the folder of a fusion and tell what is in it; one process of several does.
 
@@ -38,13 +41,15 @@ def write_fusion(
         overwrite: whether one that exists may be replaced.
         types: to write the merge in.
         card: the text of its model card.
+        repeat: a config that repeats the command.
 
     Raises:
         InputError: the folder exists and may not be replaced.
     """
     with atomic_folder(output, overwrite) as temporary:
         assert fused.kept is not None
-        _write_merge(fused.kept.model, found, temporary, types, card)
+        _write_merge(fused.kept.model, found, temporary, types, {CARD: card})
+        (temporary / REPEAT).write_text(repeat, encoding="utf-8")
         write(results, temporary)
     console = Console()
     if results.rows or results.distances:
@@ -65,14 +70,14 @@ def _write_merge(
     found: Mapping[str, checkpoints.Checkpoint],
     folder: Path,
     types: Types | torch.dtype,
-    card: str,
+    texts: Mapping[str, str],
 ) -> None:
     """Write the merge in the format of the end models: one checkpoint, or one for each task that kept its head."""
     if isinstance(model, TaskModels):
         for (name, checkpoint), task in zip(found.items(), model.tasks, strict=True):
             suffix = ".ckpt" if checkpoint.format == "lightning" else ""
-            checkpoint.write(task, folder / "merged" / f"{checkpoint.entry(name)}{suffix}", types=types, card=card)
+            checkpoint.write(task, folder / "merged" / f"{checkpoint.entry(name)}{suffix}", types=types, texts=texts)
         return
     first = next(iter(found.values()))
     output = folder / f"merged{'.ckpt' if first.format == 'lightning' else ''}"
-    first.write(model, output, types=types, card=card)
+    first.write(model, output, types=types, texts=texts)

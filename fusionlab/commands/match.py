@@ -8,25 +8,25 @@ from pathlib import Path
 import torch
 from jsonargparse import ArgumentParser
 from lightning.pytorch import seed_everything
-from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 from torch import nn
 
 from fusionlab import checkpoints
 from fusionlab.atomic import MIB, atomic_file, atomic_folder, refuse_existing, require_space
-from fusionlab.checkpoints.card import parent, twin_card
+from fusionlab.checkpoints.card import CARD
 from fusionlab.checkpoints.names import short_names
 from fusionlab.commands import data_options, matching_options, parsing
 from fusionlab.commands.example import add_example, own_module
+from fusionlab.commands.match_output import ALIGNMENT, ALIGNMENT_SUFFIX, MatchTable, card, kept_basis_note, types_note
+from fusionlab.commands.match_stream import by_parts
 from fusionlab.commands.option_groups import add_fields, told
-from fusionlab.dtypes import DTYPES, differing, find_dtype, name_of, rounded, stored_size, widened
+from fusionlab.commands.repeat import REPEAT, repeat_config
+from fusionlab.dtypes import DTYPES, differing, find_dtype, rounded, stored_size, widened
 from fusionlab.evaluation.distance import parameter_distance
 from fusionlab.evaluation.preservation import check_preservation
-from fusionlab.evaluation.wording import format_change
 from fusionlab.matching.align import gauged
 from fusionlab.matching.recipe import Recipe, align_models
-from fusionlab.models import common_blueprint
+from fusionlab.models import aliases, common_blueprint
 from fusionlab.paths import expanded
 from fusionlab.stages import run as run_stages
 from fusionlab.symmetry import Alignment, Blueprint
@@ -35,9 +35,6 @@ DESCRIPTION = """Match models to an anchor: write a twin of each that computes t
 
 The twins are ordinary checkpoints of the same format, for any merge tool. That the function is unchanged is checked
 on random inputs before anything is written."""
-
-GAUGED = ": of the models as given, in their common gauge, and matched (the change is from the second to the third)"
-ALIGNMENT_SUFFIX = ".alignment.safetensors"
 
 
 @dataclass(frozen=True)
@@ -67,27 +64,28 @@ def run(argv: Sequence[str]) -> None:
     """
     parser = _parser()
     arguments = parsing.parse(parser, argv)
+    repeat = repeat_config(parser, argv)
     seed_everything(arguments.seed, verbose=False)
     recipe = matching_options.matching_recipe(arguments)
     output, dtype = expanded(arguments.output), find_dtype(arguments.dtype)
     refuse_existing(output, arguments.overwrite)
+    if (notes := by_parts(arguments, recipe, repeat)) is None:
+        return
 
     base_path = [] if arguments.base is None else [arguments.base]
-    names = short_names([*arguments.sources, arguments.anchor, *base_path])
-    module = own_module(arguments, argv)
     paths = (*arguments.sources, arguments.anchor, *base_path)
-    read = [checkpoints.read(path, module, arguments.base) for path in paths]
-    found = dict(zip(names, read, strict=True))
+    names, module = short_names(paths), own_module(arguments, argv)
+    found = {name: checkpoints.read(path, module, arguments.base) for name, path in zip(names, paths, strict=True)}
     source_names, anchor_name = names[: len(arguments.sources)], names[len(arguments.sources)]
     base_name = names[-1] if base_path else None
     models = matching_options.untied({name: checkpoint.model for name, checkpoint in found.items()}, arguments)
     blueprint = common_blueprint(models)
-    notes = _types_note(models, dtype)
+    notes += types_note(differing(models), dtype)
     if dtype is not None:
         models = {name: widened({name: model}, dtype)[name] for name, model in models.items()}
     recipe.options.select(blueprint)
 
-    table = _table(anchor_name, bool(recipe.gauge))
+    table = MatchTable(anchor_name, bool(recipe.gauge))
     moves_anchor = bool(recipe.gauge) or arguments.untie
     written = [models[name] for name in (names if moves_anchor else source_names)]
     require_space(output, sum(stored_size(model, dtype) for model in written) + MIB)
@@ -105,13 +103,7 @@ def run(argv: Sequence[str]) -> None:
         if moves_anchor:
             check_preservation(models[anchor_name], anchor_twin, of_anchor, arguments.seed)
         distances = _distances(pair, [twin, anchor_twin], blueprint, recipe)
-        table.add_row(
-            name,
-            *(f"{distance:.4f}" for distance in distances),
-            format_change(*distances[-2:]),
-            _difference(kept.stored),
-            f"{seconds:.2f}",
-        )
+        table.add(name, distances, kept.stored, seconds)
         twins[name] = (found[name], twin, alignment)
         if moves_anchor:
             twins[anchor_name] = (found[anchor_name], anchor_twin, of_anchor)
@@ -119,15 +111,11 @@ def run(argv: Sequence[str]) -> None:
                 base_twin = rounded(of_anchor.apply(models[base_name]), dtype)
                 check_preservation(models[base_name], base_twin, of_anchor, arguments.seed)
                 twins[base_name] = (found[base_name], base_twin, of_anchor)
-    made = {"matching": str(recipe), "seed": str(arguments.seed)}
-    cards = {
-        name: twin_card(parent(name, source.location), anchor_name, made, source.format)
-        for name, (source, _, _) in twins.items()
-    }
-    _write(twins, output, arguments.overwrite, dtype, cards)
+    cards = {name: card(name, source, anchor_name, recipe, arguments.seed) for name, (source, _, _) in twins.items()}
+    _write(twins, output, arguments.overwrite, dtype, cards, repeat)
     if base_name is not None and not moves_anchor:
-        notes.append(f"{anchor_name} keeps its basis, and with it {base_name}: use it as it is.")
-    _tell(table, bool(recipe.gauge), notes, output)
+        notes.append(kept_basis_note(anchor_name, base_name))
+    table.tell(notes, output)
 
 
 def _parser() -> ArgumentParser:
@@ -141,26 +129,13 @@ def _parser() -> ArgumentParser:
     return parser
 
 
-def _tell(table: Table, gauged: bool, notes: Sequence[str], output: Path) -> None:
-    """Print the table, and what is to be known about it."""
-    console = Console()
-    console.print(table)
-    console.print(
-        f"Euclidean distance of all parameters{GAUGED if gauged else ''}; logits on random inputs, relative to "
-        "the largest.",
-        style="dim",
-    )
-    for note in notes:
-        console.print(note, highlight=False)
-    console.print(f"Written to {output}", highlight=False, soft_wrap=True)
-
-
 def _write(
     twins: Mapping[str, tuple[checkpoints.Checkpoint, nn.Module, Alignment]],
     output: Path,
     overwrite: bool,
     dtype: torch.dtype | None,
     cards: Mapping[str, str],
+    repeat: str,
 ) -> None:
     """Write one twin as `output` itself, several into it under their names; each with its alignment."""
     if len(twins) == 1:
@@ -171,31 +146,15 @@ def _write(
                 source.write(twin, output, overwrite, dtype)
             return
         with atomic_folder(output, overwrite) as temporary:
-            source.write(twin, temporary, True, dtype, cards[name])
-            alignment.save(temporary / f"fusionlab{ALIGNMENT_SUFFIX}")
+            source.write(twin, temporary, True, dtype, {CARD: cards[name], REPEAT: repeat})
+            alignment.save(temporary / ALIGNMENT)
         return
     with atomic_folder(output, overwrite) as temporary:
+        (temporary / REPEAT).write_text(repeat, encoding="utf-8")
         for name, (source, twin, alignment) in twins.items():
             place = temporary / source.entry(name)
-            source.write(twin, place, types=dtype, card=cards[name])
+            source.write(twin, place, types=dtype, texts={CARD: cards[name]})
             alignment.save(place.with_name(f"{place.name}{ALIGNMENT_SUFFIX}"))
-
-
-def _types_note(models: Mapping[str, nn.Module], dtype: torch.dtype | None) -> list[str]:
-    """A sentence where end models are stored in different types; none where all agree."""
-    if not (words := differing(models)):
-        return []
-    kept = "each twin keeps its own; dtype chooses one for all" if dtype is None else f"twins are in {name_of(dtype)}"
-    return [f"The end models are stored in different types ({words}): {kept}."]
-
-
-def _table(anchor: str, gauged: bool) -> Table:
-    table = Table(title=f"Distance to {anchor}", title_justify="left")
-    table.add_column("model", overflow="fold")
-    lengths = ("as given", "in the gauge", "matched") if gauged else ("before", "after")
-    for heading in (*lengths, "change", "logits differ by", "seconds"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    return table
 
 
 def _distances(
@@ -207,8 +166,7 @@ def _distances(
     if recipe.gauge:
         _, gauges = gauged(states, blueprint, recipe.options)
         stages.insert(1, [gauge.apply(state) for gauge, state in zip(gauges, states, strict=True)])
+    # What is tied is one parameter.
+    tied = aliases(states[0])
+    stages = [[{n: tensor for n, tensor in state.items() if n not in tied} for state in stage] for stage in stages]
     return [parameter_distance(*stage) for stage in stages]
-
-
-def _difference(value: float) -> str:
-    return "0" if value == 0 else f"{value:.1e}"

@@ -6,7 +6,6 @@ Folders of safetensors are merged tensor by tensor where the method lets it. Tha
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -17,19 +16,28 @@ from jsonargparse import ArgumentParser, Namespace
 from fusionlab.atomic import MIB, atomic_folder, refuse_existing, require_space
 from fusionlab.batch_norm import averaged_note
 from fusionlab.checkpoints.card import CARD, merge_card
-from fusionlab.checkpoints.files import CONFIG, copy_side_files, read_json
+from fusionlab.checkpoints.files import GENERATION_CONFIG, read_json
 from fusionlab.checkpoints.hub import locate
 from fusionlab.checkpoints.names import short_names
 from fusionlab.commands import merging_options, parsing
 from fusionlab.commands.merge_output import progress, tell
 from fusionlab.commands.merging_options import MergingOptions
 from fusionlab.commands.option_groups import add_fields, options_of
-from fusionlab.dtypes import find_dtype, main_of, merge_note_of, name_of
+from fusionlab.commands.repeat import REPEAT, repeat_config
+from fusionlab.dtypes import find_dtype, main_of, merge_note_of
 from fusionlab.errors import InputError
 from fusionlab.merge_weights import merge_weights
 from fusionlab.merging import find_method
 from fusionlab.paths import expanded
-from fusionlab.streaming import Recipe, StoredModel, may_stream, open_folder, shard_bytes, stream_merge
+from fusionlab.streaming import (
+    Recipe,
+    StoredModel,
+    may_stream,
+    open_folder,
+    shard_bytes,
+    stream_merge,
+    write_side_files,
+)
 
 DESCRIPTION = """Merge checkpoints as they are into one of the same format.
 
@@ -64,18 +72,20 @@ def run(argv: Sequence[str]) -> None:
         InputError: checkpoints or options that do not fit; nothing has been written then.
     """
     plain = all(word.partition("=")[0].partition(".")[0] in _PLAIN for word in argv if _is_option(word))
-    arguments = parsing.parse(_parser(plain), argv)
+    parser = _parser(plain)
+    arguments = parsing.parse(parser, argv)
+    repeat = repeat_config(parser, argv)
     if not plain:
         from fusionlab.commands import data_options  # noqa: PLC0415 - imports Lightning
 
         data_options.trainer_options(arguments)  # refused before any work, also where nothing will run on them
     refuse_existing(expanded(arguments.output), arguments.overwrite)
     if _looks_at_files_alone(arguments) and (found := _stored(arguments)) is not None:
-        _stream(arguments, *found)
+        _stream(arguments, *found, repeat)
         return
     from fusionlab.commands import merge_models  # noqa: PLC0415 - imports what streaming does without
 
-    merge_models.run(parsing.parse(_parser(plain=False), argv) if plain else arguments, argv)
+    merge_models.run(parsing.parse(_parser(plain=False), argv) if plain else arguments, argv, repeat)
 
 
 def _is_option(word: str) -> bool:
@@ -135,7 +145,7 @@ def _stored(arguments: Namespace) -> tuple[dict[str, StoredModel], StoredModel |
     return (models, base) if may_stream(list(models.values()), base, method) else None
 
 
-def _stream(arguments: Namespace, models: Mapping[str, StoredModel], base: StoredModel | None) -> None:
+def _stream(arguments: Namespace, models: Mapping[str, StoredModel], base: StoredModel | None, repeat: str) -> None:
     """Merge tensor by tensor, write, and tell how far the merge is from each model."""
     dtype, output = find_dtype(arguments.dtype), expanded(arguments.output)
     ((name, values),) = merging_options.merge_methods(arguments).items()
@@ -148,26 +158,17 @@ def _stream(arguments: Namespace, models: Mapping[str, StoredModel], base: Store
     planned = recipe.types(stored)
     size = sum(tensor.size for tensor in planned.values())
     require_space(output, size + MIB)
-    if (generation := first.location / "generation_config.json").is_file():
+    if (generation := first.location / GENERATION_CONFIG).is_file():
         read_json(generation)
     start = time.perf_counter()
     with atomic_folder(output, arguments.overwrite) as temporary:
-        with progress(size) as advance:
+        with progress("merging", size) as advance:
             merged = stream_merge(stored, base, recipe, temporary, most, advance)
         seconds = time.perf_counter() - start
-        main = main_of((tensor.dtype, tensor.count) for tensor in planned.values())
-        if (config := _in_type(first.config, name_of(main))) != first.config:
-            (temporary / CONFIG).write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        copy_side_files(first.location, temporary)
         made = {"matching": "none", **merging_options.described(arguments)}
         card = merge_card(merging_options.parents(models, arguments), made, first.format)
-        (temporary / CARD).write_text(card, encoding="utf-8")
+        main = main_of((tensor.dtype, tensor.count) for tensor in planned.values())
+        write_side_files(first, temporary, main, {CARD: card, REPEAT: repeat})
     note = merge_note_of({model: one.main_dtype for model, one in models.items()}, dtype)
     notes = [*([note] if note else []), *([averaged_note()] if merged.averaged else [])]
     tell(name, seconds, list(zip(models, weights, merged.distances, strict=True)), notes, output)
-
-
-def _in_type(config: Mapping[str, object], dtype: str) -> dict[str, object]:
-    """A config that names another type wherever it names one."""
-    changed = {key: _in_type(value, dtype) if isinstance(value, Mapping) else value for key, value in config.items()}
-    return changed | {key: dtype for key in ("dtype", "torch_dtype") if isinstance(config.get(key), str)}

@@ -14,10 +14,11 @@ from lightning.pytorch.utilities import rank_zero_only
 from fusionlab import checkpoints
 from fusionlab.atomic import MIB, require_space
 from fusionlab.batch_norm import averaged_note
-from fusionlab.checkpoints.card import merge_card
+from fusionlab.checkpoints.card import CARD, merge_card
 from fusionlab.commands import data_options, merging_options, parsing
 from fusionlab.commands.example import own_module
 from fusionlab.commands.merge_output import tell
+from fusionlab.commands.repeat import REPEAT
 from fusionlab.dtypes import Types, common_types, find_dtype, merge_note, stored_size
 from fusionlab.errors import InputError
 from fusionlab.evaluation.distance import parameter_distance
@@ -30,12 +31,13 @@ from fusionlab.streaming import shard_bytes
 from fusionlab.trainers import make_trainer
 
 
-def run(arguments: Namespace, argv: Sequence[str]) -> None:
+def run(arguments: Namespace, argv: Sequence[str], repeat: str) -> None:
     """Merge as the arguments of the command say.
 
     Args:
         arguments: all of them, parsed.
         argv: as they were given.
+        repeat: a config that repeats the command.
 
     Raises:
         InputError: checkpoints or options that do not fit; nothing has been written then.
@@ -63,10 +65,11 @@ def run(arguments: Namespace, argv: Sequence[str]) -> None:
     merged = run_stages(fuser.merge(method, UNMATCHED), partial(make_trainer, settings, "merging"))
     made = {"matching": "none", **merging_options.described(arguments)}
     card = merge_card(merging_options.parents(found, arguments), made, next(iter(found.values())).format)
+    texts = {CARD: card, REPEAT: repeat}
     notes = [note] if (note := merge_note(models, dtype)) else []
     notes += [averaged_note()] if fuser.averaged else []
     most = None if arguments.max_shard_size is None else shard_bytes(arguments.max_shard_size)
-    _write(merged, found, fuser.weights, output, arguments.overwrite, types, card, most, notes)
+    _write(merged, found, fuser.weights, output, arguments.overwrite, types, texts, most, notes)
 
 
 @rank_zero_only
@@ -77,13 +80,13 @@ def _write(
     output: Path,
     overwrite: bool,
     types: Types | torch.dtype,
-    card: str,
+    texts: Mapping[str, str],
     shard_bytes: int | None,
     notes: Sequence[str],
 ) -> None:
     """Write the merge and tell how far it is from each model; one process of several does."""
     first = next(iter(found.values()))
-    first.write(merged.model, output, overwrite, types, card, shard_bytes)
+    first.write(merged.model, output, overwrite, types, texts, shard_bytes)
     state = merged.model.state_dict()
     rows = []
     for (name, checkpoint), weight in zip(found.items(), weights, strict=True):

@@ -1,4 +1,4 @@
-"""The bar and the table that `fusionlab merge` shows."""
+"""The bar of bytes that are written, and the table that `fusionlab merge` shows."""
 
 from __future__ import annotations
 
@@ -9,8 +9,13 @@ from pathlib import Path
 
 
 @contextmanager
-def progress(size: int) -> Iterator[Callable[[int], object]]:
-    """Show on a terminal how many of the merge's bytes are written, at what rate, and how long it will take."""
+def progress(what: str, size: int) -> Iterator[Callable[[int], object]]:
+    """Show on a terminal how many of the bytes are written, at what rate, and how long it will take.
+
+    Args:
+        what: is being done.
+        size: the bytes of all.
+    """
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -18,14 +23,14 @@ def progress(size: int) -> Iterator[Callable[[int], object]]:
     from rich.console import Console  # noqa: PLC0415
 
     columns = (
-        bars.TextColumn("merging"),
+        bars.TextColumn(what),
         bars.BarColumn(),
         bars.DownloadColumn(),
         bars.TransferSpeedColumn(),
         bars.TimeRemainingColumn(),
     )
     with bars.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("merging", total=size)
+        task = bar.add_task(what, total=size)
         yield lambda written: bar.advance(task, written)
 
 

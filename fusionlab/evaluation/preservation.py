@@ -4,7 +4,7 @@ import copy
 from dataclasses import dataclass
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fusionlab.errors import InputError
 from fusionlab.forward import logits
@@ -58,6 +58,20 @@ def check_preservation(
         reference, exact, stored = (
             torch.stack([logits(m, sample) for sample in samples]) for m in (original, exact_twin, stored_twin)
         )
+    return preserved(reference, exact, stored)
+
+
+def preserved(reference: Tensor, exact: Tensor, stored: Tensor) -> Preservation:
+    """A comparison of logits, all in float64 and of one shape.
+
+    Args:
+        reference: of the end model.
+        exact: of its twin, the alignment applied in float64.
+        stored: of the twin as it is written.
+
+    Raises:
+        InputError: the function changed by more than rounding; nothing should be written.
+    """
     scale = float(reference.abs().max())
     relative = scale or 1.0
     result = Preservation(

@@ -3,6 +3,16 @@
 from fusionlab.streaming.agreement import may_stream
 from fusionlab.streaming.merge import Recipe, Streamed, stream_merge
 from fusionlab.streaming.shards import shard_bytes
+from fusionlab.streaming.side_files import write_side_files
 from fusionlab.streaming.stored import StoredModel, open_folder
 
-__all__ = ["Recipe", "StoredModel", "Streamed", "may_stream", "open_folder", "shard_bytes", "stream_merge"]
+__all__ = [
+    "Recipe",
+    "StoredModel",
+    "Streamed",
+    "may_stream",
+    "open_folder",
+    "shard_bytes",
+    "stream_merge",
+    "write_side_files",
+]

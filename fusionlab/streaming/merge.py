@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from fusionlab.batch_norm import running_statistics
-from fusionlab.dtypes import name_of, widest
-from fusionlab.errors import InputError
+from fusionlab.checkpoints.parameters import not_finite
+from fusionlab.dtypes import in_type, widest
 from fusionlab.merging.ingredients import PIECE, Ingredients, working_type
 from fusionlab.merging.registry import MergeMethod, find_method
 from fusionlab.streaming.pipeline import in_order, workers
@@ -178,7 +178,7 @@ class _Work:
             end = min(start + step, stretch.count)
             pieces = [tensor[start:end] for tensor in read]
             own = self._merged(name, stretch.start + start, pieces, None if base is None else base[start:end])
-            merged.append(self._rounded(name, own))
+            merged.append(in_type(name, own, planned.dtype))
             del own
             if not planned.dtype.is_floating_point:
                 continue
@@ -215,24 +215,6 @@ class _Work:
         weights, seed = self.recipe.weights, self.recipe.seed
         return Ingredients(states, weights, None, (), base, None, seed, start, self.surveyed)
 
-    def _rounded(self, name: str, merged: Tensor) -> Tensor:
-        """Numbers in the type that they are written in.
-
-        Raises:
-            InputError: a number that it cannot hold.
-        """
-        dtype = self.planned[name].dtype
-        stored = merged.to(dtype)
-        if dtype.is_floating_point and torch.finfo(dtype).max < torch.finfo(merged.dtype).max:
-            gone = torch.isfinite(merged) & ~torch.isfinite(stored)
-            if gone.any():
-                lost = float(merged[gone].abs().max())
-                raise InputError(
-                    f"parameter {name} holds {lost:.3g}, which is more than {name_of(dtype)} can hold; expected a "
-                    f"wider dtype"
-                )
-        return stored
-
     def _refuse_not_finite(self, name: str, pieces: Sequence[Tensor], base: Tensor | None) -> None:
         """Refuse a model with NaN or infinite numbers, where there is one, once the whole parameter was looked at."""
         readers = list(zip([*self.readers, self.base], [*pieces, base], strict=True))
@@ -241,10 +223,7 @@ class _Work:
                 continue
             stored = reader.model.tensors[name]
             bad = int((~torch.isfinite(reader.read(name, 0, stored.count))).sum())
-            raise InputError(
-                f"{reader.model.source}: parameter {name} holds {bad} value{'s' if bad > 1 else ''} of {stored.count} "
-                f"that are NaN or infinite, but finite numbers were expected"
-            )
+            raise not_finite(reader.model.source, name, bad, stored.count)
 
     def total(self, function: Callable[[Ingredients], Tensor]) -> Tensor:
         """The sum of what a function gives for all pieces, see `Survey`."""

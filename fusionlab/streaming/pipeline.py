@@ -15,7 +15,7 @@ from fusionlab import signals
 
 Piece = TypeVar("Piece")
 Result = TypeVar("Result")
-# Numbers of all pieces in work together; a larger one is in work alone.
+# Numbers of all pieces in work together, where nothing else is said.
 MOST = 2**24
 
 
@@ -35,7 +35,11 @@ def workers() -> Iterator[ThreadPoolExecutor]:
 
 
 def in_order(
-    pool: ThreadPoolExecutor, work: Callable[[Piece], Result], pieces: Iterable[Piece], size: Callable[[Piece], int]
+    pool: ThreadPoolExecutor,
+    work: Callable[[Piece], Result],
+    pieces: Iterable[Piece],
+    size: Callable[[Piece], int],
+    most: int = MOST,
 ) -> Iterator[Result]:
     """The results of work on pieces, in the pieces' order; no more are in work than memory allows.
 
@@ -44,13 +48,14 @@ def in_order(
         work: on a piece; the first failure, in the pieces' order, is raised.
         pieces: in order.
         size: numbers that the work on a piece holds in memory.
+        most: numbers of all pieces in work together; a larger piece is in work alone.
     """
     ahead: deque[tuple[Future[Result], int]] = deque()
     held = 0
     try:
         for piece in pieces:
             needed = size(piece)
-            while ahead and held + needed > MOST:
+            while ahead and held + needed > most:
                 future, freed = ahead.popleft()
                 yield future.result()
                 held -= freed

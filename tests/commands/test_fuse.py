@@ -38,7 +38,7 @@ def fused(ckpts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_folder_is_complete(fused: Path) -> None:
     """Checkpoint, numbers, report, plots and logs are all there, and nothing temporary beside them."""
     assert {path.name for path in fused.iterdir()} == {
-        "merged", "results.json", "results.csv", "report.html", "plots", "tensorboard",
+        "merged", "results.json", "results.csv", "report.html", "plots", "tensorboard", "fusionlab.yaml",
     }  # fmt: skip
     assert {path.suffix for path in (fused / "plots").iterdir()} == {".png"}
     assert len(list((fused / "plots").iterdir())) >= 3

@@ -88,6 +88,8 @@ def test_a_config_gives_what_flags_give(ckpts: Path, at: Path) -> None:
     assert unpolished[0] == unpolished[1]
     assert {row["domain"] for row in ours} == {"in", "out", None}
     assert {path.name for path in (at / "out").iterdir()} == {path.name for path in (at / "flags").iterdir()}
+    assert main(["fuse", "--config", str(at / "out" / "fusionlab.yaml"), "--output", str(at / "again")]) == 0
+    assert rows(at / "again") == ours
     log = EventAccumulator(str(at / "logs" / "mine" / "version_0")).Reload()
     tags = log.Tags()["scalars"]
     assert len(log.Scalars("polishing regmean, weights/loss")) == 6

@@ -71,7 +71,8 @@ def test_the_alignment_beside_the_twin_makes_it(ckpts: Path, tmp_path: Path, com
         torch.testing.assert_close(tensor, written[name], rtol=0, atol=1e-6 * float(written[name].abs().max()))
     names = {path.name for path in (tmp_path / "twin").iterdir()}
     assert names == {
-        "config.json", "model.safetensors", "preprocessor_config.json", "fusionlab.alignment.safetensors", "README.md",
+        "config.json", "model.safetensors", "preprocessor_config.json", "fusionlab.alignment.safetensors",
+        "fusionlab.yaml", "README.md",
     }  # fmt: skip
 
 
@@ -80,7 +81,7 @@ def test_several_sources(ckpts: Path, tmp_path: Path, command: Command) -> None:
     output = tmp_path / "twins"
     assert command("match", ckpts / "a", ckpts / "c", "--anchor", ckpts / "b", "--output", output).code == 0
     assert {path.name for path in output.iterdir()} == {
-        "a", "a.alignment.safetensors", "c", "c.alignment.safetensors",
+        "a", "a.alignment.safetensors", "c", "c.alignment.safetensors", "fusionlab.yaml",
     }  # fmt: skip
     command("match", ckpts / "c", "--anchor", ckpts / "b", "--output", tmp_path / "alone")
     assert weights(output / "c").keys() == weights(tmp_path / "alone").keys()

@@ -214,11 +214,11 @@ def test_progress_is_shown_on_a_terminal_alone(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Bytes, and nothing of it where standard error is read by a program."""
-    with merge_output.progress(2 * 10**6) as advance:
+    with merge_output.progress("merging", 2 * 10**6) as advance:
         advance(10**6)
     assert capsys.readouterr().err == ""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("FORCE_COLOR", "1")
-    with merge_output.progress(2 * 10**6) as advance:
+    with merge_output.progress("merging", 2 * 10**6) as advance:
         advance(2 * 10**6)
     assert "2.0/2.0 MB" in capsys.readouterr().err

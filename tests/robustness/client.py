@@ -84,13 +84,24 @@ class Server:
             may_write: files and folders that it may write, and beginnings of names that end in ``*``.
             options: ``seconds`` and ``bytes`` it may take; ``signals``, pairs of a time and a number; ``kill_at``, a
                 change of files at which it is killed; ``volume``, a folder and the size of the file system that is put
-                there; ``file_size``, the most that a file may hold; ``hide_free_space``; ``environment``.
+                there; ``file_size``, the most that a file may hold; ``hide_free_space``; ``environment``;
+                ``by_parts``, whether models of any size are matched a part at a time, where they can be.
         """
         return self._ask({"argv": list(argv)}, cwd, may_write, options)
 
     def call(self, function: str, cwd: Path, may_write: Sequence[str | Path], **arguments: Any) -> Outcome:
         """Call ``module:function`` in a child; keywords that `run` knows go to the server, the others to it."""
-        known = ("seconds", "bytes", "signals", "kill_at", "volume", "file_size", "hide_free_space", "environment")
+        known = (
+            "seconds",
+            "bytes",
+            "signals",
+            "kill_at",
+            "volume",
+            "file_size",
+            "hide_free_space",
+            "environment",
+            "by_parts",
+        )
         options = {name: arguments.pop(name) for name in known if name in arguments}
         return self._ask({"call": function, "arguments": arguments}, cwd, may_write, options)
 

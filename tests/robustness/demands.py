@@ -46,7 +46,9 @@ def try_case(server: Server, sound: Path, seed: int, index: int, folder: Path) -
     home = {"HOME": str(folder / "home")}
     # An output is written under a hidden name beside it, and a part of it under one beside that.
     outputs = [OUTPUT, f"{OUTPUT}.*", f".{OUTPUT}*", f"..{OUTPUT}*", *case.may_write]
-    outcome = server.run(case.argv, place.work, [place.work / name for name in outputs], environment=home)
+    outcome = server.run(
+        case.argv, place.work, [place.work / name for name in outputs], environment=home, by_parts=index % 2 == 1
+    )
     complaints = of_any(outcome, case.argv[0])
     after = inventory(folder)
     kept = {name: state for name, state in after.items() if not _may_be_written(name, case, outcome.code)}

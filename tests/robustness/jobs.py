@@ -24,12 +24,14 @@ class Job:
         inputs: what it reads, of the undamaged inputs.
         old: arguments that make another output, to be replaced.
         goes_on: whether it goes on in a folder that is there, instead of replacing it.
+        by_parts: whether models of any size are matched a part at a time.
     """
 
     argv: list[str]
     inputs: tuple[str, ...]
     old: tuple[str, ...] = ()
     goes_on: bool = False
+    by_parts: bool = False
 
     @property
     def command(self) -> str:
@@ -57,12 +59,15 @@ class Job:
     def run(self, server: Server, work: Path, line: list[str], **options: object) -> Outcome:
         """Run a command in its working folder."""
         places = [work / OUTPUT, work / f".{OUTPUT}*", work / f"..{OUTPUT}*"]
-        return server.run(line, work, places, **options)
+        return server.run(line, work, places, by_parts=self.by_parts, **options)
 
 
 JOBS = {
     "merge": Job(["merge", "a", "b"], ("a", "b"), ("--weights", "0.9", "0.1")),
     "match": Job(["match", "a", "--anchor", "b"], ("a", "b"), ("--match", "git-rebasin")),
+    "match by parts": Job(
+        ["match", "bert_a", "--anchor", "bert_b"], ("bert_a", "bert_b"), ("--spaces", "ffn"), by_parts=True
+    ),
     "fuse": Job(["fuse", "--ckpts", "a", "b"], ("a", "b"), ("--match", "none", "--weights", "0.9", "0.1")),
     "compare": Job(
         ["compare", "--config", "configs/compare.yaml"], ("configs/compare.yaml", "a", "b"), ("--samples", "40"), True

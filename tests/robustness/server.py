@@ -133,6 +133,8 @@ def _child(request: dict[str, Any], report: int, out: int, err: int) -> None:
 
 
 def _run(request: dict[str, Any]) -> int:
+    if request.get("by_parts"):
+        sys.modules["fusionlab.commands.match_stream"].__dict__["IN_MEMORY"] = 0
     if "call" in request:
         module, function = request["call"].split(":")
         getattr(importlib.import_module(module), function)(**request["arguments"])

@@ -56,14 +56,14 @@ def fractions() -> list[float]:
     return [(index + 0.5) / SIZES for index in range(SIZES)]
 
 
-def judge(outcome: Outcome, name: str, output: str, words: tuple[str, ...]) -> None:
+def judge(outcome: Outcome, command: str, output: str, words: tuple[str, ...]) -> None:
     """One sentence of the right kind, which names the output."""
     told = [text for text in outcome.err.splitlines() if text.startswith("fusionlab")]
     assert outcome.code == 2, outcome.err
     assert "Traceback" not in outcome.err
     assert "Exception" not in outcome.err
     assert len(told) == 1, outcome.err
-    assert told[0].startswith(f"fusionlab {name}: error: {output}"), told[0]
+    assert told[0].startswith(f"fusionlab {command}: error: {output}"), told[0]
     assert any(text in told[0] for text in words), told[0]
     assert not outcome.outside
 
@@ -95,7 +95,7 @@ def test_full_disk(
         outcome = server.run(
             line(job, volume / OUTPUT), work, [volume], volume=[str(volume), size], hide_free_space=bool(index % 2)
         )
-        judge(outcome, name, str(volume / OUTPUT), FULL)
+        judge(outcome, job.command, str(volume / OUTPUT), FULL)
         if not job.goes_on:
             assert not outcome.left, outcome.left
         assert not [path for path in outcome.left if "/." in path.removeprefix(str(volume))], "a temporary output"
@@ -112,7 +112,7 @@ def test_file_size_limit(server: Server, sound: Path, tmp_path: Path, needs: Cal
     inputs = tree(work)
     for fraction in fractions():
         outcome = job.run(server, work, job.line(OUTPUT), file_size=max(1, int(fraction * need.largest)))
-        judge(outcome, name, OUTPUT, TOO_LARGE)
+        judge(outcome, job.command, OUTPUT, TOO_LARGE)
         found = tree(work)
         assert {file: digest for file, digest in found.items() if not file.startswith(OUTPUT)} == inputs
         if not job.goes_on:

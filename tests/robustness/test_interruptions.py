@@ -17,7 +17,7 @@ from tests.robustness.jobs import JOBS, unlike
 
 WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 DELAYS = (0.0, 0.05, 0.3, 1.0, 2.0, 3.0)
-COUNT = int(os.environ.get("SIGNALS", "14"))
+COUNT = int(os.environ.get("SIGNALS", "16"))
 
 
 def handles(pid: int, number: int) -> bool:

@@ -15,8 +15,8 @@ from tests.robustness.cases import OUTPUT
 from tests.robustness.client import Server
 from tests.robustness.jobs import JOBS, tree, unlike
 
-KILLED = ("merge", "match", "fuse", "compare")
-COUNT = int(os.environ.get("KILLS", "16"))
+KILLED = ("merge", "match", "match by parts", "fuse", "compare")
+COUNT = int(os.environ.get("KILLS", "20"))
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,8 @@ def test_killed(
 
     Afterwards the output is not there, the old one or complete; the next run ends well and leaves nothing hidden.
     """
-    name = KILLED[index % 4]
-    replaces, at_a_change = bool(index // 4 % 2), bool(index // 8 % 2)
+    name = KILLED[index % 5]
+    replaces, at_a_change = bool(index // 5 % 2), bool(index // 10 % 2)
     draw, job, before = random.Random(f"kill/{index}"), JOBS[name], undisturbed(name)
     work = job.lay_out(sound, tmp_path)
     inputs = tree(work)

@@ -1,0 +1,253 @@
+"""`fusionlab match` of models that are larger than memory: twins are made and written a part at a time.
+
+That needs folders of safetensors whose tensors have the names of their class, and spaces that do not meet on one
+parameter, such as the heads and the feed-forward units that the paper matches.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from jsonargparse import Namespace
+from torch import Tensor
+
+from fusionlab.atomic import MIB, atomic_folder, require_space
+from fusionlab.checkpoints.card import CARD
+from fusionlab.checkpoints.files import GENERATION_CONFIG, read_json
+from fusionlab.checkpoints.hub import locate
+from fusionlab.checkpoints.names import short_names
+from fusionlab.checkpoints.weightless import Weightless, weightless
+from fusionlab.commands.match_output import ALIGNMENT, ALIGNMENT_SUFFIX, MatchTable, card, kept_basis_note, types_note
+from fusionlab.commands.merge_output import progress
+from fusionlab.commands.repeat import REPEAT
+from fusionlab.dtypes import differing_of, find_dtype, main_of
+from fusionlab.evaluation.preservation import preserved
+from fusionlab.matching.options import MatchOptions
+from fusionlab.matching.parts import Part, separated
+from fusionlab.matching.recipe import Recipe
+from fusionlab.models import common_blueprint
+from fusionlab.paths import expanded
+from fusionlab.streaming import StoredModel, open_folder, write_side_files
+from fusionlab.streaming.running import logits_of
+from fusionlab.streaming.shards import Writer, like, written
+from fusionlab.streaming.stored import Reader, TensorSpec
+from fusionlab.streaming.twins import Matched, Moved, PartReader, match_parts, planned, write_moved
+from fusionlab.symmetry import Alignment, Blueprint
+
+# Models with fewer bytes of weights are matched in memory, where many layers are solved at once.
+IN_MEMORY = 2**28
+# Random inputs that function preservation is checked on.
+INPUTS = 4
+
+
+class NotByPartsError(Exception):
+    """Models cannot be matched a part at a time; the sentence says why."""
+
+
+def by_parts(arguments: Namespace, recipe: Recipe, repeat: str) -> list[str] | None:
+    """Match a part at a time where models are large and may be matched so; write, and tell what was done.
+
+    Args:
+        arguments: of the command.
+        recipe: that they describe.
+        repeat: a config that repeats the command.
+
+    Returns:
+        None where all is done; else what is to be known of why whole models must be held in memory.
+
+    Raises:
+        InputError: checkpoints or options that do not fit; nothing has been written then.
+    """
+    given = [arguments.get(name) for name in ("example", "probes", "samples")]
+    if any(value is not None for value in given) or arguments.untie:
+        return []
+    paths = (*arguments.sources, arguments.anchor, *([] if arguments.base is None else [arguments.base]))
+    found = {name: open_folder(path, locate(path)) for name, path in zip(short_names(paths), paths, strict=True)}
+    stored = {name: model for name, model in found.items() if model is not None}
+    if max((_bytes(model) for model in stored.values()), default=0) < IN_MEMORY:
+        return []
+    try:
+        if len(stored) < len(found):
+            other = next(name for name in found if name not in stored)
+            raise NotByPartsError(f"{other} is stored in another way than a folder of safetensors")
+        task = _Task(arguments, recipe, stored, repeat)
+    except NotByPartsError as error:
+        return [f"Whole models were held in memory: {error}."]
+    task.run()
+    return None
+
+
+def _bytes(model: StoredModel) -> int:
+    return sum(tensor.size for tensor in model.tensors.values())
+
+
+@dataclass(frozen=True)
+class _Described:
+    """A description of all models.
+
+    Attributes:
+        made: the model without weights that they are of.
+        parts: the blueprint in the gauge, and its parts.
+    """
+
+    made: Weightless
+    parts: tuple[Blueprint, Sequence[Part]]
+
+
+def _described(models: Mapping[str, StoredModel], recipe: Recipe) -> _Described:
+    """The description of all models.
+
+    Raises:
+        NotByPartsError: models that are not stored as their class has them, or a matching that couples its spaces.
+        InputError: models of different classes or sizes.
+    """
+    options = recipe.options
+    if type(options) is not MatchOptions or recipe.needs_inputs or not options.spaces:
+        raise NotByPartsError(f"this matching ({recipe}) looks at whole models")
+    made: dict[str, Weightless] = {}
+    for name, model in models.items():
+        shapes = {tensor: stored.shape for tensor, stored in model.tensors.items()}
+        one = weightless(model.config, model.location, shapes) if model.format == "transformers" else None
+        if one is None:
+            raise NotByPartsError(f"the tensors of {name} are stored in another way than its class has them")
+        made[name] = one
+    blueprint = common_blueprint({name: one.model for name, one in made.items()})
+    first, *others = made.values()
+    if any(other.names != first.names for other in others):
+        raise NotByPartsError("the models tie different parameters")
+    tied: dict[str, list[str]] = {}
+    for name, held in first.names.items():
+        tied.setdefault(held, []).append(name)
+    if (found := separated(blueprint, options, tied.values())) is None:
+        raise NotByPartsError("spaces that are matched meet on one parameter, as the residual stream meets all others")
+    return _Described(first, found)
+
+
+class _Task:
+    """One run of the command, a part of the parameters at a time.
+
+    Args:
+        arguments: of the command.
+        recipe: that they describe.
+        models: sources, the anchor and the base if there is one, by name.
+        repeat: a config that repeats the command.
+
+    Raises:
+        NotByPartsError: they must be matched in memory.
+    """
+
+    def __init__(self, arguments: Namespace, recipe: Recipe, models: Mapping[str, StoredModel], repeat: str) -> None:
+        self.arguments, self.recipe, self.models, self.repeat = arguments, recipe, models, repeat
+        self.output, self.dtype = expanded(arguments.output), find_dtype(arguments.dtype)
+        names = list(models)
+        self.sources, self.anchor = names[: len(arguments.sources)], names[len(arguments.sources)]
+        self.base = None if arguments.base is None else names[-1]
+        self.described = _described(models, recipe)
+        # A gauge changes the anchor's weights too, and the base model follows the anchor.
+        self.moved = names if recipe.gauge else self.sources
+        self.references = {name: self._run(name, models[name]) for name in self.moved}
+
+    def run(self) -> None:
+        """Make, check and write all twins, and tell."""
+        plans = {name: planned(self.models[name], self.dtype) for name in self.moved}
+        size = sum(tensor.size for plan in plans.values() for tensor in plan.values())
+        require_space(self.output, size + MIB)
+        for name in self.moved:
+            if (generation := self.models[name].location / GENERATION_CONFIG).is_file():
+                read_json(generation)
+        table = MatchTable(self.anchor, bool(self.recipe.gauge))
+        with atomic_folder(self.output, self.arguments.overwrite) as folder, progress("matching", size) as advance:
+            places = {name: folder if len(self.moved) == 1 else folder / name for name in self.moved}
+            for place in places.values():
+                place.mkdir(parents=True, exist_ok=True)
+            (folder / REPEAT).write_text(self.repeat, encoding="utf-8")
+            for name in self.sources:
+                start = time.perf_counter()
+                along = self.anchor if self.recipe.gauge and name == self.sources[0] else None
+                matched = self._match(name, along, places, plans, advance)
+                seconds = time.perf_counter() - start
+                difference = self._finish(name, matched.source, matched.alignment, places[name], plans[name])
+                table.add(name, matched.distances if self.recipe.gauge else matched.distances[1:], difference, seconds)
+                if along is not None:
+                    for other in self.moved[len(self.sources) :]:
+                        if other == self.base:
+                            self._move(other, matched, places[other], plans[other], advance)
+                        self._finish(other, matched.anchor, matched.of_anchor, places[other], plans[other])
+        kept = [] if self.base is None or self.recipe.gauge else [kept_basis_note(self.anchor, self.base)]
+        words = differing_of({name: model.main_dtype for name, model in self.models.items()})
+        table.tell([*types_note(words, self.dtype), *kept], self.output)
+
+    def _match(
+        self,
+        name: str,
+        along: str | None,
+        places: Mapping[str, Path],
+        plans: Mapping[str, Mapping[str, TensorSpec]],
+        advance: Callable[[int], object],
+    ) -> Matched:
+        """Match a source to the anchor; write its twin, and the anchor's where one is asked for."""
+        with ExitStack() as stack:
+            source, anchor = (self._reader(stack.enter_context(self.models[n].opened())) for n in (name, self.anchor))
+            writers = [
+                None if n is None else stack.enter_context(self._written(n, places[n], plans[n])) for n in (name, along)
+            ]
+            assert writers[0] is not None
+            return match_parts(self.described.parts, source, anchor, (writers[0], writers[1]), advance)
+
+    def _move(
+        self,
+        name: str,
+        matched: Matched,
+        place: Path,
+        plan: Mapping[str, TensorSpec],
+        advance: Callable[[int], object],
+    ) -> None:
+        """Write the base model's twin in the basis of the anchor's."""
+        with self.models[name].opened() as reader, self._written(name, place, plan) as writer:
+            write_moved(self._reader(reader), matched.anchor, writer, advance)
+
+    def _finish(
+        self, name: str, alignments: Sequence[Alignment], whole: Alignment, place: Path, plan: Mapping[str, TensorSpec]
+    ) -> float:
+        """Write what lies beside a twin's weights, and compare it with its model.
+
+        Returns:
+            The largest difference in logits of the twin as it is stored, relative to the largest logit.
+        """
+        model = self.models[name]
+        text = card(name, model, self.anchor, self.recipe, self.arguments.seed)
+        write_side_files(model, place, main_of((tensor.dtype, tensor.count) for tensor in plan.values()), {CARD: text})
+        beside = len(self.moved) > 1
+        whole.save(place.with_name(f"{place.name}{ALIGNMENT_SUFFIX}") if beside else place / ALIGNMENT)
+        with model.opened() as reader:
+            exact = self._logits(Moved(self._reader(reader), alignments))
+        twin = open_folder(str(place), place)
+        assert twin is not None
+        return preserved(self.references[name], exact, self._run(name, twin)).stored
+
+    def _reader(self, reader: Reader) -> PartReader:
+        return PartReader(reader, self.described.made.names, self.dtype)
+
+    def _written(self, name: str, place: Path, plan: Mapping[str, TensorSpec]) -> AbstractContextManager[Writer]:
+        return written(place, like(self.models[name], plan, None), plan)
+
+    def _run(self, name: str, model: StoredModel) -> Tensor:
+        """Logits of a model as it is stored.
+
+        Raises:
+            NotByPartsError: its modules read one another's parameters.
+        """
+        with model.opened() as opened:
+            reader = self._reader(opened)
+            try:
+                return self._logits(lambda parameter: reader.read([parameter])[parameter])
+            except (RuntimeError, TypeError) as error:
+                raise NotByPartsError(f"the modules of {name} do not run by themselves") from error
+
+    def _logits(self, provide: Callable[[str], Tensor]) -> Tensor:
+        inputs = self.described.parts[0].inputs
+        return logits_of(self.described.made.model, provide, inputs, self.arguments.seed, INPUTS)

@@ -1,0 +1,35 @@
+"""Config, tokenizer and card of a folder that is written without a model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+
+from fusionlab.checkpoints.files import CONFIG, copy_side_files
+from fusionlab.dtypes import name_of
+from fusionlab.streaming.stored import StoredModel
+
+
+def write_side_files(model: StoredModel, folder: Path, dtype: torch.dtype, texts: Mapping[str, str]) -> None:
+    """Write config, tokenizer and all else that a model is used with, and what is said of it.
+
+    Args:
+        model: that they are copied from.
+        folder: that has the weights already.
+        dtype: that most numbers were written in; a config that names a type names this one.
+        texts: files to write beside it, by name, such as a model card.
+    """
+    if (config := _in_type(model.config, name_of(dtype))) != model.config:
+        (folder / CONFIG).write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    copy_side_files(model.location, folder)
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def _in_type(config: Mapping[str, object], dtype: str) -> dict[str, object]:
+    """A config that names another type wherever it names one."""
+    changed = {key: _in_type(value, dtype) if isinstance(value, Mapping) else value for key, value in config.items()}
+    return changed | {key: dtype for key in ("dtype", "torch_dtype") if isinstance(config.get(key), str)}

@@ -1,0 +1,215 @@
+"""Matched twins of checkpoint folders, made and written a part of the parameters at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from fusionlab.checkpoints.parameters import not_finite
+from fusionlab.dtypes import in_type, widest
+from fusionlab.matching.parts import Part
+from fusionlab.matching.weights import squared_distance
+from fusionlab.streaming.pipeline import in_order, workers
+from fusionlab.streaming.shards import Writer
+from fusionlab.streaming.stored import Reader, StoredModel, TensorSpec
+from fusionlab.symmetry import Alignment, Blueprint
+
+# Numbers of all parts in work together, those of every model counted; a larger part is in work alone.
+MOST = 2**27
+
+
+@dataclass(frozen=True)
+class Matched:
+    """Facts about a pair that was matched.
+
+    Attributes:
+        blueprint: in the gauge.
+        source: by part, the alignment of the source.
+        anchor: by part, that of the anchor, which is its gauge.
+        distances: of the two, each number counted once: as they come, in the gauge, and matched.
+    """
+
+    blueprint: Blueprint
+    source: Sequence[Alignment]
+    anchor: Sequence[Alignment]
+    distances: tuple[float, float, float]
+
+    @property
+    def alignment(self) -> Alignment:
+        """The alignment of the source as a whole."""
+        return Alignment(self.blueprint, {k: v for part in self.source for k, v in part.elements.items()})
+
+    @property
+    def of_anchor(self) -> Alignment:
+        """The alignment of the anchor as a whole."""
+        return Alignment(self.blueprint, {k: v for part in self.anchor for k, v in part.elements.items()})
+
+
+def planned(model: StoredModel, dtype: torch.dtype | None) -> dict[str, TensorSpec]:
+    """The type and shape of every tensor of a twin.
+
+    Args:
+        model: whose.
+        dtype: to write all floating-point numbers in; each in its own if None.
+    """
+    return {
+        name: TensorSpec(dtype if dtype is not None and stored.dtype.is_floating_point else stored.dtype, stored.shape)
+        for name, stored in model.tensors.items()
+    }
+
+
+class PartReader:
+    """The parameters of one model by the names of its class, a part at a time.
+
+    Args:
+        reader: of its files.
+        names: for every name of the class, that in the files.
+        dtype: that everything is at least as wide as, or None.
+    """
+
+    def __init__(self, reader: Reader, names: Mapping[str, str], dtype: torch.dtype | None = None) -> None:
+        self.reader, self.names, self.dtype = reader, names, dtype
+
+    def read(self, names: Sequence[str]) -> dict[str, Tensor]:
+        """Some parameters; those that are tied are one tensor.
+
+        Raises:
+            InputError: one holds NaN or an infinity, or a file has become shorter.
+        """
+        held: dict[str, Tensor] = {}
+        for name in dict.fromkeys(self.names[name] for name in names):
+            stored = self.reader.model.tensors[name]
+            tensor = self.reader.read(name, 0, stored.count).reshape(stored.shape)
+            if tensor.is_floating_point():
+                if not bool((finite := torch.isfinite(tensor)).all()):
+                    raise not_finite(self.reader.model.source, name, int((~finite).sum()), tensor.numel())
+                if self.dtype is not None:
+                    tensor = tensor.to(widest([tensor.dtype, self.dtype]))
+            held[name] = tensor
+        return {name: held[self.names[name]] for name in names}
+
+    def write(self, state: Mapping[str, Tensor], writer: Writer) -> dict[str, Tensor]:
+        """Write parameters under the names that they have in the files.
+
+        Args:
+            state: a part of a twin.
+            writer: of its files.
+
+        Returns:
+            The part with the numbers that were written, in the types that it came in.
+
+        Raises:
+            InputError: a number that the type to write in cannot hold.
+        """
+        kept: dict[str, Tensor] = {}
+        for name, tensor in state.items():
+            stored = self.names[name]
+            if stored not in kept:
+                written = in_type(name, tensor, writer.tensors[stored].dtype)
+                writer.write(stored, 0, written.flatten())
+                kept[stored] = written.to(tensor.dtype)
+        return {name: kept[self.names[name]] for name in state}
+
+
+def match_parts(
+    described: tuple[Blueprint, Sequence[Part]],
+    source: PartReader,
+    anchor: PartReader,
+    writers: tuple[Writer, Writer | None],
+    advance: Callable[[int], object] = lambda _: None,
+) -> Matched:
+    """Match a model to an anchor, and write its twin and that of the anchor.
+
+    Args:
+        described: the blueprint in the gauge, and its parts.
+        source: the model that is matched.
+        anchor: of the same class and sizes.
+        writers: of the source's twin, and of the anchor's or None where none is written.
+        advance: is told how many bytes have been written since it was called last.
+
+    Raises:
+        InputError: numbers that are NaN or infinite, or that the type to write in cannot hold.
+    """
+    blueprint, parts = described
+    models = (source, anchor)
+
+    @torch.no_grad()
+    def work(part: Part) -> tuple[list[Alignment], list[float], int]:
+        names = list(part.blueprint.parameters)
+        states = [model.read(names) for model in models]
+        gauges, alignments = part.matched(states, anchor=1)
+        once = [name for name in _once(names, source.names) if states[0][name].is_floating_point()]
+        squares = [squared_distance(states[0], states[1], once)]
+        if part.gauge:
+            in_gauge = [gauge.apply(state) for gauge, state in zip(gauges, states, strict=True)]
+            squares.append(squared_distance(in_gauge[0], in_gauge[1], once))
+            del in_gauge
+        written = 0
+        for index, (model, alignment, writer) in enumerate(zip(models, alignments, writers, strict=True)):
+            states[index] = alignment.apply(states[index])
+            if writer is not None:
+                states[index] = model.write(states[index], writer)
+                written += sum(writer.tensors[name].size for name in {model.names[name] for name in names})
+        squares.append(squared_distance(states[0], states[1], once))
+        return alignments, squares, written
+
+    found: tuple[list[Alignment], list[Alignment]] = ([], [])
+    totals: list[float] = []
+    with workers() as pool:
+        for alignments, squares, written in in_order(pool, work, parts, partial(_size, source.reader.model), MOST):
+            for side, alignment in zip(found, alignments, strict=True):
+                side.append(alignment)
+            totals = [a + b for a, b in zip(totals or [0.0] * len(squares), squares, strict=True)]
+            advance(written)
+    lengths = [math.sqrt(total) for total in totals]
+    return Matched(blueprint, *found, (lengths[0], lengths[-2], lengths[-1]))
+
+
+@torch.no_grad()
+def write_moved(
+    model: PartReader, alignments: Sequence[Alignment], writer: Writer, advance: Callable[[int], object]
+) -> None:
+    """Write a twin of a model by alignments that are known, one for each part."""
+    for alignment in alignments:
+        state = alignment.apply(model.read(list(alignment.blueprint.parameters)))
+        model.write(state, writer)
+        advance(sum(writer.tensors[name].size for name in {model.names[name] for name in state}))
+
+
+class Moved:
+    """The parameters of a model's twin in float64, made when they are asked for; those of one part are held.
+
+    Args:
+        model: whose, unmoved.
+        alignments: one for each part.
+    """
+
+    def __init__(self, model: PartReader, alignments: Sequence[Alignment]) -> None:
+        self.model = model
+        self.by_name = {name: alignment for alignment in alignments for name in alignment.blueprint.parameters}
+        self.held: Mapping[str, Tensor] = {}
+
+    @torch.no_grad()
+    def __call__(self, name: str) -> Tensor:
+        """A parameter of the twin."""
+        if name not in self.held:
+            self.held = {}
+            alignment = self.by_name[name]
+            state = self.model.read(list(alignment.blueprint.parameters))
+            self.held = alignment.apply({n: t.double() if t.is_floating_point() else t for n, t in state.items()})
+        return self.held[name]
+
+
+def _once(names: Sequence[str], stored: Mapping[str, str]) -> list[str]:
+    """One name of every parameter."""
+    return list({stored[name]: name for name in reversed(names)}.values())
+
+
+def _size(model: StoredModel, part: Part) -> int:
+    """About how many numbers of 4 bytes matching a part holds in memory: two models, their twins, and products."""
+    return 4 * sum(model.tensors[n].count for n in part.blueprint.parameters if n in model.tensors)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fusionlab.errors import InputError
+from fusionlab.errors import InputError, vocabularies_hint
 from fusionlab.forward import logits
 from fusionlab.symmetry import Blueprint, blueprint
 from fusionlab.types import Model
@@ -43,7 +43,7 @@ def common_blueprint(models: Mapping[str, nn.Module]) -> Blueprint:
                 found = "is missing" if parameter not in state else f"has shape {_shape(state[parameter])}"
                 raise InputError(
                     f"the parameter {parameter!r} {found} in {name}; expected shape {_shape(reference[parameter])} "
-                    f"as in {first_name}"
+                    f"as in {first_name}{vocabularies_hint(*map(_tokens, (first, model)))}"
                 )
         if blueprint(model).fingerprint != shared.fingerprint:
             raise InputError(
@@ -100,6 +100,12 @@ def aliases(state: Mapping[str, Tensor]) -> dict[str, str]:
         if tensor.numel() > 0 and first.setdefault(place, name) != name:
             found[name] = first[place]
     return found
+
+
+def _tokens(model: nn.Module) -> object:
+    """The number of tokens that a model has rows for, as its config says."""
+    config: Any = getattr(model, "config", None)
+    return getattr(config.get_text_config(), "vocab_size", None) if hasattr(config, "get_text_config") else None
 
 
 def _shape(tensor: Tensor) -> str:

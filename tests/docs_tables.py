@@ -19,6 +19,7 @@ from fusionlab.commands.gather import GatherOptions
 from fusionlab.commands.match import TwinOptions
 from fusionlab.commands.merging_options import MergingOptions
 from fusionlab.commands.option_groups import help_of, table, table_of
+from fusionlab.commands.vocab import VocabularyOptions
 from fusionlab.experiment import Plan
 from fusionlab.fusion import FusionPlan
 from fusionlab.grid.design import Grid
@@ -74,6 +75,7 @@ TABLES = {
         ),
         "end models": table_of((EndModelOptions, None)).replace("`--", "`"),
     },
+    "vocabularies.md": {"vocab": table_of((VocabularyOptions, ("base", "keep")))},
     "statistics.md": {"gather": table_of((GatherOptions, ("data", "kinds", "samples", "labels", "rows")))},
 }
 

@@ -59,7 +59,7 @@ class Checkpoint:
         output: str | Path,
         overwrite: bool = False,
         types: Types | torch.dtype | None = None,
-        texts: Mapping[str, str] | None = None,
+        texts: Mapping[str, str | None] | None = None,
         shard_bytes: int | None = None,
     ) -> None:
         """Write a model of the same class as an ordinary checkpoint of the same format.
@@ -69,7 +69,8 @@ class Checkpoint:
             output: the folder to write; of a Lightning file a ``.ckpt``, of a state dict a ``.safetensors`` too.
             overwrite: whether an output that exists may be replaced.
             types: to write in, by parameter or one for all; those that this checkpoint is stored in if None.
-            texts: files to write beside it, by name, such as a model card; a Lightning file has no place for any.
+            texts: files to write beside it, by name, such as a model card; None for one that is not copied from this
+                checkpoint. A Lightning file has no place for any.
             shard_bytes: the most in one weight file of a transformers folder; as this checkpoint is sharded if None.
 
         Raises:
@@ -233,7 +234,7 @@ def _write(
     kind: Format,
     like: Path | None,
     overwrite: bool,
-    texts: Mapping[str, str] | None = None,
+    texts: Mapping[str, str | None] | None = None,
     shard_bytes: int | None = None,
 ) -> None:
     if kind == "lightning":
@@ -252,7 +253,9 @@ def _write(
             huggingface.write_folder(model, temporary, like, shard_bytes)
         else:
             timm_folder.write_folder(model, temporary, like)
+        given = texts or {}
         if like is not None and like.is_dir():
-            copy_side_files(like, temporary)
-        for name, text in (texts or {}).items():
-            (temporary / name).write_text(text, encoding="utf-8")
+            copy_side_files(like, temporary, leave_out=given)
+        for name, text in given.items():
+            if text is not None:
+                (temporary / name).write_text(text, encoding="utf-8")

@@ -6,6 +6,7 @@ import re
 import shutil
 import warnings
 import zipfile
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -221,7 +222,7 @@ def damaged(path: Path, error: BaseException) -> InputError:
     return InputError(f"{path} is truncated or corrupt and cannot be read ({first_line(error)})")
 
 
-def copy_side_files(source: Path, output: Path) -> None:
+def copy_side_files(source: Path, output: Path, leave_out: Collection[str] = ()) -> None:
     """Copy what a model is used with and is not written already: tokenizer, preprocessor and the like.
 
     Weights are not copied, and nothing that was said of the one model only: card, licence, results, code.
@@ -229,8 +230,11 @@ def copy_side_files(source: Path, output: Path) -> None:
     Args:
         source: the checkpoint folder they come from.
         output: the folder being written; files that are already there are kept.
+        leave_out: names of files that are not copied.
     """
     for file in sorted(source.iterdir()):
+        if file.name in leave_out:
+            continue
         small = file.is_file() and file.stat().st_size <= SIDE_FILE_BYTES
         weights = file.suffix in _WEIGHT_SUFFIXES or file.name.endswith((".index.json", ".lock"))
         # Contents only: a read-only or linked source must not make a read-only or linked copy.

@@ -19,6 +19,8 @@ from fusionlab.errors import InputError, first_line
 BYTES = "bytes"
 # Some ten times the largest vocabulary that there is.
 MOST_TOKENS = 2**24
+# Files that hold the tokens of a tokenizer, or its words and pieces.
+_FILES = ("tokenizer.json", "vocab.*", "*.model", "*.spm", "*.tiktoken", "tekken.json", "merges.txt")
 _PAD, _END, _MASK = "<pad>", "<end>", "<mask>"
 
 
@@ -40,6 +42,11 @@ def load_tokenizer(source: str, *, words: bool = False) -> PreTrainedTokenizerBa
     location = locate(source)
     # Byte-level tokenizers take a word for the continuation of the one before unless a space is put before it.
     options: dict[str, Any] = {"add_prefix_space": True} if words else {}
+    if not any(next(location.glob(kind), None) for kind in _FILES):
+        # The library would make a tokenizer of special tokens alone, to which every word is unknown.
+        raise InputError(
+            f"{source}: there is no tokenizer in it ({_FILES[0]}); expected the folder of one, or a model with one"
+        )
     _refuse_far_numbers(location, source)
     try:
         with quiet(), panics_raised():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,8 @@ from fusionlab.symmetry.folding import fold
 from fusionlab.symmetry.groups import Permutation
 
 Model = TypeVar("Model", bound=nn.Module)
+# The entry of a file that says what it belongs to.
+_BELONGS = "alignment"
 
 
 @dataclass(frozen=True)
@@ -161,7 +164,9 @@ class Alignment:
     def save(self, path: str | Path) -> None:
         """Write the elements as safetensors, with the fingerprint of the blueprint they belong to."""
         belongs = {"architecture": self.blueprint.architecture, "blueprint": self.blueprint.fingerprint}
-        save_file({name: element.contiguous() for name, element in self.elements.items()}, path, belongs)
+        # In one entry, since the library writes several in an order that differs from process to process.
+        said = {_BELONGS: json.dumps(belongs)}
+        save_file({name: element.contiguous() for name, element in self.elements.items()}, path, said)
 
     @staticmethod
     def load(path: str | Path, blueprint: Blueprint) -> Alignment:
@@ -172,7 +177,7 @@ class Alignment:
         """
         try:
             with safe_open(path, framework="pt") as file:
-                metadata = file.metadata() or {}
+                metadata = _belonging(file.metadata() or {})
                 elements = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
         except (OSError, SafetensorError) as error:
             raise SymmetryError(f"{path} is not a readable alignment: {error}") from error
@@ -192,6 +197,17 @@ class Alignment:
             if (expected := space.group.check(element, space.copies)) is not None:
                 raise SymmetryError(f"{path} holds no element of {space.group} for {name!r}: expected {expected}")
         return Alignment(blueprint, elements)
+
+
+def _belonging(metadata: Mapping[str, str]) -> Mapping[str, str]:
+    """The architecture and the fingerprint in a file; files of earlier versions have them as entries of their own."""
+    if _BELONGS not in metadata:
+        return metadata
+    try:
+        found = json.loads(metadata[_BELONGS])
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _broadcast(element: Tensor, space: Space, path: tuple[str, ...]) -> Tensor:

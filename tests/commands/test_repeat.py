@@ -31,9 +31,9 @@ def test_the_same_again(
     outcome = command(line[0], "--config", first / REPEAT, "--output", second)
     assert (outcome.code, outcome.err) == (0, "")
     assert (second / REPEAT).read_text() == content
-    written = [path.relative_to(first) for path in first.rglob("model.safetensors")]
+    written = [path.relative_to(first) for path in first.rglob("*.safetensors")]
     assert written
-    for path in [*written, *(path.with_name("config.json") for path in written)]:
+    for path in [*written, *(path.relative_to(first) for path in first.rglob("config.json"))]:
         assert (first / path).read_bytes() == (second / path).read_bytes()
 
 

@@ -57,7 +57,7 @@ def bert(seed: int, tokenizer: PreTrainedTokenizerFast, rows: int | None = None)
         "num_attention_heads": 2,
         "intermediate_size": 24,
     }
-    config = transformers.BertConfig(**sizes, vocab_size=rows or len(tokenizer), pad_token_id=0)
+    config = transformers.BertConfig(**sizes, vocab_size=rows or len(tokenizer), pad_token_id=tokenizer.pad_token_id)
     return transformers.BertForMaskedLM(config).eval()
 
 
@@ -180,6 +180,42 @@ def test_added_tokens_of_a_fine_tune(tmp_path: Path, command: Command) -> None:
     assert think == len(one)
     written = checkpoints.load(tmp_path / "out" / "b")
     assert written.config.eos_token_id == written.generation_config.eos_token_id == think
+
+
+def test_byte_pairs_of_other_texts(tmp_path: Path, command: Command) -> None:
+    """Merges of both are in a union, the first one's before; an intersection has those alone whose pieces are left."""
+    one, other = byte_pairs(["matched models matched"], []), byte_pairs(["merged heads merged"], [])
+    places = [saved(tmp_path / "a", llama(0, one), one), saved(tmp_path / "b", llama(1, other), other)]
+    assert command("vocab", *places, "--output", tmp_path / "out").code == 0
+    assert_the_same_function(places[0], tmp_path / "out" / "a", "matched models", transformers.LlamaForCausalLM)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out" / "a")
+    for text, tokens in (("matched models", one), ("merged heads", other)):
+        assert len(tokens.tokenize(text)) < 8
+        assert len(tokenizer.tokenize(text)) <= len(tokens.tokenize(text))
+    assert command("vocab", *places, "--keep", "intersection", "--output", tmp_path / "both").code == 0
+    shared = AutoTokenizer.from_pretrained(tmp_path / "both" / "b")
+    assert shared.get_vocab().keys() == one.get_vocab().keys() & other.get_vocab().keys()
+    assert shared.convert_tokens_to_ids(shared.tokenize("matched heads")) == shared("matched heads")["input_ids"]
+
+
+def test_special_tokens_get_other_numbers(tmp_path: Path, command: Command) -> None:
+    """Those that the tokenizer puts around a text, in the numbers of the words that are kept."""
+    words = [word_pieces([]), word_pieces(SECOND)]
+    core = Tokenizer(
+        models.WordPiece({word: i for i, word in enumerate(["model", "weights", *SPECIAL, *SECOND])}, unk_token="[UNK]")
+    )
+    core.pre_tokenizer = pre_tokenizers.Whitespace()
+    core.post_processor = processors.RobertaProcessing(("[SEP]", 5), ("[CLS]", 4))
+    names = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), SPECIAL, strict=True))
+    words[0] = PreTrainedTokenizerFast(tokenizer_object=core, **names)
+    places = [saved(tmp_path / name, bert(seed, words[seed]), words[seed]) for seed, name in enumerate("ab")]
+    assert command("vocab", *places, "--keep", "intersection", "--output", tmp_path / "out").code == 0
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out" / "a")
+    assert tokenizer.convert_ids_to_tokens(tokenizer("one weight")["input_ids"]) == ["[CLS]", "one", "weight", "[SEP]"]
+    for name in "ab":
+        assert_the_same_function(tmp_path / name, tmp_path / "out" / name, "two head one", transformers.BertForMaskedLM)
+    assert command("vocab", *reversed(places), "--output", tmp_path / "all").code == 0
+    assert_the_same_function(places[0], tmp_path / "all" / "a", "two head model", transformers.BertForMaskedLM)
 
 
 def test_unigrams(tmp_path: Path, command: Command) -> None:

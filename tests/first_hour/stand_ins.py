@@ -19,7 +19,8 @@ from transformers import (
 
 from fusionlab import checkpoints
 
-WORDS = "[PAD] [UNK] [SEP] the film was is a good bad fine poor story plot and quite very never".split()
+WORDS = ["[PAD]", "[UNK]", "[SEP]", "the", "film", "was", "is", "a", "good", "bad", "fine", "poor", "story", "plot"]
+WORDS += ["and", "quite", "very"]
 LABELS = ("negative", "positive")
 RANK = 2
 

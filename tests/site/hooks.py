@@ -16,8 +16,9 @@ PAGES = {
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
     "benchmarks/README.md": "benchmarks.md",
-    "examples/README.md": "examples.md",
+    "examples/README.md": "examples/README.md",
 }
+EXAMPLES = {f"examples/{path.name}": f"examples/{path.stem}.md" for path in sorted(ROOT.glob("examples/*.py"))}
 # A link or a picture: its text, its target without a title, and the part of the page.
 LINK = re.compile(r"(?P<text>!?\[(?:[^\[\]]|\[[^\[\]]*\])*\])\((?P<target>[^)\s#]*)(?P<anchor>#[^)\s]*)?\)")
 
@@ -28,7 +29,19 @@ def on_files(files: Any, config: Any) -> Any:
 
     for source, page in PAGES.items():
         files.append(File.generated(config, page, abs_src_path=str(ROOT / source)))
+    for source, page in EXAMPLES.items():
+        files.append(File.generated(config, page, content=example(ROOT / source)))
     return files
+
+
+def example(path: Path) -> str:
+    """A script with marked cells as a page, and the picture that it draws."""
+    import jupytext  # noqa: PLC0415
+
+    notebook = jupytext.read(path, fmt="py:percent")
+    notebook.metadata = {"jupytext": {"notebook_metadata_filter": "-all"}}
+    text = jupytext.writes(notebook, fmt="md")
+    return f"{text}\n![The picture that it draws](../images/{path.parent.name}/{path.stem}.png)\n"
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
@@ -43,7 +56,7 @@ def with_links(markdown: str, page: str) -> str:
         markdown: as it is in the repository.
         page: where it is on the site, such as ``results/text.md``.
     """
-    sources = {there: source for source, there in PAGES.items()}
+    sources = {there: source for source, there in (PAGES | EXAMPLES).items()}
     folder = (ROOT / sources.get(page, f"docs/{page}")).parent
 
     def link(found: re.Match[str]) -> str:
@@ -52,9 +65,9 @@ def with_links(markdown: str, page: str) -> str:
         if not target or ":" in target or not path.is_relative_to(ROOT) or not path.exists():
             return found[0]
         name = path.relative_to(ROOT).as_posix()
-        name = f"{name}/index.md" if (path / "index.md").exists() else name
-        there = PAGES.get(name, name.removeprefix("docs/"))
-        if there == name:
+        name = f"{name}/README.md" if (path / "README.md").exists() else name
+        there = (PAGES | EXAMPLES).get(name, name.removeprefix("docs/"))
+        if there == name and name not in PAGES:
             return found["text"][1:-1]
         return f"{found['text']}({os.path.relpath(there, Path(page).parent)}{found['anchor'] or ''})"
 

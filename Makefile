@@ -86,7 +86,7 @@ site: $(STAMP)
 
 # The examples, executed, in notebooks/; their pictures lie beside them.
 notebooks: $(STAMP)
-	@$(BIN)/python -c 'import jupytext, nbconvert, ipykernel, peft' 2>/dev/null || $(BIN)/python -m pip install --quiet --editable '.[docs]'
+	@$(BIN)/python -c 'import jupytext, nbconvert, ipykernel, peft' 2>/dev/null || $(BIN)/python -m pip install --quiet --editable '.[notebooks]'
 	rm -rf notebooks
 	for name in $(notdir $(basename $(wildcard examples/*.py))); do mkdir -p notebooks/$$name && \
 	  $(BIN)/python -m jupytext --quiet --to ipynb --set-kernel python3 --execute --run-path $(CURDIR)/notebooks/$$name \

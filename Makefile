@@ -9,7 +9,7 @@ LOWEST := .venv-lowest
 PEERS := .venv-peers
 LOWEST_PYTHON ?= $(or $(shell command -v python3.11),$(PYTHON))
 
-.PHONY: install demo test test-architectures test-matrix test-lowest test-peers mutants fuzz lint docs bench clean
+.PHONY: install demo test test-architectures test-matrix test-lowest test-peers mutants fuzz lint docs site notebooks wheel bench clean
 
 install: $(STAMP)
 
@@ -79,8 +79,25 @@ lint: $(STAMP)
 docs: $(STAMP)
 	$(BIN)/python -m tests.docs_tables
 
+# The pages of docs/, README and examples as a site in site/; any warning fails.
+site: $(STAMP)
+	@$(BIN)/python -c 'import mkdocstrings, material, jupytext' 2>/dev/null || $(BIN)/python -m pip install --quiet --editable '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+
+# The examples, executed, in notebooks/; their pictures lie beside them.
+notebooks: $(STAMP)
+	@$(BIN)/python -c 'import jupytext, nbconvert, ipykernel, peft' 2>/dev/null || $(BIN)/python -m pip install --quiet --editable '.[notebooks]'
+	rm -rf notebooks
+	for name in $(notdir $(basename $(wildcard examples/*.py))); do mkdir -p notebooks/$$name && \
+	  $(BIN)/python -m jupytext --quiet --to ipynb --set-kernel python3 --execute --run-path $(CURDIR)/notebooks/$$name \
+	  --output notebooks/$$name.ipynb examples/$$name.py || exit 1; done
+
+# Builds wheel and sdist, installs the wheel where nothing of the checkout is, and walks through docs/start from there.
+wheel: $(STAMP)
+	$(BIN)/python -m tests.first_hour
+
 bench: $(STAMP)
 	$(BIN)/python benchmarks/matching.py
 
 clean:
-	rm -rf $(VENV) $(LOWEST) $(PEERS) demo .matrix .mutants .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(LOWEST) $(PEERS) demo site notebooks dist .matrix .mutants .pytest_cache .mypy_cache .ruff_cache .hypothesis

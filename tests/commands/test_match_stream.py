@@ -97,9 +97,15 @@ def same_files(first: Path, second: Path, tolerance: float) -> None:
 
 @pytest.mark.parametrize("name", SIZES)
 @pytest.mark.parametrize(
-    "options", [[], ["--gauge", "folded,biases,balanced", "--rescale", "off"], ["--spaces", "ffn", "--layers", "1"]],
-    ids=["paper", "in every gauge", "one layer"],
-)  # fmt: skip
+    "options",
+    [
+        [],
+        ["--gauge", "folded,biases,balanced", "--rescale", "off"],
+        ["--gauge", "biases,balanced", "--spaces", "ffn"],
+        ["--spaces", "ffn", "--layers", "1"],
+    ],
+    ids=["paper", "in every gauge", "balanced and not matched", "one layer"],
+)
 def test_it_is_what_is_made_in_memory(
     tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch, name: str, options: list[str]
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -74,11 +74,28 @@ def run(argv: Sequence[str]) -> None:
     names = short_names([arguments.ckpt, arguments.like])
     made = {"grown": described(growth) or "nothing", "logits differ by": f"{growth.stored:.1e} of the largest"}
     card = grown_card(parent(names[0], small.location), names[1], made, small.format)
-    # Other formats write sizes that the model itself does not know, so they are those of the larger checkpoint.
-    kept = larger if isinstance(larger, checkpoints.Checkpoint) and small.format != "transformers" else small
-    kept = replace(kept, dtypes=types_of(growth.model))
-    kept.write(growth.model, output, arguments.overwrite, card=card)
+    both = {"small": small} | ({"like": larger} if isinstance(larger, checkpoints.Checkpoint) else {})
+    as_grown(both, {"small": growth})["small"].write(growth.model, output, arguments.overwrite, card=card)
     _tell(growth, names[0], output)
+
+
+def as_grown(
+    found: Mapping[str, checkpoints.Checkpoint], growths: Mapping[str, Growth[Any]]
+) -> dict[str, checkpoints.Checkpoint]:
+    """Checkpoints as they are written once their models are grown.
+
+    Args:
+        found: as they were read.
+        growths: by name, of those that grew.
+    """
+    # Formats other than transformers' write sizes that the model itself does not know: those of the largest model.
+    largest = next((checkpoint for name, checkpoint in found.items() if name not in growths), None)
+    grew = dict(found)
+    for name, growth in growths.items():
+        own = found[name]
+        kept = own if largest is None or own.format == "transformers" else largest
+        grew[name] = replace(own, model=growth.model, location=kept.location, dtypes=types_of(growth.model))
+    return grew
 
 
 def _larger(path: str) -> Any:

@@ -1,4 +1,4 @@
-"""Models of different sizes and seeds: what is left half way between a small and a large one, once the small one is grown.
+"""A small and a large model of different seeds: what is left half way between them, once the small one is grown.
 
     python benchmarks/different_sizes.py --seeds 1 2 3 --large 80x4 80x6 --markdown results.md
 

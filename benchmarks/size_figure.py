@@ -1,6 +1,6 @@
 """The picture of docs/sizes.md: a small vision transformer's weights, and the same in a larger architecture.
 
-    python benchmarks/size_figure.py docs/images/grown.png
+python benchmarks/size_figure.py docs/images/grown.png
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from fusionlab.atomic import atomic_file
 # By what is shown: the parameter, and what its rows and columns are.
 SHOWN = {
     "query": ("attention.q_proj.weight", "heads", "stream"),
-    "attention's output": ("attention.o_proj.weight", "stream", "heads"),
-    "units": ("mlp.fc1.weight", "units", "stream"),
+    "output of attention": ("attention.o_proj.weight", "stream", "heads"),
+    "first map of the units": ("mlp.fc1.weight", "units", "stream"),
 }
 LAYERS = ("layer 0", "layer 1")
 
@@ -57,7 +57,7 @@ def main(path: Path) -> None:
             shown = tensor.masked_fill(tensor == 0, torch.nan)
             panel.set_facecolor("#e3e6ea")
             panel.imshow(shown, cmap="RdBu", vmin=-most, vmax=most, interpolation="nearest")
-            panel.set_xlim(-0.5, 55.5 if columns == "units" else 39.5)
+            panel.set_xlim(-0.5, 39.5)
             panel.set_ylim(55.5 if rows == "units" else 39.5, -0.5)
             height, width = tensor.shape
             for edge in ("top", "right", "left", "bottom"):
@@ -67,7 +67,7 @@ def main(path: Path) -> None:
             panel.set_xticks([0, width - 1], ["1", str(width)])
             panel.set_yticks([0, height - 1], ["1", str(height)])
             panel.set_xlabel(columns)
-            panel.set_ylabel(f"{title}: {rows}" if panel is panels[row][0] else rows)
+            panel.set_ylabel(f"{title}\n{rows}" if panel is panels[row][0] else rows)
             if row == 0:
                 panel.set_title(head, fontsize=11)
     figure.suptitle("One function in two architectures: grey is zero", fontsize=12)

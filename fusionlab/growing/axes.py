@@ -11,7 +11,7 @@ from fusionlab.errors import InputError
 from fusionlab.growing.gather import Gather
 from fusionlab.symmetry import Blueprint
 from fusionlab.symmetry.axes import Across, Along, Axis, Concat, Fixed, Per
-from fusionlab.symmetry.groups import Orthogonal, Rotary
+from fusionlab.symmetry.groups import Orthogonal, OrthogonalFixingOnes, Rotary
 from fusionlab.symmetry.roles import Role
 
 # Spaces that norms read whole, so that no coordinate may be added without a look at the others.
@@ -99,6 +99,26 @@ class Widening:
                 return self._blocks(small, large, primal, gain)
         raise UnequalError(small.size, large.size)
 
+    def share_of_mean(self, small: Axis, large: Axis, of_norm: bool) -> float | None:
+        """What every entry of the larger axis gets of the mean over the small one, besides the map of its differences.
+
+        Only where a group keeps the all-ones vector: what is read of the mean of a folded stream is never seen, and
+        zeros behind would make of it a direction that other models write to. With it, the map of a stream is an
+        isometry of the all-ones vectors and of their complements, times a factor.
+
+        Args:
+            small: of a parameter of the small model.
+            large: of the same parameter of the larger one.
+            of_norm: the parameter is the bias of a norm; whatever else is written to a folded stream has mean zero.
+        """
+        if not (isinstance(small, Along) and isinstance(large, Along)) or small.size == large.size:
+            return None
+        if not isinstance(self.small.spaces[small.space].group, OrthogonalFixingOnes):
+            return None
+        if small.is_dual:
+            return small.size / large.size
+        return 1.0 if of_norm else None
+
     def _along(self, small: Along, large: Along, primal: bool, gain: bool) -> Gather:
         space = self.small.spaces[small.space]
         if space.role in (Role.HEADS, Role.QUERIES):
@@ -121,7 +141,7 @@ class Widening:
         """The stream's map: as long an entry on average as before, so that a norm's epsilon does what it did.
 
         Zeros are put behind where the mean over features is not seen: under RMSNorm, and in a folded model, which
-        writes nothing but what has mean zero. Entries are repeated elsewhere.
+        writes nothing but what has mean zero (see `share_of_mean`). Entries are repeated elsewhere.
         """
         ratio = larger / size
         if isinstance(self.small.spaces[name].group, Orthogonal) or name in self._signed:

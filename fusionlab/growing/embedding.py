@@ -101,17 +101,23 @@ class Embedding:
         gain = self._is_gain(target, fresh)
         fill = 1 - self._offset(target) if gain else 0.0
         out, primal = tensor.double(), target in self.written
+        norm_biases = {norm.bias for norm in self.large.norms}
         axes = zip(self.small.parameters[name], self.large.parameters[target], strict=True)
-        for dim, (small, large) in enumerate(axes):
-            if gain and isinstance(small, Fixed) and tensor.shape != fresh.shape:
+        for dim, (ours, theirs) in enumerate(axes):
+            if gain and isinstance(ours, Fixed) and tensor.shape != fresh.shape:
                 out = torch.cat((out, out.new_full((len(fresh) - len(out),), fill)))
                 continue
+            small, large = _sized(ours, tensor.shape[dim]), _sized(theirs, fresh.shape[dim])
             try:
-                out = widening.of(_sized(small, tensor.shape[dim]), _sized(large, fresh.shape[dim]), primal, gain)(
-                    out, dim, NEVER if self._routes(target) else fill
-                )
+                move = widening.of(small, large, primal, gain)
             except UnequalError as unequal:
                 raise self.refuse(name, unequal.small, unequal.large) from unequal
+            share = widening.share_of_mean(small, large, target in norm_biases)
+            if share is None:
+                out = move(out, dim, NEVER if self._routes(target) else fill)
+            else:
+                mean = out.mean(dim, keepdim=True)
+                out = move(out - mean, dim) + share * mean
         return out
 
     def _silent(self, name: str) -> Tensor:

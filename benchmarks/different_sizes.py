@@ -11,20 +11,17 @@ end model, distilled towards the mean output of both in as many steps.
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 import time
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 from digits_rows import digits, digits_model
-from settings import Line, Setting, batches, markdown, show
+from settings import Line, Setting, batches, keep, quiet, show
 from torch import Tensor, nn
 
 import fusionlab
-from fusionlab.atomic import atomic_file
 from fusionlab.growing import grown
 from fusionlab.polish import PolishOptions, polish
 
@@ -59,7 +56,7 @@ def rows(small: nn.Module, large: nn.Module, name: str, steps: int) -> Iterator[
     told = f"{growth.parameters[0]:,} to {growth.parameters[1]:,} parameters, exact to {growth.exact:.0e}, layers at "
     yield pair.line("small end model", [pair.measure(small)]), ""
     yield pair.line("large end model", [pair.measure(large)]), ""
-    places = [stack.positions for stack in growth.placements] or ["their own places"]
+    places = [str(stack.positions) for stack in growth.placements] or ["their own places"]
     yield pair.line("small end model, grown", [pair.measure(growth.model)]), f"{told}{places[0]}"
     yield pair.matched("plain mean after growth", preset="none"), ""
     yield pair.matched("weights", preset="weights"), ""
@@ -86,9 +83,7 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--markdown", type=Path, metavar="OUT", help="also write the table here")
     args = parser.parse_args()
-    torch.set_num_threads(args.threads)
-    warnings.filterwarnings("ignore")
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    quiet(args.threads)
     lines: list[Line] = []
     for seed in args.seeds:
         small = digits_model(seed, args.small[0], None, args.small[1], args.epochs)
@@ -99,8 +94,7 @@ def main() -> int:
                 lines.append(line)
                 print("  ".join(filter(None, [*line.cells(), told])), file=sys.stderr, flush=True)
                 if args.markdown:
-                    with atomic_file(args.markdown, overwrite=True) as path:
-                        path.write_text(markdown(lines), encoding="utf-8")
+                    keep(lines, args.markdown)
     show(lines)
     return 0
 

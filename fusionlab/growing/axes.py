@@ -100,7 +100,7 @@ class Widening:
         raise UnequalError(small.size, large.size)
 
     def share_of_mean(self, small: Axis, large: Axis, of_norm: bool) -> float | None:
-        """What every entry of the larger axis gets of the mean over the small one, besides the map of its differences.
+        """The share of the mean over the small axis that every entry of the larger one gets, beside the rest.
 
         Only where a group keeps the all-ones vector: what is read of the mean of a folded stream is never seen, and
         zeros behind would make of it a direction that other models write to. With it, the map of a stream is an

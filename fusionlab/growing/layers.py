@@ -50,7 +50,7 @@ def stacks(model: nn.Module) -> dict[str, int]:
 def placements(
     small: nn.Module, large: nn.Module, unlikeness: Mapping[str, Tensor] | None = None
 ) -> tuple[Placement, ...]:
-    """Where the layers of a small model go, stack by stack; layers keep their order.
+    """The places of a small model's layers, stack by stack; layers keep their order.
 
     Args:
         small: the small model.

@@ -1,4 +1,4 @@
-"""How unlike the layers of two models are, by their activations on the same inputs."""
+"""Likeness of the layers of two models, by their activations on the same inputs."""
 
 from __future__ import annotations
 

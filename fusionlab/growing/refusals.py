@@ -1,4 +1,4 @@
-"""Why a model cannot be grown, in a sentence."""
+"""Sentences for models that cannot be grown."""
 
 from __future__ import annotations
 

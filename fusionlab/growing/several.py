@@ -42,7 +42,7 @@ def grown_to_one_size(models: Mapping[str, Model], data: Batches | None = None) 
 
 
 def told(growths: Mapping[str, Growth[Any]]) -> str:
-    """What was grown, in a sentence without its full stop."""
+    """A sentence, without its full stop, on which models were grown and by how much."""
     parts = [f"{name} ({described(growth)})" for name, growth in growths.items()]
     worst = max(growth.exact for growth in growths.values())
     return (
@@ -52,7 +52,7 @@ def told(growths: Mapping[str, Growth[Any]]) -> str:
 
 
 def described(growth: Growth[Any]) -> str:
-    """What grew by how much, in words."""
+    """The sizes that grew, in words."""
     sizes = [f"{role} {_range(few)} to {_range(many)}" for role, (few, many) in growth.sizes.items()]
     layers = [f"layers {len(stack.positions)} to {stack.length}" for stack in growth.placements]
     return ", ".join([*sizes, *dict.fromkeys(layers)])

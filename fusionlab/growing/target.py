@@ -61,7 +61,7 @@ def larger_model(model: Model, like: Any) -> Model:
 
 
 def differences(small: Any, large: Any) -> Mapping[str, tuple[Any, Any]]:
-    """What differs between two configs beside labels, by name; those of parts with a dot."""
+    """The fields in which two configs differ, labels aside, with both values; those of parts have a dot."""
     return {name: pair for name, pair in _differences(_plain(small), _plain(large)) if pair[0] != pair[1]}
 
 

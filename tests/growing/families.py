@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 import transformers
 from torch import nn
 
@@ -94,6 +96,20 @@ def clip(text: Mapping[str, Any] = {}, vision: Mapping[str, Any] = {}, latent: i
     return transformers.CLIPModel(
         transformers.CLIPConfig(text_config=words, vision_config=pixels, projection_dim=latent)
     )
+
+
+def among_silent_layers(small: nn.Module, large: nn.Module, places: Sequence[int], silent: Sequence[int]) -> nn.Module:
+    """The larger ViT with the small one's parameters, its layers in some places and others that write nothing."""
+    state = large.state_dict()
+    for name, tensor in small.state_dict().items():
+        index = re.search(r"layers\.(\d+)", name)
+        target = name if index is None else name.replace(index[0], f"layers.{places[int(index[1])]}")
+        state[target] = tensor
+    for name in state:
+        if any(f"layers.{i}.{part}." in name for i in silent for part in ("attention.o_proj", "mlp.fc2")):
+            state[name] = torch.zeros_like(state[name])
+    large.load_state_dict(state)
+    return large
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from fusionlab.symmetry import Alignment, blueprint
 from fusionlab.symmetry.float64 import InFloat64, take_plain_products
 from tests.symmetry.models import generator, laws, randomize
 
-from .families import CASES, bert, gpt2, llama, mixtral, t5, vit
+from .families import CASES, among_silent_layers, bert, gpt2, llama, mixtral, t5, vit
 
 
 def function(model: nn.Module, seed: int = 3) -> torch.Tensor:
@@ -133,14 +133,8 @@ def test_a_grown_model_has_the_symmetry_of_its_size() -> None:
 
 def test_layers_go_where_data_say() -> None:
     """A model's layers are found again among one that writes nothing, and one that comes after all."""
-    small, large = randomize(vit(num_hidden_layers=2), 0), randomize(vit(num_hidden_layers=4), 0)
-    state = large.state_dict()
-    for name, tensor in small.state_dict().items():
-        state[name.replace("layers.1.", "layers.2.")] = tensor
-    for name in state:
-        if any(f"layers.1.{part}." in name for part in ("attention.o_proj", "mlp.fc2")):
-            state[name] = torch.zeros_like(state[name])
-    large.load_state_dict(state)
+    small = randomize(vit(num_hidden_layers=2), 0)
+    large = among_silent_layers(small, randomize(vit(num_hidden_layers=4), 0), (0, 2), (1,))
     data = [{"pixel_values": torch.randn(8, 1, 8, 8, generator=generator(5))}]
     (stack,) = grown(small, large, data).placements
     assert stack.positions == (0, 2)

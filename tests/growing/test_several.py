@@ -5,7 +5,7 @@ import torch
 from fusionlab.growing import described, grown_to_one_size, told
 from tests.symmetry.models import randomize
 
-from .families import bert, timm_vit, vit
+from .families import among_silent_layers, bert, timm_vit, vit
 
 
 def test_the_largest_of_each_dimension_is_taken() -> None:
@@ -44,14 +44,8 @@ def test_models_of_one_size_or_of_two_classes_are_left_alone() -> None:
 
 
 def test_layers_are_placed_by_data_where_one_model_is_the_largest() -> None:
-    small, large = randomize(vit(num_hidden_layers=1), 0), randomize(vit(num_hidden_layers=3), 0)
-    state = large.state_dict()
-    for name, tensor in small.state_dict().items():
-        state[name.replace("layers.0.", "layers.2.")] = tensor
-    for name in state:
-        if any(f"layers.{i}.{part}." in name for i in (0, 1) for part in ("attention.o_proj", "mlp.fc2")):
-            state[name] = torch.zeros_like(state[name])
-    large.load_state_dict(state)
+    small = randomize(vit(num_hidden_layers=1), 0)
+    large = among_silent_layers(small, randomize(vit(num_hidden_layers=3), 0), (2,), (0, 1))
     data = [{"pixel_values": torch.randn(8, 1, 8, 8, generator=torch.Generator().manual_seed(1))}]
     (stack,) = grown_to_one_size({"small": small, "large": large}, data)["small"].placements
     assert stack.positions == (2,)

@@ -13,10 +13,8 @@ are too small to gain from more than one.
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -25,11 +23,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import convolution_rows
 import digits_rows
-import torch
 import trained_rows
-from settings import Line, markdown, show
-
-from fusionlab.atomic import atomic_file
+from settings import Line, keep, quiet, show
 
 DIGITS = ("demo", "data", "none", "few", "tasks", "four", "eight", "widths")
 TRAINED = ("cifar", "shakespeare", "deberta", "experts")
@@ -66,9 +61,7 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--markdown", type=Path, metavar="OUT", help="also write the table here")
     args = parser.parse_args()
-    torch.set_num_threads(args.threads)
-    warnings.filterwarnings("ignore")
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    quiet(args.threads)
     lines: list[Line] = []
     for row in args.rows:
         for line in ROWS[row](args):
@@ -76,8 +69,7 @@ def main() -> int:
             print("  ".join(filter(None, line.cells())), file=sys.stderr, flush=True)
     show(lines)
     if args.markdown:
-        with atomic_file(args.markdown, overwrite=True) as path:
-            path.write_text(markdown(lines), encoding="utf-8")
+        keep(lines, args.markdown)
     return 0
 
 

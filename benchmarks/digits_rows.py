@@ -29,15 +29,17 @@ from fusionlab.trainers import quiet_trainer
 
 
 @functools.cache
-def digits_model(seed: int, width: int = 64, classes: tuple[int, ...] | None = None) -> nn.Module:
-    """An end model of the demo's config, of another seed, width or set of digits."""
+def digits_model(
+    seed: int, width: int = 64, classes: tuple[int, ...] | None = None, layers: int = 4, epochs: int | None = None
+) -> nn.Module:
+    """An end model of the demo's config, of another seed, size, set of digits or number of epochs."""
     settings = yaml.safe_load(configs.resolve("vit_digits.yaml").read_text(encoding="utf-8"))
     task = settings["model"]["init_args"]
-    task["model"] |= {"hidden_size": width, "intermediate_size": 2 * width}
+    task["model"] |= {"hidden_size": width, "intermediate_size": 2 * width, "num_hidden_layers": layers}
     seed_everything(seed, verbose=False)
     module = fusionlab.tasks.ImageClassification(**task)
     data = Digits(**settings["data"]["init_args"] | {"classes": None if classes is None else list(classes)})
-    epochs = settings["trainer"]["max_epochs"]
+    epochs = epochs or settings["trainer"]["max_epochs"]
     quiet_trainer(max_epochs=epochs, accelerator="cpu", limit_val_batches=0).fit(module, datamodule=data)
     return module.model.eval()
 

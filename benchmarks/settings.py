@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
 
+import torch
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 import fusionlab
+from fusionlab.atomic import atomic_file
 from fusionlab.evaluation.task_scores import make_scores
 from fusionlab.matching.recipe import recipe
 from fusionlab.polish import PolishOptions, polish
@@ -123,6 +128,19 @@ def batches(data: Any, count: int | None = None, labels: bool = False) -> list[B
             if left <= 0:
                 break
     return chosen
+
+
+def quiet(threads: int) -> None:
+    """No warnings and no progress bars from here on, and so many threads for each matrix product."""
+    torch.set_num_threads(threads)
+    warnings.filterwarnings("ignore")
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+
+
+def keep(lines: Sequence[Line], path: Path) -> None:
+    """Write the table for a page."""
+    with atomic_file(path, overwrite=True) as temporary:
+        temporary.write_text(markdown(lines), encoding="utf-8")
 
 
 def show(lines: Sequence[Line]) -> None:

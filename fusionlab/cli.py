@@ -19,6 +19,7 @@ COMMANDS = {
     "test": "measure a model on test data",
     "predict": "write a model's predictions",
     "match": "write matched twins: ordinary checkpoints with the same function",
+    "grow": "a model in a larger architecture, with the same function",
     "merge": "merge checkpoints as they are",
     "fuse": "match, merge, measure and report: the main job",
     "barrier": "loss and accuracy along the line between two models",

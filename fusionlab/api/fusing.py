@@ -6,9 +6,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from fusionlab.api.growing import of_one_size
 from fusionlab.api.matching import Data, alignments_and_anchor
-from fusionlab.api.merging import merge
+from fusionlab.api.merging import given_statistics, merge
 from fusionlab.dtypes import find_dtype, widened
+from fusionlab.inputs import Inputs
 from fusionlab.models import common_blueprint
 from fusionlab.types import Model
 
@@ -29,7 +31,7 @@ def fuse(
     """One model from several: match, then merge.
 
     Args:
-        models: end models of one architecture; not modified.
+        models: end models of one class; not modified. Those of different sizes are grown to one, as `align` does.
         preset: how to match, see `align`.
         method: how to merge, see `merge`.
         anchor: see `align`.
@@ -44,6 +46,8 @@ def fuse(
     Raises:
         InputError: see `align` and `merge`; or a base that does not fit the models.
     """
+    batches = None if data is None or given_statistics(data) else Inputs.from_batches(data, len(models))
+    models = of_one_size(models, batches)
     if base is not None:
         common_blueprint({"model 0": models[0], "the base model": base})
     # In the merge's type from the start, so that matching rounds nothing that the merge would keep.

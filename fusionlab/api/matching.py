@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import nn
 
+from fusionlab.api.growing import of_one_size
 from fusionlab.errors import InputError
 from fusionlab.inputs import Batches, Inputs
 from fusionlab.matching.activations import match_activations
@@ -125,9 +126,12 @@ def align(
 ) -> list[Model]:
     """Matched twins of all models, in order, in one common basis; each computes its own function, unchanged.
 
-    The twins are what `alignments` turns the models into; arguments and errors are the same.
+    The twins are what `alignments` turns the models into; arguments and errors are the same. Models of different sizes
+    are grown to one first, the largest of all in every dimension (see `grow`), with a warning that says so.
     """
-    found, _ = alignments_and_anchor(models, anchor, preset, data, seed, trainer, **options)
+    inputs = None if data is None else Inputs.from_batches(data, len(models))
+    models = of_one_size(models, inputs)
+    found, _ = alignments_and_anchor(models, anchor, preset, inputs, seed, trainer, **options)
     return [alignment.apply(model) for alignment, model in zip(found, models, strict=True)]
 
 

@@ -62,7 +62,7 @@ def merge(
     statistics: Sequence[Mapping[str, Statistics]] = ()
     if kinds and data is not None:
         assert description is not None
-        given = _statistics(data)
+        given = given_statistics(data)
         inputs = None if given else Inputs.from_batches(data, len(models))
         store = StatisticsStore(inputs, given, settings={"seed": seed, **hyperparameters})
         for before, model in zip(stored, models, strict=True):
@@ -89,14 +89,14 @@ def merge(
     )
     merged = with_state(models[0], state)
     if batch_norms(merged):
-        if data is None or _statistics(data):
+        if data is None or given_statistics(data):
             warnings.warn(f"{AVERAGED[0].upper()}{AVERAGED[1:]}.", stacklevel=2)
         else:
             merged = remeasured(merged, Inputs.from_batches(data, len(models)).shared)
     return merged if chosen is None else in_types(merged, chosen)
 
 
-def _statistics(data: Any) -> Sequence[Mapping[str, Statistics]]:
+def given_statistics(data: Any) -> Sequence[Mapping[str, Statistics]]:
     """The given statistics, one mapping by kind for each model; nothing where data was given in their place."""
     if not isinstance(data, Sequence) or not data or not isinstance(data[0], Mapping):
         return ()

@@ -66,6 +66,22 @@ def twin_card(of: Parent, anchor: str, made: Mapping[str, str], library: str) ->
     return _card(f"Twin of {of.name}", said, [of], made, library)
 
 
+def grown_card(of: Parent, like: str, made: Mapping[str, str], library: str) -> str:
+    """The card of a model in a larger architecture.
+
+    Args:
+        of: the model that it computes the same as.
+        like: what gave the architecture.
+        made: what was grown, in words.
+        library: ``transformers`` or ``timm``.
+    """
+    said = (
+        f"This model computes what {_code(of.name)} computes, in the architecture of {_code(like)}; fusionlab "
+        f"{__version__} grew it."
+    )
+    return _card(f"{of.name}, grown", said, [of], made, library)
+
+
 def adapter_card(of: Parent, base: Parent, made: Mapping[str, str]) -> str:
     """The card of an adapter that stands for a model's difference from its base model.
 

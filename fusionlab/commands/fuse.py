@@ -6,11 +6,13 @@ from dataclasses import replace
 
 from lightning.pytorch import seed_everything
 
+from fusionlab import growing
 from fusionlab.atomic import refuse_existing, require_space
 from fusionlab.checkpoints.card import merge_card
 from fusionlab.commands import data_options, fuse_config, matching_options, merging_options, parsing
 from fusionlab.commands.example import add_example, own_module
 from fusionlab.commands.fuse_output import write_fusion
+from fusionlab.commands.grow import as_grown
 from fusionlab.commands.option_groups import add_fields, told
 from fusionlab.commands.repeat import repeat_config
 from fusionlab.dtypes import common_types, find_dtype, stored_size
@@ -25,7 +27,8 @@ from fusionlab.polish import PolishOptions
 DESCRIPTION = """Match end models, merge them and show whether it helped.
 
 End models, the unmatched merge and the matched merge are measured side by side; the matched merge, tables, plots,
-TensorBoard logs and report.html go into the output folder.
+TensorBoard logs and report.html go into the output folder. End models of different sizes are grown to one size
+first, as fusionlab grow does.
 
 A config with the keys model, data and trainer (such as fuse_digits.yaml) is run as a Lightning module: --trainer takes
 any option of Lightning's Trainer then, and --ckpt_path last resumes a run that was interrupted."""
@@ -85,6 +88,14 @@ def run(argv: Sequence[str]) -> None:
         dtype=dtype,
     )
     models = matching_options.untied({label: checkpoint.model for label, checkpoint in found.items()}, arguments)
+    inputs = data_options.inputs(
+        arguments,
+        list(models.values()),
+        arguments.ckpts,
+        recipe.needs_inputs or arguments.correct or polishing is not None,
+    )
+    growths = growing.grown_to_one_size(models, None if inputs is None else inputs.shared)
+    models |= {label: growth.model for label, growth in growths.items()}
     types = common_types(models.values()) if dtype is None else dtype
     kept = list(models.values()) if arguments.heads == "own" else list(models.values())[:1]
     require_space(output, sum(stored_size(model, types) for model in kept) + REPORT_BYTES)
@@ -93,12 +104,7 @@ def run(argv: Sequence[str]) -> None:
         data_options.test_data(arguments),
         plan,
         f"Merging {listing(list(models))}",
-        data_options.inputs(
-            arguments,
-            list(models.values()),
-            arguments.ckpts,
-            recipe.needs_inputs or arguments.correct or polishing is not None,
-        ),
+        inputs,
         merging_options.given_statistics(arguments),
         merging_options.base_model(arguments, found, module),
     )
@@ -113,6 +119,8 @@ def run(argv: Sequence[str]) -> None:
     made |= {"heads": arguments.heads} if arguments.heads != "merged" else {}
     made |= {"polish": describe(polishing)} if polishing is not None else {}
     made |= {"activations": "corrected"} if arguments.correct else {}
+    made |= {f"{label}, grown": growing.described(growth) for label, growth in growths.items()}
     card = merge_card(merging_options.parents(found, arguments), made, next(iter(found.values())).format)
-    results, repeat = replace(results, settings=settings), repeat_config(parser, argv)
-    write_fusion(fused, results, found, output, arguments.overwrite, types, card, repeat)
+    notes = [f"{growing.told(growths)}.", *results.notes] if growths else results.notes
+    results, repeat = replace(results, settings=settings, notes=notes), repeat_config(parser, argv)
+    write_fusion(fused, results, as_grown(found, growths), output, arguments.overwrite, types, card, repeat)

@@ -1,6 +1,7 @@
 """The promise that matching never changes a model's function, checked on random inputs."""
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 from fusionlab.errors import InputError
 from fusionlab.forward import logits
 from fusionlab.symmetry import Alignment
+from fusionlab.symmetry.blueprint import Input
 from fusionlab.symmetry.float64 import InFloat64, take_plain_products
 
 EXACT = 1e-8
@@ -31,6 +33,28 @@ class Preservation:
 
 
 @torch.no_grad()
+def random_logits(model: nn.Module, inputs: Sequence[Input], seed: int = 0, count: int = 4) -> Tensor:
+    """Logits of a model on random inputs, by plain operations in float64; one seed gives one set of inputs.
+
+    Args:
+        model: in float64; made to take plain products, in place.
+        inputs: what it takes.
+        seed: of the inputs.
+        count: how many inputs.
+
+    Returns:
+        Shape ``(count, 1, ..., classes)``.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    device = next(model.parameters()).device
+    # One at a time: sequence classifiers without a padding token refuse batches.
+    samples = [{i.name: i.random(1, generator).to(device) for i in inputs} for _ in range(count)]
+    take_plain_products(model)
+    with InFloat64():
+        return torch.stack([logits(model, sample) for sample in samples])
+
+
+@torch.no_grad()
 def check_preservation(
     model: nn.Module, twin: nn.Module, alignment: Alignment, seed: int = 0, count: int = 4
 ) -> Preservation:
@@ -46,18 +70,11 @@ def check_preservation(
     Raises:
         InputError: the function changed by more than rounding; nothing should be written.
     """
-    generator = torch.Generator().manual_seed(seed)
-    device = next(model.parameters()).device
-    # One at a time: sequence classifiers without a padding token refuse batches.
-    samples = [{i.name: i.random(1, generator).to(device) for i in alignment.blueprint.inputs} for _ in range(count)]
+    inputs = alignment.blueprint.inputs
     original = copy.deepcopy(model).double().eval()
-    exact_twin, stored_twin = alignment.apply(original), copy.deepcopy(twin).double().eval()
-    for m in (original, exact_twin, stored_twin):
-        take_plain_products(m)
-    with InFloat64():
-        reference, exact, stored = (
-            torch.stack([logits(m, sample) for sample in samples]) for m in (original, exact_twin, stored_twin)
-        )
+    reference = random_logits(original, inputs, seed, count)
+    exact = random_logits(alignment.apply(original), inputs, seed, count)
+    stored = random_logits(copy.deepcopy(twin).double().eval(), inputs, seed, count)
     return preserved(reference, exact, stored)
 
 

@@ -19,6 +19,9 @@ class InFloat64(TorchFunctionMode):
         if func is Tensor.float and args[0].dtype in (torch.float64, torch.int64):
             # A copy as a conversion makes one: code that pairs numbers as complex ones needs even strides.
             return args[0].to(torch.float64, copy=True, memory_format=torch.contiguous_format)
+        if func is torch.tensor and kwargs.get("dtype") is torch.float32 and isinstance(args[0], int | float):
+            # A constant of the code, such as the factor of scores; one number by itself makes nothing else float64.
+            return func(*args, **{**kwargs, "dtype": torch.float64})
         if args and isinstance(args[0], Tensor) and args[0].dtype == torch.float64:
             args = tuple(torch.float64 if value is torch.float32 else value for value in args)
             kwargs = {name: torch.float64 if value is torch.float32 else value for name, value in kwargs.items()}

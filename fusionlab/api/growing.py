@@ -1,0 +1,49 @@
+"""One size for models of several."""
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from fusionlab.growing import grown, grown_to_one_size, told
+from fusionlab.inputs import Batches, Inputs
+from fusionlab.types import Model
+
+
+def grow(model: Model, like: Any, data: Batches | None = None) -> Model:
+    """The same function in a larger architecture: more width, layers, heads, units, groups or experts.
+
+    That outputs are equal is checked in float64 on random inputs before anything is returned. Layers of another length
+    of stack go where activations are most alike, in order; without data they are spread evenly.
+
+    Args:
+        model: of a supported architecture; not modified.
+        like: a model of the same class that is at least as large in every dimension, or a config of one.
+        data: batches of inputs that both take, labels not needed; `like` must be a model then.
+
+    Returns:
+        A new model of the larger architecture with the labels and dtypes of the small one; its norm gains and layer
+        scales are folded where the residual stream got wider and may be rotated.
+
+    Raises:
+        InputError: what cannot be grown, with the reason (docs/sizes.md lists them).
+        SymmetryError: an architecture whose symmetry is not found.
+    """
+    return grown(model, like, data).model
+
+
+def of_one_size(models: Sequence[Model], inputs: Inputs | None) -> list[Model]:
+    """The models, those that are smaller than another grown; a warning says what was grown.
+
+    Args:
+        models: not modified.
+        inputs: to find where layers go by.
+
+    Raises:
+        InputError: models of sizes that cannot become one.
+    """
+    growths = grown_to_one_size(
+        {f"model {index}": model for index, model in enumerate(models)}, None if inputs is None else inputs.shared
+    )
+    if growths:
+        warnings.warn(f"{told(growths)}.", stacklevel=3)
+    return [growths[name].model if (name := f"model {i}") in growths else model for i, model in enumerate(models)]

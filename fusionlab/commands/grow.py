@@ -1,0 +1,134 @@
+"""``fusionlab grow``: a model embedded into a larger architecture, as an ordinary checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from torch import nn
+
+from fusionlab import checkpoints
+from fusionlab.atomic import MIB, refuse_existing, require_space
+from fusionlab.checkpoints.card import grown_card, parent
+from fusionlab.checkpoints.huggingface_config import load_config
+from fusionlab.checkpoints.names import short_names
+from fusionlab.commands import parsing
+from fusionlab.commands.matching_options import PresetOptions, untied
+from fusionlab.commands.option_groups import add_fields
+from fusionlab.dtypes import stored_size, types_of
+from fusionlab.errors import InputError
+from fusionlab.growing import Growth, described, grown
+from fusionlab.paths import expanded
+
+DESCRIPTION = """Write a model in a larger architecture: more width, layers, heads or units, and the same function.
+
+That the function is unchanged is checked in float64 on random inputs before anything is written. The grown model and
+the larger one can be matched and merged as two models of one size."""
+
+CONFIG = "config.json"
+
+
+@dataclass(frozen=True)
+class GrowOptions:
+    """The model to grow, and the size.
+
+    Attributes:
+        ckpt: checkpoint of the small model: a folder, a .ckpt file or a hub id.
+        like: a checkpoint of the same class that is as large in every dimension, or a folder of transformers or a file
+            with its config alone.
+    """
+
+    ckpt: str
+    like: str
+
+
+def run(argv: Sequence[str]) -> None:
+    """Run the command.
+
+    Raises:
+        InputError: checkpoints or options that do not fit, or a model that cannot be grown; nothing has been written
+            then.
+    """
+    parser = parsing.make_parser("grow", DESCRIPTION, seed=False)
+    add_fields(parser, GrowOptions, positional=("ckpt",))
+    add_fields(parser, PresetOptions, ("untie",))
+    parsing.add_output(parser)
+    arguments = parsing.parse(parser, argv)
+    output = expanded(arguments.output)
+    refuse_existing(output, arguments.overwrite)
+    small = checkpoints.read(arguments.ckpt)
+    larger = _larger(arguments.like)
+    models: dict[str, Any] = {"like": larger.model if isinstance(larger, checkpoints.Checkpoint) else larger}
+    if isinstance(models["like"], nn.Module):
+        models = untied({"small": small.model, **models}, arguments)
+    else:
+        models |= untied({"small": small.model}, arguments)
+        if arguments.untie:
+            models["like"].tie_word_embeddings = False
+    growth = grown(models["small"], models["like"])
+    require_space(output, stored_size(growth.model) + MIB)
+    names = short_names([arguments.ckpt, arguments.like])
+    made = {"grown": described(growth) or "nothing", "logits differ by": f"{growth.stored:.1e} of the largest"}
+    card = grown_card(parent(names[0], small.location), names[1], made, small.format)
+    both = {"small": small} | ({"like": larger} if isinstance(larger, checkpoints.Checkpoint) else {})
+    as_grown(both, {"small": growth})["small"].write(growth.model, output, arguments.overwrite, card=card)
+    _tell(growth, names[0], output)
+
+
+def as_grown(
+    found: Mapping[str, checkpoints.Checkpoint], growths: Mapping[str, Growth[Any]]
+) -> dict[str, checkpoints.Checkpoint]:
+    """Checkpoints as they are written once their models are grown.
+
+    Args:
+        found: as they were read.
+        growths: by name, of those that grew.
+    """
+    # Formats other than transformers' write sizes that the model itself does not know: those of the largest model.
+    largest = next((checkpoint for name, checkpoint in found.items() if name not in growths), None)
+    grew = dict(found)
+    for name, growth in growths.items():
+        own = found[name]
+        kept = own if largest is None or own.format == "transformers" else largest
+        grew[name] = replace(own, model=growth.model, location=kept.location, dtypes=types_of(growth.model))
+    return grew
+
+
+def _larger(path: str) -> Any:
+    """The larger checkpoint, or the config of transformers where there is no more than that."""
+    place = Path(expanded(path))
+    folder = place.parent if place.name == CONFIG else place
+    has_weights = any(folder.glob("*.safetensors")) or any(folder.glob("*.bin")) or place.suffix == ".ckpt"
+    if place.name == CONFIG or (folder.is_dir() and (folder / CONFIG).is_file() and not has_weights):
+        if not (folder / CONFIG).is_file():
+            raise InputError(f"{path}: there is no such file; expected a checkpoint, or the config of one")
+        return load_config(folder)
+    return checkpoints.read(path)
+
+
+def _tell(growth: Growth[Any], name: str, output: Path) -> None:
+    """Print what was grown, by how much, and how exact it is."""
+    table = Table("", name, "grown", title=f"{name} in a larger architecture", title_justify="left")
+    for role, (few, many) in growth.sizes.items():
+        table.add_row(role, _range(few), _range(many))
+    for stack in growth.placements:
+        table.add_row(f"layers of {stack.small}", str(len(stack.positions)), str(stack.length))
+    table.add_row("parameters", *(f"{count:,}" for count in growth.parameters))
+    console = Console()
+    console.print(table)
+    for stack in growth.placements:
+        console.print(f"Layers of {stack.small} stand at {', '.join(map(str, stack.positions))}.", highlight=False)
+    console.print(
+        f"Logits on random inputs differ by {growth.exact:.1e} of the largest in float64, and by {growth.stored:.1e} "
+        f"as they are stored.",
+        style="dim",
+    )
+    console.print(f"Written to {output}", highlight=False, soft_wrap=True)
+
+
+def _range(ends: tuple[int, int]) -> str:
+    return str(ends[0]) if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"

@@ -1,0 +1,75 @@
+"""Rectangular maps with at most one entry in each row: where each coordinate of a larger axis comes from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Gather:
+    """A map into a larger space: ``out[i] = factor[i] * vector[source[i]]``, and zero where ``source[i]`` is -1.
+
+    Attributes:
+        source: int64, shape ``(larger,)``.
+        factor: float64, shape ``(larger,)``.
+        size: of the smaller axis.
+    """
+
+    source: Tensor
+    factor: Tensor
+    size: int
+
+    @staticmethod
+    def identity(size: int) -> Gather:
+        """The map that changes nothing."""
+        return Gather(torch.arange(size), torch.ones(size, dtype=torch.float64), size)
+
+    @staticmethod
+    def padding(size: int, larger: int, factor: float = 1.0) -> Gather:
+        """All coordinates times one factor, then zeros."""
+        source = torch.full((larger,), -1)
+        source[:size] = torch.arange(size)
+        return Gather(source, torch.full((larger,), factor, dtype=torch.float64), size)
+
+    @staticmethod
+    def repeating(size: int, larger: int, factor: float = 1.0) -> Gather:
+        """All coordinates times one factor, again and again; `larger` is a multiple of `size`."""
+        return Gather(torch.arange(larger) % size, torch.full((larger,), factor, dtype=torch.float64), size)
+
+    @property
+    def changes(self) -> bool:
+        """The map is not the identity."""
+        same = len(self.source) == self.size and torch.equal(self.source, torch.arange(self.size))
+        return not (same and bool((self.factor == 1).all()))
+
+    def times(self, factor: float) -> Gather:
+        """The same map followed by a factor."""
+        return Gather(self.source, self.factor * factor, self.size)
+
+    def around(self, inner: Gather) -> Gather:
+        """The map of blocks: this one says where each block comes from, `inner` acts inside of every block."""
+        source = self.source[:, None] * inner.size + inner.source[None]
+        source[(self.source < 0)[:, None] | (inner.source < 0)[None]] = -1
+        factor = self.factor[:, None] * inner.factor[None]
+        return Gather(source.flatten(), factor.flatten(), self.size * inner.size)
+
+    @staticmethod
+    def beside(*parts: Gather) -> Gather:
+        """The map of segments laid one after the other."""
+        sources, start = [], 0
+        for part in parts:
+            sources.append(torch.where(part.source < 0, -1, part.source + start))
+            start += part.size
+        return Gather(torch.cat(sources), torch.cat([part.factor for part in parts]), start)
+
+    def __call__(self, tensor: Tensor, dim: int, fill: float = 0.0) -> Tensor:
+        """The tensor with dimension `dim` mapped, in float64; `fill` stands where nothing comes from."""
+        if not self.changes:
+            return tensor.double()
+        shape = [-1 if d == dim else 1 for d in range(tensor.ndim)]
+        known = (self.source >= 0).reshape(shape).to(tensor.device)
+        taken = tensor.double().index_select(dim, self.source.clamp(min=0).to(tensor.device))
+        return torch.where(known, taken * self.factor.reshape(shape).to(tensor.device), fill)

@@ -1,0 +1,250 @@
+"""A model grown into a larger architecture, and the check that it computes what it computed."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic
+
+import torch
+from torch import Tensor, nn
+
+from fusionlab.dtypes import in_types, main_dtype, types_of
+from fusionlab.errors import InputError
+from fusionlab.evaluation.preservation import EXACT, random_logits
+from fusionlab.forward import input_embeddings
+from fusionlab.growing.axes import STREAMS, Choice, Widening
+from fusionlab.growing.embedding import Embedding
+from fusionlab.growing.layers import Placement, placements, renamed
+from fusionlab.growing.likeness import unlikeness
+from fusionlab.growing.refusals import inexact, unequal
+from fusionlab.growing.target import larger_model
+from fusionlab.inputs import Batches
+from fusionlab.models import untie
+from fusionlab.symmetry import Blueprint
+from fusionlab.symmetry.any_model import blueprint
+from fusionlab.symmetry.blueprint import FOLDED, Input
+from fusionlab.symmetry.folding import fold
+from fusionlab.symmetry.roles import Role
+from fusionlab.types import Model
+
+# Rows of a table that are looked up to see what it does to them.
+_TOKENS = 8
+
+
+@dataclass(frozen=True)
+class Growth(Generic[Model]):
+    """A model in a larger architecture, and what was done to it.
+
+    Attributes:
+        model: the grown model.
+        sizes: by role of a space, its smallest and largest size in the small model and in the grown one, where it grew.
+        placements: the stacks of layers that grew, and where their layers went.
+        parameters: how many numbers the small model has, and the grown one.
+        exact: largest difference of the logits of both in float64 on random inputs, relative to the largest.
+        stored: the same of the grown model as it is stored, in its own dtype: the rounding.
+    """
+
+    model: Model
+    sizes: dict[str, tuple[tuple[int, int], tuple[int, int]]]
+    placements: tuple[Placement, ...]
+    parameters: tuple[int, int]
+    exact: float
+    stored: float
+
+
+@torch.no_grad()
+def grown(model: Model, like: Any, data: Batches | None = None) -> Growth[Model]:
+    """A model embedded into a larger architecture, exactly: the same function with more of everything.
+
+    Streams are as long an entry on average as before, so that norms act as they did, epsilon included; new units, heads
+    and layers write nothing, and queries of wider heads grow by the root of the ratio that their scores are divided by.
+    Layers go where the activations of `data` are most alike, in order (linear CKA, Kornblith et al., "Similarity of
+    neural network representations revisited", 2019, equation 5); evenly spread without data.
+
+    Args:
+        model: the small model; not modified.
+        like: a model of the same class that is as large in every dimension, or a config of one.
+        data: batches of inputs that both models take, labels not needed; `like` must be a model then.
+
+    Raises:
+        InputError: what cannot be grown: another class or vocabulary, a dimension in which the larger model is smaller,
+            or one in which no exact embedding is known; or a result that is not exact, so nothing is returned.
+        SymmetryError: an architecture whose blueprint is not found.
+    """
+    large = larger_model(model, like)
+    small = _untied_as(model, large).eval()
+    costs = None if data is None else unlikeness(small, _runnable(like), data)
+    places = placements(small, large, costs)
+    large = in_types(large, _types(small, large, places)).eval()
+    embedding = _embedding(small, large, places)
+    inputs = embedding.small.inputs
+    reference = random_logits(copy.deepcopy(small).double(), inputs)
+    state, widening, exact = _exact(embedding, small, large, reference)
+    large.load_state_dict(state)
+    stored = _difference(copy.deepcopy(large).double(), reference, inputs)
+    deeper = tuple(placement for placement in places if placement.deepens)
+    counts = _numbers(small), _numbers(large)
+    return Growth(large, _sizes(embedding.small, widening), deeper, counts, exact, stored)
+
+
+def _exact(
+    embedding: Embedding, small: nn.Module, large: nn.Module, reference: Tensor
+) -> tuple[dict[str, Tensor], Widening, float]:
+    """The first parameters of the grown model that compute what the small model does, what made them, and the error.
+
+    Args:
+        embedding: the two models side by side.
+        small: the small model.
+        large: one of the larger architecture; not modified.
+        reference: what the small model computes.
+
+    Raises:
+        InputError: none do.
+    """
+    trial, least, widening = copy.deepcopy(large).double(), math.inf, Widening(embedding.small, embedding.large)
+    factors = _token_factors(copy.deepcopy(small).double(), trial)
+    for state, made_by in _candidates(embedding, factors):
+        trial.load_state_dict(state)
+        error, widening = _difference(trial, reference, embedding.small.inputs), made_by
+        if error <= EXACT:
+            return state, made_by, error
+        least = min(least, error)
+    raise InputError(inexact(small, large, embedding.placements, embedding.small, widening, least))
+
+
+def _embedding(small: nn.Module, large: nn.Module, places: tuple[Placement, ...]) -> Embedding:
+    """The two models side by side, folded where a stream gets wider and can be folded."""
+    ours, theirs = blueprint(small), blueprint(large)
+    # Folding rounds to the type that it is given.
+    state = copy.deepcopy(small).double().state_dict()
+    written, tables = _looked_up(small)
+
+    def refuse(name: str, size: int | None, larger: int | None) -> InputError:
+        return InputError(unequal(small, large, name, size, larger))
+
+    def between(ours: Blueprint, theirs: Blueprint, state: dict[str, Tensor]) -> Embedding:
+        there, tokens = (frozenset(renamed(name, places) for name in names) for names in (written, tables))
+        return Embedding(ours, theirs, state, large.state_dict(), places, there, tokens, _is_tied(small), refuse)
+
+    wider = _stream_sizes(ours) != _stream_sizes(theirs)
+    if wider and ours.after_folding is not None and theirs.after_folding is not None:
+        folded = ours.in_gauge((FOLDED,))
+        return between(folded, theirs.in_gauge((FOLDED,)), fold(state, folded))
+    return between(ours, theirs, state)
+
+
+def _candidates(embedding: Embedding, factors: Sequence[float]) -> Iterator[tuple[dict[str, Tensor], Widening]]:
+    """Parameters of the grown model, likeliest first; where axes leave nothing open there is one."""
+    _, widening = embedding.with_choice(Choice())
+    spaces = embedding.small.spaces
+    grew = {spaces[name].role for name, (small, large) in widening.sizes.items() if small != large}
+    choices = itertools.product(
+        (True, False) if Role.QUERY_KEY in grew else (True,),
+        factors if grew.intersection(STREAMS) else (1.0,),
+        (False, True) if Role.LATENT in grew else (False,),
+    )
+    for scores, tokens, latent in choices:
+        state, widening = embedding.with_choice(Choice(scores, tokens, latent))
+        for changed in embedding.before_tied_tables(state, widening):
+            yield changed, widening
+
+
+def _token_factors(small: nn.Module, large: nn.Module) -> tuple[float, ...]:
+    """What the token embeddings may have to be multiplied by: models multiply them by the root of their width, or not.
+
+    Args:
+        small: the small model, in float64.
+        large: the larger one, in float64.
+    """
+    tables = [input_embeddings(model) for model in (small, large)]
+    if tables[0] is None or tables[1] is None:
+        return (1.0,)
+    inside = [_inner_factor(table) for table in tables if table is not None]
+    if inside != [1.0, 1.0]:
+        return (inside[0] / inside[1],)
+    return 1.0, (tables[0].embedding_dim / tables[1].embedding_dim) ** 0.5
+
+
+def _inner_factor(table: nn.Embedding) -> float:
+    """What a table multiplies its rows by when they are looked up."""
+    rows = table.weight[:_TOKENS]
+    looked_up = table(torch.arange(len(rows), device=rows.device))
+    largest = rows.abs().argmax()
+    value = float(rows.flatten()[largest])
+    return float(looked_up.flatten()[largest]) / value if value else 1.0
+
+
+def _difference(model: nn.Module, reference: Tensor, inputs: Sequence[Input]) -> float:
+    """The largest difference of a model's logits from others, relative to the largest of those."""
+    found = random_logits(model.eval(), inputs)
+    if found.shape != reference.shape:
+        return math.inf
+    difference = float((found - reference).abs().max()) / (float(reference.abs().max()) or 1.0)
+    return math.inf if math.isnan(difference) else difference
+
+
+def _types(small: nn.Module, large: nn.Module, places: Sequence[Placement]) -> dict[str, torch.dtype]:
+    """The types of the grown model's numbers: the small model's, and its commonest where it has none."""
+    main = main_dtype(small.state_dict())
+    new = {name: main for name, dtype in types_of(large).items() if dtype.is_floating_point}
+    return new | {renamed(name, places): dtype for name, dtype in types_of(small).items()}
+
+
+def _untied_as(model: Model, large: nn.Module) -> Model:
+    """The small model, its output embeddings untied where the larger one's are."""
+    if _is_tied(model) and not _is_tied(large):
+        return untie(model)
+    if _is_tied(large) and not _is_tied(model):
+        raise InputError(
+            "the larger model's output embeddings are its input embeddings, and the small model has some of its own; "
+            "expected a config with tie_word_embeddings false"
+        )
+    return copy.deepcopy(model)
+
+
+def _is_tied(model: nn.Module) -> bool:
+    table, get_output = input_embeddings(model), getattr(model, "get_output_embeddings", None)
+    output = None if get_output is None else get_output()
+    return table is not None and getattr(output, "weight", None) is table.weight
+
+
+def _looked_up(model: nn.Module) -> tuple[frozenset[str], frozenset[str]]:
+    """The names of all tables of embeddings, and of those of the tokens; every name of those that are tied."""
+    embeddings = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
+    table = input_embeddings(model)
+    named = list(model.named_parameters(remove_duplicate=False))
+    tokens = frozenset(name for name, p in named if table is not None and p is table.weight)
+    return frozenset(name for name, p in named if id(p) in embeddings), tokens
+
+
+def _runnable(like: Any) -> nn.Module:
+    if not isinstance(like, nn.Module):
+        raise InputError(
+            "layers are aligned by the activations of two models, and the larger one is a config alone; expected a "
+            "model, or no data"
+        )
+    return like
+
+
+def _stream_sizes(blueprint: Blueprint) -> dict[str, int]:
+    return {s.name: s.group.size for s in blueprint.spaces.values() if s.role in STREAMS and not s.index}
+
+
+def _sizes(small: Blueprint, widening: Widening) -> dict[str, tuple[tuple[int, int], tuple[int, int]]]:
+    """The sizes that grew, by role."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    for name, pair in widening.sizes.items():
+        # Signs and factors of single coordinates are as many as what they belong to.
+        if pair != (1, 1):
+            found.setdefault(str(small.spaces[name].role), []).append(pair)
+    found |= {"heads": sorted(widening.heads), "key-value heads": sorted(widening.pairs - widening.heads)}
+    grew = {role: list(zip(*pairs, strict=True)) for role, pairs in found.items() if any(a != b for a, b in pairs)}
+    return {role: ((min(few), max(few)), (min(many), max(many))) for role, (few, many) in grew.items()}
+
+
+def _numbers(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())

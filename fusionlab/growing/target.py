@@ -1,0 +1,92 @@
+"""The larger architecture: a module of it with the small model's labels, and words for what tells two configs apart."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from fusionlab.errors import InputError, first_line
+from fusionlab.types import Model
+
+# The small model's own, whatever the larger one was trained for.
+LABELS = ("id2label", "label2id", "problem_type")
+# What no function depends on.
+_WITHOUT_EFFECT = ("_name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype", "use_cache")
+_LONGEST = 6
+
+
+def larger_model(model: Model, like: Any) -> Model:
+    """A new model of the larger architecture, with the small one's class and labels; its values are no model's.
+
+    Args:
+        model: the small model.
+        like: a model of the same class, or a config of transformers.
+
+    Raises:
+        InputError: another class, or a config that makes no model.
+    """
+    if isinstance(like, nn.Module) and type(like) is not type(model):
+        raise InputError(
+            f"the model to grow is a {type(model).__name__} and the larger one a {type(like).__name__}; expected one "
+            f"class"
+        )
+    config = getattr(like, "config", None) if isinstance(like, nn.Module) else like
+    ours: Any = getattr(model, "config", None)
+    if isinstance(like, nn.Module) and not hasattr(config, "to_dict"):
+        return copy.deepcopy(like)  # type: ignore[return-value]
+    if type(config) is not type(ours):
+        raise InputError(
+            f"the larger architecture is given by a {type(like).__name__}, and the model has a {type(ours).__name__}; "
+            f"expected a model or a config of the same kind"
+        )
+    config = copy.deepcopy(config)
+    for name in LABELS:
+        if hasattr(ours, name):
+            setattr(config, name, copy.deepcopy(getattr(ours, name)))
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            made = type(model)(config)
+    except (ValueError, RuntimeError, TypeError, KeyError) as error:
+        raise InputError(
+            f"the larger config makes no {type(model).__name__} ({first_line(error)}); expected another config"
+        ) from error
+    if (generation := getattr(model, "generation_config", None)) is not None:
+        made.generation_config = copy.deepcopy(generation)
+    return made
+
+
+def differences(small: Any, large: Any) -> Mapping[str, tuple[Any, Any]]:
+    """The fields in which two configs differ, labels aside, with both values; those of parts have a dot."""
+    return {name: pair for name, pair in _differences(_plain(small), _plain(large)) if pair[0] != pair[1]}
+
+
+def fields_of(small: Any, large: Any, sizes: tuple[Any, Any]) -> tuple[str, ...]:
+    """The names of the config's fields that have two given values in the two models."""
+    return tuple(name for name, pair in differences(small, large).items() if pair == sizes)
+
+
+def worded(found: Mapping[str, tuple[Any, Any]]) -> str:
+    """Differences of configs in words; the first few of many."""
+    shown = [f"{name} ({one}, {other})" for name, (one, other) in list(found.items())[:_LONGEST]]
+    return ", ".join(shown) + (f" and {len(found) - _LONGEST} more" if len(found) > _LONGEST else "")
+
+
+def _plain(model: Any) -> dict[str, Any]:
+    config = getattr(model, "config", model)
+    return config.to_dict() if hasattr(config, "to_dict") else {}
+
+
+def _differences(small: Mapping[str, Any], large: Mapping[str, Any]) -> Iterator[tuple[str, tuple[Any, Any]]]:
+    for name in dict.fromkeys((*small, *large)):
+        one, other = small.get(name), large.get(name)
+        if name in (*LABELS, *_WITHOUT_EFFECT):
+            continue
+        if isinstance(one, Mapping) and isinstance(other, Mapping):
+            yield from ((f"{name}.{inner}", pair) for inner, pair in _differences(one, other))
+        else:
+            yield name, (one, other)

@@ -13,7 +13,7 @@ from torch import nn
 
 from fusionlab import checkpoints
 from fusionlab.atomic import MIB, refuse_existing, require_space
-from fusionlab.checkpoints.card import grown_card, parent
+from fusionlab.checkpoints.card import CARD, grown_card, parent
 from fusionlab.checkpoints.huggingface_config import load_config
 from fusionlab.checkpoints.names import short_names
 from fusionlab.commands import parsing
@@ -75,7 +75,7 @@ def run(argv: Sequence[str]) -> None:
     made = {"grown": described(growth) or "nothing", "logits differ by": f"{growth.stored:.1e} of the largest"}
     card = grown_card(parent(names[0], small.location), names[1], made, small.format)
     both = {"small": small} | ({"like": larger} if isinstance(larger, checkpoints.Checkpoint) else {})
-    as_grown(both, {"small": growth})["small"].write(growth.model, output, arguments.overwrite, card=card)
+    as_grown(both, {"small": growth})["small"].write(growth.model, output, arguments.overwrite, texts={CARD: card})
     _tell(growth, names[0], output)
 
 

@@ -70,7 +70,7 @@ def test_during_work(server: Server, sound: Path, tmp_path: Path, index: int) ->
         return
     assert outcome.code == 128 + number, outcome.err
     told = [line for line in outcome.err.splitlines() if line.startswith("fusionlab")]
-    assert told == [f"fusionlab {name}: {WORDS[number]}; nothing was written half"]
+    assert told == [f"fusionlab {job.command}: {WORDS[number]}; nothing was written half"]
     if left and not job.goes_on:
         # Interrupted after its output had its name, which it has only when it is complete.
         assert left == [OUTPUT]

@@ -123,13 +123,16 @@ def test_streams_are_named_by_where_most_of_their_parameters_lie() -> None:
     [
         ("mixtral", Role.EXPERTS, {Role.GROUPS}),
         ("deepseek_v3", Role.EXPERTS, {Role.GROUPS}),
-        ("mamba2", Role.HEADS, {Role.EXPERTS, Role.GROUPS}),
+        ("mamba2", Role.HEADS, {Role.EXPERTS}),
         ("wav2vec2", Role.GROUPS, {Role.EXPERTS}),
         ("torchvision: resnext", Role.GROUPS, {Role.EXPERTS, Role.HEADS}),
     ],
 )
 def test_blocks_of_units_are_called_by_what_they_are(name: str, role: Role, others: set[Role]) -> None:
-    """Experts have a dimension of their own, groups of them too; a state space's heads have numbers of their own."""
+    """Experts have a dimension of their own, groups of them too; a state space's heads have numbers of their own.
+
+    Older versions of transformers norm the groups of a state space by themselves: those are groups.
+    """
     found = inferred(next(sample for sample in SAMPLES if sample.name == name))
     roles = set(found.roles())
     assert role in roles

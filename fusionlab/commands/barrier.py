@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fusionlab.atomic import atomic_folder, refuse_existing, require_space
-from fusionlab.commands import data_options, matching_options, parsing
+from fusionlab.commands import data_options, matching_options, own_data, parsing
 from fusionlab.commands.example import add_example, own_module
 from fusionlab.commands.option_groups import add_fields
 from fusionlab.evaluation.line import refuse_points
@@ -57,7 +57,7 @@ def run(argv: Sequence[str]) -> None:
     add_fields(parser, LineOptions, ("correct",))
     data_options.add_inputs(parser)
     data_options.add_data(parser, required=True)
-    arguments = parsing.parse(parser, argv)
+    arguments = parsing.parse(parser, own_data.written_out(argv, several=False))
     seed_everything(arguments.seed, verbose=False)
     recipe, name = matching_options.matching_recipe(arguments), matching_options.matching_name(arguments)
     refuse_points(arguments.points, may_be_none=False)
@@ -68,6 +68,7 @@ def run(argv: Sequence[str]) -> None:
     trainer = data_options.trainer_options(arguments)
 
     found = parsing.read_all([arguments.anchor, arguments.source], own_module(arguments, argv))
+    guessed = own_data.fitted(arguments, list(found.values()), "barrier")
     plan = Plan(
         matchings={} if arguments.match == "none" else {name: recipe},
         correct=arguments.correct,
@@ -88,7 +89,7 @@ def run(argv: Sequence[str]) -> None:
             recipe.needs_inputs or arguments.correct,
         ),
     )
-    settings = {"command": shlex.join(["fusionlab", "barrier", *argv]), "seed": str(arguments.seed)}
+    settings = {"command": shlex.join(["fusionlab", "barrier", *argv]), "seed": str(arguments.seed), **guessed}
     _write(replace(results, settings=settings), output, arguments.overwrite)
 
 

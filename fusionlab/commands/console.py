@@ -5,7 +5,7 @@ import re
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NoReturn
 
 from jsonargparse import ArgumentParser
@@ -20,6 +20,12 @@ class OneLineParser(ArgumentParser):
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Raise the error as the sentence that the main program prints."""
         raise InputError(_one_sentence(message)) from ex
+
+
+def tell(sentence: str) -> None:
+    """Print a sentence on the standard error stream, beside results on the standard output; nothing if it is closed."""
+    with suppress(OSError, ValueError):
+        print(sentence, file=sys.stderr, flush=True)
 
 
 def silence() -> None:

@@ -8,7 +8,7 @@ from lightning.pytorch import seed_everything
 
 from fusionlab.atomic import refuse_existing, require_space
 from fusionlab.checkpoints.card import merge_card
-from fusionlab.commands import data_options, fuse_config, matching_options, merging_options, parsing
+from fusionlab.commands import data_options, fuse_config, matching_options, merging_options, own_data, parsing
 from fusionlab.commands.example import add_example, own_module
 from fusionlab.commands.fuse_output import write_fusion
 from fusionlab.commands.option_groups import add_fields, told
@@ -57,7 +57,7 @@ def run(argv: Sequence[str]) -> None:
     defaults = {name: {"default": value} for name, value in DEFAULTS.items()}
     add_fields(parser, FusionPlan, AFTERWARDS, {"polish": steps, **defaults})
     data_options.add_data(parser)
-    arguments = parsing.parse(parser, argv)
+    arguments = parsing.parse(parser, own_data.written_out(argv))
     seed_everything(arguments.seed, verbose=False)
     recipe, name = matching_options.matching_recipe(arguments), matching_options.matching_name(arguments)
     output, dtype = expanded(arguments.output), find_dtype(arguments.dtype)
@@ -69,6 +69,7 @@ def run(argv: Sequence[str]) -> None:
         polishing = PolishOptions(steps=polishing, seed=arguments.seed)
     module = own_module(arguments, argv)
     found = parsing.read_all(arguments.ckpts, module, arguments.base)
+    guessed = own_data.fitted(arguments, list(found.values()), "fuse")
     plan = Plan(
         matchings={} if arguments.match == "none" else {name: recipe},
         methods=merging_options.merge_methods(arguments),
@@ -107,6 +108,7 @@ def run(argv: Sequence[str]) -> None:
         "anchor": results.models[fused.anchor],
         "merge methods": ", ".join(plan.methods),
         "seed": str(arguments.seed),
+        **guessed,
     }
     made = {"matching": settings["matching"], "anchor": settings["anchor"], **merging_options.described(arguments)}
     made |= {"heads": arguments.heads} if arguments.heads != "merged" else {}

@@ -15,8 +15,8 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from fusionlab import configs
 from fusionlab.atomic import refuse_existing, require_space
 from fusionlab.checkpoints.card import merge_card
-from fusionlab.commands import merging_options, parsing
-from fusionlab.commands.console import silence
+from fusionlab.commands import merging_options, own_data, parsing
+from fusionlab.commands.console import silence, tell
 from fusionlab.commands.fuse_output import write_fusion
 from fusionlab.commands.lightning_cli import (
     SafeCLI,
@@ -26,6 +26,7 @@ from fusionlab.commands.lightning_cli import (
     refusals_told,
 )
 from fusionlab.commands.option_groups import add_fields
+from fusionlab.data import OwnData
 from fusionlab.dtypes import common_types, stored_size
 from fusionlab.experiment import REPORT_BYTES, Plan, refuse_misfit, results_of
 from fusionlab.fusion import Data, FusionData, FusionModule, FusionPlan
@@ -130,7 +131,7 @@ def run(argv: Sequence[str]) -> None:
     Raises:
         InputError: a wrong key or value, models or data that do not fit, an output that exists.
     """
-    arguments, name = configs.resolve_arguments(argv)
+    arguments, name = configs.resolve_arguments(own_data.written_out(argv, ("data",)))
     silence()
     with refusals_told():
         cli = FuseCLI(
@@ -149,6 +150,10 @@ def _fuse(cli: FuseCLI, command: str) -> None:
     module, trainer, given = cli.model, cli.trainer, cli.config
     assert isinstance(module, FusionModule)
     data: Any = cli.datamodule
+    found = module.checkpoints
+    if isinstance(data, OwnData) and found:
+        (data,), words = own_data.fitted_modules([data], list(found.values()), "measuring")
+        tell(f"fusionlab fuse: {words[0]}")
     if data is not None and not isinstance(data, FusionData):
         data = FusionData([data])
     output = expanded(given.output)
@@ -179,7 +184,6 @@ def _fuse(cli: FuseCLI, command: str) -> None:
         "merge methods": ", ".join(plan.methods),
         "seed": str(plan.seed),
     }
-    found = module.checkpoints
     parents = merging_options.parents(found, given.model)
     card = merge_card(parents, {key: told[key] for key in told if key != "command"}, next(iter(found.values())).format)
     assert module.fused is not None

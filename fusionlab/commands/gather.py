@@ -14,7 +14,7 @@ from rich.table import Table
 
 from fusionlab import checkpoints
 from fusionlab.atomic import refuse_existing, require_space
-from fusionlab.commands import data_options, parsing
+from fusionlab.commands import data_options, own_data, parsing
 from fusionlab.commands.example import add_example, own_module
 from fusionlab.commands.option_groups import add_fields, told
 from fusionlab.errors import InputError
@@ -37,7 +37,8 @@ class GatherOptions:
 
     Attributes:
         checkpoint: the model: a folder, a .ckpt file or a hub id.
-        data: data module whose training split is gone through, once and in order: a class by its name, and its settings
+        data: what is gone through, its training split, once and in order: a file (CSV, Parquet, JSONL, CoNLL), a
+            folder or a hub id, whose columns are guessed; or a data module by the name of its class, with its settings
             as ``--data.SETTING``.
         kinds: of statistics, with commas between them: ``gram``, ``fisher``, ``activations``.
         samples: training samples to draw; all if not given.
@@ -66,13 +67,15 @@ def run(argv: Sequence[str]) -> None:
     add_example(parser)
     parsing.add_output(parser, help="File to write, by convention *.safetensors.")
     data_options.add_devices(parser)
-    arguments = parsing.parse(parser, argv)
+    arguments = parsing.parse(parser, own_data.written_out(argv, several=False))
     seed_everything(arguments.seed, verbose=False)
     output = expanded(arguments.output)
     refuse_existing(output, arguments.overwrite)
     trainer = partial(make_trainer, data_options.trainer_options(arguments), "gathering")
 
-    model = checkpoints.read(arguments.checkpoint, own_module(arguments, argv)).model
+    found_model = checkpoints.read(arguments.checkpoint, own_module(arguments, argv))
+    own_data.fitted(arguments, [found_model], "gather", "inputs")
+    model = found_model.model
     kinds = [kind.strip() for kind in arguments.kinds.split(",") if kind.strip()]
     inputs = Inputs.of([arguments.data], 1, arguments.samples, arguments.seed)
     if inputs is None:

@@ -17,7 +17,7 @@ from fusionlab import checkpoints
 from fusionlab.atomic import MIB, atomic_file, atomic_folder, refuse_existing, require_space
 from fusionlab.checkpoints.card import parent, twin_card
 from fusionlab.checkpoints.names import short_names
-from fusionlab.commands import data_options, matching_options, parsing
+from fusionlab.commands import data_options, matching_options, own_data, parsing
 from fusionlab.commands.example import add_example, own_module
 from fusionlab.commands.option_groups import add_fields, told
 from fusionlab.dtypes import DTYPES, differing, find_dtype, name_of, rounded, stored_size, widened
@@ -66,18 +66,18 @@ def run(argv: Sequence[str]) -> None:
         InputError: checkpoints or options that do not fit; nothing has been written then.
     """
     parser = _parser()
-    arguments = parsing.parse(parser, argv)
+    arguments = parsing.parse(parser, own_data.written_out(argv, several=False))
     seed_everything(arguments.seed, verbose=False)
     recipe = matching_options.matching_recipe(arguments)
     output, dtype = expanded(arguments.output), find_dtype(arguments.dtype)
     refuse_existing(output, arguments.overwrite)
 
     base_path = [] if arguments.base is None else [arguments.base]
-    names = short_names([*arguments.sources, arguments.anchor, *base_path])
-    module = own_module(arguments, argv)
-    paths = (*arguments.sources, arguments.anchor, *base_path)
+    paths = [*arguments.sources, arguments.anchor, *base_path]
+    names, module = short_names(paths), own_module(arguments, argv)
     read = [checkpoints.read(path, module, arguments.base) for path in paths]
     found = dict(zip(names, read, strict=True))
+    own_data.fitted(arguments, [read[len(arguments.sources)]], "match")
     source_names, anchor_name = names[: len(arguments.sources)], names[len(arguments.sources)]
     base_name = names[-1] if base_path else None
     models = matching_options.untied({name: checkpoint.model for name, checkpoint in found.items()}, arguments)

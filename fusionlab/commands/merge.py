@@ -64,6 +64,10 @@ def run(argv: Sequence[str]) -> None:
         InputError: checkpoints or options that do not fit; nothing has been written then.
     """
     plain = all(word.partition("=")[0].partition(".")[0] in _PLAIN for word in argv if _is_option(word))
+    if not plain:
+        from fusionlab.commands import own_data  # noqa: PLC0415 - imports Lightning
+
+        argv = own_data.written_out(argv, several=False)
     arguments = parsing.parse(_parser(plain), argv)
     if not plain:
         from fusionlab.commands import data_options  # noqa: PLC0415 - imports Lightning

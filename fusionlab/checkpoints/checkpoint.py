@@ -50,6 +50,8 @@ class Checkpoint:
         Args:
             name: of the model; the end of its path.
         """
+        if self.format == "lightning":
+            return f"{name}.ckpt"
         is_file = self.format == "torch" and self.location.is_file()
         return str(Path(name).with_suffix(own_module.SUFFIX)) if is_file else name
 

@@ -51,6 +51,7 @@ def run(argv: Sequence[str]) -> None:
     """
     parser = parsing.make_parser("barrier", DESCRIPTION)
     add_fields(parser, LineOptions, ("anchor", "source"), positional=("anchor", "source"))
+    parsing.add_names(parser)
     add_example(parser)
     parsing.add_output(parser, required=False)
     matching_options.add_matching(parser)
@@ -67,7 +68,7 @@ def run(argv: Sequence[str]) -> None:
         require_space(output, REPORT_BYTES)
     trainer = data_options.trainer_options(arguments)
 
-    found = parsing.read_all([arguments.anchor, arguments.source], own_module(arguments, argv))
+    found = parsing.read_all([arguments.anchor, arguments.source], own_module(arguments, argv), names=arguments.names)
     guessed = own_data.fitted(arguments, list(found.values()), "barrier")
     plan = Plan(
         matchings={} if arguments.match == "none" else {name: recipe},

@@ -10,9 +10,9 @@ from fusionlab.atomic import refuse_existing, require_space
 from fusionlab.checkpoints.card import merge_card
 from fusionlab.commands import data_options, fuse_config, matching_options, merging_options, own_data, parsing
 from fusionlab.commands.example import add_example, own_module
-from fusionlab.commands.fuse_output import write_fusion
+from fusionlab.commands.fuse_output import size_of_merge, write_fusion
 from fusionlab.commands.option_groups import add_fields, told
-from fusionlab.dtypes import common_types, find_dtype, stored_size
+from fusionlab.dtypes import common_types, find_dtype
 from fusionlab.evaluation.wording import listing
 from fusionlab.experiment import REPORT_BYTES, Plan
 from fusionlab.experiment import run as run_experiment
@@ -45,7 +45,7 @@ def run(argv: Sequence[str]) -> None:
         fuse_config.run(argv)
         return
     parser = parsing.make_parser("fuse", DESCRIPTION)
-    add_fields(parser, parsing.CheckpointOptions, ("ckpts",))
+    add_fields(parser, parsing.CheckpointOptions, ("ckpts", "names"))
     add_example(parser)
     parsing.add_output(parser)
     add_fields(parser, FusionPlan, ("anchor",))
@@ -68,7 +68,7 @@ def run(argv: Sequence[str]) -> None:
     if isinstance(polishing, int):
         polishing = PolishOptions(steps=polishing, seed=arguments.seed)
     module = own_module(arguments, argv)
-    found = parsing.read_all(arguments.ckpts, module, arguments.base)
+    found = parsing.read_all(arguments.ckpts, module, arguments.base, arguments.names)
     guessed = own_data.fitted(arguments, list(found.values()), "fuse")
     plan = Plan(
         matchings={} if arguments.match == "none" else {name: recipe},
@@ -87,7 +87,7 @@ def run(argv: Sequence[str]) -> None:
     models = matching_options.untied({label: checkpoint.model for label, checkpoint in found.items()}, arguments)
     types = common_types(models.values()) if dtype is None else dtype
     kept = list(models.values()) if arguments.heads == "own" else list(models.values())[:1]
-    require_space(output, sum(stored_size(model, types) for model in kept) + REPORT_BYTES)
+    require_space(output, size_of_merge(kept, next(iter(found.values())), types) + REPORT_BYTES)
     fused, results = run_experiment(
         models,
         data_options.test_data(arguments),

@@ -17,7 +17,7 @@ from fusionlab.atomic import refuse_existing, require_space
 from fusionlab.checkpoints.card import merge_card
 from fusionlab.commands import merging_options, own_data, parsing
 from fusionlab.commands.console import silence, tell
-from fusionlab.commands.fuse_output import write_fusion
+from fusionlab.commands.fuse_output import size_of_merge, write_fusion
 from fusionlab.commands.lightning_cli import (
     SafeCLI,
     checked_checkpoint,
@@ -27,7 +27,7 @@ from fusionlab.commands.lightning_cli import (
 )
 from fusionlab.commands.option_groups import add_fields
 from fusionlab.data import OwnData
-from fusionlab.dtypes import common_types, stored_size
+from fusionlab.dtypes import common_types
 from fusionlab.experiment import REPORT_BYTES, Plan, refuse_misfit, results_of
 from fusionlab.fusion import Data, FusionData, FusionModule, FusionPlan
 from fusionlab.matching.recipe import Recipe
@@ -168,7 +168,7 @@ def _fuse(cli: FuseCLI, command: str) -> None:
     refuse_misfit(module.fuser.end_models, measured)
     types = common_types(module.models.values()) if plan.dtype is None else plan.dtype
     kept = list(module.models.values()) if plan.heads == "own" else list(module.models.values())[:1]
-    require_space(output, sum(stored_size(model, types) for model in kept) + REPORT_BYTES)
+    require_space(output, size_of_merge(kept, next(iter(found.values())), types) + REPORT_BYTES)
     ckpt = given.ckpt_path and checked_checkpoint(given.ckpt_path)
     place = naming(lambda: trainer.log_dir or trainer.default_root_dir)
     with place, failures_raised(), misfits_told(given.ckpt_path):

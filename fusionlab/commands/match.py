@@ -74,7 +74,7 @@ def run(argv: Sequence[str]) -> None:
 
     base_path = [] if arguments.base is None else [arguments.base]
     paths = [*arguments.sources, arguments.anchor, *base_path]
-    names, module = short_names(paths), own_module(arguments, argv)
+    names, module = short_names(paths, arguments.names), own_module(arguments, argv)
     read = [checkpoints.read(path, module, arguments.base) for path in paths]
     found = dict(zip(names, read, strict=True))
     own_data.fitted(arguments, [read[len(arguments.sources)]], "match")
@@ -134,6 +134,7 @@ def _parser() -> ArgumentParser:
     parser = parsing.make_parser("match", DESCRIPTION)
     types = {"help": f"{told(TwinOptions, 'dtype')} Types: {', '.join(DTYPES)}."}
     add_fields(parser, TwinOptions, changes={"dtype": types}, positional=("sources",))
+    parsing.add_names(parser)
     add_example(parser)
     parsing.add_output(parser)
     matching_options.add_matching(parser)

@@ -44,7 +44,7 @@ def run(arguments: Namespace, argv: Sequence[str]) -> None:
     output, dtype = expanded(arguments.output), find_dtype(arguments.dtype)
     settings = data_options.trainer_options(arguments)
     module = own_module(arguments, argv)
-    found = parsing.read_all(arguments.ckpts, module, arguments.base)
+    found = parsing.read_all(arguments.ckpts, module, arguments.base, arguments.names)
     own_data.fitted(arguments, list(found.values()), "merge")
     models = {name: checkpoint.model for name, checkpoint in found.items()}
     methods = merging_options.merge_methods(arguments)

@@ -39,10 +39,13 @@ class CheckpointOptions:
     Attributes:
         ckpts: end models: folders (of LoRA adapters too), .ckpt files or hub ids.
         ckpt: a checkpoint: folder (of a LoRA adapter too), .ckpt file or hub id.
+        names: what the models are called in tables, plots and files, one for each in their order; else what tells their
+            paths apart.
     """
 
     ckpts: Sequence[str]
     ckpt: str
+    names: Sequence[str] | None = None
 
 
 def make_parser(name: str, description: str, seed: bool = True) -> ArgumentParser:
@@ -141,20 +144,29 @@ def add_checkpoints(parser: ArgumentParser) -> None:
     add_fields(parser, CheckpointOptions, ("ckpts",), positional=("ckpts",))
 
 
+def add_names(parser: ArgumentParser) -> None:
+    """Add what the models are called."""
+    add_fields(parser, CheckpointOptions, ("names",))
+
+
 def read_all(
-    paths: Sequence[str], module: nn.Module | None = None, base: str | None = None
+    paths: Sequence[str],
+    module: nn.Module | None = None,
+    base: str | None = None,
+    names: Sequence[str] | None = None,
 ) -> dict[str, checkpoints.Checkpoint]:
-    """Read checkpoints, named by the last part of their paths (more of the path where those agree).
+    """Read checkpoints, named as they are to be, else by what tells their paths apart.
 
     Args:
         paths: of the checkpoints.
         module: of which they are state dicts, if they are.
         base: what adapters among them change, where it is not what they name.
+        names: of the models, one for each.
 
     Raises:
         InputError: a checkpoint that cannot be read, or one named twice.
     """
     if not paths:
         raise InputError("no end model was given; expected checkpoints")
-    names = short_names(paths)
-    return {name: checkpoints.read(path, module, base) for name, path in zip(names, paths, strict=True)}
+    called = short_names(paths, names)
+    return {name: checkpoints.read(path, module, base) for name, path in zip(called, paths, strict=True)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -58,7 +58,7 @@ class Head:
         for place in self.places:
             if any((place / name).is_file() for name in _TOKENIZER):
                 return str(place)
-        if named := _tokenizer_of_training(self.places):
+        if named := tokenizer_of_training(self.places):
             return named
         raise InputError(
             f"{self.source} has no tokenizer beside its weights, so texts cannot be read for it; expected "
@@ -154,8 +154,12 @@ def _names(model: nn.Module) -> tuple[tuple[str, ...], bool]:
     return tuple(map(str, range(count if isinstance(count, int) else 0))), False
 
 
-def _tokenizer_of_training(places: tuple[Path, ...]) -> str | None:
-    """The tokenizer of the data module that a Lightning file was trained on; None where no file says it."""
+def tokenizer_of_training(places: Sequence[Path]) -> str | None:
+    """The tokenizer of the data module that a Lightning file was trained on; None where no file says it.
+
+    Args:
+        places: of a checkpoint, of which any may be such a file.
+    """
     for place in places:
         if place.is_file() and place.suffix == ".ckpt":
             beside = place.parent

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fusionlab import misfits
 from fusionlab.errors import InputError
 from fusionlab.forward import logits
 from fusionlab.symmetry import Blueprint, blueprint
@@ -31,7 +32,7 @@ def common_blueprint(models: Mapping[str, nn.Module]) -> Blueprint:
         if type(model) is not type(first):
             raise InputError(
                 f"{name} is a {type(model).__name__} and {first_name} a {type(first).__name__}; "
-                f"expected end models of one architecture"
+                f"expected end models of one architecture ({misfits.OTHER_HEADS})"
             )
         state, reference = model.state_dict(), first.state_dict()
         if extra := [parameter for parameter in state if parameter not in reference]:
@@ -43,7 +44,7 @@ def common_blueprint(models: Mapping[str, nn.Module]) -> Blueprint:
                 found = "is missing" if parameter not in state else f"has shape {_shape(state[parameter])}"
                 raise InputError(
                     f"the parameter {parameter!r} {found} in {name}; expected shape {_shape(reference[parameter])} "
-                    f"as in {first_name}"
+                    f"as in {first_name}{_way_on(parameter, model, first)}"
                 )
         if blueprint(model).fingerprint != shared.fingerprint:
             raise InputError(
@@ -100,6 +101,13 @@ def aliases(state: Mapping[str, Tensor]) -> dict[str, str]:
         if tensor.numel() > 0 and first.setdefault(place, name) != name:
             found[name] = first[place]
     return found
+
+
+def _way_on(parameter: str, model: nn.Module, first: nn.Module) -> str:
+    """What helps where a parameter has different shapes in two models."""
+    found = [one.state_dict().get(parameter) for one in (model, first)]
+    shapes = [() if tensor is None else tuple(tensor.shape) for tensor in found]
+    return misfits.of_shapes(shapes, [getattr(one, "config", one) for one in (model, first)])
 
 
 def _shape(tensor: Tensor) -> str:

@@ -12,6 +12,7 @@ from lightning.pytorch.accelerators import CPUAccelerator
 from lightning.pytorch.callbacks import RichProgressBar
 
 from fusionlab.errors import InputError, first_line
+from fusionlab.printing import progress_options
 
 # Precisions in which Lightning converts the module's parameters in place: end models and merges would be rounded.
 ROUNDING = ("16-true", "bf16-true", "transformer-engine", "transformer-engine-float16")
@@ -44,7 +45,7 @@ class NamedProgressBar(RichProgressBar):
     """
 
     def __init__(self, label: str = "", leave: bool = True) -> None:
-        super().__init__(leave=leave)
+        super().__init__(leave=leave, console_kwargs=progress_options())
         self._label = label
 
     def _get_train_description(self, current_epoch: int) -> str:

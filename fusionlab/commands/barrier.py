@@ -7,9 +7,9 @@ from pathlib import Path
 
 from lightning.pytorch import seed_everything
 from lightning.pytorch.utilities import rank_zero_only
-from rich.console import Console
 from rich.table import Table
 
+from fusionlab import printing
 from fusionlab.atomic import atomic_folder, refuse_existing, require_space
 from fusionlab.commands import data_options, matching_options, own_data, parsing
 from fusionlab.commands.example import add_example, own_module
@@ -97,7 +97,7 @@ def run(argv: Sequence[str]) -> None:
 @rank_zero_only
 def _write(results: Results, output: Path | None, overwrite: bool) -> None:
     """Print the lines, and write the report where one is wanted; one process of several does."""
-    console = Console()
+    console = printing.results()
     for data_set in dict.fromkeys(curve.data_set for curve in results.curves):
         console.print(_table([curve for curve in results.curves if curve.data_set == data_set], data_set))
     if output is not None:

@@ -45,7 +45,7 @@ def run(argv: Sequence[str]) -> None:
         fuse_config.run(argv)
         return
     parser = parsing.make_parser("fuse", DESCRIPTION)
-    add_fields(parser, parsing.CheckpointOptions, ("ckpts", "names"))
+    add_fields(parsing.common_group(parser), parsing.CheckpointOptions, ("ckpts", "names"))
     add_example(parser)
     parsing.add_output(parser)
     add_fields(parser, FusionPlan, ("anchor",))

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import torch
 from lightning.pytorch.utilities import rank_zero_only
-from rich.console import Console
 from torch import nn
 
-from fusionlab import checkpoints
+from fusionlab import checkpoints, printing
 from fusionlab.atomic import atomic_folder
 from fusionlab.checkpoints.card import CARD
 from fusionlab.checkpoints.files import copy_side_files
@@ -50,7 +49,7 @@ def write_fusion(
         assert fused.kept is not None
         _write_merge(fused.kept.model, found, temporary, types, card)
         write(results, temporary)
-    console = Console()
+    console = printing.results()
     if results.rows or results.distances:
         console.print(console_table(results))
         console.print(verdict(results).headline.replace("`", ""), highlight=False)

@@ -9,10 +9,9 @@ from typing import Any
 from jsonargparse import Namespace
 from lightning.pytorch import LightningDataModule, seed_everything
 from lightning.pytorch.utilities import rank_zero_only
-from rich.console import Console
 from rich.table import Table
 
-from fusionlab import checkpoints
+from fusionlab import checkpoints, printing
 from fusionlab.atomic import refuse_existing, require_space
 from fusionlab.commands import data_options, own_data, parsing
 from fusionlab.commands.example import add_example, own_module
@@ -95,7 +94,7 @@ def run(argv: Sequence[str]) -> None:
 def _write(found: dict[str, Statistics], output: Path, arguments: Namespace) -> None:
     """Write the file and tell what is in it; one process of several does."""
     save(found, output, arguments.overwrite)
-    console = Console()
+    console = printing.results()
     console.print(_table(found, arguments.checkpoint))
     for left_out in {s.settings["left_out"] for s in found.values() if "left_out" in s.settings}:
         console.print(f"Left out: {left_out}", style="dim", highlight=False)

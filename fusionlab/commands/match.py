@@ -8,12 +8,11 @@ from pathlib import Path
 import torch
 from jsonargparse import ArgumentParser
 from lightning.pytorch import seed_everything
-from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 from torch import nn
 
-from fusionlab import checkpoints
+from fusionlab import checkpoints, printing
 from fusionlab.atomic import MIB, atomic_file, atomic_folder, refuse_existing, require_space
 from fusionlab.checkpoints.card import parent, twin_card
 from fusionlab.checkpoints.names import short_names
@@ -92,7 +91,7 @@ def run(argv: Sequence[str]) -> None:
     written = [models[name] for name in (names if moves_anchor else source_names)]
     require_space(output, sum(stored_size(model, dtype) for model in written) + MIB)
     twins: dict[str, tuple[checkpoints.Checkpoint, nn.Module, Alignment]] = {}
-    for name in track(source_names, "matching", transient=True):
+    for name in track(source_names, "matching", transient=True, console=printing.progress()):
         start = time.perf_counter()
         pair = [models[name], models[anchor_name]]
         inputs = data_options.inputs(arguments, pair, [arguments.anchor], recipe.needs_inputs)
@@ -144,7 +143,7 @@ def _parser() -> ArgumentParser:
 
 def _tell(table: Table, gauged: bool, notes: Sequence[str], output: Path) -> None:
     """Print the table, and what is to be known about it."""
-    console = Console()
+    console = printing.results()
     console.print(table)
     console.print(
         f"Euclidean distance of all parameters{GAUGED if gauged else ''}; logits on random inputs, relative to "

@@ -6,10 +6,10 @@ are read.
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +28,14 @@ from fusionlab.data.tables import FILE_BUILDERS
 from fusionlab.errors import InputError
 from fusionlab.paths import expanded
 from fusionlab.probes import KINDS
+from fusionlab.suggestions import nearest
 
 OPTIONS = ("data", "out_of_domain", "probes")
 # What a module is called, and a class by its import path.
 _CLASS, _DOTTED = re.compile(r"[A-Z]\w*"), re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 _WORDS = ("synthetic", "null", "None", "", *KINDS)
+# Options in the sentences of `OwnData`, which begin as those of the data that are measured on.
+_SETTING = re.compile(rf"(?<![\w/.-])data\.(?=({'|'.join(signature(OwnData).parameters)})\b)")
 _PATH = f"{OwnData.__module__}.{OwnData.__qualname__}"
 
 
@@ -107,7 +110,7 @@ def fitted_modules(
             try:
                 fit, sentence = module.fitted(checkpoints[index if each else 0], use)
             except InputError as error:
-                raise InputError(str(error).replace("data.", f"--{option}.")) from error
+                raise InputError(_SETTING.sub(f"--{option}.", str(error))) from error
             words.append(f"{sentence.replace('--data.', f'--{option}.')}.")
             modules.append(fit)
         else:
@@ -127,11 +130,10 @@ def _option_written_out(arguments: list[str], option: str, several: bool) -> lis
         name, equals, value = word.partition("=")
         index += 1
         if name in names:
-            found = [value] if equals else _words_behind(arguments[index:], several)
+            found = [value] if equals else _words_behind(arguments[index:], option, several)
             index += 0 if equals else len(found)
-            if found and all(_is_own(place, len(found) > 1) for place in found):
+            if found and all(_is_own(place, option, len(found) > 1) for place in found):
                 places = found
-                kept.append("")
                 continue
             kept += [word, *([] if equals else found)]
         elif any(name.startswith(f"{own}.") for own in names) and not name.endswith(".help"):
@@ -142,27 +144,35 @@ def _option_written_out(arguments: list[str], option: str, several: bool) -> lis
         else:
             kept.append(word)
     if places is None:
+        is_known = any(word.partition("=")[0] in {*names, "--config", "-c"} for word in kept)
+        if settings and not is_known:
+            raise InputError(
+                f"--{option}.{settings[0][1]} is a setting of data, and none are named; expected --{option} too: a "
+                f"file, a folder, a hub id or a data module"
+            )
         return kept
     options = {key: value if key == "label_values" else _read(value) for _, key, value in settings}
     dropped = {place + step for place, _, _ in settings for step in range(1 if "=" in kept[place] else 2)}
-    plain = [word for place, word in enumerate(kept) if place not in dropped and word]
+    plain = [word for place, word in enumerate(kept) if place not in dropped]
     return [*plain, f"--{option}", _as_modules(places, options)]
 
 
-def _words_behind(rest: Sequence[str], several: bool) -> list[str]:
+def _words_behind(rest: Sequence[str], option: str, several: bool) -> list[str]:
     """The words that belong to an option: the first, and those after it that are data too."""
     found: list[str] = []
     for word in rest:
         if word.startswith("-") or (found and not several and not _is_called_as_data(word)):
             break
         found.append(word)
-        if not found[0] or not _is_own(found[0], False):
+        if not found[0] or not _is_own(found[0], option, False):
             break
     return found
 
 
-def _is_own(place: str, sure: bool) -> bool:
+def _is_own(place: str, option: str, sure: bool) -> bool:
     """True for data that are no class, no kind of probe and nothing written in YAML.
+
+    A plain word may be a hub id of data to be measured on, or a kind of probe that there is none of.
 
     Raises:
         InputError: nearly the name of a data module.
@@ -172,9 +182,9 @@ def _is_own(place: str, sure: bool) -> bool:
         return False
     if expanded(place).exists() or "/" in place or Path(place).suffix in FILE_BUILDERS:
         return True
-    if close := difflib.get_close_matches(place, known, n=1, cutoff=0.75):
+    if _CLASS.fullmatch(place) and (close := nearest(place, known)):
         raise InputError(f"{place}: there is no such file, folder or data module; did you mean {close[0]}?")
-    return sure or not (_CLASS.fullmatch(place) or _DOTTED.fullmatch(place))
+    return sure or not (option == "probes" or _CLASS.fullmatch(place) or _DOTTED.fullmatch(place))
 
 
 def _is_called_as_data(word: str) -> bool:
@@ -221,6 +231,6 @@ def _config_written_out(path: str, options: Sequence[str]) -> str:
     for option in options:
         value = read.get(option)
         places = value if isinstance(value, list) else [value]
-        if all(isinstance(place, str) and _is_own(place, len(places) > 1) for place in places):
+        if all(isinstance(place, str) and _is_own(place, option, len(places) > 1) for place in places):
             changed[option] = json.loads(_as_modules([str(place) for place in places], {}))
     return json.dumps(read | changed) if changed else path

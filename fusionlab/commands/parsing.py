@@ -13,6 +13,7 @@ from torch import nn
 from fusionlab import checkpoints, configs
 from fusionlab.checkpoints.names import short_names
 from fusionlab.commands.console import OneLineParser, input_error, readable, silence
+from fusionlab.commands.examples import COMMON
 from fusionlab.commands.option_groups import add_fields
 from fusionlab.errors import InputError
 
@@ -57,10 +58,17 @@ def make_parser(name: str, description: str, seed: bool = True) -> ArgumentParse
         seed: whether anything in it is random.
     """
     parser = OneLineParser(prog=f"fusionlab {name}", description=description)
+    common_group(parser)
     parser.add_argument("--config", action="config", help="YAML with any of these options; a shipped one by its name.")
     if seed:
         add_fields(parser, SharedOptions, ("seed",))
     return parser
+
+
+def common_group(parser: ArgumentParser) -> Any:
+    """The group of the options that most people use; made by the first call."""
+    found = parser.groups.get(COMMON) if parser.groups else None
+    return parser.add_argument_group(COMMON, name=COMMON) if found is None else found
 
 
 def parse(parser: ArgumentParser, argv: Sequence[str]) -> Namespace:
@@ -136,7 +144,7 @@ def add_output(parser: ArgumentParser, required: bool = True, **changes: Any) ->
         changes: arguments of ``add_argument`` that the path has otherwise than in other commands.
     """
     changed = {"output": {"required": required, **changes}}
-    add_fields(parser, SharedOptions, ("output", "overwrite"), changed)
+    add_fields(common_group(parser), SharedOptions, ("output", "overwrite"), changed)
 
 
 def add_checkpoints(parser: ArgumentParser) -> None:
@@ -146,7 +154,7 @@ def add_checkpoints(parser: ArgumentParser) -> None:
 
 def add_names(parser: ArgumentParser) -> None:
     """Add what the models are called."""
-    add_fields(parser, CheckpointOptions, ("names",))
+    add_fields(common_group(parser), CheckpointOptions, ("names",))
 
 
 def read_all(

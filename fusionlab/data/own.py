@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,6 +15,7 @@ from fusionlab.data.purpose import head_of
 from fusionlab.data.tables import refuse_no_id
 from fusionlab.errors import InputError
 from fusionlab.paths import expanded
+from fusionlab.suggestions import nearest
 
 SHARE = 0.2
 
@@ -138,6 +138,6 @@ def _refuse_missing(path: str) -> None:
     except InputError as error:
         folder = expanded(path).parent
         beside = sorted(file.name for file in folder.iterdir()) if folder.is_dir() else []
-        close = difflib.get_close_matches(expanded(path).name, beside, n=2)
+        close = nearest(expanded(path).name, beside, count=2)
         hint = f"; did you mean {' or '.join(str(folder / name) for name in close)}?" if close else ""
         raise InputError(f"{error}{hint}") from error

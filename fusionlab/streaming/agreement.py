@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
+from fusionlab import misfits
 from fusionlab.checkpoints.weights import refuse_integers
 from fusionlab.errors import InputError
 from fusionlab.merging.registry import MergeMethod
@@ -76,6 +77,7 @@ def _refuse_shapes(first: StoredModel, other: StoredModel) -> None:
             raise InputError(
                 f"the parameter {name!r} has shape {_words(found.shape)} in {other.source}; expected shape "
                 f"{_words(stored.shape)} as in {first.source}"
+                f"{misfits.of_shapes([found.shape, stored.shape], [other.config, first.config])}"
             )
         if found.dtype.is_floating_point != stored.dtype.is_floating_point:
             whole = other if stored.dtype.is_floating_point else first

@@ -147,7 +147,7 @@ def _no_command(name: str) -> str:
     """The sentence for a command that does not exist: the nearest one, and all there are."""
     from fusionlab.suggestions import did_you_mean
 
-    return f"there is no command {name!r}{did_you_mean(name, COMMANDS)}; expected {', '.join(COMMANDS)}"
+    return f"there is no command {name!r}; expected {', '.join(COMMANDS)}{did_you_mean(name, COMMANDS)}"
 
 
 if __name__ == "__main__":

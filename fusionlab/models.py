@@ -1,7 +1,7 @@
 """Modules as the engine sees them: one blueprint for several, and a new module from parameters."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -52,6 +52,26 @@ def common_blueprint(models: Mapping[str, nn.Module]) -> Blueprint:
                 f"(the number of attention heads, for example); expected one architecture"
             )
     return shared
+
+
+def refuse_misfit(models: Sequence[nn.Module]) -> None:
+    """Refuse models of one class whose parameters have different shapes.
+
+    Args:
+        models: of one class.
+
+    Raises:
+        InputError: names the first parameter that differs, and what helps.
+    """
+    first, *others = models
+    reference = first.state_dict()
+    for index, model in enumerate(others, start=1):
+        for parameter, tensor in model.state_dict().items():
+            if parameter in reference and tensor.shape != reference[parameter].shape:
+                raise InputError(
+                    f"the parameter {parameter!r} has shape {_shape(tensor)} in model {index}; expected shape "
+                    f"{_shape(reference[parameter])} as in model 0{_way_on(parameter, model, first)}"
+                )
 
 
 def untie(model: Model) -> Model:

@@ -22,14 +22,14 @@ def nearest(name: str, known: Iterable[str], count: int = 1) -> list[str]:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The nearest name as the end of a sentence, such as ``, did you mean fuse``; empty where nothing is near.
+    """The nearest name as the end of a sentence, such as ``, did you mean fuse?``; empty where nothing is near.
 
     Args:
         name: that does not exist.
         known: names that do.
     """
     found = nearest(name, known)
-    return f", did you mean {found[0]}" if found else ""
+    return f", did you mean {found[0]}?" if found else ""
 
 
 def _plain(name: str) -> str:

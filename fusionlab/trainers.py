@@ -1,6 +1,8 @@
 """Trainers that leave nothing behind but what their module keeps."""
 
+import logging
 import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -73,6 +75,22 @@ class NamedProgressBar(RichProgressBar):
     @property
     def test_description(self) -> str:
         return self._label
+
+
+@contextmanager
+def without_chatter() -> Iterator[None]:
+    """Silence what Lightning says of devices, of products and of loops that train no parameters, inside the block."""
+    loggers = [logging.getLogger(name) for name in ("lightning.pytorch.utilities.rank_zero", "lightning.pytorch")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module="lightning")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def quiet_trainer(**options: Any) -> Trainer:

@@ -110,7 +110,8 @@ def test_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.count("\n") == 1
-    assert "'fuze', did you mean fuse" in captured.err
+    assert "'fuze'" in captured.err
+    assert captured.err.endswith(", did you mean fuse?\n")
     assert all(name in captured.err for name in cli.COMMANDS)
 
 

@@ -14,5 +14,5 @@ def test_the_nearest(name: str, expected: list[str]) -> None:
 
 
 def test_the_end_of_a_sentence() -> None:
-    assert did_you_mean("simpel", ["simple", "slerp"]) == ", did you mean simple"
+    assert did_you_mean("simpel", ["simple", "slerp"]) == ", did you mean simple?"
     assert did_you_mean("xyz", ["simple", "slerp"]) == ""

@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import nn
 
+from fusionlab.api.given import Source, module_of, modules_of
 from fusionlab.errors import InputError
 from fusionlab.inputs import Batches, Inputs
 from fusionlab.matching.activations import match_activations
@@ -25,11 +26,11 @@ from fusionlab.types import Model
 Data = Batches | Sequence[Batches] | Inputs | None
 
 
-def canonical(model: Model, gauges: Sequence[str] = ("balanced",)) -> Model:
+def canonical(model: Model | Source, gauges: Sequence[str] = ("balanced",)) -> Model:
     """The same function in a canonical gauge.
 
     Args:
-        model: of a supported architecture; not modified.
+        model: of any architecture, or the path of a checkpoint; not modified.
         gauges: ``folded`` moves norm gains and layer scales into the maps beside them (pre-norm models), ``biases``
             clears key biases that softmax ignores and moves value biases into the output's, ``balanced`` balances query
             against key and value against output in every head.
@@ -38,17 +39,18 @@ def canonical(model: Model, gauges: Sequence[str] = ("balanced",)) -> Model:
         InputError: an unknown gauge.
         SymmetryError: an architecture that is not described.
     """
+    module: Model = module_of(model, "model")
     for gauge in gauges:
         if gauge not in GAUGES:
             raise InputError(f"gauge {gauge!r} does not exist; expected some of {', '.join(GAUGES)}")
-    description = blueprint(model).in_gauge(gauges)
-    folded = Alignment.identity(description).apply(model).eval()
+    description = blueprint(module).in_gauge(gauges)
+    folded = Alignment.identity(description).apply(module).eval()
     return balance(folded.state_dict(), description).apply(folded) if BALANCED in gauges else folded
 
 
 def match(
-    source: nn.Module,
-    anchor: nn.Module,
+    source: nn.Module | Source,
+    anchor: nn.Module | Source,
     spaces: Sequence[str] | None = None,
     layers: str | Sequence[int] | None = None,
     rescale: Rescale | None = None,
@@ -57,7 +59,7 @@ def match(
     """The alignment that brings `source` closest to `anchor`, both in the gauge they come in.
 
     Args:
-        source: the model to be matched; not modified.
+        source: the model to be matched, or the path of its checkpoint; not modified.
         anchor: the model to be matched to; not modified.
         spaces: roles such as ``attention``, ``attention.vo``, ``ffn``, ``heads``, ``residual``; attention and
             feed-forward if None, as in the paper's Algorithm 1.
@@ -71,6 +73,7 @@ def match(
     Raises:
         InputError: models that do not fit each other, or options that do not exist.
     """
+    source, anchor = module_of(source, "source"), module_of(anchor, "anchor")
     options = preset_options("paper", spaces=spaces, layers=layers, rescale=rescale)
     shared = common_blueprint({"source": source, "anchor": anchor})
     if data is None:
@@ -81,7 +84,7 @@ def match(
 
 
 def alignments(
-    models: Sequence[nn.Module],
+    models: Sequence[nn.Module | Source],
     anchor: int | str | None = None,
     preset: str = "paper",
     data: Data = None,
@@ -97,7 +100,7 @@ def alignments(
     base=found[0].apply(base))``. `fuse` does so by itself.
 
     Args:
-        models: end models of one architecture; not modified.
+        models: end models of one architecture, or paths of their checkpoints, in one list; not modified.
         anchor: index of the one whose basis is taken (0 if None), or ``nearest`` to the mean.
         preset: of matching, such as ``paper`` or ``learned`` (docs/matching.md lists them).
         data: inputs for presets that look at some, labels not needed: an iterable of batches for all models, or one for
@@ -111,11 +114,12 @@ def alignments(
     Raises:
         InputError: models that do not fit each other, options that do not exist, or a precision that rounds models.
     """
-    return alignments_and_anchor(models, anchor, preset, data, seed, trainer, **options)[0]
+    given: list[nn.Module] = modules_of(models, "alignments", anchor)
+    return alignments_and_anchor(given, anchor, preset, data, seed, trainer, **options)[0]
 
 
 def align(
-    models: Sequence[Model],
+    models: Sequence[Model | Source],
     anchor: int | str | None = None,
     preset: str = "paper",
     data: Data = None,
@@ -127,8 +131,9 @@ def align(
 
     The twins are what `alignments` turns the models into; arguments and errors are the same.
     """
-    found, _ = alignments_and_anchor(models, anchor, preset, data, seed, trainer, **options)
-    return [alignment.apply(model) for alignment, model in zip(found, models, strict=True)]
+    given: list[Model] = modules_of(models, "align", anchor)
+    found, _ = alignments_and_anchor(given, anchor, preset, data, seed, trainer, **options)
+    return [alignment.apply(model) for alignment, model in zip(found, given, strict=True)]
 
 
 def alignments_and_anchor(

@@ -110,7 +110,7 @@ def recipe(name: str, **changes: Any) -> Recipe:
     known = presets()
     if name not in known:
         raise InputError(
-            f"matching preset {name!r} does not exist{did_you_mean(name, known)}; expected one of {', '.join(known)}"
+            f"matching preset {name!r} does not exist; expected one of {', '.join(known)}{did_you_mean(name, known)}"
         )
     chosen, wanted = known[name], given(changes)
     matching = {field.name for field in fields(chosen.options)}

@@ -192,8 +192,8 @@ def find_method(name: str) -> MergeMethod:
                 raise
     if name not in METHODS and name not in methods():
         raise InputError(
-            f"merge method {name!r} does not exist{did_you_mean(name, methods())}; expected one of "
-            f"{', '.join(methods())}"
+            f"merge method {name!r} does not exist; expected one of {', '.join(methods())}"
+            f"{did_you_mean(name, methods())}"
         )
     return METHODS[name]
 

@@ -33,7 +33,8 @@ def test_research_comes_last(command: str) -> None:
 
 
 def test_sections_are_put_in_order() -> None:
-    text = "usage: x [--a] [--b]\n\nDoes it.\n\noptions:\n  -h  help\n\nDevices:\n  --d  d (type: X, known subclasses: Y, Z)\n"
+    text = "usage: x [--a] [--b]\n\nDoes it.\n\noptions:\n  -h  help\n\nDevices:\n"
+    text += "  --d  d (type: X, known subclasses: Y, Z)\n"
     text += "\nMatching:\n  --match M  m\n"
     assert arranged(text, "none") == (
         "usage: x [--a] [--b]\n\nDoes it.\n\nMatching:\n  --match M  m\n\noptions:\n  -h  help\n\n"

@@ -11,6 +11,7 @@ from lightning.pytorch import LightningDataModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.cli import LightningArgumentParser
 from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.utilities import rank_zero_only
 
 from fusionlab import configs
 from fusionlab.atomic import refuse_existing, require_space
@@ -153,7 +154,7 @@ def _fuse(cli: FuseCLI, command: str) -> None:
     found = module.checkpoints
     if isinstance(data, OwnData) and found:
         (data,), words = own_data.fitted_modules([data], list(found.values()), "measuring")
-        tell(f"fusionlab fuse: {words[0]}")
+        rank_zero_only(tell)(f"fusionlab fuse: {words[0]}")
     if data is not None and not isinstance(data, FusionData):
         data = FusionData([data])
     output = expanded(given.output)

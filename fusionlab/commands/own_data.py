@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 from jsonargparse import Namespace
 from lightning.pytorch import LightningDataModule
+from lightning.pytorch.utilities import rank_zero_only
 
 import fusionlab.data
 from fusionlab import configs
@@ -85,7 +86,7 @@ def fitted(
         arguments[option] = modules if isinstance(given, list) else modules[0]
         said[option] = " ".join(words)
         for sentence in words:
-            tell(f"fusionlab {command}: {sentence}")
+            rank_zero_only(tell)(f"fusionlab {command}: {sentence}")
     return said
 
 

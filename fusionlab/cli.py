@@ -31,6 +31,8 @@ COMMANDS = {
     "inspect": "spaces, symmetry and coverage of a model",
     "demo": "train, match, merge and report on embedded data, in a few minutes",
 }
+# Taken by every command: errors are printed, and nothing else.
+QUIET = ("--quiet", "-q")
 TRAINING = ("fit", "validate", "test", "predict")
 
 
@@ -46,6 +48,7 @@ def usage() -> str:
             *lines,
             "",
             "fusionlab COMMAND --help lists a command's options; fusionlab --version prints the version.",
+            "With --quiet a command prints errors only. Results go to standard output, the rest to standard error.",
         ]
     )
 
@@ -118,8 +121,10 @@ def _command(arguments: list[str], watch: Watch) -> int:
         print(f"fusionlab {__version__}")
         return 0
     command, *rest = arguments
+    if command in QUIET and rest:
+        command, *rest = [*rest, command]
     if command not in COMMANDS:
-        print(f"fusionlab: error: there is no command {command!r}; expected {', '.join(COMMANDS)}", file=sys.stderr)
+        print(f"fusionlab: error: {_no_command(command)}", file=sys.stderr)
         return 2
     if rest in (["-h"], ["--help"]) and (page := help_page(command)).is_file():
         print(page.read_text(encoding="utf-8"), end="")
@@ -128,13 +133,23 @@ def _command(arguments: list[str], watch: Watch) -> int:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     module = importlib.import_module(f"fusionlab.commands.{'train' if command in TRAINING else command}")
     from fusionlab.atomic import discard_all
+    from fusionlab.printing import quieted
 
     watch.begin(discard_all)
-    if command in TRAINING:
-        module.run(command, rest)
-    else:
-        module.run(rest)
+    kept = [word for word in rest if word not in QUIET]
+    with quieted(len(kept) < len(rest)):
+        if command in TRAINING:
+            module.run(command, kept)
+        else:
+            module.run(kept)
     return 0
+
+
+def _no_command(name: str) -> str:
+    """The sentence for a command that does not exist: the nearest one, and all there are."""
+    from fusionlab.suggestions import did_you_mean
+
+    return f"there is no command {name!r}; expected {', '.join(COMMANDS)}{did_you_mean(name, COMMANDS)}"
 
 
 if __name__ == "__main__":

@@ -58,8 +58,9 @@ def resolve_arguments(argv: Sequence[str]) -> tuple[list[str], str]:
     name = "fusionlab"
     for index, argument in enumerate(arguments):
         option, equals, value = argument.partition("=")
-        if option not in ("--config", "-c"):
-            continue
+        following = value if equals else next(iter(arguments[index + 1 : index + 2]), "")
+        if option not in ("--config", "-c") or following.startswith("{"):
+            continue  # no config, or what one says in place of its name
         if equals:
             path = resolve(value)
             arguments[index] = f"{option}={path}"

@@ -12,8 +12,3 @@ def first_line(error: BaseException) -> str:
     """The first line of an exception's message, without its full stop, or the exception's name."""
     lines = str(error).strip().splitlines()
     return lines[0].rstrip(".") if lines else type(error).__name__
-
-
-def vocabularies_hint(first: object, second: object) -> str:
-    """The end of a sentence on shapes that differ: the way on where the numbers of tokens differ, else nothing."""
-    return "" if first == second else "; fusionlab vocab gives models of different vocabularies one"

@@ -1,13 +1,14 @@
 """Modules as the engine sees them: one blueprint for several, and a new module from parameters."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from fusionlab.errors import InputError, vocabularies_hint
+from fusionlab import misfits
+from fusionlab.errors import InputError
 from fusionlab.forward import logits
 from fusionlab.symmetry import Blueprint, blueprint
 from fusionlab.types import Model
@@ -31,7 +32,7 @@ def common_blueprint(models: Mapping[str, nn.Module]) -> Blueprint:
         if type(model) is not type(first):
             raise InputError(
                 f"{name} is a {type(model).__name__} and {first_name} a {type(first).__name__}; "
-                f"expected end models of one architecture"
+                f"expected end models of one architecture ({misfits.OTHER_HEADS})"
             )
         state, reference = model.state_dict(), first.state_dict()
         if extra := [parameter for parameter in state if parameter not in reference]:
@@ -43,7 +44,7 @@ def common_blueprint(models: Mapping[str, nn.Module]) -> Blueprint:
                 found = "is missing" if parameter not in state else f"has shape {_shape(state[parameter])}"
                 raise InputError(
                     f"the parameter {parameter!r} {found} in {name}; expected shape {_shape(reference[parameter])} "
-                    f"as in {first_name}{vocabularies_hint(*map(_tokens, (first, model)))}"
+                    f"as in {first_name}{_way_on(parameter, model, first)}"
                 )
         if blueprint(model).fingerprint != shared.fingerprint:
             raise InputError(
@@ -51,6 +52,26 @@ def common_blueprint(models: Mapping[str, nn.Module]) -> Blueprint:
                 f"(the number of attention heads, for example); expected one architecture"
             )
     return shared
+
+
+def refuse_misfit(models: Sequence[nn.Module]) -> None:
+    """Refuse models of one class whose parameters have different shapes.
+
+    Args:
+        models: of one class.
+
+    Raises:
+        InputError: names the first parameter that differs, and what helps.
+    """
+    first, *others = models
+    reference = first.state_dict()
+    for index, model in enumerate(others, start=1):
+        for parameter, tensor in model.state_dict().items():
+            if parameter in reference and tensor.shape != reference[parameter].shape:
+                raise InputError(
+                    f"the parameter {parameter!r} has shape {_shape(tensor)} in model {index}; expected shape "
+                    f"{_shape(reference[parameter])} as in model 0{_way_on(parameter, model, first)}"
+                )
 
 
 def untie(model: Model) -> Model:
@@ -102,10 +123,11 @@ def aliases(state: Mapping[str, Tensor]) -> dict[str, str]:
     return found
 
 
-def _tokens(model: nn.Module) -> object:
-    """The number of tokens that a model has rows for, as its config says."""
-    config: Any = getattr(model, "config", None)
-    return getattr(config.get_text_config(), "vocab_size", None) if hasattr(config, "get_text_config") else None
+def _way_on(parameter: str, model: nn.Module, first: nn.Module) -> str:
+    """What helps where a parameter has different shapes in two models."""
+    found = [one.state_dict().get(parameter) for one in (model, first)]
+    shapes = [() if tensor is None else tuple(tensor.shape) for tensor in found]
+    return misfits.of_shapes(shapes, [getattr(one, "config", one) for one in (model, first)])
 
 
 def _shape(tensor: Tensor) -> str:

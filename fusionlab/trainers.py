@@ -1,6 +1,8 @@
 """Trainers that leave nothing behind but what their module keeps."""
 
+import logging
 import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +14,7 @@ from lightning.pytorch.accelerators import CPUAccelerator
 from lightning.pytorch.callbacks import RichProgressBar
 
 from fusionlab.errors import InputError, first_line
+from fusionlab.printing import progress_options
 
 # Precisions in which Lightning converts the module's parameters in place: end models and merges would be rounded.
 ROUNDING = ("16-true", "bf16-true", "transformer-engine", "transformer-engine-float16")
@@ -44,7 +47,7 @@ class NamedProgressBar(RichProgressBar):
     """
 
     def __init__(self, label: str = "", leave: bool = True) -> None:
-        super().__init__(leave=leave)
+        super().__init__(leave=leave, console_kwargs=progress_options())
         self._label = label
 
     def _get_train_description(self, current_epoch: int) -> str:
@@ -72,6 +75,22 @@ class NamedProgressBar(RichProgressBar):
     @property
     def test_description(self) -> str:
         return self._label
+
+
+@contextmanager
+def without_chatter() -> Iterator[None]:
+    """Silence what Lightning says of devices, of products and of loops that train no parameters, inside the block."""
+    loggers = [logging.getLogger(name) for name in ("lightning.pytorch.utilities.rank_zero", "lightning.pytorch")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module="lightning")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def quiet_trainer(**options: Any) -> Trainer:

@@ -3,12 +3,14 @@
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from fusionlab import __version__, cli
+from fusionlab import __version__, checkpoints, cli
 from fusionlab.commands import matching_options
 from fusionlab.commands.option_groups import options_of
+from tests.commands.small import vit
 from tests.docs_tables import help_text
 
 MATCHING = ["--match", "--untie", *(f"--{name}" for name in options_of(matching_options.options(), ("seed",)))]
@@ -22,10 +24,11 @@ GRID = [
 ]  # fmt: skip
 OUTPUT = ["--output", "--overwrite"]
 OPTIONS = {
-    "match": ["--example", "--anchor", "--base", "--dtype", *OUTPUT, *MATCHING, *INPUTS],
-    "merge": ["--example", "--dtype", "--max-shard-size", *OUTPUT, *MERGING, *INPUTS, *DEVICES],
+    "match": ["--example", "--names", "--anchor", "--base", "--dtype", *OUTPUT, *MATCHING, *INPUTS],
+    "merge": ["--example", "--names", "--dtype", "--max-shard-size", *OUTPUT, *MERGING, *INPUTS, *DEVICES],
     "fuse": [
         "--ckpts",
+        "--names",
         "--example",
         "--anchor",
         "--dtype",
@@ -39,7 +42,7 @@ OPTIONS = {
         *INPUTS,
         *MEASURING,
     ],
-    "barrier": ["--example", *OUTPUT, *MATCHING, "--correct", *INPUTS, *MEASURING],
+    "barrier": ["--example", "--names", *OUTPUT, *MATCHING, "--correct", *INPUTS, *MEASURING],
     "gather": ["--example", *OUTPUT, "--data", "--kinds", "--samples", "--labels", "--rows", *DEVICES],
     "compare": [*GRID, *DEVICES],
     "reproduce": ["--protocol", "--output", "--dry-run", *DEVICES],
@@ -51,10 +54,12 @@ OPTIONS = {
 
 def explained_in(text: str) -> dict[str, str]:
     """The options that a page of help has, each with its words."""
-    entries = re.split(r"\n  (?=[-\w])", text.split("options:\n", 1)[1])
+    first = re.search(r"\n\n\w[^\n]*:(?=\n  -)", text)
+    assert first is not None
+    entries = re.split(r"\n  (?=[-\w])", text[first.start() :])
     explained = {}
     for entry in entries:
-        signature, _, words = re.sub(r"\n\n\w+:\n?|\n +", "  ", entry.strip()).partition("  ")
+        signature, _, words = re.sub(r"\n\n\w[^\n]*:$|\n +", "  ", entry.strip()).partition("  ")
         option = re.match(r"--?[\w.-]+", signature)
         if option and not option.group().endswith(".help"):
             told = re.sub(r"\((?:type|required|default)[^)]*\)", "", words)
@@ -106,7 +111,19 @@ def test_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert captured.out == ""
     assert captured.err.count("\n") == 1
     assert "'fuze'" in captured.err
+    assert captured.err.endswith(", did you mean fuse?\n")
     assert all(name in captured.err for name in cli.COMMANDS)
+
+
+@pytest.mark.parametrize("arguments", [["inspect", "{}", "--quiet"], ["-q", "inspect", "{}"]])
+def test_quiet(arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing but errors is printed."""
+    checkpoints.save(vit(), tmp_path / "a")
+    assert cli.main([word.format(tmp_path / "a") for word in arguments]) == 0
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", "")
+    assert cli.main([word.format(tmp_path / "b") for word in arguments]) == 2
+    assert "there is no such file or folder" in capsys.readouterr().err
 
 
 def test_help_is_quick() -> None:

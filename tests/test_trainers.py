@@ -1,5 +1,6 @@
 """Trainers of the project's own passes: what their progress bars say."""
 
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -50,18 +51,21 @@ class Counted(StagedModule):
         return result_of(self.counting)
 
 
-def test_the_progress_bar_names_the_stage_and_counts_its_batches(capsys):
-    """Whether the Trainer was made with such a bar, or with one of Lightning's own."""
+def test_the_progress_bar_names_the_stage_and_counts_its_batches(capsys, monkeypatch):
+    """Whether the Trainer was made with such a bar, or with one of Lightning's own; on standard error, on terminals."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     stage = Counting()
     assert run(result_of(stage), lambda: make_trainer({"accelerator": "cpu", "devices": 1}, "matching")) == 3
     assert stage.totals == {3}
-    assert "going up" in capsys.readouterr().out
+    shown = capsys.readouterr()
+    assert "going up" in shown.err
+    assert shown.out == ""
     for bar in (TQDMProgressBar(), RichProgressBar()):
         module = Counted(Counting())
         quiet_trainer(accelerator="cpu", devices=1, enable_progress_bar=True, callbacks=[bar]).fit(module)
         assert module.outcome == 3
         assert module.counting.totals == {3}
-        assert "going up" in capsys.readouterr().out
+        assert "going up" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("devices", [1025, 2**63, "1025", str(2**63)])

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from fusionlab.api.given import Source, module_of, modules_of
 from fusionlab.api.growing import of_one_size
 from fusionlab.api.matching import Data, alignments_and_anchor
 from fusionlab.api.merging import given_statistics, merge
@@ -16,14 +17,14 @@ from fusionlab.types import Model
 
 
 def fuse(
-    models: Sequence[Model],
+    models: Sequence[Model | Source],
     preset: str = "paper",
     method: str = "simple",
     anchor: int | str | None = None,
     weights: Sequence[float] | None = None,
     options: Mapping[str, Any] | None = None,
     data: Data = None,
-    base: nn.Module | None = None,
+    base: nn.Module | Source | None = None,
     seed: int = 0,
     dtype: str | torch.dtype | None = None,
     **hyperparameters: Any,
@@ -31,7 +32,8 @@ def fuse(
     """One model from several: match, then merge.
 
     Args:
-        models: end models of one class; not modified. Those of different sizes are grown to one, as `align` does.
+        models: end models of one class, or paths of their checkpoints, in one list; not modified. Those of different
+            sizes are grown to one, as `align` does.
         preset: how to match, see `align`.
         method: how to merge, see `merge`.
         anchor: see `align`.
@@ -46,13 +48,15 @@ def fuse(
     Raises:
         InputError: see `align` and `merge`; or a base that does not fit the models.
     """
-    batches = None if data is None or given_statistics(data) else Inputs.from_batches(data, len(models))
-    models = of_one_size(models, batches)
+    given: list[Model] = modules_of(models, "fuse", preset)
+    batches = None if data is None or given_statistics(data) else Inputs.from_batches(data, len(given))
+    given = of_one_size(given, batches)
     if base is not None:
-        common_blueprint({"model 0": models[0], "the base model": base})
+        base = module_of(base, "base")
+        common_blueprint({"model 0": given[0], "the base model": base})
     # In the merge's type from the start, so that matching rounds nothing that the merge would keep.
-    models = list(widened(dict(enumerate(models)), find_dtype(dtype)).values())
-    found, index = alignments_and_anchor(models, anchor, preset, data, **{"seed": seed, **(options or {})})
-    twins = [alignment.apply(model) for alignment, model in zip(found, models, strict=True)]
+    ends = list(widened(dict(enumerate(given)), find_dtype(dtype)).values())
+    found, index = alignments_and_anchor(ends, anchor, preset, data, **{"seed": seed, **(options or {})})
+    twins = [alignment.apply(model) for alignment, model in zip(found, ends, strict=True)]
     moved = None if base is None else found[index].apply(base)
     return merge(twins, method, weights, data, moved, seed, dtype, **hyperparameters)

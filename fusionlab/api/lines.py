@@ -1,12 +1,16 @@
 """The line between two models."""
 
+from collections.abc import Mapping
+
 import torch
 from torch import nn
 
+from fusionlab.api.given import Source, module_of
 from fusionlab.errors import InputError
 from fusionlab.evaluation.line import move_along_line, refuse_points
 from fusionlab.evaluation.results import UNMATCHED, Curve
 from fusionlab.evaluation.task_scores import make_scores
+from fusionlab.forward import LABELS
 from fusionlab.inputs import Batches
 from fusionlab.merging.settling import settling
 from fusionlab.models import common_blueprint, with_state
@@ -14,8 +18,8 @@ from fusionlab.models import common_blueprint, with_state
 
 @torch.no_grad()
 def barrier(
-    a: nn.Module,
-    b: nn.Module,
+    a: nn.Module | Source,
+    b: nn.Module | Source,
     data: Batches,
     points: int = 11,
     inputs: Batches | None = None,
@@ -24,7 +28,7 @@ def barrier(
     """Loss and main metric on the straight line from `a` to `b`; ``.barrier`` is how far the loss rises above its ends.
 
     Args:
-        a: the model at position 0, on the device to use; not modified.
+        a: the model at position 0, on the device to use, or the path of its checkpoint; not modified.
         b: the model at position 1, of the same class.
         data: batches with ``labels``; gone through once for each point, so no one-way iterator.
         points: evenly spaced positions, both ends included; at least 2.
@@ -38,14 +42,19 @@ def barrier(
         InputError: a correction without inputs, too few points or too many, no data, or models that do not fit each
             other.
     """
+    a, b = module_of(a, "a"), module_of(b, "b")
     refuse_points(points, may_be_none=False)
     if correct and inputs is None:
         raise InputError("correct has to run the models, and no inputs were given; expected inputs")
     for name, batches in (("data", data), ("inputs", [] if inputs is None else inputs)):
         if iter(batches) is batches:
             raise InputError(f"{name} can be gone through only once; expected a list or a DataLoader")
-    if next(iter(data), None) is None:
+    first = next(iter(data), None)
+    if first is None:
         raise InputError("data holds no batch; expected at least one")
+    if not isinstance(first, Mapping) or LABELS not in first:
+        held = ", ".join(map(str, first)) if isinstance(first, Mapping) else type(first).__name__
+        raise InputError(f"the batches of data hold {held}, without {LABELS!r}; expected labels, to measure loss by")
     common_blueprint({"a": a, "b": b})
     positions = [index / (points - 1) for index in range(points)]
     model, found = with_state(a, a.state_dict()), []

@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import nn
 
+from fusionlab.api.given import Source, module_of, modules_of
 from fusionlab.api.growing import of_one_size
 from fusionlab.errors import InputError
 from fusionlab.inputs import Batches, Inputs
@@ -26,11 +27,11 @@ from fusionlab.types import Model
 Data = Batches | Sequence[Batches] | Inputs | None
 
 
-def canonical(model: Model, gauges: Sequence[str] = ("balanced",)) -> Model:
+def canonical(model: Model | Source, gauges: Sequence[str] = ("balanced",)) -> Model:
     """The same function in a canonical gauge.
 
     Args:
-        model: of a supported architecture; not modified.
+        model: of any architecture, or the path of a checkpoint; not modified.
         gauges: ``folded`` moves norm gains and layer scales into the maps beside them (pre-norm models), ``biases``
             clears key biases that softmax ignores and moves value biases into the output's, ``balanced`` balances query
             against key and value against output in every head.
@@ -39,17 +40,18 @@ def canonical(model: Model, gauges: Sequence[str] = ("balanced",)) -> Model:
         InputError: an unknown gauge.
         SymmetryError: an architecture that is not described.
     """
+    module: Model = module_of(model, "model")
     for gauge in gauges:
         if gauge not in GAUGES:
             raise InputError(f"gauge {gauge!r} does not exist; expected some of {', '.join(GAUGES)}")
-    description = blueprint(model).in_gauge(gauges)
-    folded = Alignment.identity(description).apply(model).eval()
+    description = blueprint(module).in_gauge(gauges)
+    folded = Alignment.identity(description).apply(module).eval()
     return balance(folded.state_dict(), description).apply(folded) if BALANCED in gauges else folded
 
 
 def match(
-    source: nn.Module,
-    anchor: nn.Module,
+    source: nn.Module | Source,
+    anchor: nn.Module | Source,
     spaces: Sequence[str] | None = None,
     layers: str | Sequence[int] | None = None,
     rescale: Rescale | None = None,
@@ -58,7 +60,7 @@ def match(
     """The alignment that brings `source` closest to `anchor`, both in the gauge they come in.
 
     Args:
-        source: the model to be matched; not modified.
+        source: the model to be matched, or the path of its checkpoint; not modified.
         anchor: the model to be matched to; not modified.
         spaces: roles such as ``attention``, ``attention.vo``, ``ffn``, ``heads``, ``residual``; attention and
             feed-forward if None, as in the paper's Algorithm 1.
@@ -72,6 +74,7 @@ def match(
     Raises:
         InputError: models that do not fit each other, or options that do not exist.
     """
+    source, anchor = module_of(source, "source"), module_of(anchor, "anchor")
     options = preset_options("paper", spaces=spaces, layers=layers, rescale=rescale)
     shared = common_blueprint({"source": source, "anchor": anchor})
     if data is None:
@@ -82,7 +85,7 @@ def match(
 
 
 def alignments(
-    models: Sequence[nn.Module],
+    models: Sequence[nn.Module | Source],
     anchor: int | str | None = None,
     preset: str = "paper",
     data: Data = None,
@@ -98,7 +101,7 @@ def alignments(
     base=found[0].apply(base))``. `fuse` does so by itself.
 
     Args:
-        models: end models of one architecture; not modified.
+        models: end models of one architecture, or paths of their checkpoints, in one list; not modified.
         anchor: index of the one whose basis is taken (0 if None), or ``nearest`` to the mean.
         preset: of matching, such as ``paper`` or ``learned`` (docs/matching.md lists them).
         data: inputs for presets that look at some, labels not needed: an iterable of batches for all models, or one for
@@ -112,11 +115,12 @@ def alignments(
     Raises:
         InputError: models that do not fit each other, options that do not exist, or a precision that rounds models.
     """
-    return alignments_and_anchor(models, anchor, preset, data, seed, trainer, **options)[0]
+    given: list[nn.Module] = modules_of(models, "alignments", anchor)
+    return alignments_and_anchor(given, anchor, preset, data, seed, trainer, **options)[0]
 
 
 def align(
-    models: Sequence[Model],
+    models: Sequence[Model | Source],
     anchor: int | str | None = None,
     preset: str = "paper",
     data: Data = None,
@@ -129,10 +133,11 @@ def align(
     The twins are what `alignments` turns the models into; arguments and errors are the same. Models of different sizes
     are grown to one first, the largest of all in every dimension (see `grow`), with a warning that says so.
     """
-    inputs = None if data is None else Inputs.from_batches(data, len(models))
-    models = of_one_size(models, inputs)
-    found, _ = alignments_and_anchor(models, anchor, preset, inputs, seed, trainer, **options)
-    return [alignment.apply(model) for alignment, model in zip(found, models, strict=True)]
+    given: list[Model] = modules_of(models, "align", anchor)
+    inputs = None if data is None else Inputs.from_batches(data, len(given))
+    given = of_one_size(given, inputs)
+    found, _ = alignments_and_anchor(given, anchor, preset, inputs, seed, trainer, **options)
+    return [alignment.apply(model) for alignment, model in zip(found, given, strict=True)]
 
 
 def alignments_and_anchor(

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fusionlab.api.given import Source, module_of, modules_of
 from fusionlab.api.matching import Data
 from fusionlab.batch_norm import AVERAGED, batch_norms, remeasured
 from fusionlab.dtypes import find_dtype, in_types, widened
@@ -15,7 +16,7 @@ from fusionlab.evaluation.task_scores import score_of
 from fusionlab.fusion.fuser import STATISTICS
 from fusionlab.inputs import Inputs
 from fusionlab.merging import find_method, merge_states
-from fusionlab.models import with_state
+from fusionlab.models import refuse_misfit, with_state
 from fusionlab.stages import run
 from fusionlab.statistics import Statistics
 from fusionlab.statistics.store import StatisticsStore
@@ -24,11 +25,11 @@ from fusionlab.types import Model
 
 
 def merge(
-    models: Sequence[Model],
+    models: Sequence[Model | Source],
     method: str = "simple",
     weights: Sequence[float] | None = None,
     data: Data | Sequence[Mapping[str, Statistics]] = None,
-    base: nn.Module | None = None,
+    base: nn.Module | Source | None = None,
     seed: int = 0,
     dtype: str | torch.dtype | None = None,
     **hyperparameters: Any,
@@ -36,7 +37,8 @@ def merge(
     """One model from several that share a basis (fine-tunes of one base, or matched twins).
 
     Args:
-        models: end models of one class; not modified.
+        models: end models of one class, or paths of their checkpoints, in one list; not modified. Of compiled and
+            parallel modules the model inside is taken.
         method: merge method.
         weights: one for each model, scaled to sum to 1; equal if None.
         data: for methods that look at data, and for models with BatchNorm, whose running statistics are measured on it
@@ -52,32 +54,36 @@ def merge(
         InputError: an unknown method or hyperparameter, models that do not fit each other, or something that the
             method needs is missing.
     """
-    if any(type(model) is not type(models[0]) for model in models):
-        raise InputError(f"merge was given models of classes {_classes(models)}; expected one class")
-    chosen, stored = find_dtype(dtype), list(models)
-    models = list(widened(dict(enumerate(stored)), chosen).values())
+    stored: list[Model] = modules_of(models, "merge", method)
+    base = None if base is None else module_of(base, "base")
+    if any(type(model) is not type(stored[0]) for model in stored):
+        raise InputError(f"merge was given models of classes {_classes(stored)}; expected one class")
+    if len(stored) > 1:
+        refuse_misfit(stored)
+    chosen = find_dtype(dtype)
+    ends = list(widened(dict(enumerate(stored)), chosen).values())
     needs = find_method(method).requires(**hyperparameters)
-    description = blueprint(models[0]) if needs else None
+    description = blueprint(ends[0]) if needs else None
     kinds = [need for need in needs if need in STATISTICS]
     statistics: Sequence[Mapping[str, Statistics]] = ()
     if kinds and data is not None:
         assert description is not None
         given = given_statistics(data)
-        inputs = None if given else Inputs.from_batches(data, len(models))
+        inputs = None if given else Inputs.from_batches(data, len(ends))
         store = StatisticsStore(inputs, given, settings={"seed": seed, **hyperparameters})
-        for before, model in zip(stored, models, strict=True):
+        for before, model in zip(stored, ends, strict=True):
             if before is not model:
                 store.also_of(before.state_dict(), model.state_dict())
-        statistics = [run(store.of(index, model, kinds)) for index, model in enumerate(models)]
+        statistics = [run(store.of(index, model, kinds)) for index, model in enumerate(ends)]
     score = None
     if "score" in needs and data is not None:
-        batches = Inputs.from_batches(data, len(models)).shared
+        batches = Inputs.from_batches(data, len(ends)).shared
 
         def score(state: Mapping[str, Tensor]) -> float:
-            return score_of(remeasured(with_state(models[0], state), batches), [batches])
+            return score_of(remeasured(with_state(ends[0], state), batches), [batches])
 
     state = merge_states(
-        [model.state_dict() for model in models],
+        [model.state_dict() for model in ends],
         method,
         weights,
         blueprint=description,
@@ -87,12 +93,12 @@ def merge(
         seed=seed,
         **hyperparameters,
     )
-    merged = with_state(models[0], state)
+    merged = with_state(ends[0], state)
     if batch_norms(merged):
         if data is None or given_statistics(data):
             warnings.warn(f"{AVERAGED[0].upper()}{AVERAGED[1:]}.", stacklevel=2)
         else:
-            merged = remeasured(merged, Inputs.from_batches(data, len(models)).shared)
+            merged = remeasured(merged, Inputs.from_batches(data, len(ends)).shared)
     return merged if chosen is None else in_types(merged, chosen)
 
 

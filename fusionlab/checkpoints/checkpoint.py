@@ -12,7 +12,15 @@ from fusionlab.atomic import atomic_file, atomic_folder, refuse_existing
 from fusionlab.checkpoints import huggingface, lightning_file, own_module, timm_folder
 from fusionlab.checkpoints.adapted import read_adapted
 from fusionlab.checkpoints.adapters import read_adapter
-from fusionlab.checkpoints.files import ADAPTER_CONFIG, copy_side_files, is_adapter, read_config
+from fusionlab.checkpoints.files import (
+    ADAPTER_CONFIG,
+    CONFIG,
+    PICKLE,
+    SAFETENSORS,
+    copy_side_files,
+    is_adapter,
+    read_config,
+)
 from fusionlab.checkpoints.hub import locate
 from fusionlab.checkpoints.parameters import refuse_not_finite
 from fusionlab.dtypes import Types, find_dtype, in_types, types_of
@@ -50,6 +58,8 @@ class Checkpoint:
         Args:
             name: of the model; the end of its path.
         """
+        if self.format == "lightning":
+            return f"{name}.ckpt"
         is_file = self.format == "torch" and self.location.is_file()
         return str(Path(name).with_suffix(own_module.SUFFIX)) if is_file else name
 
@@ -223,7 +233,11 @@ def stored_as(location: Path) -> Format:
     """
     if location.is_file():
         if location.suffix != ".ckpt":
-            raise InputError(f"{location} is a file; a checkpoint folder or a Lightning .ckpt file was expected")
+            raise InputError(
+                f"{location} is a file; a checkpoint folder or a Lightning .ckpt file was expected (a state dict does "
+                f"not say of which model it is: put it into a folder beside that model's {CONFIG}, as {SAFETENSORS} or "
+                f"{PICKLE}, or name the module with --example FILE.py:FUNCTION)"
+            )
         return "lightning"
     return "timm" if timm_folder.ARCHITECTURE in read_config(location) else "transformers"
 

@@ -105,8 +105,25 @@ def read_config(folder: Path) -> dict[str, Any]:
     """
     path = folder / CONFIG
     if not path.is_file():
-        raise InputError(f"{folder} has no {CONFIG}, so it is not a transformers or timm checkpoint folder")
+        raise InputError(
+            f"{folder} has no {CONFIG}, so it is not a transformers or timm checkpoint folder; {_nearby(folder)}"
+        )
     return read_json(path)
+
+
+def _nearby(folder: Path) -> str:
+    """The checkpoints inside a folder that is none, or else what a checkpoint is."""
+    inside = sorted(folder.iterdir()) if folder.is_dir() else []
+    found = [
+        one
+        for one in inside
+        if one.suffix == ".ckpt" or any((one / name).is_file() for name in (CONFIG, ADAPTER_CONFIG))
+    ]
+    found = found or sorted(folder.glob("*/*.ckpt")) or sorted(folder.glob("*/checkpoints/*.ckpt"))
+    if found:
+        more = f" or {len(found) - 1} more" if len(found) > 1 else ""
+        return f"did you mean {found[-1]}{more} in it?"
+    return "expected a folder that save_pretrained wrote, an adapter's folder, a Lightning .ckpt file or a hub id"
 
 
 def weight_files(folder: Path) -> list[Path]:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from lightning.pytorch import seed_everything
 from lightning.pytorch.utilities import rank_zero_only
-from rich.console import Console
 from rich.table import Table
 
+from fusionlab import printing
 from fusionlab.atomic import atomic_folder, refuse_existing, require_space
-from fusionlab.commands import data_options, matching_options, parsing
+from fusionlab.commands import data_options, matching_options, own_data, parsing
 from fusionlab.commands.example import add_example, own_module
 from fusionlab.commands.option_groups import add_fields
 from fusionlab.evaluation.line import refuse_points
@@ -51,13 +51,14 @@ def run(argv: Sequence[str]) -> None:
     """
     parser = parsing.make_parser("barrier", DESCRIPTION)
     add_fields(parser, LineOptions, ("anchor", "source"), positional=("anchor", "source"))
+    parsing.add_names(parser)
     add_example(parser)
     parsing.add_output(parser, required=False)
     matching_options.add_matching(parser)
     add_fields(parser, LineOptions, ("correct",))
     data_options.add_inputs(parser)
     data_options.add_data(parser, required=True)
-    arguments = parsing.parse(parser, argv)
+    arguments = parsing.parse(parser, own_data.written_out(argv, several=False))
     seed_everything(arguments.seed, verbose=False)
     recipe, name = matching_options.matching_recipe(arguments), matching_options.matching_name(arguments)
     refuse_points(arguments.points, may_be_none=False)
@@ -67,7 +68,8 @@ def run(argv: Sequence[str]) -> None:
         require_space(output, REPORT_BYTES)
     trainer = data_options.trainer_options(arguments)
 
-    found = parsing.read_all([arguments.anchor, arguments.source], own_module(arguments, argv))
+    found = parsing.read_all([arguments.anchor, arguments.source], own_module(arguments, argv), names=arguments.names)
+    guessed = own_data.fitted(arguments, list(found.values()), "barrier")
     plan = Plan(
         matchings={} if arguments.match == "none" else {name: recipe},
         correct=arguments.correct,
@@ -88,14 +90,14 @@ def run(argv: Sequence[str]) -> None:
             recipe.needs_inputs or arguments.correct,
         ),
     )
-    settings = {"command": shlex.join(["fusionlab", "barrier", *argv]), "seed": str(arguments.seed)}
+    settings = {"command": shlex.join(["fusionlab", "barrier", *argv]), "seed": str(arguments.seed), **guessed}
     _write(replace(results, settings=settings), output, arguments.overwrite)
 
 
 @rank_zero_only
 def _write(results: Results, output: Path | None, overwrite: bool) -> None:
     """Print the lines, and write the report where one is wanted; one process of several does."""
-    console = Console()
+    console = printing.results()
     for data_set in dict.fromkeys(curve.data_set for curve in results.curves):
         console.print(_table([curve for curve in results.curves if curve.data_set == data_set], data_set))
     if output is not None:

@@ -9,6 +9,7 @@ from jsonargparse import ArgumentParser, Namespace
 from rich.console import Console
 from rich.table import Table
 
+from fusionlab import printing
 from fusionlab.atomic import require_space, try_to_write
 from fusionlab.commands import data_options, parsing
 from fusionlab.commands.end_models import EndModelOptions, fresh_task, train_end_model
@@ -77,7 +78,7 @@ def run(argv: Sequence[str]) -> None:
     grid = make_grid(arguments)
     trainer = data_options.trainer_options(arguments)
     runner = GridRunner(grid, expanded(arguments.output), train_end_model, trainer)
-    console = Console()
+    console = printing.results()
     if arguments.dry_run:
         console.print(plan_table(runner))
         return

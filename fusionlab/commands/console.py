@@ -4,14 +4,20 @@ import logging
 import re
 import sys
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from argparse import HelpFormatter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import NoReturn
 
 from jsonargparse import ArgumentParser
 
+from fusionlab.commands.examples import EXAMPLES, arranged
 from fusionlab.errors import InputError
+from fusionlab.printing import is_quiet
 from fusionlab.sentences import sentence
+from fusionlab.suggestions import nearest
+
+_UNKNOWN = re.compile(r"Option '([\w.-]+)' is not accepted|unrecognized arguments: (.*)")
 
 
 class OneLineParser(ArgumentParser):
@@ -19,7 +25,26 @@ class OneLineParser(ArgumentParser):
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Raise the error as the sentence that the main program prints."""
-        raise InputError(_one_sentence(message)) from ex
+        raise InputError(_one_sentence(message, self._known())) from ex
+
+    def format_help(self, formatter: HelpFormatter | None = None) -> str:
+        """The help, common options first; of a command that has examples, with those."""
+        command = str(self.prog).removeprefix("fusionlab ")
+        printed = super().format_help(formatter) if formatter is not None else super().format_help()
+        return arranged(printed, command) if command in EXAMPLES else printed
+
+    def _known(self) -> list[str]:
+        """The options that there are, as they are written, without dashes."""
+        flags = {flag for action in self._actions for flag in action.option_strings if flag.startswith("--")}
+        return sorted(flag.lstrip("-") for flag in flags if not flag.endswith((".help", "+")))
+
+
+def tell(sentence: str) -> None:
+    """Print a sentence on the standard error stream, unless quiet was asked for or the stream is closed."""
+    if is_quiet():
+        return
+    with suppress(OSError, ValueError):
+        print(sentence, file=sys.stderr, flush=True)
 
 
 def silence() -> None:
@@ -81,7 +106,19 @@ def readable() -> Iterator[None]:
         ) from error
 
 
-def _one_sentence(message: str) -> str:
+def _hint(key: str | None, arguments: str | None, known: Sequence[str]) -> str:
+    """What to write in place of an option that there is none of."""
+    words = (arguments or "").split()
+    options = [word.partition("=")[0] for word in words if word.startswith("--")]
+    name = key or next(iter(options), "").lstrip("-")
+    if words and not options:
+        return "; expected an option before it (--help lists them)"
+    close = nearest(name, known)
+    hint = f", did you mean {'' if key else '--'}{close[0]}?" if close else ""
+    return f"; expected one of the options that --help lists{hint}"
+
+
+def _one_sentence(message: str, known: Sequence[str] = ()) -> str:
     """The part of a parser's message that says what is wrong, on one line.
 
     For a key that may be one of several types, the parser lists why each of them failed and repeats the whole value;
@@ -103,6 +140,9 @@ def _one_sentence(message: str) -> str:
         r"Expected a dot import path string: (\S+)", r"there is no class \1; expected its import path", message
     )
     # A message may pass through here twice, from the parser of a class inside another.
-    if re.search(r"is not accepted|unrecognized arguments", message) and "--help" not in message:
-        message = f"{message.strip().rstrip('.')}; expected one of the options that --help lists"
+    if (ambiguous := re.search(r"ambiguous option: (\S+) could match (.*)", message)) is not None:
+        found = [name for name in ambiguous.group(2).split(", ") if not name.endswith((".help", "+"))]
+        message = f"there is no option {ambiguous.group(1)}, did you mean {' or '.join(found)}?"
+    elif "--help" not in message and (unknown := _UNKNOWN.search(message)) is not None:
+        message = f"{message.strip().rstrip('.')}{_hint(unknown.group(1), unknown.group(2), known)}"
     return re.sub(r"\s+", " ", message).strip().rstrip(".")

@@ -30,8 +30,11 @@ class MeasuringOptions:
     """The data that models are measured on.
 
     Attributes:
-        data: data module, or a list of them, whose test split is like the end models' training data: a class by its
-            name, and its settings as ``--data.SETTING``.
+        data: what is like the end models' training data, and is measured on: a file (CSV, Parquet, JSONL, CoNLL), a
+            folder (of images by class, of files) or a hub id, one for all models or one for each. Task, labels and
+            tokenizer are the checkpoint's, columns are guessed and said; ``--data.label_column`` and others overrule
+            (``--data.help OwnData`` lists them). Or a data module: a class by its name, its settings as
+            ``--data.SETTING``.
         out_of_domain: the same for data that is unlike the training data.
     """
 
@@ -44,9 +47,9 @@ class InputOptions:
     """The inputs that data-driven matching, merging and polishing may look at.
 
     Attributes:
-        probes: a data module whose training split is taken (labels not needed), ``synthetic``, or a kind of synthetic
-            inputs. The training split of ``--data`` if not given; synthetic ones where there is no data and some are
-            needed.
+        probes: data as for ``--data``, of which the training split is taken (labels not needed), ``synthetic``, or a
+            kind of synthetic inputs. The training split of ``--data`` if not given; synthetic ones where there is no
+            data and some are needed.
         samples: how many of them for each data module, 1,000 if not given; of synthetic ones 4,000.
     """
 

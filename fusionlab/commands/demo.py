@@ -10,10 +10,9 @@ import torch
 import yaml
 from lightning.pytorch import Trainer, seed_everything
 from lightning.pytorch.callbacks import RichProgressBar
-from rich.console import Console
 from torch import nn
 
-from fusionlab import checkpoints, configs
+from fusionlab import checkpoints, configs, printing
 from fusionlab.atomic import atomic_folder, refuse_existing, require_space
 from fusionlab.commands import parsing
 from fusionlab.commands.option_groups import add_fields
@@ -64,7 +63,7 @@ def run(argv: Sequence[str]) -> None:
     output = expanded(arguments.output)
     refuse_existing(output, arguments.overwrite)
     require_space(output, REPORT_BYTES)
-    console, start = Console(), time.perf_counter()
+    console, start = printing.results(), time.perf_counter()
 
     settings = yaml.safe_load(configs.resolve(CONFIG).read_text(encoding="utf-8"))
     epochs = arguments.epochs or settings["trainer"]["max_epochs"]
@@ -149,7 +148,7 @@ def _train(settings: dict[str, Any], seed: int, epochs: int) -> nn.Module:
         enable_model_summary=False,
         num_sanity_val_steps=0,
         limit_val_batches=0,
-        callbacks=[RichProgressBar()],
+        callbacks=[RichProgressBar(console_kwargs=printing.progress_options())],
     )
     with one_thread():
         trainer.fit(task, datamodule=Digits(**settings["data"]["init_args"]))

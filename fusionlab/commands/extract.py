@@ -7,11 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from fusionlab import checkpoints
+from fusionlab import checkpoints, printing
 from fusionlab.atomic import MIB, atomic_folder, refuse_existing, require_space
 from fusionlab.checkpoints.adapted import HEADS, base_state, task_of
 from fusionlab.checkpoints.card import CARD, adapter_card, parent
@@ -81,7 +80,7 @@ def run(argv: Sequence[str]) -> None:
     with atomic_folder(output, arguments.overwrite) as temporary:
         write_adapter(found, temporary, arguments.base, task)
         (temporary / CARD).write_text(card, encoding="utf-8")
-    console = Console()
+    console = printing.results()
     console.print(_table(found.captured))
     if found.modules:
         console.print(f"Saved whole: {', '.join(found.modules)}", style="dim", highlight=False)
@@ -90,7 +89,7 @@ def run(argv: Sequence[str]) -> None:
 
 def _shown(layers: Sequence[Layer]) -> Iterable[Layer]:
     """The layers, with a bar."""
-    return track(layers, "decomposing", transient=True)
+    return track(layers, "decomposing", transient=True, console=printing.progress())
 
 
 def _table(captured: Mapping[str, float]) -> Table:

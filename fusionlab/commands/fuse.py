@@ -9,13 +9,13 @@ from lightning.pytorch import seed_everything
 from fusionlab import growing
 from fusionlab.atomic import refuse_existing, require_space
 from fusionlab.checkpoints.card import merge_card
-from fusionlab.commands import data_options, fuse_config, matching_options, merging_options, parsing
+from fusionlab.commands import data_options, fuse_config, matching_options, merging_options, own_data, parsing
 from fusionlab.commands.example import add_example, own_module
-from fusionlab.commands.fuse_output import write_fusion
+from fusionlab.commands.fuse_output import size_of_merge, write_fusion
 from fusionlab.commands.grow import as_grown
 from fusionlab.commands.option_groups import add_fields, told
 from fusionlab.commands.repeat import repeat_config
-from fusionlab.dtypes import common_types, find_dtype, stored_size
+from fusionlab.dtypes import common_types, find_dtype
 from fusionlab.evaluation.wording import listing
 from fusionlab.experiment import REPORT_BYTES, Plan
 from fusionlab.experiment import run as run_experiment
@@ -49,7 +49,7 @@ def run(argv: Sequence[str]) -> None:
         fuse_config.run(argv)
         return
     parser = parsing.make_parser("fuse", DESCRIPTION)
-    add_fields(parser, parsing.CheckpointOptions, ("ckpts",))
+    add_fields(parsing.common_group(parser), parsing.CheckpointOptions, ("ckpts", "names"))
     add_example(parser)
     parsing.add_output(parser)
     add_fields(parser, FusionPlan, ("anchor",))
@@ -61,7 +61,7 @@ def run(argv: Sequence[str]) -> None:
     defaults = {name: {"default": value} for name, value in DEFAULTS.items()}
     add_fields(parser, FusionPlan, AFTERWARDS, {"polish": steps, **defaults})
     data_options.add_data(parser)
-    arguments = parsing.parse(parser, argv)
+    arguments = parsing.parse(parser, own_data.written_out(argv))
     seed_everything(arguments.seed, verbose=False)
     recipe, name = matching_options.matching_recipe(arguments), matching_options.matching_name(arguments)
     output, dtype = expanded(arguments.output), find_dtype(arguments.dtype)
@@ -72,7 +72,8 @@ def run(argv: Sequence[str]) -> None:
     if isinstance(polishing, int):
         polishing = PolishOptions(steps=polishing, seed=arguments.seed)
     module = own_module(arguments, argv)
-    found = parsing.read_all(arguments.ckpts, module, arguments.base)
+    found = parsing.read_all(arguments.ckpts, module, arguments.base, arguments.names)
+    guessed = own_data.fitted(arguments, list(found.values()), "fuse")
     plan = Plan(
         matchings={} if arguments.match == "none" else {name: recipe},
         methods=merging_options.merge_methods(arguments),
@@ -98,7 +99,7 @@ def run(argv: Sequence[str]) -> None:
     models |= {label: growth.model for label, growth in growths.items()}
     types = common_types(models.values()) if dtype is None else dtype
     kept = list(models.values()) if arguments.heads == "own" else list(models.values())[:1]
-    require_space(output, sum(stored_size(model, types) for model in kept) + REPORT_BYTES)
+    require_space(output, size_of_merge(kept, next(iter(found.values())), types) + REPORT_BYTES)
     fused, results = run_experiment(
         models,
         data_options.test_data(arguments),
@@ -114,6 +115,7 @@ def run(argv: Sequence[str]) -> None:
         "anchor": results.models[fused.anchor],
         "merge methods": ", ".join(plan.methods),
         "seed": str(arguments.seed),
+        **guessed,
     }
     made = {"matching": settings["matching"], "anchor": settings["anchor"], **merging_options.described(arguments)}
     made |= {"heads": arguments.heads} if arguments.heads != "merged" else {}
@@ -122,5 +124,6 @@ def run(argv: Sequence[str]) -> None:
     made |= {f"{label}, grown": growing.described(growth) for label, growth in growths.items()}
     card = merge_card(merging_options.parents(found, arguments), made, next(iter(found.values())).format)
     notes = [f"{growing.told(growths)}.", *results.notes] if growths else results.notes
-    results, repeat = replace(results, settings=settings, notes=notes), repeat_config(parser, argv)
+    results = replace(results, settings=settings, notes=notes)
+    repeat = repeat_config(parser, own_data.written_out(argv))
     write_fusion(fused, results, as_grown(found, growths), output, arguments.overwrite, types, card, repeat)

@@ -11,13 +11,14 @@ from lightning.pytorch import LightningDataModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.cli import LightningArgumentParser
 from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.utilities import rank_zero_only
 
 from fusionlab import configs
 from fusionlab.atomic import refuse_existing, require_space
 from fusionlab.checkpoints.card import merge_card
-from fusionlab.commands import merging_options, parsing
-from fusionlab.commands.console import silence
-from fusionlab.commands.fuse_output import write_fusion
+from fusionlab.commands import merging_options, own_data, parsing
+from fusionlab.commands.console import silence, tell
+from fusionlab.commands.fuse_output import size_of_merge, write_fusion
 from fusionlab.commands.lightning_cli import (
     SafeCLI,
     checked_checkpoint,
@@ -27,7 +28,8 @@ from fusionlab.commands.lightning_cli import (
 )
 from fusionlab.commands.option_groups import add_fields
 from fusionlab.commands.repeat import repeat_config
-from fusionlab.dtypes import common_types, stored_size
+from fusionlab.data import OwnData
+from fusionlab.dtypes import common_types
 from fusionlab.experiment import REPORT_BYTES, Plan, refuse_misfit, results_of
 from fusionlab.fusion import Data, FusionData, FusionModule, FusionPlan
 from fusionlab.matching.recipe import Recipe
@@ -131,7 +133,7 @@ def run(argv: Sequence[str]) -> None:
     Raises:
         InputError: a wrong key or value, models or data that do not fit, an output that exists.
     """
-    arguments, name = configs.resolve_arguments(argv)
+    arguments, name = configs.resolve_arguments(own_data.written_out(argv, ("data",)))
     silence()
     with refusals_told():
         cli = FuseCLI(
@@ -143,13 +145,17 @@ def run(argv: Sequence[str]) -> None:
             args=arguments,
             **common_options(name, enable_model_summary=False),
         )
-        _fuse(cli, shlex.join(["fusionlab", "fuse", *argv]), repeat_config(cli.parser, argv))
+        _fuse(cli, shlex.join(["fusionlab", "fuse", *argv]), repeat_config(cli.parser, arguments))
 
 
 def _fuse(cli: FuseCLI, command: str, repeat: str) -> None:
     module, trainer, given = cli.model, cli.trainer, cli.config
     assert isinstance(module, FusionModule)
     data: Any = cli.datamodule
+    found = module.checkpoints
+    if isinstance(data, OwnData) and found:
+        (data,), words = own_data.fitted_modules([data], list(found.values()), "measuring")
+        rank_zero_only(tell)(f"fusionlab fuse: {words[0]}")
     if data is not None and not isinstance(data, FusionData):
         data = FusionData([data])
     output = expanded(given.output)
@@ -164,7 +170,7 @@ def _fuse(cli: FuseCLI, command: str, repeat: str) -> None:
     refuse_misfit(module.fuser.end_models, measured)
     types = common_types(module.models.values()) if plan.dtype is None else plan.dtype
     kept = list(module.models.values()) if plan.heads == "own" else list(module.models.values())[:1]
-    require_space(output, sum(stored_size(model, types) for model in kept) + REPORT_BYTES)
+    require_space(output, size_of_merge(kept, next(iter(found.values())), types) + REPORT_BYTES)
     ckpt = given.ckpt_path and checked_checkpoint(given.ckpt_path)
     place = naming(lambda: trainer.log_dir or trainer.default_root_dir)
     with place, failures_raised(), misfits_told(given.ckpt_path):
@@ -180,7 +186,6 @@ def _fuse(cli: FuseCLI, command: str, repeat: str) -> None:
         "merge methods": ", ".join(plan.methods),
         "seed": str(plan.seed),
     }
-    found = module.checkpoints
     parents = merging_options.parents(found, given.model)
     card = merge_card(parents, {key: told[key] for key in told if key != "command"}, next(iter(found.values())).format)
     assert module.fused is not None

@@ -1,23 +1,25 @@
 """The files that ``fusionlab fuse`` writes, and the text that it prints."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
 from lightning.pytorch.utilities import rank_zero_only
-from rich.console import Console
 from torch import nn
 
-from fusionlab import checkpoints
+from fusionlab import checkpoints, printing
 from fusionlab.atomic import atomic_folder
 from fusionlab.checkpoints.card import CARD
+from fusionlab.checkpoints.files import copy_side_files
 from fusionlab.commands.repeat import REPEAT
-from fusionlab.dtypes import Types
+from fusionlab.data.purpose import tokenizer_of_training
+from fusionlab.dtypes import Types, in_types, stored_size
 from fusionlab.evaluation.report import console_table
 from fusionlab.evaluation.results import Results
 from fusionlab.evaluation.verdict import verdict
 from fusionlab.experiment import write
 from fusionlab.fusion import Fused, TaskModels
+from fusionlab.paths import expanded
 
 
 @rank_zero_only
@@ -51,7 +53,7 @@ def write_fusion(
         _write_merge(fused.kept.model, found, temporary, types, {CARD: card})
         (temporary / REPEAT).write_text(repeat, encoding="utf-8")
         write(results, temporary)
-    console = Console()
+    console = printing.results()
     if results.rows or results.distances:
         console.print(console_table(results))
         console.print(verdict(results).headline.replace("`", ""), highlight=False)
@@ -65,6 +67,17 @@ def write_fusion(
     console.print(f"Report: {output / 'report.html'}", highlight=False, soft_wrap=True)
 
 
+def size_of_merge(kept: Sequence[nn.Module], first: checkpoints.Checkpoint, types: Types | torch.dtype) -> int:
+    """The bytes that a merge takes on the disk.
+
+    Args:
+        kept: one model, or several that keep their heads.
+        first: the checkpoint whose format it is written in; of a Lightning file a folder is written too.
+        types: to write it in.
+    """
+    return (2 if first.format == "lightning" else 1) * sum(stored_size(model, types) for model in kept)
+
+
 def _write_merge(
     model: nn.Module,
     found: Mapping[str, checkpoints.Checkpoint],
@@ -75,9 +88,26 @@ def _write_merge(
     """Write the merge in the format of the end models: one checkpoint, or one for each task that kept its head."""
     if isinstance(model, TaskModels):
         for (name, checkpoint), task in zip(found.items(), model.tasks, strict=True):
-            suffix = ".ckpt" if checkpoint.format == "lightning" else ""
-            checkpoint.write(task, folder / "merged" / f"{checkpoint.entry(name)}{suffix}", types=types, texts=texts)
+            checkpoint.write(task, folder / "merged" / checkpoint.entry(name), types=types, texts=texts)
         return
     first = next(iter(found.values()))
     output = folder / f"merged{'.ckpt' if first.format == 'lightning' else ''}"
     first.write(model, output, types=types, texts=texts)
+    if first.format == "lightning":
+        _write_folder(model, first, folder / "merged", types, texts)
+
+
+def _write_folder(
+    model: nn.Module,
+    first: checkpoints.Checkpoint,
+    output: Path,
+    types: Types | torch.dtype,
+    texts: Mapping[str, str],
+) -> None:
+    """Write the merge of Lightning files as an ordinary folder too, with the tokenizer that they were trained with."""
+    checkpoints.save(in_types(model, types), output)
+    for name, text in texts.items():
+        (output / name).write_text(text, encoding="utf-8")
+    named = tokenizer_of_training([first.location])
+    if named is not None and (place := expanded(named)).is_dir():
+        copy_side_files(place, output)

@@ -9,12 +9,11 @@ from typing import Any
 from jsonargparse import Namespace
 from lightning.pytorch import LightningDataModule, seed_everything
 from lightning.pytorch.utilities import rank_zero_only
-from rich.console import Console
 from rich.table import Table
 
-from fusionlab import checkpoints
+from fusionlab import checkpoints, printing
 from fusionlab.atomic import refuse_existing, require_space
-from fusionlab.commands import data_options, parsing
+from fusionlab.commands import data_options, own_data, parsing
 from fusionlab.commands.example import add_example, own_module
 from fusionlab.commands.option_groups import add_fields, told
 from fusionlab.errors import InputError
@@ -37,7 +36,8 @@ class GatherOptions:
 
     Attributes:
         checkpoint: the model: a folder, a .ckpt file or a hub id.
-        data: data module whose training split is gone through, once and in order: a class by its name, and its settings
+        data: what is gone through, its training split, once and in order: a file (CSV, Parquet, JSONL, CoNLL), a
+            folder or a hub id, whose columns are guessed; or a data module by the name of its class, with its settings
             as ``--data.SETTING``.
         kinds: of statistics, with commas between them: ``gram``, ``fisher``, ``activations``.
         samples: training samples to draw; all if not given.
@@ -66,13 +66,15 @@ def run(argv: Sequence[str]) -> None:
     add_example(parser)
     parsing.add_output(parser, help="File to write, by convention *.safetensors.")
     data_options.add_devices(parser)
-    arguments = parsing.parse(parser, argv)
+    arguments = parsing.parse(parser, own_data.written_out(argv, several=False))
     seed_everything(arguments.seed, verbose=False)
     output = expanded(arguments.output)
     refuse_existing(output, arguments.overwrite)
     trainer = partial(make_trainer, data_options.trainer_options(arguments), "gathering")
 
-    model = checkpoints.read(arguments.checkpoint, own_module(arguments, argv)).model
+    found_model = checkpoints.read(arguments.checkpoint, own_module(arguments, argv))
+    own_data.fitted(arguments, [found_model], "gather", "inputs")
+    model = found_model.model
     kinds = [kind.strip() for kind in arguments.kinds.split(",") if kind.strip()]
     inputs = Inputs.of([arguments.data], 1, arguments.samples, arguments.seed)
     if inputs is None:
@@ -92,7 +94,7 @@ def run(argv: Sequence[str]) -> None:
 def _write(found: dict[str, Statistics], output: Path, arguments: Namespace) -> None:
     """Write the file and tell what is in it; one process of several does."""
     save(found, output, arguments.overwrite)
-    console = Console()
+    console = printing.results()
     console.print(_table(found, arguments.checkpoint))
     for left_out in {s.settings["left_out"] for s in found.values() if "left_out" in s.settings}:
         console.print(f"Left out: {left_out}", style="dim", highlight=False)

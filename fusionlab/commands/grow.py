@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 from torch import nn
 
-from fusionlab import checkpoints
+from fusionlab import checkpoints, printing
 from fusionlab.atomic import MIB, refuse_existing, require_space
 from fusionlab.checkpoints.card import CARD, grown_card, parent
 from fusionlab.checkpoints.huggingface_config import load_config
@@ -118,7 +117,7 @@ def _tell(growth: Growth[Any], name: str, output: Path) -> None:
     for stack in growth.placements:
         table.add_row(f"layers of {stack.small}", str(len(stack.positions)), str(stack.length))
     table.add_row("parameters", *(f"{count:,}" for count in growth.parameters))
-    console = Console()
+    console = printing.results()
     console.print(table)
     for stack in growth.placements:
         console.print(f"Layers of {stack.small} stand at {', '.join(map(str, stack.positions))}.", highlight=False)

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 from rich.table import Table
 
-from fusionlab import checkpoints
+from fusionlab import checkpoints, printing
 from fusionlab.atomic import MIB, atomic_file, refuse_existing, require_space
 from fusionlab.commands import parsing
 from fusionlab.commands.example import add_example, own_module
@@ -69,7 +68,7 @@ def run(argv: Sequence[str]) -> None:
     if arguments.json:
         print(json.dumps(summary, indent=2))
         return
-    console = Console()
+    console = printing.results()
     console.print(_spaces_table(arguments.ckpt, found))
     console.print(f"{'; '.join(f'{name} {words}' for name, words in legend_of(found).items())}.", highlight=False)
     covered = 100 * (1 - summary["untouched_numbers"] / max(1, summary["numbers"]))

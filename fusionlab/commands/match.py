@@ -11,11 +11,11 @@ from lightning.pytorch import seed_everything
 from rich.progress import track
 from torch import nn
 
-from fusionlab import checkpoints
+from fusionlab import checkpoints, printing
 from fusionlab.atomic import MIB, atomic_file, atomic_folder, refuse_existing, require_space
 from fusionlab.checkpoints.card import CARD
 from fusionlab.checkpoints.names import short_names
-from fusionlab.commands import data_options, matching_options, parsing
+from fusionlab.commands import data_options, matching_options, own_data, parsing
 from fusionlab.commands.example import add_example, own_module
 from fusionlab.commands.match_output import ALIGNMENT, ALIGNMENT_SUFFIX, MatchTable, card, kept_basis_note, types_note
 from fusionlab.commands.match_stream import by_parts
@@ -63,8 +63,8 @@ def run(argv: Sequence[str]) -> None:
         InputError: checkpoints or options that do not fit; nothing has been written then.
     """
     parser = _parser()
-    arguments = parsing.parse(parser, argv)
-    repeat = repeat_config(parser, argv)
+    given = own_data.written_out(argv, several=False)
+    arguments, repeat = parsing.parse(parser, given), repeat_config(parser, given)
     seed_everything(arguments.seed, verbose=False)
     recipe = matching_options.matching_recipe(arguments)
     output, dtype = expanded(arguments.output), find_dtype(arguments.dtype)
@@ -74,8 +74,9 @@ def run(argv: Sequence[str]) -> None:
 
     base_path = [] if arguments.base is None else [arguments.base]
     paths = (*arguments.sources, arguments.anchor, *base_path)
-    names, module = short_names(paths), own_module(arguments, argv)
+    names, module = short_names(paths, arguments.names), own_module(arguments, argv)
     found = {name: checkpoints.read(path, module, arguments.base) for name, path in zip(names, paths, strict=True)}
+    own_data.fitted(arguments, [found[names[len(arguments.sources)]]], "match")
     source_names, anchor_name = names[: len(arguments.sources)], names[len(arguments.sources)]
     base_name = names[-1] if base_path else None
     models = matching_options.untied({name: checkpoint.model for name, checkpoint in found.items()}, arguments)
@@ -90,7 +91,7 @@ def run(argv: Sequence[str]) -> None:
     written = [models[name] for name in (names if moves_anchor else source_names)]
     require_space(output, sum(stored_size(model, dtype) for model in written) + MIB)
     twins: dict[str, tuple[checkpoints.Checkpoint, nn.Module, Alignment]] = {}
-    for name in track(source_names, "matching", transient=True):
+    for name in track(source_names, "matching", transient=True, console=printing.progress()):
         start = time.perf_counter()
         pair = [models[name], models[anchor_name]]
         inputs = data_options.inputs(arguments, pair, [arguments.anchor], recipe.needs_inputs)
@@ -122,6 +123,7 @@ def _parser() -> ArgumentParser:
     parser = parsing.make_parser("match", DESCRIPTION)
     types = {"help": f"{told(TwinOptions, 'dtype')} Types: {', '.join(DTYPES)}."}
     add_fields(parser, TwinOptions, changes={"dtype": types}, positional=("sources",))
+    parsing.add_names(parser)
     add_example(parser)
     parsing.add_output(parser)
     matching_options.add_matching(parser)

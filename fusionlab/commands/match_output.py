@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from rich.console import Console
 from rich.table import Table
 
+from fusionlab import printing
 from fusionlab.checkpoints import Checkpoint
 from fusionlab.checkpoints.card import parent, twin_card
 from fusionlab.dtypes import name_of
@@ -89,7 +89,7 @@ class MatchTable:
 
     def tell(self, notes: Sequence[str], output: Path) -> None:
         """Print the table, and what is to be known about it."""
-        console = Console()
+        console = printing.results()
         console.print(self.table)
         console.print(
             f"Euclidean distance of all parameters{_GAUGED if self.gauged else ''}; logits on random inputs, relative "

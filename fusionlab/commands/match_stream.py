@@ -66,7 +66,10 @@ def by_parts(arguments: Namespace, recipe: Recipe, repeat: str) -> list[str] | N
     if any(value is not None for value in given) or arguments.untie:
         return []
     paths = (*arguments.sources, arguments.anchor, *([] if arguments.base is None else [arguments.base]))
-    found = {name: open_folder(path, locate(path)) for name, path in zip(short_names(paths), paths, strict=True)}
+    found = {
+        name: open_folder(path, locate(path))
+        for name, path in zip(short_names(paths, arguments.names), paths, strict=True)
+    }
     stored = {name: model for name, model in found.items() if model is not None}
     if max((_bytes(model) for model in stored.values()), default=0) < IN_MEMORY:
         return []

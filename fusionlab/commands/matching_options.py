@@ -7,6 +7,7 @@ from typing import Any
 from jsonargparse import ArgumentParser, Namespace
 from torch import nn
 
+from fusionlab.commands.examples import RESEARCH
 from fusionlab.commands.option_groups import add_fields, add_options, options_of, told
 from fusionlab.matching.matchers.registry import matchers
 from fusionlab.matching.recipe import LEARNED, RECIPES, Recipe, meanings, recipe
@@ -47,7 +48,7 @@ def add_matching(parser: ArgumentParser) -> None:
     presets = "; ".join(f"{name} ({words})" for name, words in meanings().items())
     words = f"{told(PresetOptions, 'match')} Presets: {presets}.".replace("`", "")
     add_fields(group, PresetOptions, changes={"match": {"help": words}})
-    add_options(group, options(), leave_out=(SEED,))
+    add_options(parser.add_argument_group(RESEARCH), options(), leave_out=(SEED,))
 
 
 def matching_recipe(arguments: Namespace) -> Recipe:

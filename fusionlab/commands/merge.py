@@ -62,7 +62,9 @@ class MergeOptions:
 # As transformers' users know it.
 _SHARD_FLAG = "--max-shard-size"
 # Options that say all about a merge that looks at files alone.
-_PLAIN = {_SHARD_FLAG} | {f"--{name}" for name in options_of((parsing.SharedOptions, MergingOptions, MergeOptions))}
+_PLAIN = {_SHARD_FLAG, "--names"} | {
+    f"--{name}" for name in options_of((parsing.SharedOptions, MergingOptions, MergeOptions))
+}
 
 
 def run(argv: Sequence[str]) -> None:
@@ -72,6 +74,10 @@ def run(argv: Sequence[str]) -> None:
         InputError: checkpoints or options that do not fit; nothing has been written then.
     """
     plain = all(word.partition("=")[0].partition(".")[0] in _PLAIN for word in argv if _is_option(word))
+    if not plain:
+        from fusionlab.commands import own_data  # noqa: PLC0415 - imports Lightning
+
+        argv = own_data.written_out(argv, several=False)
     parser = _parser(plain)
     arguments = parsing.parse(parser, argv)
     repeat = repeat_config(parser, argv)
@@ -100,6 +106,7 @@ def _parser(plain: bool) -> ArgumentParser:
     """
     parser = parsing.make_parser("merge", DESCRIPTION)
     parsing.add_checkpoints(parser)
+    parsing.add_names(parser)
     parsing.add_output(parser)
     add_fields(parser, MergeOptions, changes={"max_shard_size": {"flags": (_SHARD_FLAG,)}})
     merging_options.add_merging(parser, listed=not plain)
@@ -133,7 +140,7 @@ def _stored(arguments: Namespace) -> tuple[dict[str, StoredModel], StoredModel |
     if method.unit == "model" or len(arguments.ckpts) < 2:
         return None
     models = {}
-    for name, path in zip(short_names(arguments.ckpts), arguments.ckpts, strict=True):
+    for name, path in zip(short_names(arguments.ckpts, arguments.names), arguments.ckpts, strict=True):
         if (model := open_folder(path, locate(path))) is None:
             return None
         models[name] = model

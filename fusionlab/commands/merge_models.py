@@ -15,7 +15,7 @@ from fusionlab import checkpoints
 from fusionlab.atomic import MIB, require_space
 from fusionlab.batch_norm import averaged_note
 from fusionlab.checkpoints.card import CARD, merge_card
-from fusionlab.commands import data_options, merging_options, parsing
+from fusionlab.commands import data_options, merging_options, own_data, parsing
 from fusionlab.commands.example import own_module
 from fusionlab.commands.merge_output import tell
 from fusionlab.commands.repeat import REPEAT
@@ -46,7 +46,8 @@ def run(arguments: Namespace, argv: Sequence[str], repeat: str) -> None:
     output, dtype = expanded(arguments.output), find_dtype(arguments.dtype)
     settings = data_options.trainer_options(arguments)
     module = own_module(arguments, argv)
-    found = parsing.read_all(arguments.ckpts, module, arguments.base)
+    found = parsing.read_all(arguments.ckpts, module, arguments.base, arguments.names)
+    own_data.fitted(arguments, list(found.values()), "merge")
     models = {name: checkpoint.model for name, checkpoint in found.items()}
     methods = merging_options.merge_methods(arguments)
     if len(methods) > 1:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from fusionlab import printing
+
 
 @contextmanager
 def progress(what: str, size: int) -> Iterator[Callable[[int], object]]:
@@ -16,11 +18,10 @@ def progress(what: str, size: int) -> Iterator[Callable[[int], object]]:
         what: is being done.
         size: the bytes of all.
     """
-    if not sys.stderr.isatty():
+    if printing.is_quiet() or not sys.stderr.isatty():
         yield lambda _: None
         return
     from rich import progress as bars  # noqa: PLC0415 - takes as long as a small merge
-    from rich.console import Console  # noqa: PLC0415
 
     columns = (
         bars.TextColumn(what),
@@ -29,7 +30,7 @@ def progress(what: str, size: int) -> Iterator[Callable[[int], object]]:
         bars.TransferSpeedColumn(),
         bars.TimeRemainingColumn(),
     )
-    with bars.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with bars.Progress(*columns, console=printing.progress(), transient=True) as bar:
         task = bar.add_task(what, total=size)
         yield lambda written: bar.advance(task, written)
 
@@ -46,8 +47,7 @@ def tell(
         notes: sentences to print below.
         output: that was written.
     """
-    from rich.console import Console  # noqa: PLC0415 - its first use is the last thing that is done
-    from rich.table import Table  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415 - its first use is the last thing that is done
 
     table = Table(
         title=f"Merged by {method}" + ("" if seconds is None else f" in {seconds:.2f} s"), title_justify="left"
@@ -57,7 +57,7 @@ def tell(
     table.add_column("distance to the merge", justify="right")
     for name, weight, distance in rows:
         table.add_row(name, f"{weight:.3f}", f"{distance:.4f}")
-    console = Console()
+    console = printing.results()
     console.print(table)
     for note in notes:
         console.print(note, style="dim", highlight=False)

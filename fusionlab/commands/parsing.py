@@ -13,6 +13,7 @@ from torch import nn
 from fusionlab import checkpoints, configs
 from fusionlab.checkpoints.names import short_names
 from fusionlab.commands.console import OneLineParser, input_error, readable, silence
+from fusionlab.commands.examples import COMMON
 from fusionlab.commands.option_groups import add_fields
 from fusionlab.errors import InputError
 
@@ -39,10 +40,13 @@ class CheckpointOptions:
     Attributes:
         ckpts: end models: folders (of LoRA adapters too), .ckpt files or hub ids.
         ckpt: a checkpoint: folder (of a LoRA adapter too), .ckpt file or hub id.
+        names: what the models are called in tables, plots and files, one for each in their order; else what tells their
+            paths apart.
     """
 
     ckpts: Sequence[str]
     ckpt: str
+    names: Sequence[str] | None = None
 
 
 def make_parser(name: str, description: str, seed: bool = True) -> ArgumentParser:
@@ -54,10 +58,17 @@ def make_parser(name: str, description: str, seed: bool = True) -> ArgumentParse
         seed: whether anything in it is random.
     """
     parser = OneLineParser(prog=f"fusionlab {name}", description=description)
+    common_group(parser)
     parser.add_argument("--config", action="config", help="YAML with any of these options; a shipped one by its name.")
     if seed:
         add_fields(parser, SharedOptions, ("seed",))
     return parser
+
+
+def common_group(parser: ArgumentParser) -> Any:
+    """The group of the options that most people use; made by the first call."""
+    found = parser.groups.get(COMMON) if parser.groups else None
+    return parser.add_argument_group(COMMON, name=COMMON) if found is None else found
 
 
 def parse(parser: ArgumentParser, argv: Sequence[str]) -> Namespace:
@@ -133,7 +144,7 @@ def add_output(parser: ArgumentParser, required: bool = True, **changes: Any) ->
         changes: arguments of ``add_argument`` that the path has otherwise than in other commands.
     """
     changed = {"output": {"required": required, **changes}}
-    add_fields(parser, SharedOptions, ("output", "overwrite"), changed)
+    add_fields(common_group(parser), SharedOptions, ("output", "overwrite"), changed)
 
 
 def add_checkpoints(parser: ArgumentParser) -> None:
@@ -141,20 +152,29 @@ def add_checkpoints(parser: ArgumentParser) -> None:
     add_fields(parser, CheckpointOptions, ("ckpts",), positional=("ckpts",))
 
 
+def add_names(parser: ArgumentParser) -> None:
+    """Add what the models are called."""
+    add_fields(common_group(parser), CheckpointOptions, ("names",))
+
+
 def read_all(
-    paths: Sequence[str], module: nn.Module | None = None, base: str | None = None
+    paths: Sequence[str],
+    module: nn.Module | None = None,
+    base: str | None = None,
+    names: Sequence[str] | None = None,
 ) -> dict[str, checkpoints.Checkpoint]:
-    """Read checkpoints, named by the last part of their paths (more of the path where those agree).
+    """Read checkpoints, named as they are to be, else by what tells their paths apart.
 
     Args:
         paths: of the checkpoints.
         module: of which they are state dicts, if they are.
         base: what adapters among them change, where it is not what they name.
+        names: of the models, one for each.
 
     Raises:
         InputError: a checkpoint that cannot be read, or one named twice.
     """
     if not paths:
         raise InputError("no end model was given; expected checkpoints")
-    names = short_names(paths)
-    return {name: checkpoints.read(path, module, base) for name, path in zip(names, paths, strict=True)}
+    called = short_names(paths, names)
+    return {name: checkpoints.read(path, module, base) for name, path in zip(called, paths, strict=True)}

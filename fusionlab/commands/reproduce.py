@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jsonargparse import Namespace
-from rich.console import Console
 
-from fusionlab import configs
+from fusionlab import configs, printing
 from fusionlab.atomic import try_to_write
 from fusionlab.commands import compare, data_options, parsing
 from fusionlab.commands.end_models import train_end_model
@@ -85,7 +84,7 @@ def run(argv: Sequence[str]) -> None:
     arguments = parsing.parse(parser, argv)
     if arguments.experiment not in EXPERIMENTS:
         raise InputError(f"experiment is {arguments.experiment!r}; expected one of {', '.join(EXPERIMENTS)}")
-    experiment, console = EXPERIMENTS[arguments.experiment], Console()
+    experiment, console = EXPERIMENTS[arguments.experiment], printing.results()
     output = expanded(arguments.output or f"reproduce/{arguments.experiment}") / arguments.protocol
     command = shlex.join(["fusionlab", "reproduce", *argv])
     failed: list[tuple[str, Exception]] = []

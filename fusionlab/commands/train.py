@@ -7,10 +7,9 @@ from typing import Any
 
 from lightning.pytorch import LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint, RichProgressBar
-from rich.console import Console
 from rich.table import Table
 
-from fusionlab import configs
+from fusionlab import configs, printing
 from fusionlab.atomic import atomic_file, require_space
 from fusionlab.commands.console import silence
 from fusionlab.commands.lightning_cli import (
@@ -91,7 +90,7 @@ class TrainingCLI(SafeCLI):
             table.add_row("test texts seen in training", seen)
         for name, path in _outputs(self.trainer).items():
             table.add_row(name, path)
-        Console().print(table)
+        printing.results().print(table)
 
     def _measured(self, stage: str, best: str | None) -> dict[str, float]:
         """Metrics of the weights that were exported, on the validation or test data; nothing without such data."""
@@ -121,7 +120,7 @@ class TrainingCLI(SafeCLI):
             model.class_names = None if names is None else list(names)
         path = Path(self.trainer.log_dir or ".") / "predictions.csv"
         rows = _write(path, model.prediction_rows(batches))
-        Console().print(f"{rows} rows of predictions: {path}", highlight=False, soft_wrap=True)
+        printing.results().print(f"{rows} rows of predictions: {path}", highlight=False, soft_wrap=True)
 
 
 def run(subcommand: str, argv: Sequence[str]) -> None:
@@ -146,7 +145,7 @@ def _command_line(subcommand: str, argv: Sequence[str], name: str) -> TrainingCL
         subclass_mode_model=True,
         parser_kwargs={"prog": "fusionlab"}
         | {command: {"description": text} for command, text in _DESCRIPTIONS.items()},
-        **common_options(name, callbacks=[RichProgressBar()]),
+        **common_options(name, callbacks=[RichProgressBar(console_kwargs=printing.progress_options())]),
         args=[subcommand, *argv],
     )
 

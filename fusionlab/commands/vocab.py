@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from jsonargparse import ArgumentParser
-from rich.console import Console
 from rich.table import Table
 from transformers import PreTrainedModel
 
-from fusionlab import checkpoints
+from fusionlab import checkpoints, printing
 from fusionlab.atomic import MIB, atomic_folder, refuse_existing, require_space
 from fusionlab.checkpoints.huggingface import is_transformers
 from fusionlab.checkpoints.names import short_names
@@ -92,7 +91,7 @@ def run(argv: Sequence[str]) -> None:
         for name, model in joined.models.items():
             found[name].write(model, temporary / name, texts=texts)
         load_tokenizer(str(temporary / names[0]))
-    console = Console()
+    console = printing.results()
     console.print(_table(joined, rows, {name: len(one.tokens) for name, one in known.items()}))
     console.print(f"Written to {output}", highlight=False, soft_wrap=True)
 

@@ -8,6 +8,7 @@ from fusionlab.data.images import Images
 from fusionlab.data.language_modelling import LanguageModelling
 from fusionlab.data.ner import NER
 from fusionlab.data.overlap import Overlap, overlap
+from fusionlab.data.own import OwnData, own_data
 from fusionlab.data.text_classification import TextClassification
 from fusionlab.data.union import Union
 
@@ -20,8 +21,10 @@ __all__ = [
     "Images",
     "LanguageModelling",
     "Overlap",
+    "OwnData",
     "TextClassification",
     "Union",
     "described",
     "overlap",
+    "own_data",
 ]

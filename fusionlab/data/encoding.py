@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 from datasets import Dataset
@@ -96,6 +97,26 @@ def encoded(rows: Dataset, encoder: Encoder, batch_size: int = 1000) -> Dataset:
         )
 
 
+def number_of(value: Any, values: Sequence[Any], path: str, column: str) -> int:
+    """The number of the class that a value of a label column stands for; -100, as it is, is none.
+
+    Args:
+        value: in the column.
+        values: what the data have for each class, in the order of their numbers.
+        path: of the data, for messages.
+        column: for messages.
+
+    Raises:
+        InputError: none of the values.
+    """
+    if value == IGNORED:
+        return IGNORED
+    if value not in values:
+        known = ", ".join(map(repr, values))
+        raise InputError(f"{path}: column {column!r} holds {value!r}, but data.label_values names {known}")
+    return values.index(value)
+
+
 @dataclasses.dataclass(frozen=True)
 class TextEncoder(Encoder):
     """Texts, or pairs of texts, with the labels of one of the tasks."""
@@ -106,22 +127,28 @@ class TextEncoder(Encoder):
     """``classification``, ``multilabel`` or ``regression``."""
     text_column: str
     pair_column: str | None
-    label_column: str
+    label_column: str | None
+    """None for texts without labels."""
     names: tuple[str, ...]
     """The labels in order; empty for a regression."""
     known: tuple[str, ...] | None = None
     """Of several labels: those that the data annotates; the others are unknown. All if None."""
     known_column: str | None = None
     """Of several labels: column with those that are annotated in each row, instead of `known`."""
+    values: tuple[Any, ...] | None = None
+    """What the data have for each of the labels, in order, where that is neither its name nor its number."""
 
     def __call__(self, rows: Columns) -> Columns:
         """Tokens, truncated to the maximal length, and labels."""
         pairs = None if self.pair_column is None else texts_of(rows, self.pair_column)
         texts = texts_of(rows, self.text_column)
         tokens = self.tokens(texts, pairs, truncation=True, max_length=self.max_length)
+        columns = {name: tokens[name] for name in self.tokenizer.model_input_names if name in tokens}
+        if self.label_column is None:
+            return columns
         known = rows[self.known_column] if self.known_column else [self.known] * len(texts)
         labels = [self._label(value, part) for value, part in zip(rows[self.label_column], known, strict=True)]
-        return {name: tokens[name] for name in self.tokenizer.model_input_names if name in tokens} | {LABELS: labels}
+        return columns | {LABELS: labels}
 
     def _label(self, value: Any, known: Any) -> int | float | list[int]:
         if self.task == "regression":
@@ -135,11 +162,14 @@ class TextEncoder(Encoder):
         if not isinstance(value, list | tuple):
             raise self._wrong(value, "a list of labels was")
         # A label outside the chosen ones is left out: a shared list need not have what one set alone annotates.
-        present = {item if isinstance(item, str) else self.names[self._index(item)] for item in value}
+        plain = self.values is None
+        present = {item if plain and isinstance(item, str) else self.names[self._index(item)] for item in value}
         annotated = self.names if known is None else known
         return [int(name in present) if name in annotated else IGNORED for name in self.names]
 
     def _index(self, value: Any) -> int:
+        if self.values is not None:
+            return number_of(value, self.values, self.path, str(self.label_column))
         if isinstance(value, str) and value in self.names:
             return self.names.index(value)
         if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(self.names):

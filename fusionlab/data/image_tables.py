@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import datasets
 import numpy as np
@@ -11,10 +12,12 @@ from PIL.Image import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from fusionlab.data.encoding import number_of
 from fusionlab.data.preprocessing import Preprocessing
-from fusionlab.data.splits import held_out, named_splits, shuffled
+from fusionlab.data.splits import Splits, held_out, named_splits, shuffled
 from fusionlab.data.tables import Source, numbered
 from fusionlab.errors import InputError, first_line
+from fusionlab.forward import LABELS
 
 DECODER, STORED = datasets.Image(), datasets.Image(decode=False)
 
@@ -26,22 +29,25 @@ class Table:
     path: str
     config_name: str | None
     image_column: str
-    label_column: str
+    label_column: str | None
+    """None for images without labels."""
     split_column: str | None
     class_names: list[str] | None
+    label_values: list[Any] | None = None
+    """What the column holds for each class, where that is not its number."""
 
 
 class PreparedImages(Dataset[dict[str, Tensor]]):
-    """Images as normalised tensors, with their labels."""
+    """Images as normalised tensors, with their labels if they have any."""
 
-    def __init__(self, rows: datasets.Dataset, labels: np.ndarray, transform: Callable[[Image], Tensor]) -> None:
+    def __init__(self, rows: datasets.Dataset, labels: np.ndarray | None, transform: Callable[[Image], Tensor]) -> None:
         self.rows = rows
         (self.column,) = rows.column_names
-        self.labels = torch.from_numpy(labels)
+        self.labels = None if labels is None else torch.from_numpy(labels)
         self.transform = transform
 
     def __len__(self) -> int:
-        return len(self.labels)
+        return len(self.rows)
 
     def __getitem__(self, index: int) -> dict[str, Tensor]:
         stored = self.rows[index][self.column]
@@ -63,7 +69,8 @@ class PreparedImages(Dataset[dict[str, Tensor]]):
             raise InputError(
                 f"column {self.column!r} has an image that cannot be read ({first_line(error)}); expected images"
             ) from error
-        return {"pixel_values": self.transform(image), "labels": self.labels[index]}
+        pixels = {"pixel_values": self.transform(image)}
+        return pixels if self.labels is None else pixels | {LABELS: self.labels[index]}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +78,7 @@ class LabelledImages:
     """One split: its images (the only column), its labels, and the names of the classes."""
 
     rows: datasets.Dataset
-    labels: np.ndarray
+    labels: np.ndarray | None
     class_names: list[str]
 
     def prepared(self, preprocessing: Preprocessing, augment: bool) -> PreparedImages:
@@ -87,16 +94,12 @@ class LabelledImages:
         return PreparedImages(self.rows, self.labels, preprocessing.transform(augment))
 
 
-def load_splits(
-    table: Table, splits: Mapping[str, str | None], val_size: int, limit: int | None
-) -> dict[str, LabelledImages]:
+def load_splits(table: Table, splits: Splits) -> dict[str, LabelledImages]:
     """Read the splits of an image data set and check every label.
 
     Args:
         table: where they are.
-        splits: names of the splits in the data set for ``train``, ``val`` and ``test``; None for none.
-        val_size: without a ``val`` split: rows held out from ``train``.
-        limit: at most this many rows of each split.
+        splits: their names, and what is held out where there are none.
 
     Returns:
         Images and labels for each split that there is.
@@ -105,23 +108,36 @@ def load_splits(
         InputError: nothing to read, a missing column or split, an empty split, or labels that are not classes.
     """
     source = Source(table.path, table.config_name, table.split_column)
-    rows = named_splits(source, splits, [table.image_column, table.label_column])
+    columns = [table.image_column] if table.label_column is None else [table.image_column, table.label_column]
+    rows = named_splits(source, splits.names, columns)
     # Labels are checked before rows are held out or left out, so that row numbers are those of the data set.
-    labels = {name: _labels(table, str(splits[name]), split) for name, split in rows.items()}
-    class_names = _class_names(table, next(iter(rows.values())).features, labels)
-    for name, values in labels.items():
-        _refuse_outside(table, str(splits[name]), values, len(class_names))
+    labels, class_names = _checked_labels(table, splits, rows)
     chosen = {name: (name, np.arange(len(split))) for name, split in rows.items()}
-    if val_size and "val" not in rows:
-        held_out(val_size, len(rows["train"]), "val")
-        order = shuffled(chosen["train"][1])
-        chosen["val"], chosen["train"] = ("train", order[:val_size]), ("train", order[val_size:])
+    for name, size in (("test", splits.test_size), ("val", splits.val_size)):
+        if size and name not in rows and "train" in rows:
+            order = shuffled(chosen["train"][1])
+            count = held_out(size, len(order), name)
+            chosen[name], chosen["train"] = ("train", order[:count]), ("train", order[count:])
     images = {name: _images(table, split) for name, split in rows.items()}
     loaded = {}
     for name, (split, indices) in chosen.items():
-        kept = indices if limit is None or limit >= len(indices) else shuffled(indices)[:limit]
-        loaded[name] = LabelledImages(images[split].select(kept), labels[split][kept], class_names)
+        kept = indices if splits.limit is None or splits.limit >= len(indices) else shuffled(indices)[: splits.limit]
+        known = labels.get(split)
+        loaded[name] = LabelledImages(images[split].select(kept), None if known is None else known[kept], class_names)
     return loaded
+
+
+def _checked_labels(
+    table: Table, splits: Splits, rows: Mapping[str, datasets.Dataset]
+) -> tuple[dict[str, np.ndarray], list[str]]:
+    """The labels of each split, none where no column holds any, and the names of the classes."""
+    if table.label_column is None:
+        return {}, list(table.class_names or [])
+    labels = {name: _labels(table, table.label_column, str(splits.names[name]), split) for name, split in rows.items()}
+    class_names = _class_names(table, table.label_column, next(iter(rows.values())).features, labels)
+    for name, values in labels.items():
+        _refuse_outside(table, str(splits.names[name]), values, len(class_names))
+    return labels, class_names
 
 
 def _images(table: Table, rows: datasets.Dataset) -> datasets.Dataset:
@@ -130,24 +146,27 @@ def _images(table: Table, rows: datasets.Dataset) -> datasets.Dataset:
     return rows.select_columns([column]).cast_column(column, datasets.Image()).cast_column(column, STORED)
 
 
-def _labels(table: Table, split: str, rows: datasets.Dataset) -> np.ndarray:
-    values = rows.select_columns([table.label_column])[table.label_column][:]
+def _labels(table: Table, column: str, split: str, rows: datasets.Dataset) -> np.ndarray:
+    values = rows.select_columns([column])[column][:]
+    if table.label_values is not None:
+        known = table.label_values
+        return np.asarray([number_of(value, known, table.path, column) for value in values], dtype=np.int64)
     for row, value in enumerate(values):
         if isinstance(value, bool) or not isinstance(value, int) or value >= 2**63:
             raise InputError(
-                f"{table.path}: column {table.label_column!r} holds {value!r} in row {row} of split {split!r}, but "
-                f"class numbers (integers from 0) were expected"
+                f"{table.path}: column {column!r} holds {value!r} in row {row} of split {split!r}, but class numbers "
+                f"(integers from 0) were expected, or data.label_values"
             )
     return np.asarray(values, dtype=np.int64)
 
 
-def _class_names(table: Table, features: Features, labels: Mapping[str, np.ndarray]) -> list[str]:
+def _class_names(table: Table, column: str, features: Features, labels: Mapping[str, np.ndarray]) -> list[str]:
     if table.class_names is not None:
         return list(table.class_names)
-    feature = features[table.label_column]
+    feature = features[column]
     if isinstance(feature, ClassLabel):
         return list(feature.names)
-    return numbered(max(int(values.max()) for values in labels.values()), table.path, table.label_column)
+    return numbered(max(int(values.max()) for values in labels.values()), table.path, column)
 
 
 def _refuse_outside(table: Table, split: str, labels: np.ndarray, num_classes: int) -> None:

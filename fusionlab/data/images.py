@@ -8,6 +8,7 @@ from torch.utils.data import DataLoader
 from fusionlab.data.image_tables import LabelledImages, Table, load_splits
 from fusionlab.data.loading import refuse_large_batches, training_order
 from fusionlab.data.preprocessing import Preprocessing, preprocessing_of
+from fusionlab.data.splits import Splits, refuse_wrong_splits
 from fusionlab.errors import InputError
 from fusionlab.paths import expanded
 
@@ -28,13 +29,15 @@ class Images(LightningDataModule):
         *,
         config_name: str | None = None,
         image_column: str = "image",
-        label_column: str = "label",
-        train_split: str = "train",
+        label_column: str | None = "label",
+        train_split: str | None = "train",
         val_split: str | None = None,
         test_split: str | None = "test",
         split_column: str | None = None,
-        val_size: int = 0,
+        val_size: int | float = 0,
+        test_size: int | float = 0,
         class_names: list[str] | None = None,
+        label_values: list[bool | int | str] | None = None,
         preprocessor: str | None = None,
         image_size: int | None = None,
         channels: int = 3,
@@ -51,13 +54,19 @@ class Images(LightningDataModule):
             path: a hub id, a folder (one sub-folder of images for each class, or data files), or one data file.
             config_name: configuration of a hub data set that has several.
             image_column: column with the images: encoded bytes, file paths or the library's own images.
-            label_column: column with the class of each image, an integer from 0 to the number of classes less 1.
-            train_split: name of the training split; for data without `split_column` also a slice (``train[:80%]``).
+            label_column: column with the class of each image, an integer from 0 to the number of classes less 1; null
+                for images without labels, which can be looked at but not measured on.
+            train_split: name of the training split; for data without `split_column` also a slice (``train[:80%]``);
+                none if null.
             val_split: name of the validation split; none when not given and `val_size` is 0.
-            test_split: name of the test split; none when not given.
+            test_split: name of the test split; held out if null and `test_size` is not 0.
             split_column: column that names the split of each row, for files that hold several splits.
-            val_size: without `val_split`: images of the training split held out at random, always the same ones.
+            val_size: without `val_split`: images of the training split, or below 1 the share of them, held out at
+                random, always the same ones.
+            test_size: the same for testing, without `test_split`; held out first.
             class_names: names of the classes, in order; where not given, those of the data set, else their numbers.
+            label_values: what the column holds for each of the `class_names`, in their order, where it does not hold
+                their numbers: ``[cat, dog]``, or ``[1, 2]`` for classes that are counted from 1.
             preprocessor: checkpoint folder whose preprocessor (or timm config) gives size, mean and deviation, unless
                 they are given here.
             image_size: height and width in pixels; the images' own when not given (then all must be of one size).
@@ -78,20 +87,19 @@ class Images(LightningDataModule):
         for argument, value, least in (
             ("batch_size", batch_size, 1),
             ("num_workers", num_workers, 0),
-            ("val_size", val_size, 0),
-            ("limit", 1 if limit is None else limit, 1),
             ("image_size", 1 if image_size is None else image_size, 1),
         ):
             if value < least:
                 raise InputError(f"data.{argument} is {value}, but at least {least} was expected")
+        self.division = Splits(
+            {"train": train_split, "val": val_split, "test": test_split}, val_size, test_size, limit=limit
+        )
+        refuse_wrong_splits(self.division)
         given = Preprocessing(image_size=image_size, channels=channels, mean=mean, std=std)
         self.preprocessing = given.completed(preprocessing_of(preprocessor) if preprocessor else None)
         self.name = expanded(path).stem if expanded(path).exists() else path.rsplit("/", maxsplit=1)[-1]
-        self.table = Table(path, config_name, image_column, label_column, split_column, class_names)
-        self.splits = {"train": train_split, "val": val_split, "test": test_split}
-        self.val_size = val_size
+        self.table = Table(path, config_name, image_column, label_column, split_column, class_names, label_values)
         self.augment = augment
-        self.limit = limit
         refuse_large_batches(batch_size=batch_size)
         self.batch_size = batch_size
         self.num_workers = num_workers
@@ -107,7 +115,7 @@ class Images(LightningDataModule):
 
     def _load(self) -> None:
         if not self._sets:
-            self._sets = load_splits(self.table, self.splits, self.val_size, self.limit)
+            self._sets = load_splits(self.table, self.division)
 
     @property
     def num_classes(self) -> int:
@@ -123,7 +131,10 @@ class Images(LightningDataModule):
     def label_counts(self) -> Tensor:
         """The number of training images of each class, shape ``(classes,)``."""
         self._load()
-        return torch.bincount(torch.from_numpy(self._sets["train"].labels), minlength=self.num_classes)
+        labels = self._sets["train"].labels
+        if labels is None:
+            raise InputError(f"{self.table.path} was read without labels; expected a column of them, label_column")
+        return torch.bincount(torch.from_numpy(labels), minlength=self.num_classes)
 
     def _loader(self, split: str, training: bool = False) -> Loader:
         images = self._sets[split].prepared(self.preprocessing, self.augment and training)
@@ -136,9 +147,9 @@ class Images(LightningDataModule):
             persistent_workers=self.num_workers > 0,
         )
 
-    def train_dataloader(self) -> Loader:
-        """Training batches, augmented, in an order that follows the seed."""
-        return self._loader("train", training=True)
+    def train_dataloader(self) -> Loader | list[Loader]:
+        """Training batches, augmented, in an order that follows the seed; none without a training split."""
+        return self._loader("train", training=True) if "train" in self._sets else []
 
     def val_dataloader(self) -> Loader | list[Loader]:
         """Validation batches; none without a validation split."""

@@ -14,6 +14,7 @@ from fusionlab.data.tables import FILE_BUILDERS, generated, require_columns
 from fusionlab.data.text import TextData, token_collator
 from fusionlab.data.word_encoding import LongSentences, WordEncoder
 from fusionlab.errors import InputError
+from fusionlab.evaluation.span_f1 import OUTSIDE
 from fusionlab.forward import LABELS
 from fusionlab.paths import expanded
 
@@ -40,6 +41,7 @@ class NER(TextData):
         tokenizer: str,
         *,
         types: list[str] = TYPES,
+        tags: list[str] | None = None,
         mapping: dict[str, str] | None = None,
         genre: str | None = None,
         genre_column: str = "genre",
@@ -57,6 +59,7 @@ class NER(TextData):
                 hold some of it out, `test_on_all` tests on all of it.
             tokenizer: checkpoint folder or hub id that the tokenizer is read from; ``bytes`` for one token a byte.
             types: types of entities, in the order of the labels: ``O``, ``B-`` and ``I-`` of each.
+            tags: in place of `types`: all tags in the order of the labels, as a checkpoint may have them in any order.
             mapping: other names of the types in the data, such as ``{person: PER, GPE: LOC}``. Types that are neither
                 here nor in `types` are dropped: their words are tagged ``O``.
             genre: read only sentences of this genre.
@@ -74,9 +77,14 @@ class NER(TextData):
         if long_sentences not in ("split", "refuse"):
             raise InputError(f"data.long_sentences is {long_sentences!r}, but split or refuse was expected")
         self.mapping = mapping or {}
+        types = types if tags is None else sorted({tag.partition("-")[2] for tag in tags if tag != OUTSIDE})
+        if tags is not None and OUTSIDE not in tags:
+            raise InputError(f"data.tags is {', '.join(tags)}; expected {OUTSIDE} and tags of entities, such as B-PER")
         if unknown := [kind for kind in self.mapping.values() if kind not in types]:
             raise InputError(f"data.mapping leads to {unknown[0]!r}, which is not one of data.types")
-        self.class_names = ["O", *(f"{prefix}-{kind}" for kind in types for prefix in "BI")]
+        self.class_names = (
+            list(tags) if tags is not None else [OUTSIDE, *(f"{prefix}-{kind}" for kind in types for prefix in "BI")]
+        )
         self.genre, self.genre_column = genre, genre_column
         self.token_column, self.tag_column = token_column, tag_column
         self.long_sentences: LongSentences = long_sentences
@@ -89,7 +97,7 @@ class NER(TextData):
         location = expanded(self.source.path)
         if location.is_dir():
             return any(name is not None and (location / name).is_file() for name in self.splits.names.values())
-        return location.is_file() and location.suffix not in {*FILE_BUILDERS} - {".txt"}
+        return location.is_file() and location.suffix not in {*FILE_BUILDERS} - {".txt", ".tsv"}
 
     def columns(self) -> list[str]:
         """Words, tags, and genres where one is asked for."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import datasets
 import datasets.config
-from datasets import Dataset, Features, load_dataset
+from datasets import Dataset, DatasetDict, Features, load_dataset, load_from_disk
 
 from fusionlab.data.json_lines import refuse_null_rows
 from fusionlab.errors import InputError, first_line
@@ -19,8 +19,11 @@ from fusionlab.paths import expanded
 # Of data whose classes have only numbers.
 MOST_CLASSES = 100_000
 FILE_BUILDERS = {
-    ".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json", ".arrow": "arrow", ".txt": "text",
+    ".parquet": "parquet", ".csv": "csv", ".tsv": "csv", ".json": "json", ".jsonl": "json", ".arrow": "arrow",
+    ".txt": "text",
 }  # fmt: skip
+# Files of a folder that `Dataset.save_to_disk` wrote, of several splits and of one.
+_SAVED = ("dataset_dict.json", "state.json")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +60,10 @@ def load(source: Source, split: str | None) -> Any:
                 if builder is None:
                     known = ", ".join(FILE_BUILDERS)
                     raise InputError(f"{path} is a {path.suffix} file; one of {known} was expected")
-                return load_dataset(builder, data_files=str(path), split=split)
+                options = {"sep": "\t"} if path.suffix == ".tsv" else {}
+                return load_dataset(builder, data_files=str(path), split=split, **options)
+            if any((path / name).is_file() for name in _SAVED):
+                return _saved(path, split)
             if not path.is_dir():
                 refuse_no_id(source.path)
             return load_dataset(str(path) if path.is_dir() else source.path, source.config_name, split=split)
@@ -68,6 +74,15 @@ def load(source: Source, split: str | None) -> Any:
         where = f" split {split!r}" if split else ""
         reason = first_line(error.__cause__ or error)
         raise InputError(f"{source.path}:{where} cannot be read as a data set ({reason})") from error
+
+
+def _saved(path: Path, split: str | None) -> Any:
+    """A data set as ``save_to_disk`` wrote it; one table is its ``train`` split, as a file is."""
+    found = load_from_disk(str(path))
+    parts = found if isinstance(found, DatasetDict) else DatasetDict({"train": found})
+    if split is not None and split not in parts:
+        raise InputError(f"{path} has no split {split!r}; it has {', '.join(parts)}")
+    return parts if split is None else parts[split]
 
 
 def numbered(largest: int, path: str, column: str) -> list[str]:

@@ -30,8 +30,9 @@ class TextClassification(TextData):
         task: Literal["classification", "multilabel", "regression"] = "classification",
         text_column: str = "text",
         pair_column: str | None = None,
-        label_column: str = "label",
+        label_column: str | None = "label",
         labels: list[str] | None = None,
+        label_values: list[bool | int | str] | None = None,
         annotated: list[str] | None = None,
         metric: ClassMetric | None = None,
         **options: Any,
@@ -44,8 +45,11 @@ class TextClassification(TextData):
             task: one label is right, several may be (the column holds lists), or the label is a number.
             text_column: column of the texts.
             pair_column: column of the second texts, for pairs.
-            label_column: column of the labels: numbers from 0, or names where `labels` are given.
+            label_column: column of the labels: numbers from 0, or names where `labels` are given; null for texts
+                without labels, which can be looked at but not measured on.
             labels: names of the labels, in order; those of the data set if it has any.
+            label_values: what the column holds for each of the `labels`, in their order, where that is neither name
+                nor number: ``[1, 2, 3]`` for classes that are counted from 1.
             annotated: of several labels: those that the data annotates; the others are unknown, not absent.
             metric: of a classification: what to look at first, ``accuracy`` if None, ``macro_f1`` or ``matthews``.
             options: splits, lengths and batches, see `TextData`.
@@ -64,31 +68,37 @@ class TextClassification(TextData):
         self.annotated = annotated
         self.known_column: str | None = None
         self._labels = labels
+        if label_values is not None and len(label_values) != len(labels or ()):
+            raise InputError(
+                f"data.label_values has {len(label_values)} values for {len(labels or ())} labels (data.labels); "
+                f"expected one for each"
+            )
+        self.label_values = label_values
 
     @property
     def class_names(self) -> list[str] | None:
-        """Names of the labels in order; None for a regression."""
+        """Names of the labels in order; None for a regression, and where nothing names any."""
         if self.task == "regression":
             return None
-        if self._labels is None:
-            self._labels = self._names(next(iter(self.rows.values())))
+        if self._labels is None and self.label_column is not None:
+            self._labels = self._names(next(iter(self.rows.values())), self.label_column)
         return self._labels
 
-    def _names(self, rows: Dataset) -> list[str]:
-        feature = rows.features[self.label_column]
+    def _names(self, rows: Dataset, column: str) -> list[str]:
+        feature = rows.features[column]
         feature = getattr(feature, "feature", feature)
         if isinstance(feature, ClassLabel):
             return list(feature.names)
-        every = (value for part in self.rows.values() for value in part[self.label_column])
+        every = (value for part in self.rows.values() for value in part[column])
         labels = [label for value in every for label in (value if isinstance(value, list) else [value])]
         known = [label for label in labels if label is not None and label != IGNORED]
         # Numbers only: anything else may not even be comparable.
         if not known or not all(isinstance(label, int) and label >= 0 for label in known):
             raise InputError(
-                f"{self.source.path}: column {self.label_column!r} does not hold class numbers; expected data.labels, "
+                f"{self.source.path}: column {column!r} does not hold class numbers; expected data.labels, "
                 f"the names in order"
             )
-        return numbered(max(known), self.source.path, self.label_column)
+        return numbered(max(known), self.source.path, column)
 
     def columns(self) -> list[str]:
         """Texts and labels."""
@@ -107,6 +117,7 @@ class TextClassification(TextData):
             tuple(self.class_names or ()),
             None if self.annotated is None else tuple(self.annotated),
             self.known_column,
+            None if self.label_values is None else tuple(self.label_values),
         )
 
     def texts(self, split: str) -> list[str]:

@@ -20,6 +20,7 @@ from fusionlab.matching.refine_options import RefineOptions
 from fusionlab.stages import Stages
 from fusionlab.statistics import Activations
 from fusionlab.statistics.gather import gathered
+from fusionlab.suggestions import did_you_mean
 from fusionlab.symmetry import Alignment, Blueprint
 
 LEARNED, GIT_REBASIN, OT_FUSION = "learned", "git-rebasin", "ot-fusion"
@@ -108,7 +109,9 @@ def recipe(name: str, **changes: Any) -> Recipe:
     """
     known = presets()
     if name not in known:
-        raise InputError(f"matching preset {name!r} does not exist; expected one of {', '.join(known)}")
+        raise InputError(
+            f"matching preset {name!r} does not exist; expected one of {', '.join(known)}{did_you_mean(name, known)}"
+        )
     chosen, wanted = known[name], given(changes)
     matching = {field.name for field in fields(chosen.options)}
     refining = {field.name for field in fields(RefineOptions)} if chosen.refine is not None else set()

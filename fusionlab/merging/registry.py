@@ -20,6 +20,7 @@ from fusionlab.merge_weights import merge_weights
 from fusionlab.merging.ingredients import Ingredients, WholeSurvey
 from fusionlab.registration import first_parameters
 from fusionlab.statistics import Statistics
+from fusionlab.suggestions import did_you_mean
 from fusionlab.types import State
 
 if TYPE_CHECKING:  # takes as long to import as all that a merge of two small models does
@@ -190,7 +191,10 @@ def find_method(name: str) -> MergeMethod:
             if error.name != f"{__package__}.{name}":
                 raise
     if name not in METHODS and name not in methods():
-        raise InputError(f"merge method {name!r} does not exist; expected one of {', '.join(methods())}")
+        raise InputError(
+            f"merge method {name!r} does not exist; expected one of {', '.join(methods())}"
+            f"{did_you_mean(name, methods())}"
+        )
     return METHODS[name]
 
 

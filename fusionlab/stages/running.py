@@ -9,7 +9,7 @@ from lightning.pytorch import Trainer
 
 from fusionlab.stages.module import StagedModule
 from fusionlab.stages.stage import Stages
-from fusionlab.trainers import quiet_trainer
+from fusionlab.trainers import quiet_trainer, without_chatter
 
 # Makes a Trainer for stages, wherever some are to be run.
 TrainerFactory = Callable[[], Trainer]
@@ -41,7 +41,11 @@ def run(stages: Stages[Result], trainer: TrainerFactory | None = None) -> Result
     try:
         module.advance()
         if module.stage is not None:
-            (quiet_trainer(devices=1) if trainer is None else trainer()).fit(module)
+            if trainer is None:
+                with without_chatter():
+                    quiet_trainer(devices=1).fit(module)
+            else:
+                trainer().fit(module)
         found: Result = module.outcome
         return found
     finally:

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
+from fusionlab import misfits
 from fusionlab.checkpoints.weights import refuse_integers
-from fusionlab.errors import InputError, vocabularies_hint
+from fusionlab.errors import InputError
 from fusionlab.merging.registry import MergeMethod
 from fusionlab.streaming.stored import StoredModel
 
@@ -75,20 +76,14 @@ def _refuse_shapes(first: StoredModel, other: StoredModel) -> None:
         if found.shape != stored.shape:
             raise InputError(
                 f"the parameter {name!r} has shape {_words(found.shape)} in {other.source}; expected shape "
-                f"{_words(stored.shape)} as in {first.source}{vocabularies_hint(*map(_tokens, (first, other)))}"
+                f"{_words(stored.shape)} as in {first.source}"
+                f"{misfits.of_shapes([found.shape, stored.shape], [other.config, first.config])}"
             )
         if found.dtype.is_floating_point != stored.dtype.is_floating_point:
             whole = other if stored.dtype.is_floating_point else first
             raise InputError(
                 f"{whole.location}: parameter {name} holds integers, but floating-point numbers were expected"
             )
-
-
-def _tokens(model: StoredModel) -> object:
-    """The number of tokens that a model has rows for, as its config says."""
-    text = model.config.get("text_config")
-    inner = text.get("vocab_size") if isinstance(text, Mapping) else None
-    return model.config.get("vocab_size", inner)
 
 
 def _words(shape: tuple[int, ...]) -> str:

@@ -19,6 +19,7 @@ from fusionlab.symmetry.biases import clear_biases
 from fusionlab.symmetry.blueprint import Blueprint, Space, SymmetryError
 from fusionlab.symmetry.folding import fold
 from fusionlab.symmetry.groups import Permutation
+from fusionlab.symmetry.wrappers import unwrapped
 
 Model = TypeVar("Model", bound=nn.Module)
 # The entry of a file that says what it belongs to.
@@ -39,6 +40,10 @@ class Alignment:
 
     blueprint: Blueprint
     elements: Mapping[str, Tensor]
+
+    def __repr__(self) -> str:
+        moved = f"{len(self.elements)} of {len(self.blueprint.spaces)} spaces"
+        return f"Alignment({self.blueprint.architecture}, {moved} changed)"
 
     @staticmethod
     def identity(blueprint: Blueprint) -> Alignment:
@@ -99,8 +104,8 @@ class Alignment:
             SymmetryError: the model does not fit the blueprint.
         """
         if isinstance(model, nn.Module):
-            twin = copy.deepcopy(model)
-            twin.load_state_dict(self.apply(model.state_dict()))
+            twin = copy.deepcopy(unwrapped(model))
+            twin.load_state_dict(self.apply(unwrapped(model).state_dict()))
             return twin
         self.blueprint.check(model)
         if self.blueprint.folded:

@@ -8,6 +8,7 @@ from fusionlab.symmetry.architectures import DESCRIBED
 from fusionlab.symmetry.architectures.descriptions import architecture_name
 from fusionlab.symmetry.blueprint import Blueprint
 from fusionlab.symmetry.infer.models import inferred, was_asked_for
+from fusionlab.symmetry.wrappers import unwrapped
 
 
 def blueprint(
@@ -30,6 +31,7 @@ def blueprint(
         SymmetryError: the model's parameters are not those that its config promises, its inputs are unknown, or it
             cannot be traced.
     """
+    model = unwrapped(model)
     name = architecture_name(getattr(model, "config", model), type(model).__name__)
     if example_inputs is None and name in DESCRIBED and not was_asked_for(model):
         return DESCRIBED.blueprint(model, folded)

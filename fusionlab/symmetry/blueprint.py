@@ -174,6 +174,10 @@ class Blueprint:
     origin: str = field(default="", compare=False)
     trials: Mapping[str, tuple[Trial, ...]] = field(default_factory=dict, compare=False, repr=False)
 
+    def __repr__(self) -> str:
+        sizes = f"{len(self.spaces)} spaces, {len(self.parameters)} parameters, dimension {self.dimension:,}"
+        return f"Blueprint({self.architecture}: {sizes})"
+
     @property
     def dimension(self) -> int:
         """Continuous degrees of freedom of the whole symmetry."""

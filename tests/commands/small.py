@@ -41,11 +41,11 @@ def vit(seed: int = 0, **changes: Any) -> ViTForImageClassification:
     return model
 
 
-def bert(seed: int = 0) -> BertForSequenceClassification:
+def bert(seed: int = 0, vocab_size: int = 31) -> BertForSequenceClassification:
     """A BERT of transformers with four classes."""
     fields: dict[str, Any] = {"num_labels": 4}
     config = BertConfig(
-        vocab_size=31,
+        vocab_size=vocab_size,
         hidden_size=WIDTH,
         num_hidden_layers=LAYERS,
         num_attention_heads=HEADS,

@@ -107,7 +107,7 @@ def test_union(berts: list[Path], tmp_path: Path, command: Command) -> None:
     for line in (("merge", *berts), ("match", berts[0], "--anchor", berts[1])):
         refused = command(*line, "--output", tmp_path / "no")
         assert refused.code == 2
-        assert "; fusionlab vocab gives models of different vocabularies one" in refused.err
+        assert "fusionlab vocab gives models of different vocabularies one" in refused.err
     outcome = command("vocab", *berts, "--output", tmp_path / "out")
     assert (outcome.code, outcome.err) == (0, "")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out" / "a")

@@ -1,0 +1,58 @@
+"""Models as they are given to the Python calls: modules, wrapped or not, or paths of checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any, cast
+
+from torch import nn
+
+from fusionlab.errors import InputError
+from fusionlab.symmetry.wrappers import unwrapped
+from fusionlab.types import Model
+
+Source = str | PathLike[str]
+
+
+def module_of(given: Model | Source, what: str) -> Model:
+    """A module: the one that was given, unwrapped, or that of a checkpoint.
+
+    Args:
+        given: a module, or the path or hub id of a checkpoint.
+        what: it is, for messages.
+
+    Raises:
+        InputError: something else, or a checkpoint that cannot be read.
+    """
+    if isinstance(given, nn.Module):
+        return unwrapped(given)
+    if isinstance(given, str | PathLike):
+        # Only what is read from files needs the libraries that read them.
+        from fusionlab.checkpoints import load  # noqa: PLC0415
+
+        return cast("Model", load(Path(given) if isinstance(given, PathLike) else given))
+    raise InputError(f"{what} is {_kind(given)}; expected a module, or the path or hub id of a checkpoint")
+
+
+def modules_of(given: Sequence[Model | Source], call: str, second: Any = None) -> list[Model]:
+    """Several modules.
+
+    Args:
+        given: modules or paths.
+        call: that they were given to, for messages.
+        second: the argument behind them, which is a model where somebody forgot the list.
+
+    Raises:
+        InputError: one model in place of several, or something else among them.
+    """
+    if isinstance(given, nn.Module | str | PathLike) or not isinstance(given, Iterable):
+        both = " and another behind it" if isinstance(second, nn.Module | PathLike) else ""
+        raise InputError(f"{call} was given {_kind(given)}{both}; expected the models in one list: {call}([a, b], ...)")
+    return [module_of(one, f"model {index} of {call}") for index, one in enumerate(given)]
+
+
+def _kind(given: object) -> str:
+    """What something is, in words."""
+    return f"a path ({given})" if isinstance(given, str | PathLike) else f"a {type(given).__name__}"

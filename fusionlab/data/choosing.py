@@ -1,0 +1,112 @@
+"""Chooses the splits to train and to measure on by their names; holds rows out where there is none to measure on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from datasets import Dataset
+
+from fusionlab.errors import InputError
+
+Use = Literal["measuring", "outside", "inputs"]
+TRAIN, TEST, OTHER = ("train", "training"), ("test", "testing"), ("validation", "valid", "val", "dev")
+
+
+@dataclass(frozen=True)
+class ChosenSplits:
+    """The splits of some data.
+
+    Attributes:
+        options: for a data module.
+        told: what was chosen, in words; nothing where it goes without saying.
+        ways: options that choose otherwise.
+    """
+
+    options: dict[str, Any]
+    told: list[str] = field(default_factory=list)
+    ways: list[str] = field(default_factory=list)
+
+
+def chosen_splits(
+    parts: Mapping[str, Any],
+    use: Use,
+    label: str | None = None,
+    train_split: str | None = None,
+    test_split: str | None = None,
+    test_size: int | float = 0,
+) -> ChosenSplits:
+    """The splits to use.
+
+    Args:
+        parts: the splits of the data, by name; tables, where the labels of a test split can be looked at.
+        use: ``measuring``, ``outside`` (all rows are measured on) or ``inputs``.
+        label: column of the labels.
+        train_split: the one to train on, where it is not to be guessed.
+        test_split: the one to measure on, where it is not to be guessed.
+        test_size: rows, or below 1 the share of them, to hold out where there is no split to measure on.
+
+    Raises:
+        InputError: there is no such split, or which to use is not clear.
+    """
+    for option, name in (("train_split", train_split), ("test_split", test_split)):
+        if name is not None and name not in parts:
+            raise InputError(f"data.{option} is {name!r}; expected one of the splits of the data: {', '.join(parts)}")
+    train = train_split or named(parts, TRAIN) or (next(iter(parts)) if len(parts) == 1 else None)
+    test = test_split or _tested(parts, label, train)
+    if use == "outside":
+        told = [] if test else ["measured on all of its rows"]
+        return ChosenSplits(
+            {"train_split": test or train, "val_split": None, "test_split": None, "test_on_all": True}, told
+        )
+    if test is not None:
+        is_plain = test_split is not None or Path(test).stem.lower() in TEST
+        return ChosenSplits(
+            {"train_split": None if train == test else train, "val_split": None, "test_split": test},
+            [] if is_plain else [f"measured on the split `{test}`"],
+            [] if is_plain else ["test_split"],
+        )
+    if train is None:
+        raise InputError(
+            f"which of the splits {', '.join(parts)} to measure on is not clear; expected data.test_split, one of them"
+        )
+    options = {"train_split": train, "val_split": None, "test_split": None, "test_size": test_size}
+    if not test_size:
+        return ChosenSplits(options)
+    share = f"{test_size:.0%}" if test_size < 1 else f"{int(test_size)}"
+    words = f"no test split, so {share} of the rows are held out to measure on, always the same (scores are too high "
+    words += "if the models were trained on them)"
+    if use == "inputs":
+        words = f"no test split, so {share} of the rows are left out, as they are where this file is measured on"
+    return ChosenSplits(options, [words], ["test_split", "test_size"])
+
+
+def named(parts: Iterable[str], names: Sequence[str]) -> str | None:
+    """The first split whose name, or the name of whose file, is one of some.
+
+    Args:
+        parts: the splits of the data, by name.
+        names: in small letters.
+    """
+    return next((part for name in names for part in parts if Path(part).stem.lower() == name), None)
+
+
+def _tested(parts: Mapping[str, Any], label: str | None, train: str | None) -> str | None:
+    """The split to measure on: called test and labelled, else called as validation splits are, else none."""
+    for names in (TEST, OTHER):
+        name = named(parts, names)
+        if name is None or name == train:
+            continue
+        rows = parts[name]
+        # Contests keep the labels of their test splits to themselves.
+        hidden = label is not None and isinstance(rows, Dataset) and set(_values(rows, label)) <= {-1, None}
+        if not hidden:
+            return name
+    return None
+
+
+def _values(rows: Dataset, column: str) -> list[Any]:
+    values = rows[column][:]
+    return [0 if isinstance(value, list) else value for value in values]

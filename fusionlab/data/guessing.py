@@ -1,0 +1,289 @@
+"""Guesses the data module for a table or folder and the head of a checkpoint, and says in words what was guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset
+from lightning.pytorch import LightningDataModule
+
+from fusionlab.data import columns
+from fusionlab.data.choosing import OTHER, TEST, TRAIN, Use, chosen_splits, named
+from fusionlab.data.images import Images
+from fusionlab.data.language_modelling import LanguageModelling
+from fusionlab.data.ner import NER
+from fusionlab.data.purpose import Head
+from fusionlab.data.tables import FILE_BUILDERS, Source, load, require_columns
+from fusionlab.data.text_classification import TextClassification
+from fusionlab.errors import InputError
+from fusionlab.paths import expanded
+
+# Of words with tags, one a line; files with other endings of tables hold rows.
+_LINES = (".conll", ".iob", ".iob2", ".bio", ".conllu", ".txt", ".tsv")
+_WORD_COLUMNS = ("token_column", "tag_column")
+_TEXT_COLUMNS = ("text_column", "pair_column", "label_column")
+
+
+@dataclass(frozen=True)
+class Given:
+    """Statements of a user about their data.
+
+    Attributes:
+        path: a file, a folder or a hub id.
+        columns: by the options' names; None for those that are to be guessed.
+        tokenizer: checkpoint folder or hub id; the checkpoint's own if None.
+        task: of the labels of texts; that of the checkpoint's head if None.
+        label_values: what the label column holds for each class, in order; guessed if None.
+        config_name: configuration of a hub data set.
+        split_column: column that names the split of each row.
+        train_split: name of the training split; guessed if None.
+        test_split: name of the test split; guessed if None.
+        test_size: rows or the share of them to hold out where there is no test split.
+        limit: at most this many rows of each split.
+        max_length: most tokens of a text; what the model takes, at most 128, if None.
+        batch_size: samples in a batch.
+    """
+
+    path: str
+    columns: Mapping[str, str | int | None]
+    tokenizer: str | None = None
+    task: str | None = None
+    label_values: list[bool | int | str] | None = None
+    config_name: str | None = None
+    split_column: str | None = None
+    train_split: str | None = None
+    test_split: str | None = None
+    test_size: int | float = 0
+    limit: int | None = None
+    max_length: int | None = None
+    batch_size: int = 32
+
+
+def guessed(given: Given, head: Head, use: Use) -> tuple[LightningDataModule, str]:
+    """The data module of some data for a head, and a sentence on what was guessed.
+
+    Args:
+        given: what was said.
+        head: of a checkpoint.
+        use: see `fusionlab.data.choosing`.
+
+    Raises:
+        InputError: data that cannot be read, or columns that cannot be guessed; names the option that says them.
+    """
+    return _Guess(given, head, use).module()
+
+
+@dataclass
+class _Guess:
+    """What is guessed of some data for a head, and the words for it."""
+
+    data: Given
+    head: Head
+    use: Use
+    split_column: str | None = None
+    told: list[str] = field(default_factory=list)
+    ways: list[str] = field(default_factory=list)
+
+    def module(self) -> tuple[LightningDataModule, str]:
+        kinds = {"texts": self._texts, "words": self._words, "running text": self._running, "images": self._images}
+        try:
+            module = kinds[self.head.kind]()
+        except InputError as error:
+            # Guesses name columns and options, and not the file.
+            raise InputError(_naming(self.data.path, str(error))) from error
+        ways = f" (otherwise: {', '.join(f'--data.{way}' for way in dict.fromkeys(self.ways))})" if self.ways else ""
+        place = expanded(self.data.path)
+        described: Any = module
+        described.name = place.stem if place.exists() else self.data.path.rsplit("/", maxsplit=1)[-1]
+        return module, f"{self.data.path}: {'; '.join(self.told)}{ways}"
+
+    def _texts(self) -> LightningDataModule:
+        data, head, given = self.data, self.head, self.data.columns
+        rows = self._parts()
+        first = next(iter(rows.values()))
+        task = data.task or head.task
+        source = Source(data.path)
+        require_columns(source, first, [str(given[name]) for name in _TEXT_COLUMNS if given.get(name) is not None])
+        text, pair = _text(given.get("text_column")), _text(given.get("pair_column"))
+        labels = self._labels(list(rows.values()), task, (text, pair, self.split_column))
+        label = None if labels is None else labels.column
+        if text is None:
+            text, guessed = columns.text_columns(first, [label, self.split_column, pair])
+            pair = pair or guessed
+        self._say(f"text from `{text}`{f' and `{pair}`' if pair else ''}", "text_column")
+        if labels is not None:
+            self._say_labels(labels, task)
+        splits = self._splits(rows, label)
+        classes = None if task == "regression" else list(head.names)
+        return TextClassification(
+            data.path,
+            data.tokenizer or head.tokenizer(),
+            task=task,  # type: ignore[arg-type]
+            text_column=text,
+            pair_column=pair,
+            label_column=label,
+            labels=classes,
+            label_values=None if labels is None else labels.values,
+            **self._text_options(splits),
+        )
+
+    def _labels(self, parts: Sequence[Dataset], task: str, taken: tuple[str | None, ...]) -> columns.Labels | None:
+        """The column of the labels; None where they are not needed and not found."""
+        column, values = _text(self.data.columns.get("label_column")), self.data.label_values
+        names, is_named = self.head.names, self.head.is_named
+        if column is not None:
+            require_columns(Source(self.data.path), parts[0], [column])
+        try:
+            if values is not None:
+                if len(values) != len(names):
+                    raise InputError(
+                        f"data.label_values has {len(values)} values, and the model's {len(names)} classes are "
+                        f"{', '.join(names)}; expected one for each, in this order"
+                    )
+                if column is None:
+                    column = columns.label_column(parts, [str(v) for v in values], True, taken).column
+                return columns.Labels(column, values)
+            if task == "regression":
+                return columns.number_column(parts[0]) if column is None else columns.Labels(column)
+            if column is not None:
+                return columns.labels_in(parts, column, names, is_named)
+            return columns.label_column(parts, names, is_named, taken)
+        except InputError:
+            if self.use == "inputs" and column is None and values is None:
+                return None
+            raise
+
+    def _words(self) -> LightningDataModule:
+        data, given = self.data, self.data.columns
+        tags = list(self.head.names)
+        place = expanded(data.path)
+        options: dict[str, Any] = {name: given[name] for name in _WORD_COLUMNS if given.get(name) is not None}
+        if files := _conll_files(place):
+            self._say("words from the first column of each line, tags from the last", "token_column", "tag_column")
+            splits = self._splits(files, None)
+        else:
+            rows = self._parts()
+            words, labels = columns.word_columns(next(iter(rows.values()))) if len(options) < 2 else (None, None)
+            options = {"token_column": words, "tag_column": labels} | options
+            self._say(f"words from `{options['token_column']}`, tags from `{options['tag_column']}`", "token_column")
+            splits = self._splits(rows, None)
+        return NER(
+            data.path,
+            data.tokenizer or self.head.tokenizer(),
+            tags=tags,
+            **options,
+            **self._text_options(splits),
+        )
+
+    def _running(self) -> LightningDataModule:
+        data, rows = self.data, self._parts()
+        text = _text(data.columns.get("text_column"))
+        if text is None:
+            text, _ = columns.text_columns(next(iter(rows.values())), [self.split_column])
+        self._say(f"text from `{text}`", "text_column")
+        return LanguageModelling(
+            data.path,
+            data.tokenizer or self.head.tokenizer(),
+            masked=self.head.task == "masked_lm",
+            text_column=text,
+            **self._text_options(self._splits(rows, None)),
+        )
+
+    def _images(self) -> LightningDataModule:
+        data, rows = self.data, self._parts()
+        first = next(iter(rows.values()))
+        image = _text(data.columns.get("image_column")) or columns.image_column(first)
+        labels = self._labels(list(rows.values()), "classification", (image, self.split_column))
+        label = None if labels is None else labels.column
+        self._say(f"images from `{image}`", "image_column")
+        if labels is not None:
+            self._say_labels(labels, self.head.task)
+        splits = self._splits(rows, label)
+        if splits.pop("test_on_all", False):
+            splits["test_split"], splits["train_split"] = splits["train_split"], None
+        return Images(
+            data.path,
+            image_column=image,
+            label_column=label,
+            label_values=None if labels is None else labels.values,
+            class_names=list(self.head.names),
+            augment=False,
+            limit=data.limit,
+            batch_size=data.batch_size,
+            config_name=data.config_name,
+            split_column=self.split_column,
+            **self.head.image_options(),
+            **splits,
+        )
+
+    def _say(self, words: str, *ways: str) -> None:
+        self.told.append(words)
+        # What was given needs no other way to be told.
+        self.ways += [way for way in ways if self.data.columns.get(way) is None]
+
+    def _say_labels(self, labels: columns.Labels, task: str) -> None:
+        classes = columns.shown(self.head.names) if self.head.is_named and task != "regression" else ""
+        said = labels.told or classes
+        self._say(f"label from `{labels.column}`{f' ({said})' if said else ''}", "label_column")
+        if labels.told:
+            self.ways.append("label_values")
+
+    def _parts(self) -> dict[str, Dataset]:
+        """The splits of the table, by their names in the data."""
+        data = self.data
+        found = dict(load(Source(data.path, data.config_name), None))
+        if not found or not any(len(part) for part in found.values()):
+            raise InputError(f"{data.path} holds no rows; expected some")
+        whole = next(iter(found.values()))
+        if data.split_column is not None:
+            require_columns(Source(data.path), whole, [data.split_column])
+        column = data.split_column or columns.split_column(whole)
+        names = [] if column is None else [str(name) for name in whole.unique(column)]
+        if column is None or (data.split_column is None and (len(found) > 1 or named(names, TEST) is None)):
+            return found
+        self.split_column = column
+        if data.split_column is None:
+            self._say(f"splits from `{column}`")
+            self.ways.append("split_column")
+        return dict.fromkeys(names, whole)
+
+    def _splits(self, parts: Mapping[str, Any], label: str | None) -> dict[str, Any]:
+        """The splits to use, as options of a data module."""
+        data = self.data
+        chosen = chosen_splits(parts, self.use, label, data.train_split, data.test_split, data.test_size)
+        self.told += chosen.told
+        self.ways += chosen.ways
+        return dict(chosen.options)
+
+    def _text_options(self, splits: dict[str, Any]) -> dict[str, Any]:
+        data = self.data
+        return {
+            "max_length": data.max_length or self.head.max_length(),
+            "batch_size": data.batch_size,
+            "eval_batch_size": data.batch_size,
+            "limit": data.limit,
+            "config_name": data.config_name,
+            "split_column": self.split_column,
+            **splits,
+        }
+
+
+def _text(column: object) -> str | None:
+    return None if column is None else str(column)
+
+
+def _conll_files(place: Path) -> dict[str, Path]:
+    """The CoNLL files that a path stands for, by the name of the split that a data module gives them."""
+    if place.is_file():
+        is_table = place.suffix in FILE_BUILDERS and place.suffix not in _LINES
+        return {} if is_table else {"train": place}
+    known = (*TRAIN, *TEST, *OTHER)
+    files = sorted(place.iterdir()) if place.is_dir() else []
+    return {file.name: file for file in files if file.suffix in _LINES and file.stem.lower() in known}
+
+
+def _naming(path: str, words: str) -> str:
+    return words if path in words else f"{path}: {words}"

@@ -1,0 +1,172 @@
+"""The head of a checkpoint: what its outputs are for, what they are called, and what its inputs go through."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from torch import nn
+from transformers.models.auto import modeling_auto
+
+from fusionlab.checkpoints import Checkpoint
+from fusionlab.checkpoints.files import CONFIG
+from fusionlab.checkpoints.hub import locate
+from fusionlab.checkpoints.lightning_file import read_archive
+from fusionlab.data.preprocessing import preprocessing_of
+from fusionlab.errors import InputError
+from fusionlab.evaluation.scores import Task
+
+Kind = Literal["texts", "words", "running text", "images"]
+# Any of these is a tokenizer's.
+_TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "spiece.model", "tokenizer.model")
+# Longer texts are cut, unless asked for otherwise; attention takes memory by the square.
+_LENGTH = 128
+# Tokens of the tables of positions that some models keep for themselves.
+_KEPT = 2
+
+
+@dataclass(frozen=True)
+class Head:
+    """The head of a checkpoint.
+
+    Attributes:
+        source: of the checkpoint, for messages.
+        kind: of inputs that it reads.
+        task: that its outputs are for.
+        names: of its outputs, in order; empty where they are no classes.
+        is_named: whether the checkpoint itself has these names; else they are numbers.
+        places: folders that may hold its tokenizer or preprocessor, the best first.
+        model: that it is on.
+    """
+
+    source: str
+    kind: Kind
+    task: Task
+    names: tuple[str, ...]
+    is_named: bool
+    places: tuple[Path, ...]
+    model: nn.Module
+
+    def tokenizer(self) -> str:
+        """The place of the checkpoint's tokenizer.
+
+        Raises:
+            InputError: it has none.
+        """
+        for place in self.places:
+            if any((place / name).is_file() for name in _TOKENIZER):
+                return str(place)
+        if named := tokenizer_of_training(self.places):
+            return named
+        raise InputError(
+            f"{self.source} has no tokenizer beside its weights, so texts cannot be read for it; expected "
+            f"data.tokenizer, the folder or hub id of the model that it was fine-tuned from"
+        )
+
+    def max_length(self) -> int:
+        """The most tokens of a text: 128, or as many as the model has positions for if those are fewer."""
+        config = getattr(self.model, "config", None)
+        positions = [getattr(config, name, None) for name in ("max_position_embeddings", "n_positions")]
+        return min([_LENGTH, *(most - _KEPT for most in positions if isinstance(most, int) and most > 2 * _KEPT)])
+
+    def image_options(self) -> dict[str, Any]:
+        """Size, channels and normalisation of images, as options of `fusionlab.data.Images`."""
+        config: Any = getattr(self.model, "config", None)
+        embedding: Any = getattr(self.model, "patch_embed", None)
+        projection = getattr(embedding, "proj", None)
+        channels = getattr(config, "num_channels", None) or getattr(projection, "in_channels", None) or 3
+        for place in self.places:
+            try:
+                preprocessing_of(str(place))
+            except InputError:
+                continue
+            return {"preprocessor": str(place), "channels": channels}
+        size = getattr(config, "image_size", None)
+        return {"image_size": size if isinstance(size, int) else None, "channels": channels}
+
+
+def head_of(checkpoint: Checkpoint) -> Head:
+    """The head of a checkpoint.
+
+    Args:
+        checkpoint: of a transformers or timm model.
+
+    Raises:
+        InputError: a model with a head that no data module here has data for.
+    """
+    model, config = checkpoint.model, getattr(checkpoint.model, "config", None)
+    names, is_named = _names(model)
+    kind, task = _purpose(model, len(names))
+    if kind is None or task is None:
+        raise InputError(
+            f"{checkpoint.source} is a {type(model).__name__}, for which no data can be guessed from a file; expected "
+            f"a model that classifies texts, words or images, or a language model, or a data module by its class "
+            f"(--data CLASS)"
+        )
+    if task in ("masked_lm", "causal_lm", "regression"):
+        names = ()
+    source = Path(checkpoint.source).expanduser()
+    own = source if source.is_dir() else locate(checkpoint.source)
+    # An adapter's folder comes before that of its base model; a Lightning file has what lies beside it.
+    places = dict.fromkeys(place for place in (own, checkpoint.location) if config is not None or place.exists())
+    return Head(checkpoint.source, kind, task, names, is_named, tuple(places), model)
+
+
+def _purpose(model: nn.Module, outputs: int) -> tuple[Kind | None, Task | None]:
+    """The kind of inputs and the task of a model, judged by its class, its config and the number of its outputs."""
+    name, config = type(model).__name__, getattr(model, "config", None)
+    for kind, task, known in (
+        ("words", "tokens", modeling_auto.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES),
+        ("running text", "masked_lm", modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES),
+        ("running text", "causal_lm", modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES),
+        ("images", "classification", modeling_auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES),
+    ):
+        if name in _flat(known):
+            return kind, task  # type: ignore[return-value]
+    if name in _flat(modeling_auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES):
+        problem = getattr(config, "problem_type", None)
+        if problem == "multi_label_classification":
+            return "texts", "multilabel"
+        # As transformers itself takes a single output.
+        is_number = problem == "regression" or (problem is None and outputs == 1)
+        return "texts", "regression" if is_number else "classification"
+    if hasattr(model, "pretrained_cfg"):  # of timm
+        return "images", "classification"
+    return None, None
+
+
+def _flat(names: Any) -> Iterator[str]:
+    """The names of classes in a table of transformers, in which some have several."""
+    for value in names.values():
+        yield from (value,) if isinstance(value, str) else value
+
+
+def _names(model: nn.Module) -> tuple[tuple[str, ...], bool]:
+    """The names of a model's outputs, and whether they are more than numbers."""
+    config: Any = getattr(model, "config", None)
+    stored = getattr(config, "id2label", None)
+    if stored:
+        names = tuple(str(stored[index]) for index in sorted(stored))
+        return names, any(name not in (f"LABEL_{index}", str(index)) for index, name in enumerate(names))
+    count = getattr(model, "num_classes", None)
+    return tuple(map(str, range(count if isinstance(count, int) else 0))), False
+
+
+def tokenizer_of_training(places: Sequence[Path]) -> str | None:
+    """The tokenizer of the data module that a Lightning file was trained on; None where no file says it.
+
+    Args:
+        places: of a checkpoint, of which any may be such a file.
+    """
+    for place in places:
+        if place.is_file() and place.suffix == ".ckpt":
+            beside = place.parent
+            if (beside / CONFIG).is_file() and any((beside / name).is_file() for name in _TOKENIZER):
+                return str(beside)
+            trained = read_archive(place).get("datamodule_hyper_parameters")
+            named = trained.get("tokenizer") if isinstance(trained, dict) else None
+            if isinstance(named, str):
+                return named
+    return None

@@ -1,0 +1,84 @@
+"""Models as people have them: paths, compiled and parallel modules; what is no list of models is told."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning import Fabric
+from torch import nn
+
+import fusionlab
+from fusionlab import checkpoints
+from fusionlab.api.given import module_of, modules_of
+from fusionlab.errors import InputError
+from tests.api.models import distance, same
+from tests.commands.small import bert, vit
+
+
+@pytest.mark.parametrize("wrap", [torch.compile, nn.DataParallel], ids=["compiled", "parallel"])
+def test_wrapped_modules_are_unwrapped(wrap: Any) -> None:
+    """The results are those of the plain models, of their class."""
+    plain, wrapped = [vit(0), vit(1)], [wrap(vit(0)), wrap(vit(1))]
+    merged = fusionlab.merge(wrapped)
+    assert type(merged) is type(plain[0])
+    assert same(merged, fusionlab.merge(plain))
+    assert distance(fusionlab.fuse(wrapped), fusionlab.fuse(plain)) < 1e-4
+    assert distance(fusionlab.match(*wrapped).apply(wrapped[0]), fusionlab.match(*plain).apply(plain[0])) < 1e-4
+
+
+def test_a_module_of_fabric() -> None:
+    model = vit(0)
+    assert module_of(Fabric(accelerator="cpu", devices=1).setup_module(model), "model") is model
+
+
+def test_paths_are_read(tmp_path: Path) -> None:
+    """In every call that takes modules."""
+    models, paths = [vit(0), vit(1)], [str(tmp_path / "a"), tmp_path / "b"]
+    for model, path in zip(models, paths, strict=True):
+        checkpoints.save(model, path)
+    assert distance(fusionlab.merge(paths), fusionlab.merge(models)) < 1e-5
+    assert distance(fusionlab.align(paths)[0], fusionlab.align(models)[0]) < 1e-4
+    assert distance(fusionlab.match(*paths).apply(models[0]), fusionlab.match(*models).apply(models[0])) < 1e-4
+    assert distance(fusionlab.canonical(paths[0]), fusionlab.canonical(models[0])) < 1e-4
+    batches = [{"pixel_values": torch.randn(2, 1, 8, 8), "labels": torch.tensor([1, 2])}]
+    found, expected = (fusionlab.barrier(*pair, batches, points=2).loss for pair in (paths, models))
+    assert found == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("call", ["merge", "fuse", "align"])
+def test_a_forgotten_list(call: str) -> None:
+    with pytest.raises(InputError, match=rf"{call} was given a ViT.* another behind it; .* list: {call}\(\[a, b\], "):
+        getattr(fusionlab, call)(vit(0), vit(1))
+
+
+def test_what_is_no_model() -> None:
+    with pytest.raises(InputError, match="model 1 of merge is a dict; expected a module, or the path"):
+        modules_of([vit(0), {}], "merge")  # type: ignore[list-item]
+    with pytest.raises(InputError, match=r"was given a path .* in one list"):
+        modules_of("path/to/a", "merge")
+
+
+def test_other_numbers_of_classes() -> None:
+    """The sentence says which parameter, and what helps."""
+    with pytest.raises(InputError, match=r"'classifier.weight' has shape 3 x 16 in model 1.*classes: 3 and 10"):
+        fusionlab.merge([vit(0), vit(1, num_labels=3)])
+
+
+def test_a_barrier_needs_labels() -> None:
+    with pytest.raises(InputError, match="hold input_ids, without 'labels'"):
+        fusionlab.barrier(bert(0), bert(1), [{"input_ids": torch.ones(1, 3, dtype=torch.long)}])
+
+
+def test_what_prints_is_short() -> None:
+    alignment = fusionlab.match(vit(0), vit(1))
+    assert repr(alignment) == "Alignment(vit, 6 of 9 spaces changed)"
+    assert repr(fusionlab.blueprint(vit(0))).startswith("Blueprint(vit: 9 spaces, ")
+
+
+def test_nothing_is_advertised(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
+    """A pass over data says nothing of devices and of other products."""
+    batches = [{"pixel_values": torch.randn(8, 1, 8, 8)}]
+    fusionlab.merge([vit(0), vit(1)], "regmean", data=batches)
+    captured = capfd.readouterr()
+    assert captured.out + captured.err + caplog.text == ""

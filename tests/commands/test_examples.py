@@ -1,0 +1,43 @@
+"""Help that opens with examples, common options first and those of research last."""
+
+import pytest
+
+from fusionlab import cli
+from fusionlab.commands.examples import COMMON, EXAMPLES, RESEARCH, arranged
+
+PAGES = sorted(set(cli.COMMANDS) - set(cli.TRAINING))
+
+
+@pytest.mark.parametrize("command", PAGES)
+def test_every_command_opens_with_two_examples(command: str) -> None:
+    """Of itself, with options that it has."""
+    page = cli.help_page(command).read_text(encoding="utf-8")
+    examples = page.split("Examples:\n")[1].split("\n\n")[0].splitlines()
+    assert len(examples) == 2
+    assert page.index("Examples:") < 200
+    for example in examples:
+        words = example.split()
+        assert words[:2] == ["fusionlab", command]
+        for option in (word for word in words if word.startswith("--")):
+            assert f"\n  {option}" in page or f" {option} " in page, option
+
+
+@pytest.mark.parametrize("command", ["fuse", "match", "barrier"])
+def test_research_comes_last(command: str) -> None:
+    page = cli.help_page(command).read_text(encoding="utf-8")
+    assert page.index(f"{COMMON}:\n") < page.index("Matching:\n") < page.index("\noptions:\n")
+    last = page.rindex(f"{RESEARCH}:\n")
+    assert page.index("Devices:\n" if "Devices:\n" in page else "\noptions:\n") < last
+    assert "--temperatures" in page[last:]
+    assert "--match " not in page[last:]
+
+
+def test_sections_are_put_in_order() -> None:
+    text = "usage: x [--a] [--b]\n\nDoes it.\n\noptions:\n  -h  help\n\nDevices:\n"
+    text += "  --d  d (type: X, known subclasses: Y, Z)\n"
+    text += "\nMatching:\n  --match M  m\n"
+    assert arranged(text, "none") == (
+        "usage: x [--a] [--b]\n\nDoes it.\n\nMatching:\n  --match M  m\n\noptions:\n  -h  help\n\n"
+        "Devices:\n  --d  d (type: X)\n"
+    )
+    assert arranged(text, "fuse").startswith(f"usage: fusionlab fuse [options]\n\nExamples:\n  {EXAMPLES['fuse'][0]}\n")

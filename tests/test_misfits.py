@@ -1,0 +1,21 @@
+"""The way on where two models have parameters of different shapes."""
+
+from transformers import BertConfig
+
+from fusionlab.misfits import of_shapes
+
+
+def test_other_numbers_of_classes() -> None:
+    configs = [BertConfig(num_labels=3), {"id2label": {"0": "a", "1": "b"}}]
+    assert "(classes: 3 and 2; fuse --heads own" in of_shapes([(3, 8), (2, 8)], configs)
+
+
+def test_added_tokens() -> None:
+    configs = [{"vocab_size": 66}, BertConfig(vocab_size=64)]
+    told = of_shapes([(66, 64), (64, 64)], configs)
+    assert "(tokens: 66 and 64; model.resize_token_embeddings" in told
+
+
+def test_nothing_is_known() -> None:
+    assert of_shapes([(3, 8), (3, 9)], [{"hidden_size": 8}, {"hidden_size": 9}]) == ""
+    assert of_shapes([(4,), (5,)], [None, None]) == ""

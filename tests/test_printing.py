@@ -1,0 +1,34 @@
+"""Results on standard output, progress on standard error, lines unbroken where no terminal shows them, or nothing."""
+
+import pytest
+
+from fusionlab import printing
+
+
+def test_lines_are_not_broken_for_programs(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    printing.results().print("word " * 100)
+    assert capsys.readouterr().out.count("\n") == 1
+    monkeypatch.setenv("COLUMNS", "40")
+    printing.results().print("word " * 100)
+    assert capsys.readouterr().out.count("\n") > 5
+
+
+def test_progress_is_for_terminals(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    printing.progress().print("half")
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", "")
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    printing.progress().print("half")
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "half" in captured.err
+
+
+def test_quiet(capsys: pytest.CaptureFixture[str]) -> None:
+    """Inside the block alone; a block inside a quiet one is quiet too."""
+    with printing.quieted(True), printing.quieted(False):
+        assert printing.is_quiet()
+        printing.results().print("a table")
+    assert not printing.is_quiet()
+    assert capsys.readouterr().out == ""

@@ -44,10 +44,11 @@ class NamedProgressBar(RichProgressBar):
     Args:
         label: what it says, where the module runs no stages (see `fusionlab.stages`), which have labels of their own.
         leave: whether a finished bar stays on the screen.
+        console_kwargs: of rich's one console, on which Lightning shows its bars and prints results of tests.
     """
 
-    def __init__(self, label: str = "", leave: bool = True) -> None:
-        super().__init__(leave=leave, console_kwargs=progress_options())
+    def __init__(self, label: str = "", leave: bool = True, console_kwargs: dict[str, Any] | None = None) -> None:
+        super().__init__(leave=leave, console_kwargs=console_kwargs)
         self._label = label
 
     def _get_train_description(self, current_epoch: int) -> str:
@@ -149,7 +150,7 @@ def make_trainer(settings: Mapping[str, Any], label: str, leave: bool = True, **
         InputError: settings that the Trainer refuses, or a precision that rounds the models.
     """
     refuse_rounding(settings.get("precision"))
-    callbacks = [NamedProgressBar(label, leave), *options.pop("callbacks", [])]
+    callbacks = [NamedProgressBar(label, leave, progress_options()), *options.pop("callbacks", [])]
     with _refusals():
         return quiet_trainer(**{"enable_progress_bar": True, **settings, **options}, callbacks=callbacks)
 

@@ -52,7 +52,7 @@ class Counted(StagedModule):
 
 
 def test_the_progress_bar_names_the_stage_and_counts_its_batches(capsys, monkeypatch):
-    """Whether the Trainer was made with such a bar, or with one of Lightning's own; on standard error, on terminals."""
+    """Whether the Trainer was made with such a bar, or with one of Lightning's own; the first is on standard error."""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     stage = Counting()
     assert run(result_of(stage), lambda: make_trainer({"accelerator": "cpu", "devices": 1}, "matching")) == 3
@@ -65,7 +65,7 @@ def test_the_progress_bar_names_the_stage_and_counts_its_batches(capsys, monkeyp
         quiet_trainer(accelerator="cpu", devices=1, enable_progress_bar=True, callbacks=[bar]).fit(module)
         assert module.outcome == 3
         assert module.counting.totals == {3}
-        assert "going up" in capsys.readouterr().err
+        assert "going up" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("devices", [1025, 2**63, "1025", str(2**63)])

@@ -1,7 +1,7 @@
 """``fusionlab fit``, ``validate``, ``test`` and ``predict``: one model, trained or evaluated by Lightning's CLI."""
 
 import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +52,16 @@ class TrainingCLI(SafeCLI):
     def _run_subcommand(self, subcommand: str) -> None:
         """Run it; a disk that fills under the logs is told of their folder."""
         given = self.config[subcommand].get("ckpt_path")
+        options = self.config_init[subcommand]
+        is_told = subcommand in ("validate", "test") and options.get("verbose")
+        if is_told:
+            # Lightning prints where its bars are, which is not where results go.
+            options["verbose"] = False
         place = naming(lambda: self.trainer.log_dir or self.trainer.default_root_dir)
         with place, failures_raised(), misfits_told(given):
             super()._run_subcommand(subcommand)
+        if is_told and self.trainer.is_global_zero:
+            printing.results().print(_results(f"fusionlab {subcommand}", _metrics(self.trainer)))
 
     def before_fit(self) -> None:
         """Refuse a disk that has no space for one of Lightning's checkpoints: weights, and Adam's two averages of each.
@@ -81,11 +88,7 @@ class TrainingCLI(SafeCLI):
         # Without a best epoch the last validation was of the last weights, which are those that are tested.
         rows = self._measured("validate", best) if best else _metrics(self.trainer)
         rows |= self._measured("test", best)
-        table = Table(title="fusionlab fit")
-        table.add_column("")
-        table.add_column("value", overflow="fold")
-        for name, value in rows.items():
-            table.add_row(name, f"{value:.4f}")
+        table = _results("fusionlab fit", rows)
         if self.datamodule is not None and (seen := _overlap(self.datamodule)):
             table.add_row("test texts seen in training", seen)
         for name, path in _outputs(self.trainer).items():
@@ -148,6 +151,16 @@ def _command_line(subcommand: str, argv: Sequence[str], name: str) -> TrainingCL
         **common_options(name, callbacks=[RichProgressBar(console_kwargs=printing.progress_options())]),
         args=[subcommand, *argv],
     )
+
+
+def _results(title: str, values: Mapping[str, float]) -> Table:
+    """A table of metrics."""
+    table = Table(title=title)
+    table.add_column("")
+    table.add_column("value", overflow="fold")
+    for name, value in values.items():
+        table.add_row(name, f"{value:.4f}")
+    return table
 
 
 def _metrics(trainer: Trainer) -> dict[str, float]:

@@ -264,7 +264,7 @@ def test_names_and_paths(tmp_path: Path) -> None:
     for folder, seed in (("x/best", 0), ("y/best", 1)):
         fusionlab.save(vit(seed), tmp_path / folder)
     module = FusionModule([tmp_path / "x" / "best", str(tmp_path / "y" / "best")], "none")
-    assert list(module.models) == ["x/best", "y/best"]
+    assert list(module.models) == ["x", "y"]
     run = trainer()
     run.fit(module)
     assert module.kept.matching == "none"

@@ -13,7 +13,7 @@ def test_other_numbers_of_classes() -> None:
 def test_added_tokens() -> None:
     configs = [{"vocab_size": 66}, BertConfig(vocab_size=64)]
     told = of_shapes([(66, 64), (64, 64)], configs)
-    assert "(tokens: 66 and 64; model.resize_token_embeddings" in told
+    assert "(tokens: 66 and 64; fusionlab vocab gives" in told
 
 
 def test_nothing_is_known() -> None:

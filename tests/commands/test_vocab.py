@@ -6,27 +6,16 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from fusionlab import checkpoints
 from tests.commands.conftest import Command
+from tests.robustness.sound import SPECIAL
+from tests.robustness.sound import tokenizer as word_pieces
 
-SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 FIRST = ["the", "model", "##s", "merge", "one", "two", "is", "un"]
 SECOND = ["two", "weight", "is", "##s", "head", "one", "the", "##ing"]
-
-
-def word_pieces(words: list[str]) -> PreTrainedTokenizerFast:
-    """Words and pieces of words, between [CLS] and [SEP]."""
-    core = Tokenizer(models.WordPiece({word: i for i, word in enumerate([*SPECIAL, *words])}, unk_token="[UNK]"))
-    core.normalizer = normalizers.Lowercase()
-    core.pre_tokenizer = pre_tokenizers.Whitespace()
-    core.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-    )
-    names = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), SPECIAL, strict=True))
-    return PreTrainedTokenizerFast(tokenizer_object=core, model_max_length=40, **names)
 
 
 def byte_pairs(texts: list[str], added: list[str]) -> PreTrainedTokenizerFast:

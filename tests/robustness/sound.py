@@ -5,6 +5,7 @@ import json
 import os
 import random
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -93,9 +94,9 @@ def bert(seed: int) -> BertForSequenceClassification:
     return model
 
 
-def tokenizer() -> PreTrainedTokenizerFast:
-    """One token a word."""
-    core = Tokenizer(models.WordPiece({word: i for i, word in enumerate([*SPECIAL, *WORDS])}, unk_token="[UNK]"))
+def tokenizer(words: Sequence[str] = WORDS) -> PreTrainedTokenizerFast:
+    """One token for each of some words, or of their pieces, between [CLS] and [SEP]."""
+    core = Tokenizer(models.WordPiece({word: i for i, word in enumerate([*SPECIAL, *words])}, unk_token="[UNK]"))
     core.normalizer = normalizers.Lowercase()
     core.pre_tokenizer = pre_tokenizers.Whitespace()
     core.post_processor = processors.TemplateProcessing(

@@ -129,8 +129,9 @@ def _located(error: BaseException, temporary: Path, target: Path) -> BaseExcepti
         # A copy names its source first; what takes no more is where it writes to.
         second = error.filename2 if error.errno in WRITING else None
         name = error.filename if second is None else second
-        if isinstance(name, str) and Path(name).is_relative_to(temporary):
+        if isinstance(name, str | Path) and Path(name).is_relative_to(temporary):
             error.filename = str(target / Path(name).relative_to(temporary))
+            error.filename2 = None
         elif name is None and error.errno in WRITING:
             error.filename = str(target)
         return error

@@ -34,8 +34,11 @@ def _labels(config: Any) -> int | None:
 
 
 def _vocabulary(config: Any) -> int | None:
-    found = _entry(config, "vocab_size")
-    return found if isinstance(found, int) else None
+    # Of models of images and words, that of the words.
+    for part in (config, _entry(config, "text_config")):
+        if isinstance(found := _entry(part, "vocab_size"), int):
+            return found
+    return None
 
 
 def _entry(config: Any, name: str) -> Any:

@@ -124,7 +124,7 @@ def aliases(state: Mapping[str, Tensor]) -> dict[str, str]:
 
 
 def _way_on(parameter: str, model: nn.Module, first: nn.Module) -> str:
-    """What helps where a parameter has different shapes in two models."""
+    """The way on where a parameter has different shapes in two models."""
     found = [one.state_dict().get(parameter) for one in (model, first)]
     shapes = [() if tensor is None else tuple(tensor.shape) for tensor in found]
     return misfits.of_shapes(shapes, [getattr(one, "config", one) for one in (model, first)])

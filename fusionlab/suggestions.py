@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
 
 def nearest(name: str, known: Iterable[str], count: int = 1) -> list[str]:
@@ -30,6 +31,20 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """
     found = nearest(name, known)
     return f", did you mean {found[0]}?" if found else ""
+
+
+def beside(path: Path) -> str:
+    """The files and folders that lie beside a path that is not there and are called nearly so, as a sentence's end.
+
+    Args:
+        path: with nothing at it.
+    """
+    try:
+        places = {place.name: place for place in path.parent.iterdir()}
+    except OSError:
+        return ""
+    found = [str(places[name]) for name in nearest(path.name, places, count=2)]
+    return f"; did you mean {' or '.join(found)}?" if found else ""
 
 
 def _plain(name: str) -> str:

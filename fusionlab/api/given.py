@@ -54,5 +54,5 @@ def modules_of(given: Sequence[Model | Source], call: str, second: Any = None) -
 
 
 def _kind(given: object) -> str:
-    """What something is, in words."""
+    """A path, or the name of a class, in words."""
     return f"a path ({given})" if isinstance(given, str | PathLike) else f"a {type(given).__name__}"

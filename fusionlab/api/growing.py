@@ -2,22 +2,26 @@
 
 import warnings
 from collections.abc import Sequence
+from os import PathLike
 from typing import Any
 
+from torch import nn
+
+from fusionlab.api.given import Source, module_of
 from fusionlab.growing import grown, grown_to_one_size, told
 from fusionlab.inputs import Batches, Inputs
 from fusionlab.types import Model
 
 
-def grow(model: Model, like: Any, data: Batches | None = None) -> Model:
+def grow(model: Model | Source, like: Any, data: Batches | None = None) -> Model:
     """The same function in a larger architecture: more width, layers, heads, units, groups or experts.
 
     That outputs are equal is checked in float64 on random inputs before anything is returned. Layers of another length
     of stack go where activations are most alike, in order; without data they are spread evenly.
 
     Args:
-        model: of a supported architecture; not modified.
-        like: a model of the same class that is at least as large in every dimension, or a config of one.
+        model: of any architecture, or the path of its checkpoint; not modified.
+        like: a model of the same class that is at least as large in every dimension, the path of one, or a config.
         data: batches of inputs that both take, labels not needed; `like` must be a model then.
 
     Returns:
@@ -28,7 +32,9 @@ def grow(model: Model, like: Any, data: Batches | None = None) -> Model:
         InputError: what cannot be grown, with the reason (docs/sizes.md lists them).
         SymmetryError: an architecture whose symmetry is not found.
     """
-    return grown(model, like, data).model
+    small: Model = module_of(model, "model")
+    larger = module_of(like, "like") if isinstance(like, nn.Module | str | PathLike) else like
+    return grown(small, larger, data).model
 
 
 def of_one_size(models: Sequence[Model], inputs: Inputs | None) -> list[Model]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fusionlab.errors import InputError
 from fusionlab.paths import expanded
-from fusionlab.suggestions import nearest
+from fusionlab.suggestions import beside
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 # fnmatch's * also matches slashes, so names are given with their beginning: other formats in subfolders stay away.
@@ -32,14 +32,14 @@ def locate(path_or_hub_id: str | Path) -> Path:
         return path
     name = str(path_or_hub_id)
     if not _HUB_ID.fullmatch(name) or path.suffix in {".ckpt", ".safetensors", ".bin", ".json"}:
-        raise InputError(f"{name}: there is no such file or folder{_beside(path)}")
+        raise InputError(f"{name}: there is no such file or folder{beside(path)}")
     return _download(name)
 
 
 def _way_on(hub_id: str, error: Exception) -> str:
-    """What helps where a model of the hub cannot be reached."""
-    if beside := _beside(expanded(hub_id)):
-        return beside.removeprefix("; ")
+    """The way on where a model of the hub cannot be reached."""
+    if close := beside(expanded(hub_id)):
+        return close.removeprefix("; ")
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}:
         return "HF_HUB_OFFLINE is set, so nothing is downloaded: unset it, or give a folder that holds the model"
     if any(word in type(error).__name__ for word in ("RepositoryNotFound", "GatedRepo", "Unauthorized")):
@@ -48,16 +48,6 @@ def _way_on(hub_id: str, error: Exception) -> str:
         "check the network (HTTPS_PROXY for a proxy, HF_ENDPOINT for a mirror, HF_HOME for another cache), or give a "
         "folder that holds the model"
     )
-
-
-def _beside(path: Path) -> str:
-    """What lies beside a path that is not there and is called nearly so, as the end of a sentence."""
-    try:
-        beside = {place.name: place for place in path.parent.iterdir()}
-    except OSError:
-        return ""
-    found = [str(beside[name]) for name in nearest(path.name, beside, count=2)]
-    return f"; did you mean {' or '.join(found)}?" if found else ""
 
 
 def _download(hub_id: str) -> Path:

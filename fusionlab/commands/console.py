@@ -107,7 +107,7 @@ def readable() -> Iterator[None]:
 
 
 def _hint(key: str | None, arguments: str | None, known: Sequence[str]) -> str:
-    """What to write in place of an option that there is none of."""
+    """The end of a sentence: an option to write in place of one that there is none of."""
     words = (arguments or "").split()
     options = [word.partition("=")[0] for word in words if word.startswith("--")]
     name = key or next(iter(options), "").lstrip("-")

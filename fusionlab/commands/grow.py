@@ -13,6 +13,7 @@ from torch import nn
 from fusionlab import checkpoints, printing
 from fusionlab.atomic import MIB, refuse_existing, require_space
 from fusionlab.checkpoints.card import CARD, grown_card, parent
+from fusionlab.checkpoints.files import CONFIG
 from fusionlab.checkpoints.huggingface_config import load_config
 from fusionlab.checkpoints.names import short_names
 from fusionlab.commands import parsing
@@ -20,15 +21,13 @@ from fusionlab.commands.matching_options import PresetOptions, untied
 from fusionlab.commands.option_groups import add_fields
 from fusionlab.dtypes import stored_size, types_of
 from fusionlab.errors import InputError
-from fusionlab.growing import Growth, described, grown
+from fusionlab.growing import Growth, described, grown, size_range
 from fusionlab.paths import expanded
 
 DESCRIPTION = """Write a model in a larger architecture: more width, layers, heads or units, and the same function.
 
 That the function is unchanged is checked in float64 on random inputs before anything is written. The grown model and
 the larger one can be matched and merged as two models of one size."""
-
-CONFIG = "config.json"
 
 
 @dataclass(frozen=True)
@@ -113,7 +112,7 @@ def _tell(growth: Growth[Any], name: str, output: Path) -> None:
     """Print what was grown, by how much, and how exact it is."""
     table = Table("", name, "grown", title=f"{name} in a larger architecture", title_justify="left")
     for role, (few, many) in growth.sizes.items():
-        table.add_row(role, _range(few), _range(many))
+        table.add_row(role, size_range(few), size_range(many))
     for stack in growth.placements:
         table.add_row(f"layers of {stack.small}", str(len(stack.positions)), str(stack.length))
     table.add_row("parameters", *(f"{count:,}" for count in growth.parameters))
@@ -127,7 +126,3 @@ def _tell(growth: Growth[Any], name: str, output: Path) -> None:
         style="dim",
     )
     console.print(f"Written to {output}", highlight=False, soft_wrap=True)
-
-
-def _range(ends: tuple[int, int]) -> str:
-    return str(ends[0]) if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"

@@ -136,7 +136,7 @@ class TextEncoder(Encoder):
     known_column: str | None = None
     """Of several labels: column with those that are annotated in each row, instead of `known`."""
     values: tuple[Any, ...] | None = None
-    """What the data have for each of the labels, in order, where that is neither its name nor its number."""
+    """The value in the data for each of the labels, in order, where that is neither its name nor its number."""
 
     def __call__(self, rows: Columns) -> Columns:
         """Tokens, truncated to the maximal length, and labels."""

@@ -78,7 +78,7 @@ def guessed(given: Given, head: Head, use: Use) -> tuple[LightningDataModule, st
 
 @dataclass
 class _Guess:
-    """What is guessed of some data for a head, and the words for it."""
+    """Guesses on some data for a head, and the words for them."""
 
     data: Given
     head: Head

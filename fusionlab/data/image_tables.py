@@ -34,7 +34,7 @@ class Table:
     split_column: str | None
     class_names: list[str] | None
     label_values: list[Any] | None = None
-    """What the column holds for each class, where that is not its number."""
+    """The value of the column for each class, where that is not its number."""
 
 
 class PreparedImages(Dataset[dict[str, Tensor]]):

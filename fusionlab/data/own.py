@@ -15,7 +15,7 @@ from fusionlab.data.purpose import head_of
 from fusionlab.data.tables import refuse_no_id
 from fusionlab.errors import InputError
 from fusionlab.paths import expanded
-from fusionlab.suggestions import nearest
+from fusionlab.suggestions import beside
 
 SHARE = 0.2
 
@@ -136,8 +136,4 @@ def _refuse_missing(path: str) -> None:
     try:
         refuse_no_id(path)
     except InputError as error:
-        folder = expanded(path).parent
-        beside = sorted(file.name for file in folder.iterdir()) if folder.is_dir() else []
-        close = nearest(expanded(path).name, beside, count=2)
-        hint = f"; did you mean {' or '.join(str(folder / name) for name in close)}?" if close else ""
-        raise InputError(f"{error}{hint}") from error
+        raise InputError(f"{error}{beside(expanded(path))}") from error

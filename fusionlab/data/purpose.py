@@ -15,12 +15,11 @@ from fusionlab.checkpoints.files import CONFIG
 from fusionlab.checkpoints.hub import locate
 from fusionlab.checkpoints.lightning_file import read_archive
 from fusionlab.data.preprocessing import preprocessing_of
+from fusionlab.data.tokenizers import has_tokenizer
 from fusionlab.errors import InputError
 from fusionlab.evaluation.scores import Task
 
 Kind = Literal["texts", "words", "running text", "images"]
-# Any of these is a tokenizer's.
-_TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "spiece.model", "tokenizer.model")
 # Longer texts are cut, unless asked for otherwise; attention takes memory by the square.
 _LENGTH = 128
 # Tokens of the tables of positions that some models keep for themselves.
@@ -56,7 +55,7 @@ class Head:
             InputError: it has none.
         """
         for place in self.places:
-            if any((place / name).is_file() for name in _TOKENIZER):
+            if has_tokenizer(place):
                 return str(place)
         if named := tokenizer_of_training(self.places):
             return named
@@ -163,7 +162,7 @@ def tokenizer_of_training(places: Sequence[Path]) -> str | None:
     for place in places:
         if place.is_file() and place.suffix == ".ckpt":
             beside = place.parent
-            if (beside / CONFIG).is_file() and any((beside / name).is_file() for name in _TOKENIZER):
+            if (beside / CONFIG).is_file() and has_tokenizer(beside):
                 return str(beside)
             trained = read_archive(place).get("datamodule_hyper_parameters")
             named = trained.get("tokenizer") if isinstance(trained, dict) else None

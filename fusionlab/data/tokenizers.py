@@ -42,7 +42,7 @@ def load_tokenizer(source: str, *, words: bool = False) -> PreTrainedTokenizerBa
     location = locate(source)
     # Byte-level tokenizers take a word for the continuation of the one before unless a space is put before it.
     options: dict[str, Any] = {"add_prefix_space": True} if words else {}
-    if not any(next(location.glob(kind), None) for kind in _FILES):
+    if not has_tokenizer(location):
         # The library would make a tokenizer of special tokens alone, to which every word is unknown.
         raise InputError(
             f"{source}: there is no tokenizer in it ({_FILES[0]}); expected the folder of one, or a model with one"
@@ -70,6 +70,11 @@ def load_tokenizer(source: str, *, words: bool = False) -> PreTrainedTokenizerBa
             f"{source}: the tokenizer's model_input_names is {str(names)[:100]!r}; expected a list with input_ids in it"
         )
     return tokenizer
+
+
+def has_tokenizer(location: Path) -> bool:
+    """True if a folder holds the tokens of a tokenizer, or its words and pieces."""
+    return any(next(location.glob(kind), None) for kind in _FILES)
 
 
 def _refuse_far_numbers(location: Path, source: str) -> None:

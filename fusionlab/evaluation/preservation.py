@@ -45,13 +45,24 @@ def random_logits(model: nn.Module, inputs: Sequence[Input], seed: int = 0, coun
     Returns:
         Shape ``(count, 1, ..., classes)``.
     """
-    generator = torch.Generator().manual_seed(seed)
     device = next(model.parameters()).device
-    # One at a time: sequence classifiers without a padding token refuse batches.
-    samples = [{i.name: i.random(1, generator).to(device) for i in inputs} for _ in range(count)]
     take_plain_products(model)
     with InFloat64():
-        return torch.stack([logits(model, sample) for sample in samples])
+        # One at a time: sequence classifiers without a padding token refuse batches.
+        found = [logits(model, {name: x.to(device) for name, x in one.items()}) for one in samples(inputs, seed, count)]
+        return torch.stack(found)
+
+
+def samples(inputs: Sequence[Input], seed: int, count: int) -> list[dict[str, Tensor]]:
+    """Random inputs of a model, each a batch of one; one seed gives one set.
+
+    Args:
+        inputs: what the model takes.
+        seed: of the inputs.
+        count: how many.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    return [{one.name: one.random(1, generator) for one in inputs} for _ in range(count)]
 
 
 @torch.no_grad()

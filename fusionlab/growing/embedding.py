@@ -121,7 +121,7 @@ class Embedding:
         return out
 
     def _silent(self, name: str) -> Tensor:
-        """What a parameter of a layer is that writes nothing."""
+        """The value of a parameter of a layer that writes nothing."""
         stacks = [placement for placement in self.placements if placement.deepens]
         if not any(name.startswith(f"{stack.large}." if stack.large else "") for stack in stacks):
             raise InputError(
@@ -144,7 +144,7 @@ class Embedding:
         return name in scales or (tensor.ndim == 1 and name.endswith("weight"))
 
     def _offset(self, name: str) -> float:
-        """What is added to a gain before it multiplies: a new norm multiplies by one."""
+        """The number that is added to a gain before it multiplies: a new norm multiplies by one."""
         listed = {norm.weight: norm.offset for norm in self.large.norms}
         if name in listed:
             return listed[name]

@@ -154,7 +154,7 @@ def _candidates(embedding: Embedding, factors: Sequence[float]) -> Iterator[tupl
 
 
 def _token_factors(small: nn.Module, large: nn.Module) -> tuple[float, ...]:
-    """What the token embeddings may have to be multiplied by: models multiply them by the root of their width, or not.
+    """Factors that the token embeddings may need: models multiply them by the root of their width, or not.
 
     Args:
         small: the small model, in float64.
@@ -170,7 +170,7 @@ def _token_factors(small: nn.Module, large: nn.Module) -> tuple[float, ...]:
 
 
 def _inner_factor(table: nn.Embedding) -> float:
-    """What a table multiplies its rows by when they are looked up."""
+    """The factor that a table multiplies its rows by when they are looked up."""
     rows = table.weight[:_TOKENS]
     looked_up = table(torch.arange(len(rows), device=rows.device))
     largest = rows.abs().argmax()

@@ -64,7 +64,7 @@ def cka(one: Tensor, other: Tensor) -> float:
 
 
 def _outputs(model: nn.Module, paths: Iterable[str], batches: Iterable[Batch]) -> dict[str, list[Tensor]]:
-    """What the layers of some stacks return, by stack: for each layer a row for each token."""
+    """Outputs of the layers of some stacks, by stack: for each layer a row for each token."""
     kept: dict[str, list[list[Tensor]]] = {}
     handles: list[RemovableHandle] = []
     try:

@@ -53,12 +53,13 @@ def told(growths: Mapping[str, Growth[Any]]) -> str:
 
 def described(growth: Growth[Any]) -> str:
     """The sizes that grew, in words."""
-    sizes = [f"{role} {_range(few)} to {_range(many)}" for role, (few, many) in growth.sizes.items()]
+    sizes = [f"{role} {size_range(few)} to {size_range(many)}" for role, (few, many) in growth.sizes.items()]
     layers = [f"layers {len(stack.positions)} to {stack.length}" for stack in growth.placements]
     return ", ".join([*sizes, *dict.fromkeys(layers)])
 
 
-def _range(ends: tuple[int, int]) -> str:
+def size_range(ends: tuple[int, int]) -> str:
+    """The smallest and the largest size of a kind of space, in words; one number where they are the same."""
     return str(ends[0]) if ends[0] == ends[1] else f"{ends[0]}-{ends[1]}"
 
 

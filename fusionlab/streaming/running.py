@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fusionlab.evaluation.preservation import samples
 from fusionlab.forward import logits
 from fusionlab.symmetry.blueprint import Input
 from fusionlab.symmetry.float64 import InFloat64, take_plain_products
@@ -41,22 +42,21 @@ def logits_of(model: nn.Module, provide: Provide, inputs: Sequence[Input], seed:
         for key, parameter in module._parameters.items():
             if parameter is not None:
                 module._parameters[key] = _absent(parameter.shape)
-    generator = torch.Generator().manual_seed(seed)
-    samples = [{one.name: one.random(1, generator) for one in inputs} for _ in range(count)]
-    together = {one.name: torch.cat([sample[one.name] for sample in samples]) for one in inputs}
+    each = samples(inputs, seed, count)
+    together = {one.name: torch.cat([sample[one.name] for sample in each]) for one in inputs}
     with _filled(running, provide), InFloat64():
         try:
             found = logits(running, together)
         except ValueError:
             # Sequence classifiers without a padding token refuse batches.
-            found = torch.cat([logits(running, sample) for sample in samples])
+            found = torch.cat([logits(running, sample) for sample in each])
     if not bool(torch.isfinite(found).all()):
         raise RuntimeError(f"the modules of a {type(model).__name__} do not run by themselves")
     return found
 
 
 def _absent(shape: torch.Size) -> nn.Parameter:
-    """What stands for a parameter that is not in memory: takes none, and whatever reads it becomes NaN.
+    """A stand-in for a parameter that is not in memory: takes none, and whatever reads it becomes NaN.
 
     On the meta device it would not do: some products of such a tensor with another are numbers that nobody computed.
     """

@@ -42,12 +42,12 @@ class Matched:
     @property
     def alignment(self) -> Alignment:
         """The alignment of the source as a whole."""
-        return Alignment(self.blueprint, {k: v for part in self.source for k, v in part.elements.items()})
+        return _whole(self.blueprint, self.source)
 
     @property
     def of_anchor(self) -> Alignment:
         """The alignment of the anchor as a whole."""
-        return Alignment(self.blueprint, {k: v for part in self.anchor for k, v in part.elements.items()})
+        return _whole(self.blueprint, self.anchor)
 
 
 def planned(model: StoredModel, dtype: torch.dtype | None) -> dict[str, TensorSpec]:
@@ -203,6 +203,11 @@ class Moved:
             state = self.model.read(list(alignment.blueprint.parameters))
             self.held = alignment.apply({n: t.double() if t.is_floating_point() else t for n, t in state.items()})
         return self.held[name]
+
+
+def _whole(blueprint: Blueprint, parts: Sequence[Alignment]) -> Alignment:
+    """One alignment of those of all parts."""
+    return Alignment(blueprint, {space: element for part in parts for space, element in part.elements.items()})
 
 
 def _once(names: Sequence[str], stored: Mapping[str, str]) -> list[str]:

@@ -142,7 +142,7 @@ def _joined(old: Sequence[Tensor], rows: Sequence[Tensor], dim: int) -> list[Ten
     own = [tensor.movedim(dim, 0)[index.clamp(min=0)] for tensor, index in zip(old, rows, strict=True)]
     shape = (-1, *[1] * (own[0].ndim - 1))
     has = [(index >= 0).reshape(shape) for index in rows]
-    count = torch.stack([one.squeeze() if one.ndim == 1 else one for one in has]).sum(0).clamp(min=1)
+    count = torch.stack(has).sum(0).clamp(min=1)
     total = sum((tensor.double() * one for tensor, one in zip(own, has, strict=True)), torch.zeros(()).double())
     mean = total / count
     return [

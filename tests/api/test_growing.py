@@ -1,12 +1,13 @@
 """Models of different sizes in Python: grown by themselves where they are matched, with a warning that says so."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
 
 import fusionlab
 from fusionlab.evaluation.distance import parameter_distance
-from fusionlab.growing import grown
 from tests.api.models import closeness
 from tests.commands.small import bert, vit
 from tests.symmetry.models import generator
@@ -75,6 +76,8 @@ def test_sizes_that_cannot_become_one_are_refused() -> None:
         fusionlab.align([bert(0), type(wide)(config)])
 
 
-def test_growth_is_told() -> None:
-    growth = grown(vit(0), vit(1, **LARGER))
-    assert growth.exact < 1e-9
+def test_paths_grow_as_modules_do(tmp_path: Path) -> None:
+    for name, model in (("small", vit(0)), ("large", vit(1, **LARGER))):
+        fusionlab.save(model, tmp_path / name)
+    twin = fusionlab.grow(tmp_path / "small", str(tmp_path / "large"))
+    assert closeness(twin, vit(0)) < 1e-5

@@ -15,6 +15,9 @@ from tests.robustness.sound import SPECIAL
 from tests.robustness.sound import tokenizer as word_pieces
 
 FIRST = ["the", "model", "##s", "merge", "one", "two", "is", "un"]
+SIZES: dict[str, Any] = {
+    "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24,
+}  # fmt: skip
 SECOND = ["two", "weight", "is", "##s", "head", "one", "the", "##ing"]
 
 
@@ -40,26 +43,14 @@ def pieces(words: list[str]) -> PreTrainedTokenizerFast:
 
 def bert(seed: int, tokenizer: PreTrainedTokenizerFast, rows: int | None = None) -> transformers.BertForMaskedLM:
     torch.manual_seed(seed)
-    sizes: dict[str, Any] = {
-        "hidden_size": 16,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "intermediate_size": 24,
-    }
-    config = transformers.BertConfig(**sizes, vocab_size=rows or len(tokenizer), pad_token_id=tokenizer.pad_token_id)
+    config = transformers.BertConfig(**SIZES, vocab_size=rows or len(tokenizer), pad_token_id=tokenizer.pad_token_id)
     return transformers.BertForMaskedLM(config).eval()
 
 
 def llama(seed: int, tokenizer: PreTrainedTokenizerFast) -> transformers.LlamaForCausalLM:
     torch.manual_seed(seed)
-    sizes: dict[str, Any] = {
-        "hidden_size": 16,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "intermediate_size": 24,
-    }
     end = tokenizer.convert_tokens_to_ids("<e>")
-    config = transformers.LlamaConfig(**sizes, vocab_size=len(tokenizer), eos_token_id=end, bos_token_id=end)
+    config = transformers.LlamaConfig(**SIZES, vocab_size=len(tokenizer), eos_token_id=end, bos_token_id=end)
     return transformers.LlamaForCausalLM(config).eval()
 
 

@@ -1,5 +1,6 @@
 """Fuser matches and merges; CandidateTest under Lightning's Trainer measures every candidate."""
 
+import time
 from typing import Any
 
 import numpy as np
@@ -9,12 +10,14 @@ from lightning.pytorch import Trainer
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, DistributedSampler
+from transformers import ResNetConfig, ResNetForImageClassification
 
 import fusionlab
 from fusionlab.errors import InputError
 from fusionlab.evaluation.distance import parameter_distance
 from fusionlab.forward import logits
 from fusionlab.fusion import CandidateTest, Fused, Fuser, FusionPlan, TestSet
+from fusionlab.inputs import Inputs
 from fusionlab.matching.recipe import recipe
 from fusionlab.stages import run
 from tests.commands.small import bert, random_logits, vit
@@ -181,6 +184,32 @@ def test_without_a_trainer() -> None:
     assert fused.kept is fused.candidates[-1]
     assert same(fused.candidates[-1].model, fusionlab.fuse([vit(0), vit(1)]))
     assert same(run(Fuser({"a": vit(0), "b": vit(1)}, FusionPlan()).fuse()).candidates[-1].model, _mean())
+
+
+def test_seconds_are_those_that_matching_gathering_and_merging_took() -> None:
+    """No more than all of it took."""
+    start = time.perf_counter()
+    data = Inputs.from_batches([{"pixel_values": torch.randn(4, 1, 8, 8)}], 2)
+    plan = FusionPlan({"paper": recipe("paper")}, methods={"regmean": {}})
+    fused = run(Fuser({"a": vit(0), "b": vit(1)}, plan, data).fuse())
+    elapsed = time.perf_counter() - start
+    seconds = [one.seconds for one in fused.candidates if one.seconds is not None]
+    assert len(seconds) == 2
+    assert all(0 < found <= elapsed for found in (*seconds, fused.matched["paper"].seconds))
+
+
+def test_running_statistics_are_averaged_where_there_are_some_and_no_data() -> None:
+    data = Inputs.from_batches([{"pixel_values": torch.randn(4, 1, 8, 8)}], 2)
+    for build, given, averaged in ((vit, None, False), (vit, data, False), (resnet, None, True), (resnet, data, False)):
+        fuser = Fuser({"a": build(0), "b": build(1)}, FusionPlan(), given)
+        assert fuser.averaged is averaged
+
+
+def resnet(seed: int) -> nn.Module:
+    """A small net with BatchNorm."""
+    torch.manual_seed(seed)
+    sizes: dict[str, Any] = {"num_channels": 1, "embedding_size": 4, "hidden_sizes": [4], "depths": [1]}
+    return ResNetForImageClassification(ResNetConfig(**sizes, layer_type="basic"))
 
 
 def _mean() -> nn.Module:

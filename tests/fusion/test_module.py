@@ -73,6 +73,7 @@ def test_a_plan_without_data_has_an_empty_fit() -> None:
         module = FusionModule([vit(0), vit(1)], recipe("paper"))
         trainer(callbacks=[watched], max_epochs=-1).fit(module, datamodule=data)
         assert watched.seen == ["end"]
+        assert not watched.started
         assert module.kept.matching == "matched"
 
 
@@ -82,6 +83,7 @@ class Watched(Callback):
     def __init__(self) -> None:
         self.seen: list[Any] = []
         self.last: Any = None
+        self.started = False
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, *_: Any) -> None:
         stage = pl_module.stage
@@ -89,6 +91,9 @@ class Watched(Callback):
             self.seen.append([stage.label, 0])
         self.last = stage
         self.seen[-1][1] += 1
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.started = True
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.seen.append("end")

@@ -156,6 +156,27 @@ def test_targets_that_are_not_kept_leave_out_the_same_labels(own):
     assert losses[2] != pytest.approx(losses[0], rel=1e-2)
 
 
+def test_targets_go_where_later_ones_do_not_fit():
+    """Those of earlier batches too: a source keeps all of its targets or none, and all the inputs that fit then."""
+    model = random_model("vit-classifier")
+    data = inputs(model, 2, batch=8)
+    (one,) = collect([model], data[:1], None, 16, True).groups
+    assert one.targets is not None
+    pixels, targets = one.inputs["pixel_values"].nbytes, one.targets.values.nbytes
+    (both,) = collect([model], data, None, 16, True, memory=2 * pixels + targets).groups
+    assert both.targets is None
+    assert len(both) == 16
+
+
+def test_targets_go_along_to_another_device():
+    batch = collect([random_model("vit-classifier")], inputs(random_model("vit-classifier"), 1), None, 8, True).groups[
+        0
+    ]
+    moved = batch.to(torch.device("meta"))
+    assert moved.targets is not None
+    assert {moved.targets.values.device.type, *(x.device.type for x in moved.inputs.values())} == {"meta"}
+
+
 def test_draws_follow_from_the_seed():
     """The same twice, others for another seed; every process draws the same."""
     model = random_model("vit-classifier")

@@ -1,17 +1,18 @@
 """Stages: run one after another by one fit, their models left as they were, and no Trainer where there are none."""
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from lightning.pytorch import Trainer
+from lightning.pytorch import Callback, Trainer
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from fusionlab.errors import InputError
-from fusionlab.stages import Run, Stage, Stages, result_of, run
+from fusionlab.stages import Run, Stage, StagedModule, Stages, result_of, run
 from fusionlab.trainers import quiet_trainer
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -140,3 +141,43 @@ def test_what_has_no_gradient_is_not_decayed() -> None:
     run(result_of(stage), made([]))
     assert stage.idle.grad is None
     assert stage.idle.item() == 1
+
+
+class Sum(StagedModule):
+    """A fit of one stage."""
+
+    def __init__(self, log: list[str]) -> None:
+        super().__init__()
+        self.log_of_stages = log
+
+    def stages(self) -> Stages[float]:
+        return result_of(Adding("numbers", [1, 2, 3], self.log_of_stages))
+
+
+def test_another_fit_ends_the_stage_that_the_last_one_stopped_in() -> None:
+    """Before it begins anew; a fit that is told to stop raises nothing that would end the stage."""
+
+    class Stop(Callback):
+        def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+            trainer.should_stop = True
+
+    log: list[str] = []
+    module = Sum(log)
+    quiet_trainer(accelerator="cpu", devices=1, callbacks=[Stop()]).fit(module)
+    assert log == ["begin numbers"]
+    quiet_trainer(accelerator="cpu", devices=1).fit(module)
+    assert log == ["begin numbers", "end numbers", "begin numbers", "finish numbers", "end numbers"]
+    assert module.outcome == 6
+
+
+def test_a_total_is_the_sum_over_processes() -> None:
+    """Of a strategy with three processes that all hold the same; one process asks nobody."""
+
+    def reduce(part: Tensor, group: object = None, reduce_op: str = "mean") -> Tensor:
+        return {"sum": 3 * part, "mean": part}[reduce_op]
+
+    module, part = Sum([]), torch.tensor([1.0, 2.0])
+    assert torch.equal(module.total(part), part)
+    several: Any = SimpleNamespace(world_size=3, strategy=SimpleNamespace(reduce=reduce))
+    module._trainer = several
+    assert torch.equal(module.total(part), 3 * part)

@@ -177,5 +177,15 @@ def test_union_heads_know_every_label() -> None:
         own = models["a"](batch).logits.argmax(-1)
     assert accuracy[("a", "b"), "two"] == pytest.approx(float(right))
     assert accuracy[("a",), "two"] == pytest.approx(float(((own == 1) & (wanted == 1)).float().mean()))
+    # Even where it likes none of the labels that it does know.
+    (end,) = (one for one in fuser.fused.candidates if one.models == ("a",))
+    silenced = fuser.heads.scored(end, sets[1])
+    assert silenced is not None
+    state = {name: tensor.clone() for name, tensor in silenced.state_dict().items()}
+    state[f"{layer}.bias"][:2] -= 99
+    disliking = vit(0, num_labels=3).eval()
+    disliking.load_state_dict(state)
+    with torch.no_grad():
+        assert (disliking(batch).logits.argmax(-1) < 2).all()
     with pytest.raises(InputError, match="no end model knows the label 'w'"):
         fuser.heads.labels({"labels": torch.zeros(1, dtype=torch.long)}, TestSet("three", class_names=("w",)))

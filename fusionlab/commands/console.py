@@ -12,12 +12,14 @@ from typing import NoReturn
 from jsonargparse import ArgumentParser
 
 from fusionlab.commands.examples import EXAMPLES, arranged
+from fusionlab.commands.stubs import look_in_own_path
 from fusionlab.errors import InputError
 from fusionlab.printing import is_quiet
 from fusionlab.sentences import sentence
 from fusionlab.suggestions import nearest
 
 _UNKNOWN = re.compile(r"Option '([\w.-]+)' is not accepted|unrecognized arguments: (.*)")
+look_in_own_path()
 
 
 class OneLineParser(ArgumentParser):

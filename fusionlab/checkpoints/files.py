@@ -7,6 +7,7 @@ import shutil
 import warnings
 import zipfile
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,8 @@ _OF_ONE_MODEL = re.compile(
 )
 # Side files are vocabularies and processors; anything above this is data, not description.
 SIDE_FILE_BYTES = 64 * 2**20
+# The first words of the small file that stands for a large one in a clone without its large files.
+_POINTER = b"version https://git-lfs"
 _WEIGHT_SUFFIXES = {
     ".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".gguf", ".npz", ".ot", ".tflite",
 }  # fmt: skip
@@ -236,6 +239,9 @@ def refuse_damaged_archive(path: Path) -> None:
 
 def damaged(path: Path, error: BaseException) -> InputError:
     """The sentence for a file that cannot be read to its end."""
+    with suppress(OSError), path.open("rb") as opened:
+        if opened.read(len(_POINTER)) == _POINTER:
+            return InputError(f"{path} is a pointer of Git LFS in place of the file; fetch that with git lfs pull")
     return InputError(f"{path} is truncated or corrupt and cannot be read ({first_line(error)})")
 
 

@@ -10,7 +10,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from fusionlab.checkpoints.files import damaged, read_pickle
+from fusionlab.checkpoints.files import SAFETENSORS, SAFETENSORS_INDEX, damaged, read_json, read_pickle
 from fusionlab.checkpoints.sizes import Stored
 from fusionlab.errors import InputError
 
@@ -38,7 +38,8 @@ def read_headers(files: Iterable[Path]) -> Headers:
         Dtypes and sizes.
 
     Raises:
-        InputError: a file is truncated or corrupt, or a tensor is in two files.
+        InputError: a file is truncated or corrupt, or a tensor is in two files, or in none of them though their index
+            names it.
     """
     elements: Counter[torch.dtype] = Counter()
     integers: dict[str, int] = {}
@@ -59,8 +60,22 @@ def read_headers(files: Iterable[Path]) -> Headers:
                         integers[name] = len(size)
         except (SafetensorError, OSError, RuntimeError, OverflowError) as error:
             raise damaged(file, error) from error
+    _refuse_lacking(owners)
     dtype = elements.most_common(1)[0][0] if elements else None
     return Headers(dtype, Stored(numbers, len(owners)), integers)
+
+
+def _refuse_lacking(owners: Mapping[str, Path]) -> None:
+    """Refuse shards that lack a tensor which the index beside them names."""
+    folders = {file.parent for file in owners.values() if file.name != SAFETENSORS}
+    for index in (folder / SAFETENSORS_INDEX for folder in folders):
+        named = read_json(index).get("weight_map") if index.is_file() else None
+        for name, file in (named or {}).items():
+            if name not in owners:
+                raise InputError(
+                    f"{index} says that {file} holds the parameter {name}, and no shard does; expected all files of "
+                    f"one download"
+                )
 
 
 def refuse_second(name: str, file: Path, owners: dict[str, Path]) -> None:

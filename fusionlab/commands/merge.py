@@ -18,7 +18,6 @@ from fusionlab.batch_norm import averaged_note
 from fusionlab.checkpoints.card import CARD, merge_card
 from fusionlab.checkpoints.files import GENERATION_CONFIG, read_json
 from fusionlab.checkpoints.hub import locate
-from fusionlab.checkpoints.names import short_names
 from fusionlab.commands import merging_options, parsing
 from fusionlab.commands.merge_output import progress, tell
 from fusionlab.commands.merging_options import MergingOptions
@@ -34,6 +33,7 @@ from fusionlab.streaming import (
     StoredModel,
     may_stream,
     open_folder,
+    open_folders,
     shard_bytes,
     stream_merge,
     write_side_files,
@@ -139,11 +139,10 @@ def _stored(arguments: Namespace) -> tuple[dict[str, StoredModel], StoredModel |
     method = find_method(next(iter(methods)))
     if method.unit == "model" or len(arguments.ckpts) < 2:
         return None
-    models = {}
-    for name, path in zip(short_names(arguments.ckpts, arguments.names), arguments.ckpts, strict=True):
-        if (model := open_folder(path, locate(path))) is None:
-            return None
-        models[name] = model
+    opened = open_folders(arguments.ckpts, arguments.names)
+    models = {name: model for name, model in opened.items() if model is not None}
+    if len(models) < len(opened):
+        return None
     base = None if arguments.base is None else open_folder(arguments.base, locate(arguments.base))
     if arguments.base is not None and base is None:
         return None

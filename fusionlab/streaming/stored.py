@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 
 from fusionlab.checkpoints.files import is_adapter, read_config, weight_files
+from fusionlab.checkpoints.hub import locate
+from fusionlab.checkpoints.names import short_names
 from fusionlab.checkpoints.weights import read_headers
 from fusionlab.dtypes import main_of
 from fusionlab.errors import InputError
@@ -139,6 +141,20 @@ class Reader:
 def bytes_of(numbers: Tensor) -> memoryview:
     """The memory of a tensor, of at least one number, that lies in one piece."""
     return memoryview(numbers.view(torch.uint8).numpy())  # type: ignore[arg-type]
+
+
+def open_folders(paths: Sequence[str], names: Sequence[str] | None = None) -> dict[str, StoredModel | None]:
+    """Checkpoint folders as they lie on the disk, by the names that models are called by; see `open_folder`.
+
+    Args:
+        paths: of folders, or hub ids.
+        names: of the models, one for each; else what tells their paths apart.
+
+    Raises:
+        InputError: as `open_folder`, or a path named twice.
+    """
+    called = short_names(paths, names)
+    return {name: open_folder(path, locate(path)) for name, path in zip(called, paths, strict=True)}
 
 
 def open_folder(source: str, location: Path) -> StoredModel | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -160,8 +160,9 @@ def match_parts(
 
     found: tuple[list[Alignment], list[Alignment]] = ([], [])
     totals: list[float] = []
+    counts = {name: tensor.count for name, tensor in source.reader.model.tensors.items()}
     with workers() as pool:
-        for alignments, squares, written in in_order(pool, work, parts, partial(_size, source.reader.model), MOST):
+        for alignments, squares, written in in_order(pool, work, parts, partial(_size, counts), MOST):
             for side, alignment in zip(found, alignments, strict=True):
                 side.append(alignment)
             totals = [a + b for a, b in zip(totals or [0.0] * len(squares), squares, strict=True)]
@@ -215,6 +216,16 @@ def _once(names: Sequence[str], stored: Mapping[str, str]) -> list[str]:
     return list({stored[name]: name for name in reversed(names)}.values())
 
 
-def _size(model: StoredModel, part: Part) -> int:
+def parts_memory(counts: Mapping[str, int], parts: Iterable[Part]) -> int:
+    """About how many bytes matching by parts holds at most, beside torch itself.
+
+    Args:
+        counts: numbers of each parameter.
+        parts: of the models.
+    """
+    return 4 * max(MOST, *(_size(counts, part) for part in parts))
+
+
+def _size(counts: Mapping[str, int], part: Part) -> int:
     """About how many numbers of 4 bytes matching a part holds in memory: two models, their twins, and products."""
-    return 4 * sum(model.tensors[n].count for n in part.blueprint.parameters if n in model.tensors)
+    return 4 * sum(counts.get(name, 0) for name in part.blueprint.parameters)

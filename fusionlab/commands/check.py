@@ -28,7 +28,7 @@ from fusionlab.fusion import Fuser, FusionPlan
 from fusionlab.merging import find_method
 from fusionlab.models import common_blueprint
 from fusionlab.paths import expanded
-from fusionlab.streaming import Recipe, StoredModel, may_stream, open_folders
+from fusionlab.streaming import Recipe, StoredModel, may_stream, open_folders, under_one_naming
 from fusionlab.symmetry import Blueprint, SymmetryError
 
 DESCRIPTION = """Show what models are, and how they can be matched and merged, before any work.
@@ -133,7 +133,7 @@ def _found(
     if len(models) < 2 + (arguments.base is not None):
         return Found(facts, [], [], 0, None, ["One model alone is complete; two or more are held against each other."])
     stored = {name: model for name, model in models.items() if isinstance(model, StoredModel)}
-    ends = list(stored.values())
+    ends = under_one_naming(list(stored.values())) if stored else []
     last = ends.pop() if arguments.base is not None and ends else None
     units = {"number": "simple", "parameter": "slerp"}
     streams = dict.fromkeys(units, False)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from torch import nn
+
 from fusionlab.checkpoints.weightless import Weightless, weightless
 from fusionlab.matching.options import MatchOptions
 from fusionlab.matching.parts import Part, separated
@@ -23,12 +25,17 @@ class Described:
     """A description of all models.
 
     Attributes:
-        made: the model without weights that they are of.
+        made: the models without weights, by name.
         parts: the blueprint in the gauge, and its parts.
     """
 
-    made: Weightless
+    made: Mapping[str, Weightless]
     parts: tuple[Blueprint, Sequence[Part]]
+
+    @property
+    def model(self) -> nn.Module:
+        """The class that they are of, without weights."""
+        return next(iter(self.made.values())).model
 
 
 def described(models: Mapping[str, StoredModel], recipe: Recipe) -> Described:
@@ -46,7 +53,7 @@ def described(models: Mapping[str, StoredModel], recipe: Recipe) -> Described:
         raise NotByPartsError(f"this matching ({recipe}) looks at whole models")
     made = made_of(models)
     blueprint = common_blueprint({name: one.model for name, one in made.items()})
-    return Described(next(iter(made.values())), (parts_of(blueprint, recipe, made)))
+    return Described(made, parts_of(blueprint, recipe, made))
 
 
 def looks_at_parts(recipe: Recipe) -> bool:
@@ -86,9 +93,10 @@ def parts_of(blueprint: Blueprint, recipe: Recipe, made: Mapping[str, Weightless
     first, *others = made.values()
     if any(other.names != first.names for other in others):
         raise NotByPartsError("the models tie different parameters")
-    tied: dict[str, list[str]] = {}
-    for name, held in first.names.items():
-        tied.setdefault(held, []).append(name)
-    if (found := separated(blueprint, recipe.options, tied.values())) is None:
+    together: dict[str, list[str]] = {}
+    for model in made.values():
+        for name, held in model.names.items():
+            together.setdefault(model.groups[held].made[0], []).append(name)
+    if (found := separated(blueprint, recipe.options, together.values())) is None:
         raise NotByPartsError("spaces that are matched meet on one parameter, as the residual stream meets all others")
     return found

@@ -139,7 +139,9 @@ class _Task:
     ) -> Matched:
         """Match a source to the anchor; write its twin, and the anchor's where one is asked for."""
         with ExitStack() as stack:
-            source, anchor = (self._reader(stack.enter_context(self.models[n].opened())) for n in (name, self.anchor))
+            source, anchor = (
+                self._reader(n, stack.enter_context(self.models[n].opened())) for n in (name, self.anchor)
+            )
             writers = [
                 None if n is None else stack.enter_context(self._written(n, places[n], plans[n])) for n in (name, along)
             ]
@@ -156,7 +158,7 @@ class _Task:
     ) -> None:
         """Write the base model's twin in the basis of the anchor's."""
         with self.models[name].opened() as reader, self._written(name, place, plan) as writer:
-            write_moved(self._reader(reader), matched.anchor, writer, advance)
+            write_moved(self._reader(name, reader), matched.anchor, writer, advance)
 
     def _finish(
         self, name: str, alignments: Sequence[Alignment], whole: Alignment, place: Path, plan: Mapping[str, TensorSpec]
@@ -172,13 +174,13 @@ class _Task:
         beside = len(self.moved) > 1
         whole.save(place.with_name(f"{place.name}{ALIGNMENT_SUFFIX}") if beside else place / ALIGNMENT)
         with model.opened() as reader:
-            exact = self._logits(Moved(self._reader(reader), alignments))
+            exact = self._logits(Moved(self._reader(name, reader), alignments))
         twin = open_folder(str(place), place)
         assert twin is not None
         return preserved(self.references[name], exact, self._run(name, twin)).stored
 
-    def _reader(self, reader: Reader) -> PartReader:
-        return PartReader(reader, self.described.made.names, self.dtype)
+    def _reader(self, name: str, reader: Reader) -> PartReader:
+        return PartReader(reader, self.described.made[name], self.dtype)
 
     def _written(self, name: str, place: Path, plan: Mapping[str, TensorSpec]) -> AbstractContextManager[Writer]:
         return written(place, like(self.models[name], plan, None), plan)
@@ -190,7 +192,7 @@ class _Task:
             NotByPartsError: its modules read one another's parameters.
         """
         with model.opened() as opened:
-            reader = self._reader(opened)
+            reader = self._reader(name, opened)
             try:
                 return self._logits(lambda parameter: reader.read([parameter])[parameter])
             except (RuntimeError, TypeError) as error:
@@ -198,4 +200,4 @@ class _Task:
 
     def _logits(self, provide: Callable[[str], Tensor]) -> Tensor:
         inputs = self.described.parts[0].inputs
-        return logits_of(self.described.made.model, provide, inputs, self.arguments.seed, INPUTS)
+        return logits_of(self.described.model, provide, inputs, self.arguments.seed, INPUTS)

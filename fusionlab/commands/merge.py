@@ -36,6 +36,7 @@ from fusionlab.streaming import (
     open_folders,
     shard_bytes,
     stream_merge,
+    under_one_naming,
     write_side_files,
 )
 
@@ -148,6 +149,9 @@ def _stored(arguments: Namespace) -> tuple[dict[str, StoredModel], StoredModel |
         return None
     if base is None and "base" in method.requires(**methods[method.name]):
         raise method.missing("base")
+    named = under_one_naming([*models.values(), *([] if base is None else [base])])
+    models = dict(zip(models, named, strict=False))
+    base = None if base is None else named[-1]
     return (models, base) if may_stream(list(models.values()), base, method) else None
 
 

@@ -85,6 +85,7 @@ def run(argv: Sequence[str]) -> None:
     parser = parsing.make_parser("check", DESCRIPTION, seed=False)
     parsing.add_checkpoints(parser)
     parsing.add_names(parser)
+    parsing.add_architecture(parser)
     add_fields(parser, CheckOptions)
     add_fields(parser, parsing.SharedOptions, ("overwrite",))
     arguments = parsing.parse(parser, argv)

@@ -63,7 +63,7 @@ class MergeOptions:
 # As transformers' users know it.
 _SHARD_FLAG = "--max-shard-size"
 # Options that say all about a merge that looks at files alone.
-_PLAIN = {_SHARD_FLAG, "--names"} | {
+_PLAIN = {_SHARD_FLAG, "--names", "--architecture"} | {
     f"--{name}" for name in options_of((parsing.SharedOptions, MergingOptions, MergeOptions))
 }
 
@@ -108,6 +108,7 @@ def _parser(plain: bool) -> ArgumentParser:
     parser = parsing.make_parser("merge", DESCRIPTION)
     parsing.add_checkpoints(parser)
     parsing.add_names(parser)
+    parsing.add_architecture(parser)
     parsing.add_output(parser)
     add_fields(parser, MergeOptions, changes={"max_shard_size": {"flags": (_SHARD_FLAG,)}})
     merging_options.add_merging(parser, listed=not plain)

@@ -11,6 +11,7 @@ from jsonargparse import ArgumentParser, Namespace
 from torch import nn
 
 from fusionlab import checkpoints, configs
+from fusionlab.checkpoints.hub import use_architecture
 from fusionlab.checkpoints.names import short_names
 from fusionlab.commands.console import OneLineParser, input_error, readable, silence
 from fusionlab.commands.examples import COMMON
@@ -40,6 +41,8 @@ class CheckpointOptions:
     Attributes:
         ckpts: end models: folders (of LoRA adapters too), .ckpt files or hub ids.
         ckpt: a checkpoint: folder (of a LoRA adapter too), .ckpt file or hub id.
+        architecture: the folder or hub id whose config and tokenizer bare state dicts among the checkpoints have
+            (.safetensors, .pt, .pth, .bin); its weights are not looked at.
         names: what the models are called in tables, plots and files, one for each in their order; else what tells their
             paths apart.
     """
@@ -47,6 +50,7 @@ class CheckpointOptions:
     ckpts: Sequence[str]
     ckpt: str
     names: Sequence[str] | None = None
+    architecture: str | None = None
 
 
 def make_parser(name: str, description: str, seed: bool = True) -> ArgumentParser:
@@ -82,6 +86,7 @@ def parse(parser: ArgumentParser, argv: Sequence[str]) -> Namespace:
         with readable():
             parsed = parser.parse_args(configs.resolve_arguments(argv)[0])
         _refuse_nulls(parser, parsed)
+        use_architecture(parsed.get("architecture"))
         return parser.instantiate_classes(parsed)
 
 
@@ -155,6 +160,11 @@ def add_checkpoints(parser: ArgumentParser) -> None:
 def add_names(parser: ArgumentParser) -> None:
     """Add what the models are called."""
     add_fields(common_group(parser), CheckpointOptions, ("names",))
+
+
+def add_architecture(parser: ArgumentParser) -> None:
+    """Add the description that bare state dicts have."""
+    add_fields(common_group(parser), CheckpointOptions, ("architecture",))
 
 
 def read_all(

@@ -154,6 +154,11 @@ def weight_files(folder: Path) -> list[Path]:
                 if shard.parent != folder or not shard.is_file():
                     raise InputError(f"{folder / index} names the shard {shard.name}, which is not in {folder}")
             return shards
+    if (gguf := next(iter(sorted(folder.glob("*.gguf"))), None)) is not None:
+        raise InputError(
+            f"{gguf} is a quantised model in GGUF, which fusionlab does not read; dequantise it first: load it by "
+            f"from_pretrained(folder, gguf_file=FILE) of transformers and save_pretrained"
+        )
     raise InputError(f"{folder} has no weights: {SAFETENSORS} (or its shards) or {PICKLE} was expected")
 
 

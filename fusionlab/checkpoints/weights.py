@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,14 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from fusionlab.checkpoints.files import SAFETENSORS, SAFETENSORS_INDEX, damaged, read_json, read_pickle
+from fusionlab.checkpoints.files import (
+    SAFETENSORS,
+    SAFETENSORS_INDEX,
+    damaged,
+    read_json,
+    read_pickle,
+    read_safetensors,
+)
 from fusionlab.checkpoints.sizes import Stored
 from fusionlab.errors import InputError
 
@@ -110,6 +117,21 @@ def refuse_integers(source: Path, integers: Mapping[str, int], expected: Mapping
         is_parameter = name in expected and expected[name].is_floating_point()
         if is_parameter or name.endswith("weight") or (name.endswith("bias") and dimensions == 1):
             raise InputError(f"{source}: parameter {name} holds integers, but floating-point numbers were expected")
+
+
+def read_state(files: Sequence[Path]) -> dict[str, Tensor]:
+    """The tensors in weight files of either kind.
+
+    Args:
+        files: all of a checkpoint, which together hold each tensor once.
+
+    Raises:
+        InputError: as `read_headers` and `read_pickled_state`.
+    """
+    if files[0].suffix != ".safetensors":
+        return read_pickled_state(files)
+    read_headers(files)  # finds damage, and a tensor that two files hold
+    return {name: tensor for file in files for name, tensor in read_safetensors(file).items()}
 
 
 def read_pickled_state(files: Iterable[Path]) -> dict[str, Tensor]:

@@ -69,6 +69,7 @@ def facts_of(
         specs = [(tensor.dtype, tensor.count, tensor.size) for tensor in model.tensors.values()]
         files = len({tensor.file for tensor in model.tensors.values()})
         stored = f"{model.format}, {files} shards" if files > 1 else model.format
+        stored += ", FP8 with scales" if model.is_scaled else ""
     else:
         if is_transformers(model.model):
             config = model.model.config.to_dict() | {"architectures": [type(model.model).__name__]}

@@ -17,6 +17,7 @@ from torch import Tensor
 from fusionlab.atomic import MIB, atomic_folder, require_space
 from fusionlab.checkpoints.card import CARD
 from fusionlab.checkpoints.files import GENERATION_CONFIG, read_json
+from fusionlab.checkpoints.fp8 import note as scaled_note
 from fusionlab.commands.match_output import ALIGNMENT, ALIGNMENT_SUFFIX, MatchTable, card, kept_basis_note, types_note
 from fusionlab.commands.match_parts import NotByPartsError, described
 from fusionlab.commands.merge_output import progress
@@ -127,7 +128,8 @@ class _Task:
                         self._finish(other, matched.anchor, matched.of_anchor, places[other], plans[other])
         kept = [] if self.base is None or self.recipe.gauge else [kept_basis_note(self.anchor, self.base)]
         words = differing_of({name: model.main_dtype for name, model in self.models.items()})
-        table.tell([*types_note(words, self.dtype), *kept], self.output)
+        scaled = [scaled_note(one.source, one.config) for one in self.models.values() if one.is_scaled]
+        table.tell([*scaled, *types_note(words, self.dtype), *kept], self.output)
 
     def _match(
         self,

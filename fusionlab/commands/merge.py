@@ -17,6 +17,7 @@ from fusionlab.atomic import MIB, atomic_folder, refuse_existing, require_space
 from fusionlab.batch_norm import averaged_note
 from fusionlab.checkpoints.card import CARD, merge_card
 from fusionlab.checkpoints.files import GENERATION_CONFIG, read_json
+from fusionlab.checkpoints.fp8 import note as scaled_note
 from fusionlab.checkpoints.hub import locate
 from fusionlab.commands import merging_options, parsing
 from fusionlab.commands.merge_output import progress, tell
@@ -181,5 +182,9 @@ def _stream(arguments: Namespace, models: Mapping[str, StoredModel], base: Store
         main = main_of((tensor.dtype, tensor.count) for tensor in planned.values())
         write_side_files(first, temporary, main, {CARD: card, REPEAT: repeat})
     note = merge_note_of({model: one.main_dtype for model, one in models.items()}, dtype)
-    notes = [*([note] if note else []), *([averaged_note()] if merged.averaged else [])]
+    notes = [
+        *[scaled_note(one.source, one.config) for one in stored if one.is_scaled],
+        *([note] if note else []),
+        *([averaged_note()] if merged.averaged else []),
+    ]
     tell(name, seconds, list(zip(models, weights, merged.distances, strict=True)), notes, output)

@@ -11,9 +11,12 @@ from jsonargparse import ArgumentParser, Namespace
 from torch import nn
 
 from fusionlab import checkpoints, configs
-from fusionlab.checkpoints.hub import use_architecture
+from fusionlab.checkpoints.files import CONFIG, read_config
+from fusionlab.checkpoints.fp8 import is_read
+from fusionlab.checkpoints.fp8 import note as scaled_note
+from fusionlab.checkpoints.hub import locate, use_architecture
 from fusionlab.checkpoints.names import short_names
-from fusionlab.commands.console import OneLineParser, input_error, readable, silence
+from fusionlab.commands.console import OneLineParser, input_error, readable, silence, tell
 from fusionlab.commands.examples import COMMON
 from fusionlab.commands.option_groups import add_fields
 from fusionlab.errors import InputError
@@ -187,4 +190,8 @@ def read_all(
     if not paths:
         raise InputError("no end model was given; expected checkpoints")
     called = short_names(paths, names)
+    for path in paths if module is None else ():
+        location = locate(path)
+        if (location / CONFIG).is_file() and is_read(config := read_config(location)):
+            tell(scaled_note(path, config))
     return {name: checkpoints.read(path, module, base) for name, path in zip(called, paths, strict=True)}

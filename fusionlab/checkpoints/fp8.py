@@ -106,8 +106,8 @@ def _scale(name: str, held: Shape, shape: Shape, config: Mapping[str, Any], sour
     if len(sizes) == 2 and held == (-(-rows // sizes[0]), -(-columns // sizes[1])):
         return Scale(name, (held[0], held[1]), (sizes[0], sizes[1]))
     raise InputError(
-        f"{source}: {name} has shape {held} for a weight of shape {shape}; expected one scale, one for each row, or one "
-        f"for each block of the config's weight_block_size ({block})"
+        f"{source}: {name} has shape {held} for a weight of shape {shape}; expected one scale, one for each row, or "
+        f"one for each block of the config's weight_block_size ({block})"
     )
 
 

@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from jsonargparse import ArgumentParser, Namespace
 
@@ -56,15 +57,20 @@ class MergeOptions:
     Attributes:
         max_shard_size: most that a weight file of a transformers folder holds, such as 5GB; as in the first model if
             None.
+        written_as: ``model``, or ``lora`` for a LoRA adapter on the base model.
+        rank: of each change in an adapter.
     """
 
     max_shard_size: str | None = None
+    written_as: Literal["model", "lora"] = "model"
+    rank: int = 16
 
 
 # As transformers' users know it.
 _SHARD_FLAG = "--max-shard-size"
+_AS_FLAG = "--as"
 # Options that say all about a merge that looks at files alone.
-_PLAIN = {_SHARD_FLAG, "--names", "--architecture"} | {
+_PLAIN = {_SHARD_FLAG, _AS_FLAG, "--names", "--architecture"} | {
     f"--{name}" for name in options_of((parsing.SharedOptions, MergingOptions, MergeOptions))
 }
 
@@ -111,7 +117,14 @@ def _parser(plain: bool) -> ArgumentParser:
     parsing.add_names(parser)
     parsing.add_architecture(parser)
     parsing.add_output(parser)
-    add_fields(parser, MergeOptions, changes={"max_shard_size": {"flags": (_SHARD_FLAG,)}})
+    add_fields(
+        parser,
+        MergeOptions,
+        changes={
+            "max_shard_size": {"flags": (_SHARD_FLAG,)},
+            "written_as": {"flags": (_AS_FLAG,), "dest": "written_as"},
+        },
+    )
     merging_options.add_merging(parser, listed=not plain)
     if not plain:
         from fusionlab.commands import data_options  # noqa: PLC0415 - imports Lightning
@@ -125,6 +138,8 @@ def _parser(plain: bool) -> ArgumentParser:
 
 def _looks_at_files_alone(arguments: Namespace) -> bool:
     """True if nothing but files of weights may be looked at, by one process."""
+    if arguments.written_as == "lora":
+        return False
     given = [arguments.get(name) for name in ("example", "probes", "samples", "statistics")]
     positioned = hasattr(os, "preadv") and hasattr(os, "pwrite")  # not on Windows
     return positioned and all(value is None for value in given) and not any(name in os.environ for name in _RANKS)

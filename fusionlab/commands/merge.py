@@ -16,6 +16,7 @@ from jsonargparse import ArgumentParser, Namespace
 
 from fusionlab.atomic import MIB, atomic_folder, refuse_existing, require_space
 from fusionlab.batch_norm import averaged_note
+from fusionlab.checkpoints import hashes
 from fusionlab.checkpoints.card import CARD, merge_card
 from fusionlab.checkpoints.files import GENERATION_CONFIG, read_json
 from fusionlab.checkpoints.fp8 import note as scaled_note
@@ -24,7 +25,7 @@ from fusionlab.commands import merging_options, parsing
 from fusionlab.commands.merge_output import progress, tell
 from fusionlab.commands.merging_options import MergingOptions
 from fusionlab.commands.option_groups import add_fields, options_of
-from fusionlab.commands.repeat import REPEAT, repeat_config
+from fusionlab.commands.repeat import REPEAT, repeat_config, with_hashes
 from fusionlab.dtypes import find_dtype, main_of, merge_note_of
 from fusionlab.errors import InputError
 from fusionlab.merge_weights import merge_weights
@@ -187,15 +188,17 @@ def _stream(arguments: Namespace, models: Mapping[str, StoredModel], base: Store
     require_space(output, size + MIB)
     if (generation := first.location / GENERATION_CONFIG).is_file():
         read_json(generation)
+    hashes.begin([model.location for model in (*stored, *([] if base is None else [base]))])
     start = time.perf_counter()
     with atomic_folder(output, arguments.overwrite) as temporary:
         with progress("merging", size) as advance:
             merged = stream_merge(stored, base, recipe, temporary, most, advance)
         seconds = time.perf_counter() - start
         made = {"matching": "none", **merging_options.described(arguments)}
-        card = merge_card(merging_options.parents(models, arguments), made, first.format)
+        parents = merging_options.parents(models, arguments)
+        card = merge_card(parents, made, first.format)
         main = main_of((tensor.dtype, tensor.count) for tensor in planned.values())
-        write_side_files(first, temporary, main, {CARD: card, REPEAT: repeat})
+        write_side_files(first, temporary, main, {CARD: card, REPEAT: with_hashes(repeat, parents)})
     note = merge_note_of({model: one.main_dtype for model, one in models.items()}, dtype)
     notes = [
         *[scaled_note(one.source, one.config) for one in stored if one.is_scaled],

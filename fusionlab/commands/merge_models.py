@@ -29,7 +29,7 @@ from fusionlab.commands.extracted import (
     write_difference,
 )
 from fusionlab.commands.merge_output import tell
-from fusionlab.commands.repeat import REPEAT
+from fusionlab.commands.repeat import REPEAT, with_hashes
 from fusionlab.dtypes import Types, common_types, find_dtype, merge_note, stored_size
 from fusionlab.errors import InputError
 from fusionlab.evaluation.distance import parameter_distance
@@ -77,12 +77,9 @@ def run(arguments: Namespace, argv: Sequence[str], repeat: str) -> None:
     base = _base_of_adapter(arguments, found) if arguments.written_as == "lora" else None
     merged = run_stages(fuser.merge(method, UNMATCHED), partial(make_trainer, settings, "merging"))
     made = {"matching": "none", **merging_options.described(arguments)}
-    card = merge_card(
-        merging_options.parents(found, arguments),
-        made,
-        "peft" if base is not None else next(iter(found.values())).format,
-    )
-    texts = {CARD: card, REPEAT: repeat}
+    parents = merging_options.parents(found, arguments)
+    card = merge_card(parents, made, "peft" if base is not None else next(iter(found.values())).format)
+    texts = {CARD: card, REPEAT: with_hashes(repeat, parents)}
     if base is not None:
         _write_adapter(arguments, merged, found, fuser.weights, base, texts)
         return

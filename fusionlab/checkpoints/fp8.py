@@ -24,7 +24,15 @@ Described = Mapping[str, tuple[torch.dtype, Shape]]
 SCHEME = "quantization_config"
 FP8 = torch.float8_e4m3fn
 # What quantisers keep for running a model beside its weights.
-_OF_ACTIVATIONS = (".input_scale", ".output_scale", ".k_scale", ".v_scale", ".q_scale", ".activation_scale")
+_OF_ACTIVATIONS = (
+    ".input_scale",
+    ".input_scale_ub",
+    ".output_scale",
+    ".k_scale",
+    ".v_scale",
+    ".q_scale",
+    ".activation_scale",
+)
 _SAVE = "load it with transformers, call its dequantize() and save_pretrained"
 # The way on, by the name that a config has for the kind.
 _WAYS = {

@@ -81,7 +81,8 @@ def facts_of(
     for dtype, count, _ in specs:
         if dtype.is_floating_point:
             types[name_of(dtype)] = types.get(name_of(dtype), 0) + count
-    words = dict(config.get("text_config") or {}) | dict(config)
+    inner = config.get("text_config")
+    words = dict(inner if isinstance(inner, Mapping) else {}) | dict(config)
     rows, ties = words.get("vocab_size"), words.get("tie_word_embeddings")
     others = None
     if tokens is not None and first is not None:

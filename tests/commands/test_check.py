@@ -14,8 +14,11 @@ from fusionlab import checkpoints
 from fusionlab.merging import methods
 from tests.commands.conftest import Command, Outcome
 from tests.commands.small import vit
+from tests.commands.test_lora import family
 from tests.robustness.sound import tokenizer as word_pieces
 from tests.streaming.folders import near, random_tensors, write
+
+__all__ = ["family"]
 
 
 def found(outcome: Outcome) -> dict[str, Any]:
@@ -96,6 +99,16 @@ def test_formats_that_are_read_whole(ckpts: Path, command: Command) -> None:
     assert {one["architecture"] for one in told["models"].values()} == {"vit_tiny_patch16_224"}
     assert by_name(told["merging"])["simple"]["held"] == "pieces"
     assert by_name(told["matching"])["paper"]["possible"] == "yes"
+
+
+def test_adapters(family: Path, command: Command) -> None:
+    """Their rank and base model; an adapter that names no base is refused as merge refuses it."""
+    told = found(command("check", family / "one", family / "two", "--json"))
+    assert {one["stored"] for one in told["models"].values()} == {f"LoRA adapter of rank 3 on {family / 'base'}"}
+    assert by_name(told["merging"])["simple"]["held"] == "whole models"
+    config = family / "two" / "adapter_config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"base_model_name_or_path": None}))
+    assert "names no base model" in both_refuse(command, family, family / "one", family / "two")
 
 
 def test_one_model_alone(ckpts: Path, command: Command) -> None:

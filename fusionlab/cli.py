@@ -28,6 +28,7 @@ COMMANDS = {
     "gather": "statistics of a model over data, to hand over instead of the data",
     "extract": "the difference of a model from its base model as a LoRA adapter",
     "vocab": "one vocabulary for language models that have different ones",
+    "check": "models before any work: what they are, and how they can be matched and merged",
     "inspect": "spaces, symmetry and coverage of a model",
     "demo": "train, match, merge and report on embedded data, in a few minutes",
 }

@@ -43,3 +43,24 @@ def expanded(path: str | Path) -> Path:
         raise InputError(f"the path {text} names the home folder {user}, which is not known; write the path in full")
     # In full where it would be taken for a home folder when it is read again: a Path forgets its "./".
     return Path.cwd() / found if str(Path(found)).startswith("~") else Path(found)
+
+
+# Places that fusionlab made, and what was given that they stand for.
+_stand_ins: dict[str, str] = {}
+
+
+def stands_for(place: Path, given: Path) -> None:
+    """Remember what a place that was made stands for, so that sentences name that.
+
+    Args:
+        place: a file or folder that is not the user's.
+        given: the one that is.
+    """
+    _stand_ins[str(place)] = str(given)
+
+
+def as_given(text: str) -> str:
+    """A sentence with what was given in place of what stands for it."""
+    for place in sorted(_stand_ins, key=len, reverse=True):
+        text = text.replace(place, _stand_ins[place])
+    return text

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from fusionlab.errors import InputError, first_line
+from fusionlab.paths import as_given
 
 try:
     import resource
@@ -97,7 +98,7 @@ def sentence(error: BaseException) -> str | None:
     """
     for cause in _chain(error):
         if (told := _told(cause)) is not None:
-            return _one_line(told)
+            return _one_line(as_given(told))
     return None
 
 

@@ -24,11 +24,24 @@ GRID = [
 ]  # fmt: skip
 OUTPUT = ["--output", "--overwrite"]
 OPTIONS = {
-    "match": ["--example", "--names", "--anchor", "--base", "--dtype", *OUTPUT, *MATCHING, *INPUTS],
-    "merge": ["--example", "--names", "--dtype", "--max-shard-size", *OUTPUT, *MERGING, *INPUTS, *DEVICES],
+    "match": ["--example", "--architecture", "--names", "--anchor", "--base", "--dtype", *OUTPUT, *MATCHING, *INPUTS],
+    "merge": [
+        "--example",
+        "--architecture",
+        "--names",
+        "--dtype",
+        "--max-shard-size",
+        "--as",
+        "--rank",
+        *OUTPUT,
+        *MERGING,
+        *INPUTS,
+        *DEVICES,
+    ],
     "fuse": [
         "--ckpts",
         "--names",
+        "--architecture",
         "--example",
         "--anchor",
         "--dtype",
@@ -42,12 +55,23 @@ OPTIONS = {
         *INPUTS,
         *MEASURING,
     ],
-    "barrier": ["--example", "--names", *OUTPUT, *MATCHING, "--correct", *INPUTS, *MEASURING],
-    "gather": ["--example", *OUTPUT, "--data", "--kinds", "--samples", "--labels", "--rows", *DEVICES],
+    "barrier": ["--example", "--architecture", "--names", *OUTPUT, *MATCHING, "--correct", *INPUTS, *MEASURING],
+    "gather": [
+        "--example",
+        "--architecture",
+        *OUTPUT,
+        "--data",
+        "--kinds",
+        "--samples",
+        "--labels",
+        "--rows",
+        *DEVICES,
+    ],
     "compare": [*GRID, *DEVICES],
     "reproduce": ["--protocol", "--output", "--dry-run", *DEVICES],
     "extract": ["--base", "--rank", *OUTPUT],
-    "inspect": ["--example", "--json", "--picture", "--overwrite"],
+    "check": ["--names", "--architecture", "--base", "--values", "--json", *OUTPUT],
+    "inspect": ["--example", "--architecture", "--json", "--picture", "--overwrite"],
     "demo": [*OUTPUT, "--epochs"],
 }
 
@@ -76,7 +100,7 @@ def test_help_explains_every_option(name: str, capsys: pytest.CaptureFixture[str
     explained = explained_in(text)
     common = {"-h", "--config", "--print_config"}
     # Nothing is random in these; a grid lists its seeds.
-    seeded = set() if name in ("inspect", "extract", "compare", "reproduce") else {"--seed"}
+    seeded = set() if name in ("check", "inspect", "extract", "compare", "reproduce") else {"--seed"}
     assert set(explained) == common | seeded | set(OPTIONS[name])
     for option, words in explained.items():
         assert len(words) > 12, option

@@ -1,18 +1,22 @@
-"""The model card of what fusionlab writes: what it was made of and how. It claims no licence and copies no claims."""
+"""The model card of what fusionlab writes: what it was made of and how. It copies no claims."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fusionlab import __version__
+from fusionlab.checkpoints.hashes import hashes_of
 
 CARD = "README.md"
 # The head of a card is short; the rest is never looked at.
 _HEAD_BYTES = 2**16
 _LICENCE = re.compile(r"^license:[ \t]*(.*(?:\n[ \t]*-.*)*)$", re.MULTILINE)
+
+# A licence as the hub names it.
+_PLAIN = re.compile(r"[a-z0-9][a-z0-9.+-]*")
 
 
 @dataclass(frozen=True)
@@ -22,20 +26,28 @@ class Parent:
     Attributes:
         name: of it, as in tables.
         licence: that its own card gives, or None.
+        hashes: SHA-256 of its weight files, by name.
     """
 
     name: str
     licence: str | None
+    hashes: Mapping[str, str] = field(default_factory=dict)
 
 
-def parent(name: str, location: Path) -> Parent:
-    """A model with the licence that its card gives.
+def parent(name: str, location: Path, weights: Path | None = None) -> Parent:
+    """A model with the licence that its card gives, and the hashes of its weights.
 
     Args:
         name: of it.
         location: its checkpoint on this machine.
+        weights: where its own weights are, if elsewhere: of an adapter, which changes those of its base model.
     """
-    return Parent(name, _licence_of(location))
+    return Parent(name, _licence_of(location), hashes_of(location if weights is None else weights))
+
+
+def hash_lines(parents: Sequence[Parent]) -> list[str]:
+    """A line for each weight file of some models, with its SHA-256."""
+    return [f"{one.name}/{file}: sha256 {digest}" for one in parents for file, digest in one.hashes.items()]
 
 
 def merge_card(parents: Sequence[Parent], made: Mapping[str, str], library: str) -> str:
@@ -97,10 +109,19 @@ def adapter_card(of: Parent, base: Parent, made: Mapping[str, str]) -> str:
 def _card(title: str, said: str, parents: Sequence[Parent], made: Mapping[str, str], library: str) -> str:
     rows = {"made from": ", ".join(_code(one.name) for one in parents), **made}
     licences = [f"| {_code(one.name)} | {_cell(one.licence or 'none given in its card')} |" for one in parents]
+    agreed = _agreed([one.licence for one in parents])
+    said_of_it = (
+        f"All models that this one was made from have the licence {agreed}."
+        if agreed
+        else "The models that this one was made from have these licences. No licence is chosen here: whoever publishes "
+        "this model has to choose one that all of them allow."
+    )
+    hashes = [f"- {_code(line)}" for line in hash_lines(parents)]
     return "\n".join(
         [
             "---",
             f"library_name: {library}",
+            *([f"license: {agreed}"] if agreed else []),
             "tags:",
             "- merge",
             "- fusionlab",
@@ -116,15 +137,22 @@ def _card(title: str, said: str, parents: Sequence[Parent], made: Mapping[str, s
             "",
             "## Licences",
             "",
-            "The models that this one was made from have these licences. No licence is chosen here: whoever publishes "
-            "this model has to choose one that all of them allow.",
+            said_of_it,
             "",
             "| model | licence |",
             "|---|---|",
             *licences,
             "",
+            *(["## Files that it was made from", "", *hashes, ""] if hashes else []),
         ]
     )
+
+
+def _agreed(licences: Sequence[str | None]) -> str | None:
+    """The one licence that all models have; None where they differ, or it is no name of one."""
+    first = licences[0]
+    plain = first is not None and _PLAIN.fullmatch(first) and first not in ("other", "unknown")
+    return first if plain and all(licence == first for licence in licences) else None
 
 
 def _licence_of(location: Path) -> str | None:

@@ -15,8 +15,6 @@ from fusionlab.checkpoints.adapters import read_adapter
 from fusionlab.checkpoints.files import (
     ADAPTER_CONFIG,
     CONFIG,
-    PICKLE,
-    SAFETENSORS,
     copy_side_files,
     is_adapter,
     read_config,
@@ -235,8 +233,8 @@ def stored_as(location: Path) -> Format:
         if location.suffix != ".ckpt":
             raise InputError(
                 f"{location} is a file; a checkpoint folder or a Lightning .ckpt file was expected (a state dict does "
-                f"not say of which model it is: put it into a folder beside that model's {CONFIG}, as {SAFETENSORS} or "
-                f"{PICKLE}, or name the module with --example FILE.py:FUNCTION)"
+                f"not say of which model it is: name a folder with that model's {CONFIG} by --architecture, or the "
+                f"module by --example FILE.py:FUNCTION)"
             )
         return "lightning"
     return "timm" if timm_folder.ARCHITECTURE in read_config(location) else "transformers"

@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from fusionlab.checkpoints.adapters import PREFIX, SAFETENSORS, Change
+from fusionlab.checkpoints.adapters import PREFIX, SAFETENSORS, Adapter, Change
 from fusionlab.checkpoints.files import ADAPTER_CONFIG
 from fusionlab.errors import InputError
 
@@ -69,6 +69,69 @@ def truncated(difference: Tensor, rank: int) -> tuple[Tensor, Tensor, float]:
     root = s[:rank].sqrt()
     share = float(s[:rank].norm() / s.norm())
     return (root[:, None] * vh[:rank]).float(), (u[:, :rank] * root).float(), share
+
+
+def truncated_product(up: Tensor, down: Tensor, rank: int) -> tuple[Tensor, Tensor, float]:
+    """The best two factors of a product of two, which is not formed, and the share of its norm that their product has.
+
+    Both are split into orthonormal columns and a small rest, of whose product the singular values are.
+
+    Args:
+        up: ``(out, ranks)``, with fewer columns than rows.
+        down: ``(ranks, in)``.
+        rank: as in `truncated`, which this returns as well.
+    """
+    left, small_left = torch.linalg.qr(up.double())
+    right, small_right = torch.linalg.qr(down.double().T)
+    u, s, vh = torch.linalg.svd(small_left @ small_right.T, full_matrices=False)
+    # Beyond the product's own rank there is rounding alone.
+    kept = min(rank, max(1, int((s > s[0] * max(up.shape[0], down.shape[1]) * torch.finfo(s.dtype).eps).sum())))
+    root = s[:kept].sqrt()
+    share = float(s[:kept].norm() / s.norm()) if s[0] > 0 else 1.0
+    return (root[:, None] * (vh[:kept] @ right.T)).float(), (left @ u[:, :kept] * root).float(), share
+
+
+def merged_changes(
+    adapters: Sequence[Adapter], weights: Sequence[float], model: nn.Module, rank: int
+) -> Extracted | None:
+    """The weighted mean of adapters of one base model as an adapter, from their factors alone.
+
+    Args:
+        adapters: of one base model.
+        weights: one for each, summing to 1.
+        model: of the class that they change.
+        rank: of every change.
+
+    Returns:
+        None where an adapter has more than products of two small factors.
+    """
+    if any(one.saved or one.is_tied for one in adapters):
+        return None
+    names = dict.fromkeys(name for one in adapters for name in one.changes)
+    changes, captured = {}, {}
+    for name in names:
+        own = [
+            (weight, one.changes[name]) for weight, one in zip(weights, adapters, strict=True) if name in one.changes
+        ]
+        if any(one.magnitude is not None or one.bias is not None or one.down.ndim > 2 for _, one in own):
+            return None
+        up = torch.cat([weight * one.scale * one.up.double() for weight, one in own], dim=1)
+        down = torch.cat([one.down.double() for _, one in own])
+        if len(down) >= min(up.shape[0], down.shape[1]):
+            return None
+        first, second, captured[name] = truncated_product(up, down, rank)
+        changes[name] = Change(first, second, 1.0)
+    kinds = {name: model.get_submodule(name) for name in names}
+    return Extracted(
+        changes,
+        captured,
+        {},
+        {},
+        (),
+        embeddings=frozenset(name for name, kind in kinds.items() if isinstance(kind, nn.Embedding)),
+        differs=bool(changes),
+        is_turned=any(isinstance(kind, Conv1D) for kind in kinds.values()),
+    )
 
 
 def extract(

@@ -7,6 +7,7 @@ import shutil
 import warnings
 import zipfile
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,8 @@ _OF_ONE_MODEL = re.compile(
 )
 # Side files are vocabularies and processors; anything above this is data, not description.
 SIDE_FILE_BYTES = 64 * 2**20
+# The first words of the small file that stands for a large one in a clone without its large files.
+_POINTER = b"version https://git-lfs"
 _WEIGHT_SUFFIXES = {
     ".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".gguf", ".npz", ".ot", ".tflite",
 }  # fmt: skip
@@ -151,6 +154,11 @@ def weight_files(folder: Path) -> list[Path]:
                 if shard.parent != folder or not shard.is_file():
                     raise InputError(f"{folder / index} names the shard {shard.name}, which is not in {folder}")
             return shards
+    if (gguf := next(iter(sorted(folder.glob("*.gguf"))), None)) is not None:
+        raise InputError(
+            f"{gguf} is a quantised model in GGUF, which fusionlab does not read; dequantise it first: load it by "
+            f"from_pretrained(folder, gguf_file=FILE) of transformers and save_pretrained"
+        )
     raise InputError(f"{folder} has no weights: {SAFETENSORS} (or its shards) or {PICKLE} was expected")
 
 
@@ -236,6 +244,9 @@ def refuse_damaged_archive(path: Path) -> None:
 
 def damaged(path: Path, error: BaseException) -> InputError:
     """The sentence for a file that cannot be read to its end."""
+    with suppress(OSError), path.open("rb") as opened:
+        if opened.read(len(_POINTER)) == _POINTER:
+            return InputError(f"{path} is a pointer of Git LFS in place of the file; fetch that with git lfs pull")
     return InputError(f"{path} is truncated or corrupt and cannot be read ({first_line(error)})")
 
 

@@ -4,6 +4,7 @@ import os
 import re
 from pathlib import Path
 
+from fusionlab.checkpoints import bare
 from fusionlab.errors import InputError
 from fusionlab.paths import expanded
 from fusionlab.suggestions import beside
@@ -22,18 +23,36 @@ def locate(path_or_hub_id: str | Path) -> Path:
         path_or_hub_id: a path, or a hub id such as ``google/vit-base-patch16-224``. A path that exists wins.
 
     Returns:
-        The file or folder.
+        The file or folder; for a bare state dict, where `use_architecture` named a description, a folder of both.
 
     Raises:
         InputError: there is no such path, and no such model can be reached on the hub.
     """
     path = expanded(path_or_hub_id)
     if path.exists():
-        return path
+        return bare.stand_in(path)
     name = str(path_or_hub_id)
     if not _HUB_ID.fullmatch(name) or path.suffix in {".ckpt", ".safetensors", ".bin", ".json"}:
         raise InputError(f"{name}: there is no such file or folder{beside(path)}")
     return _download(name)
+
+
+def use_architecture(path_or_hub_id: str | None) -> None:
+    """Take bare state dicts for models of one description from now on, which is a whole process's.
+
+    Args:
+        path_or_hub_id: a checkpoint folder or hub id, whose weights are not looked at; None for as nothing.
+
+    Raises:
+        InputError: there is no such folder, or it has no config.
+    """
+    if path_or_hub_id is None:
+        bare.use(None)
+        return
+    path = expanded(path_or_hub_id)
+    if not path.exists() and not _HUB_ID.fullmatch(path_or_hub_id):
+        raise InputError(f"architecture is {path_or_hub_id}; there is no such folder{beside(path)}")
+    bare.use(path if path.exists() else _download(path_or_hub_id, weights=False))
 
 
 def _way_on(hub_id: str, error: Exception) -> str:
@@ -50,7 +69,7 @@ def _way_on(hub_id: str, error: Exception) -> str:
     )
 
 
-def _download(hub_id: str) -> Path:
+def _download(hub_id: str, weights: bool = True) -> Path:
     # Imported when needed, as folders on this machine are read without.
     from huggingface_hub import snapshot_download  # noqa: PLC0415
 
@@ -58,8 +77,8 @@ def _download(hub_id: str) -> Path:
 
     try:
         with quiet():
-            folder = Path(snapshot_download(hub_id, allow_patterns=[*_DESCRIPTION, *_SAFETENSORS]))
-            if not any(any(folder.glob(pattern)) for pattern in _SAFETENSORS):
+            folder = Path(snapshot_download(hub_id, allow_patterns=[*_DESCRIPTION, *(_SAFETENSORS if weights else ())]))
+            if weights and not any(any(folder.glob(pattern)) for pattern in _SAFETENSORS):
                 snapshot_download(hub_id, allow_patterns=[*_DESCRIPTION, *_PICKLES])
     except Exception as error:
         # Hub, cache and network fail in the exceptions of whichever client library is installed.

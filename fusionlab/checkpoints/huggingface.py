@@ -18,14 +18,16 @@ from typing_extensions import TypeIs
 from fusionlab.checkpoints.files import (
     CONFIG,
     SAFETENSORS_INDEX,
+    read_config,
     read_json,
     weight_files,
 )
+from fusionlab.checkpoints.fp8 import dequantised, is_read
 from fusionlab.checkpoints.huggingface_config import auto_class_of, load_config, model_class, parse_config
 from fusionlab.checkpoints.parameters import refuse_differences
 from fusionlab.checkpoints.quiet import quiet
 from fusionlab.checkpoints.sizes import Stored, no_larger
-from fusionlab.checkpoints.weights import read_headers, read_pickled_state, refuse_integers
+from fusionlab.checkpoints.weights import read_headers, read_state, refuse_integers
 from fusionlab.dtypes import main_dtype
 from fusionlab.errors import InputError, first_line
 
@@ -128,12 +130,15 @@ def _load(
 ) -> tuple[PreTrainedModel, dict[str, Any]]:
     """Load a folder in `dtype`, or in the one it is stored in, without transformers ever unpickling on its own."""
     files = weight_files(folder)
-    if files[0].suffix == ".safetensors":
+    described = read_config(folder)
+    if files[0].suffix == ".safetensors" and not is_read(described):
         headers = read_headers(files)  # also finds damage first, with a sentence that names the file
         _refuse_oversized(cls, config, folder, headers.stored, headers.integers)
         kept = dtype or headers.dtype or "auto"
         return _from_pretrained(cls, folder, config, folder, dtype=kept, use_safetensors=True)
-    state = read_pickled_state(files)
+    state = read_state(files)
+    if is_read(described):
+        state = dequantised(state, described, folder)
     _refuse_oversized(cls, config, folder, Stored.of(state.values()), _integers(state))
     model, info = _from_pretrained(cls, None, config, folder, dtype=dtype or main_dtype(state), state_dict=state)
     if (folder / GENERATION_CONFIG_NAME).is_file():

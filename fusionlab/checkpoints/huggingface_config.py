@@ -9,6 +9,7 @@ import transformers
 from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
 
 from fusionlab.checkpoints.files import CONFIG, read_config
+from fusionlab.checkpoints.fp8 import refuse_quantised, without_scheme
 from fusionlab.checkpoints.quiet import quiet
 from fusionlab.checkpoints.sizes import refuse_absurd
 from fusionlab.errors import InputError, first_line
@@ -24,7 +25,7 @@ def load_config(folder: Path) -> PretrainedConfig:
         The configuration.
 
     Raises:
-        InputError: no config, an unknown model type, or a quantised checkpoint.
+        InputError: no config, an unknown model type, or a kind of quantisation that is not read.
     """
     return parse_config(read_config(folder), folder / CONFIG)
 
@@ -40,7 +41,7 @@ def parse_config(content: Mapping[str, Any], source: Path) -> PretrainedConfig:
         The configuration.
 
     Raises:
-        InputError: an unknown model type, values that the type refuses, or a quantised checkpoint.
+        InputError: an unknown model type, values that the type refuses, or a kind of quantisation that is not read.
     """
     values = dict(content)
     model_type = values.pop("model_type", None)
@@ -49,8 +50,8 @@ def parse_config(content: Mapping[str, Any], source: Path) -> PretrainedConfig:
             f"{source}: model type {model_type!r} is not one that transformers {transformers.__version__} knows "
             f"(code that comes with a checkpoint is never run)"
         )
-    if values.get("quantization_config"):
-        raise InputError(f"{source}: the checkpoint is quantised, but weights in full or half precision were expected")
+    refuse_quantised(values, source)
+    values = without_scheme(values)  # weights of 8 bits are read by dequantising
     refuse_absurd(values, source)
     try:
         with quiet():

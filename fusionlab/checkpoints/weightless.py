@@ -1,4 +1,4 @@
-"""Models of transformers whose parameters take no memory, of folders whose tensors have the names of their class."""
+"""Models of transformers whose parameters take no memory, and what of the files becomes each of them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 from transformers import PreTrainedModel
 
+from fusionlab.checkpoints.conversions import Group, groups_of
 from fusionlab.checkpoints.files import CONFIG
 from fusionlab.checkpoints.huggingface import parameter_names
 from fusionlab.checkpoints.huggingface_config import model_class, parse_config
@@ -27,11 +28,13 @@ class Weightless:
 
     Attributes:
         model: in eval mode.
-        names: for every name in its state dict, the name of the tensor in the files; several where they are tied.
+        names: for every name in its state dict, the one of the tied ones that is made of the files.
+        groups: of what files hold, by each parameter that is made of it.
     """
 
     model: PreTrainedModel
     names: Mapping[str, str]
+    groups: Mapping[str, Group]
 
 
 def weightless(config: Mapping[str, object], folder: Path, shapes: Mapping[str, Shape]) -> Weightless | None:
@@ -43,15 +46,14 @@ def weightless(config: Mapping[str, object], folder: Path, shapes: Mapping[str, 
         shapes: of its tensors, by the names in its files.
 
     Returns:
-        None where the class has other names or shapes: transformers splits, joins and renames some as it reads them.
+        None where they hold others, or in a way that is not known to come back as it was.
 
     Raises:
         InputError: an unknown class, a configuration that it refuses, or one that asks for more than is stored.
     """
     stored = Stored(sum(torch.Size(shape).numel() for shape in shapes.values()), len(shapes))
     # Made on the meta device throughout first, since that refuses configs of any size before anything has a size.
-    if not shapes.keys() <= parameter_names("", dict(config), folder, stored):
-        return None
+    parameter_names("", dict(config), folder, stored)
     parsed = parse_config(config, folder / CONFIG)
     with quiet(), torch.random.fork_rng(devices=[]):
         hook = register_module_parameter_registration_hook(_without_memory)  # type: ignore[arg-type]  # may return one
@@ -59,18 +61,19 @@ def weightless(config: Mapping[str, object], folder: Path, shapes: Mapping[str, 
             model = model_class(parsed, folder / CONFIG)(copy.deepcopy(parsed)).eval()
         finally:
             hook.remove()
+    if (found := groups_of(model, shapes)) is None:
+        return None
+    groups = {name: group for group in found for name in group.made}
     names: dict[str, str] = {}
     alike: dict[int, list[str]] = {}
     for name, tensor in model.state_dict(keep_vars=True).items():
         alike.setdefault(id(tensor), []).append(name)
-        if name in shapes and tuple(tensor.shape) != tuple(shapes[name]):
-            return None
     for tied in alike.values():
-        held = [name for name in tied if name in shapes]
+        held = [name for name in tied if name in groups]
         if len(held) != 1:
             return None
         names |= dict.fromkeys(tied, held[0])
-    return Weightless(model, names)
+    return Weightless(model, names, groups)
 
 
 def _without_memory(module: nn.Module, name: str, parameter: nn.Parameter | None) -> nn.Parameter | None:

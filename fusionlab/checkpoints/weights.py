@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,14 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from fusionlab.checkpoints.files import damaged, read_pickle
+from fusionlab.checkpoints.files import (
+    SAFETENSORS,
+    SAFETENSORS_INDEX,
+    damaged,
+    read_json,
+    read_pickle,
+    read_safetensors,
+)
 from fusionlab.checkpoints.sizes import Stored
 from fusionlab.errors import InputError
 
@@ -38,7 +45,8 @@ def read_headers(files: Iterable[Path]) -> Headers:
         Dtypes and sizes.
 
     Raises:
-        InputError: a file is truncated or corrupt, or a tensor is in two files.
+        InputError: a file is truncated or corrupt, or a tensor is in two files, or in none of them though their index
+            names it.
     """
     elements: Counter[torch.dtype] = Counter()
     integers: dict[str, int] = {}
@@ -59,8 +67,22 @@ def read_headers(files: Iterable[Path]) -> Headers:
                         integers[name] = len(size)
         except (SafetensorError, OSError, RuntimeError, OverflowError) as error:
             raise damaged(file, error) from error
+    _refuse_lacking(owners)
     dtype = elements.most_common(1)[0][0] if elements else None
     return Headers(dtype, Stored(numbers, len(owners)), integers)
+
+
+def _refuse_lacking(owners: Mapping[str, Path]) -> None:
+    """Refuse shards that lack a tensor which the index beside them names."""
+    folders = {file.parent for file in owners.values() if file.name != SAFETENSORS}
+    for index in (folder / SAFETENSORS_INDEX for folder in folders):
+        named = read_json(index).get("weight_map") if index.is_file() else None
+        for name, file in (named or {}).items():
+            if name not in owners:
+                raise InputError(
+                    f"{index} says that {file} holds the parameter {name}, and no shard does; expected all files of "
+                    f"one download"
+                )
 
 
 def refuse_second(name: str, file: Path, owners: dict[str, Path]) -> None:
@@ -95,6 +117,21 @@ def refuse_integers(source: Path, integers: Mapping[str, int], expected: Mapping
         is_parameter = name in expected and expected[name].is_floating_point()
         if is_parameter or name.endswith("weight") or (name.endswith("bias") and dimensions == 1):
             raise InputError(f"{source}: parameter {name} holds integers, but floating-point numbers were expected")
+
+
+def read_state(files: Sequence[Path]) -> dict[str, Tensor]:
+    """The tensors in weight files of either kind.
+
+    Args:
+        files: all of a checkpoint, which together hold each tensor once.
+
+    Raises:
+        InputError: as `read_headers` and `read_pickled_state`.
+    """
+    if files[0].suffix != ".safetensors":
+        return read_pickled_state(files)
+    read_headers(files)  # finds damage, and a tensor that two files hold
+    return {name: tensor for file in files for name, tensor in read_safetensors(file).items()}
 
 
 def read_pickled_state(files: Iterable[Path]) -> dict[str, Tensor]:

@@ -52,6 +52,7 @@ def run(argv: Sequence[str]) -> None:
     parser = parsing.make_parser("barrier", DESCRIPTION)
     add_fields(parser, LineOptions, ("anchor", "source"), positional=("anchor", "source"))
     parsing.add_names(parser)
+    parsing.add_architecture(parser)
     add_example(parser)
     parsing.add_output(parser, required=False)
     matching_options.add_matching(parser)

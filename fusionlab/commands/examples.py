@@ -42,6 +42,10 @@ EXAMPLES = {
         "fusionlab grow small --like large --output small_in_the_size_of_large",
         "fusionlab grow small --like larger/config.json --untie --output grown",
     ),
+    "check": (
+        "fusionlab check model_a model_b",
+        "fusionlab check model_a model_b --base base_model --output merged --values",
+    ),
     "inspect": ("fusionlab inspect model_a", "fusionlab inspect model_a --picture symmetry.png"),
     "demo": ("fusionlab demo", "fusionlab demo --output demo --overwrite"),
 }

@@ -50,6 +50,7 @@ def run(argv: Sequence[str]) -> None:
         return
     parser = parsing.make_parser("fuse", DESCRIPTION)
     add_fields(parsing.common_group(parser), parsing.CheckpointOptions, ("ckpts", "names"))
+    parsing.add_architecture(parser)
     add_example(parser)
     parsing.add_output(parser)
     add_fields(parser, FusionPlan, ("anchor",))

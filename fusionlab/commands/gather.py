@@ -63,6 +63,7 @@ def run(argv: Sequence[str]) -> None:
     parser = parsing.make_parser("gather", DESCRIPTION)
     words = f"{told(GatherOptions, 'data')} {data_options.known_data()}"
     add_fields(parser, GatherOptions, changes={"data": {"help": words}}, positional=("checkpoint",))
+    parsing.add_architecture(parser)
     add_example(parser)
     parsing.add_output(parser, help="File to write, by convention *.safetensors.")
     data_options.add_devices(parser)

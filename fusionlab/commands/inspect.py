@@ -50,6 +50,7 @@ def run(argv: Sequence[str]) -> None:
     """
     parser = parsing.make_parser("inspect", DESCRIPTION, seed=False)
     add_fields(parser, parsing.CheckpointOptions, ("ckpt",), positional=("ckpt",))
+    parsing.add_architecture(parser)
     add_example(parser)
     add_fields(parser, InspectOptions)
     add_fields(parser, parsing.SharedOptions, ("overwrite",))

@@ -124,6 +124,7 @@ def _parser() -> ArgumentParser:
     types = {"help": f"{told(TwinOptions, 'dtype')} Types: {', '.join(DTYPES)}."}
     add_fields(parser, TwinOptions, changes={"dtype": types}, positional=("sources",))
     parsing.add_names(parser)
+    parsing.add_architecture(parser)
     add_example(parser)
     parsing.add_output(parser)
     matching_options.add_matching(parser)

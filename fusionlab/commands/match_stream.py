@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 from jsonargparse import Namespace
@@ -18,34 +17,26 @@ from torch import Tensor
 from fusionlab.atomic import MIB, atomic_folder, require_space
 from fusionlab.checkpoints.card import CARD
 from fusionlab.checkpoints.files import GENERATION_CONFIG, read_json
-from fusionlab.checkpoints.hub import locate
-from fusionlab.checkpoints.names import short_names
-from fusionlab.checkpoints.weightless import Weightless, weightless
+from fusionlab.checkpoints.fp8 import note as scaled_note
 from fusionlab.commands.match_output import ALIGNMENT, ALIGNMENT_SUFFIX, MatchTable, card, kept_basis_note, types_note
+from fusionlab.commands.match_parts import NotByPartsError, described
 from fusionlab.commands.merge_output import progress
 from fusionlab.commands.repeat import REPEAT
 from fusionlab.dtypes import differing_of, find_dtype, main_of
 from fusionlab.evaluation.preservation import preserved
-from fusionlab.matching.options import MatchOptions
-from fusionlab.matching.parts import Part, separated
 from fusionlab.matching.recipe import Recipe
-from fusionlab.models import common_blueprint
 from fusionlab.paths import expanded
-from fusionlab.streaming import StoredModel, open_folder, write_side_files
+from fusionlab.streaming import StoredModel, open_folder, open_folders, write_side_files
 from fusionlab.streaming.running import logits_of
 from fusionlab.streaming.shards import Writer, like, written
 from fusionlab.streaming.stored import Reader, TensorSpec
 from fusionlab.streaming.twins import Matched, Moved, PartReader, match_parts, planned, write_moved
-from fusionlab.symmetry import Alignment, Blueprint
+from fusionlab.symmetry import Alignment
 
 # Models with fewer bytes of weights are matched in memory, where many layers are solved at once.
 IN_MEMORY = 2**28
 # Random inputs that function preservation is checked on.
 INPUTS = 4
-
-
-class NotByPartsError(Exception):
-    """Models cannot be matched a part at a time; the sentence says why."""
 
 
 def by_parts(arguments: Namespace, recipe: Recipe, repeat: str) -> list[str] | None:
@@ -66,10 +57,7 @@ def by_parts(arguments: Namespace, recipe: Recipe, repeat: str) -> list[str] | N
     if any(value is not None for value in given) or arguments.untie:
         return []
     paths = (*arguments.sources, arguments.anchor, *([] if arguments.base is None else [arguments.base]))
-    found = {
-        name: open_folder(path, locate(path))
-        for name, path in zip(short_names(paths, arguments.names), paths, strict=True)
-    }
+    found = open_folders(paths, arguments.names)
     stored = {name: model for name, model in found.items() if model is not None}
     if max((_bytes(model) for model in stored.values()), default=0) < IN_MEMORY:
         return []
@@ -86,48 +74,6 @@ def by_parts(arguments: Namespace, recipe: Recipe, repeat: str) -> list[str] | N
 
 def _bytes(model: StoredModel) -> int:
     return sum(tensor.size for tensor in model.tensors.values())
-
-
-@dataclass(frozen=True)
-class _Described:
-    """A description of all models.
-
-    Attributes:
-        made: the model without weights that they are of.
-        parts: the blueprint in the gauge, and its parts.
-    """
-
-    made: Weightless
-    parts: tuple[Blueprint, Sequence[Part]]
-
-
-def _described(models: Mapping[str, StoredModel], recipe: Recipe) -> _Described:
-    """The description of all models.
-
-    Raises:
-        NotByPartsError: models that are not stored as their class has them, or a matching that couples its spaces.
-        InputError: models of different classes or sizes.
-    """
-    options = recipe.options
-    if type(options) is not MatchOptions or recipe.needs_inputs or not options.spaces:
-        raise NotByPartsError(f"this matching ({recipe}) looks at whole models")
-    made: dict[str, Weightless] = {}
-    for name, model in models.items():
-        shapes = {tensor: stored.shape for tensor, stored in model.tensors.items()}
-        one = weightless(model.config, model.location, shapes) if model.format == "transformers" else None
-        if one is None:
-            raise NotByPartsError(f"the tensors of {name} are stored in another way than its class has them")
-        made[name] = one
-    blueprint = common_blueprint({name: one.model for name, one in made.items()})
-    first, *others = made.values()
-    if any(other.names != first.names for other in others):
-        raise NotByPartsError("the models tie different parameters")
-    tied: dict[str, list[str]] = {}
-    for name, held in first.names.items():
-        tied.setdefault(held, []).append(name)
-    if (found := separated(blueprint, options, tied.values())) is None:
-        raise NotByPartsError("spaces that are matched meet on one parameter, as the residual stream meets all others")
-    return _Described(first, found)
 
 
 class _Task:
@@ -149,7 +95,7 @@ class _Task:
         names = list(models)
         self.sources, self.anchor = names[: len(arguments.sources)], names[len(arguments.sources)]
         self.base = None if arguments.base is None else names[-1]
-        self.described = _described(models, recipe)
+        self.described = described(models, recipe)
         # A gauge changes the anchor's weights too, and the base model follows the anchor.
         self.moved = names if recipe.gauge else self.sources
         self.references = {name: self._run(name, models[name]) for name in self.moved}
@@ -182,7 +128,8 @@ class _Task:
                         self._finish(other, matched.anchor, matched.of_anchor, places[other], plans[other])
         kept = [] if self.base is None or self.recipe.gauge else [kept_basis_note(self.anchor, self.base)]
         words = differing_of({name: model.main_dtype for name, model in self.models.items()})
-        table.tell([*types_note(words, self.dtype), *kept], self.output)
+        scaled = [scaled_note(one.source, one.config) for one in self.models.values() if one.is_scaled]
+        table.tell([*scaled, *types_note(words, self.dtype), *kept], self.output)
 
     def _match(
         self,
@@ -194,7 +141,9 @@ class _Task:
     ) -> Matched:
         """Match a source to the anchor; write its twin, and the anchor's where one is asked for."""
         with ExitStack() as stack:
-            source, anchor = (self._reader(stack.enter_context(self.models[n].opened())) for n in (name, self.anchor))
+            source, anchor = (
+                self._reader(n, stack.enter_context(self.models[n].opened())) for n in (name, self.anchor)
+            )
             writers = [
                 None if n is None else stack.enter_context(self._written(n, places[n], plans[n])) for n in (name, along)
             ]
@@ -211,7 +160,7 @@ class _Task:
     ) -> None:
         """Write the base model's twin in the basis of the anchor's."""
         with self.models[name].opened() as reader, self._written(name, place, plan) as writer:
-            write_moved(self._reader(reader), matched.anchor, writer, advance)
+            write_moved(self._reader(name, reader), matched.anchor, writer, advance)
 
     def _finish(
         self, name: str, alignments: Sequence[Alignment], whole: Alignment, place: Path, plan: Mapping[str, TensorSpec]
@@ -227,13 +176,13 @@ class _Task:
         beside = len(self.moved) > 1
         whole.save(place.with_name(f"{place.name}{ALIGNMENT_SUFFIX}") if beside else place / ALIGNMENT)
         with model.opened() as reader:
-            exact = self._logits(Moved(self._reader(reader), alignments))
+            exact = self._logits(Moved(self._reader(name, reader), alignments))
         twin = open_folder(str(place), place)
         assert twin is not None
         return preserved(self.references[name], exact, self._run(name, twin)).stored
 
-    def _reader(self, reader: Reader) -> PartReader:
-        return PartReader(reader, self.described.made.names, self.dtype)
+    def _reader(self, name: str, reader: Reader) -> PartReader:
+        return PartReader(reader, self.described.made[name], self.dtype)
 
     def _written(self, name: str, place: Path, plan: Mapping[str, TensorSpec]) -> AbstractContextManager[Writer]:
         return written(place, like(self.models[name], plan, None), plan)
@@ -245,7 +194,7 @@ class _Task:
             NotByPartsError: its modules read one another's parameters.
         """
         with model.opened() as opened:
-            reader = self._reader(opened)
+            reader = self._reader(name, opened)
             try:
                 return self._logits(lambda parameter: reader.read([parameter])[parameter])
             except (RuntimeError, TypeError) as error:
@@ -253,4 +202,4 @@ class _Task:
 
     def _logits(self, provide: Callable[[str], Tensor]) -> Tensor:
         inputs = self.described.parts[0].inputs
-        return logits_of(self.described.made.model, provide, inputs, self.arguments.seed, INPUTS)
+        return logits_of(self.described.model, provide, inputs, self.arguments.seed, INPUTS)

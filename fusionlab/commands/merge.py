@@ -10,20 +10,22 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from jsonargparse import ArgumentParser, Namespace
 
 from fusionlab.atomic import MIB, atomic_folder, refuse_existing, require_space
 from fusionlab.batch_norm import averaged_note
+from fusionlab.checkpoints import hashes
 from fusionlab.checkpoints.card import CARD, merge_card
 from fusionlab.checkpoints.files import GENERATION_CONFIG, read_json
+from fusionlab.checkpoints.fp8 import note as scaled_note
 from fusionlab.checkpoints.hub import locate
-from fusionlab.checkpoints.names import short_names
 from fusionlab.commands import merging_options, parsing
 from fusionlab.commands.merge_output import progress, tell
 from fusionlab.commands.merging_options import MergingOptions
 from fusionlab.commands.option_groups import add_fields, options_of
-from fusionlab.commands.repeat import REPEAT, repeat_config
+from fusionlab.commands.repeat import REPEAT, repeat_config, with_hashes
 from fusionlab.dtypes import find_dtype, main_of, merge_note_of
 from fusionlab.errors import InputError
 from fusionlab.merge_weights import merge_weights
@@ -34,8 +36,10 @@ from fusionlab.streaming import (
     StoredModel,
     may_stream,
     open_folder,
+    open_folders,
     shard_bytes,
     stream_merge,
+    under_one_naming,
     write_side_files,
 )
 
@@ -54,15 +58,20 @@ class MergeOptions:
     Attributes:
         max_shard_size: most that a weight file of a transformers folder holds, such as 5GB; as in the first model if
             None.
+        written_as: ``model``, or ``lora`` for a LoRA adapter on the base model.
+        rank: of each change in an adapter.
     """
 
     max_shard_size: str | None = None
+    written_as: Literal["model", "lora"] = "model"
+    rank: int = 16
 
 
 # As transformers' users know it.
 _SHARD_FLAG = "--max-shard-size"
+_AS_FLAG = "--as"
 # Options that say all about a merge that looks at files alone.
-_PLAIN = {_SHARD_FLAG, "--names"} | {
+_PLAIN = {_SHARD_FLAG, _AS_FLAG, "--names", "--architecture"} | {
     f"--{name}" for name in options_of((parsing.SharedOptions, MergingOptions, MergeOptions))
 }
 
@@ -107,8 +116,16 @@ def _parser(plain: bool) -> ArgumentParser:
     parser = parsing.make_parser("merge", DESCRIPTION)
     parsing.add_checkpoints(parser)
     parsing.add_names(parser)
+    parsing.add_architecture(parser)
     parsing.add_output(parser)
-    add_fields(parser, MergeOptions, changes={"max_shard_size": {"flags": (_SHARD_FLAG,)}})
+    add_fields(
+        parser,
+        MergeOptions,
+        changes={
+            "max_shard_size": {"flags": (_SHARD_FLAG,)},
+            "written_as": {"flags": (_AS_FLAG,), "dest": "written_as"},
+        },
+    )
     merging_options.add_merging(parser, listed=not plain)
     if not plain:
         from fusionlab.commands import data_options  # noqa: PLC0415 - imports Lightning
@@ -122,6 +139,8 @@ def _parser(plain: bool) -> ArgumentParser:
 
 def _looks_at_files_alone(arguments: Namespace) -> bool:
     """True if nothing but files of weights may be looked at, by one process."""
+    if arguments.written_as == "lora":
+        return False
     given = [arguments.get(name) for name in ("example", "probes", "samples", "statistics")]
     positioned = hasattr(os, "preadv") and hasattr(os, "pwrite")  # not on Windows
     return positioned and all(value is None for value in given) and not any(name in os.environ for name in _RANKS)
@@ -139,16 +158,18 @@ def _stored(arguments: Namespace) -> tuple[dict[str, StoredModel], StoredModel |
     method = find_method(next(iter(methods)))
     if method.unit == "model" or len(arguments.ckpts) < 2:
         return None
-    models = {}
-    for name, path in zip(short_names(arguments.ckpts, arguments.names), arguments.ckpts, strict=True):
-        if (model := open_folder(path, locate(path))) is None:
-            return None
-        models[name] = model
+    opened = open_folders(arguments.ckpts, arguments.names)
+    models = {name: model for name, model in opened.items() if model is not None}
+    if len(models) < len(opened):
+        return None
     base = None if arguments.base is None else open_folder(arguments.base, locate(arguments.base))
     if arguments.base is not None and base is None:
         return None
     if base is None and "base" in method.requires(**methods[method.name]):
         raise method.missing("base")
+    named = under_one_naming([*models.values(), *([] if base is None else [base])])
+    models = dict(zip(models, named, strict=False))
+    base = None if base is None else named[-1]
     return (models, base) if may_stream(list(models.values()), base, method) else None
 
 
@@ -167,15 +188,21 @@ def _stream(arguments: Namespace, models: Mapping[str, StoredModel], base: Store
     require_space(output, size + MIB)
     if (generation := first.location / GENERATION_CONFIG).is_file():
         read_json(generation)
+    hashes.begin([model.location for model in (*stored, *([] if base is None else [base]))])
     start = time.perf_counter()
     with atomic_folder(output, arguments.overwrite) as temporary:
         with progress("merging", size) as advance:
             merged = stream_merge(stored, base, recipe, temporary, most, advance)
         seconds = time.perf_counter() - start
         made = {"matching": "none", **merging_options.described(arguments)}
-        card = merge_card(merging_options.parents(models, arguments), made, first.format)
+        parents = merging_options.parents(models, arguments)
+        card = merge_card(parents, made, first.format)
         main = main_of((tensor.dtype, tensor.count) for tensor in planned.values())
-        write_side_files(first, temporary, main, {CARD: card, REPEAT: repeat})
+        write_side_files(first, temporary, main, {CARD: card, REPEAT: with_hashes(repeat, parents)})
     note = merge_note_of({model: one.main_dtype for model, one in models.items()}, dtype)
-    notes = [*([note] if note else []), *([averaged_note()] if merged.averaged else [])]
+    notes = [
+        *[scaled_note(one.source, one.config) for one in stored if one.is_scaled],
+        *([note] if note else []),
+        *([averaged_note()] if merged.averaged else []),
+    ]
     tell(name, seconds, list(zip(models, weights, merged.distances, strict=True)), notes, output)

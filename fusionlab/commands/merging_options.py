@@ -97,10 +97,14 @@ class Located(Protocol):
     def location(self) -> Path:
         """The file or folder."""
 
+    @property
+    def source(self) -> str:
+        """The path or hub id, as it was given."""
+
 
 def parents(found: Mapping[str, Located], arguments: Namespace) -> list[Parent]:
     """The parents of a merge, for its card: the end models, and the base model if there is one."""
-    named = [parent(name, checkpoint.location) for name, checkpoint in found.items()]
+    named = [parent(name, checkpoint.location, locate(checkpoint.source)) for name, checkpoint in found.items()]
     if arguments.base is not None:
         named.append(parent(f"{Path(arguments.base).name} (base model)", locate(arguments.base)))
     return named

@@ -11,8 +11,12 @@ from jsonargparse import ArgumentParser, Namespace
 from torch import nn
 
 from fusionlab import checkpoints, configs
+from fusionlab.checkpoints.files import CONFIG, read_config
+from fusionlab.checkpoints.fp8 import is_read
+from fusionlab.checkpoints.fp8 import note as scaled_note
+from fusionlab.checkpoints.hub import locate, use_architecture
 from fusionlab.checkpoints.names import short_names
-from fusionlab.commands.console import OneLineParser, input_error, readable, silence
+from fusionlab.commands.console import OneLineParser, input_error, readable, silence, tell
 from fusionlab.commands.examples import COMMON
 from fusionlab.commands.option_groups import add_fields
 from fusionlab.errors import InputError
@@ -40,6 +44,8 @@ class CheckpointOptions:
     Attributes:
         ckpts: end models: folders (of LoRA adapters too), .ckpt files or hub ids.
         ckpt: a checkpoint: folder (of a LoRA adapter too), .ckpt file or hub id.
+        architecture: the folder or hub id whose config and tokenizer bare state dicts among the checkpoints have
+            (.safetensors, .pt, .pth, .bin); its weights are not looked at.
         names: what the models are called in tables, plots and files, one for each in their order; else what tells their
             paths apart.
     """
@@ -47,6 +53,7 @@ class CheckpointOptions:
     ckpts: Sequence[str]
     ckpt: str
     names: Sequence[str] | None = None
+    architecture: str | None = None
 
 
 def make_parser(name: str, description: str, seed: bool = True) -> ArgumentParser:
@@ -82,6 +89,7 @@ def parse(parser: ArgumentParser, argv: Sequence[str]) -> Namespace:
         with readable():
             parsed = parser.parse_args(configs.resolve_arguments(argv)[0])
         _refuse_nulls(parser, parsed)
+        use_architecture(parsed.get("architecture"))
         return parser.instantiate_classes(parsed)
 
 
@@ -157,6 +165,11 @@ def add_names(parser: ArgumentParser) -> None:
     add_fields(common_group(parser), CheckpointOptions, ("names",))
 
 
+def add_architecture(parser: ArgumentParser) -> None:
+    """Add the description that bare state dicts have."""
+    add_fields(common_group(parser), CheckpointOptions, ("architecture",))
+
+
 def read_all(
     paths: Sequence[str],
     module: nn.Module | None = None,
@@ -177,4 +190,8 @@ def read_all(
     if not paths:
         raise InputError("no end model was given; expected checkpoints")
     called = short_names(paths, names)
+    for path in paths if module is None else ():
+        location = locate(path)
+        if (location / CONFIG).is_file() and is_read(config := read_config(location)):
+            tell(scaled_note(path, config))
     return {name: checkpoints.read(path, module, base) for name, path in zip(called, paths, strict=True)}

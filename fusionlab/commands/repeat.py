@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from jsonargparse import ArgumentParser
 
 from fusionlab import __version__, configs
+from fusionlab.checkpoints.card import Parent, hash_lines
 
 # What it is called.
 REPEAT = "fusionlab.yaml"
@@ -30,3 +31,13 @@ def repeat_config(parser: ArgumentParser, argv: Sequence[str]) -> str:
     command = parser.prog
     said = f"# Written by fusionlab {__version__}. To repeat it: {command} --config {REPEAT} --output NEW_FOLDER"
     return f"{said}\n{options}"
+
+
+def with_hashes(repeat: str, parents: Sequence[Parent]) -> str:
+    """A config with comments that say of which files the output was made.
+
+    Args:
+        repeat: of the command.
+        parents: the models.
+    """
+    return repeat + "".join(f"# {line}\n" for line in hash_lines(parents))

@@ -1,18 +1,23 @@
 """Merging without models: tensors are read from files, merged and written, a piece at a time."""
 
 from fusionlab.streaming.agreement import may_stream
+from fusionlab.streaming.memory import memory_of
 from fusionlab.streaming.merge import Recipe, Streamed, stream_merge
+from fusionlab.streaming.naming import under_one_naming
 from fusionlab.streaming.shards import shard_bytes
 from fusionlab.streaming.side_files import write_side_files
-from fusionlab.streaming.stored import StoredModel, open_folder
+from fusionlab.streaming.stored import StoredModel, open_folder, open_folders
 
 __all__ = [
     "Recipe",
     "StoredModel",
     "Streamed",
     "may_stream",
+    "memory_of",
     "open_folder",
+    "open_folders",
     "shard_bytes",
     "stream_merge",
+    "under_one_naming",
     "write_side_files",
 ]

@@ -46,7 +46,7 @@ def may_stream(models: Sequence[StoredModel], base: StoredModel | None, method: 
         return False
     for other in others:
         if odd := sorted(first.tensors.keys() ^ other.tensors.keys()):
-            if _is_known(first):
+            if is_known(first):
                 return False
             has, lacks = (first, other) if odd[0] in first.tensors else (other, first)
             raise InputError(
@@ -58,14 +58,14 @@ def may_stream(models: Sequence[StoredModel], base: StoredModel | None, method: 
     for other in others:
         _refuse_shapes(first, other)
         if (entry := _difference(first.config, other.config)) is not None:
-            if _is_known(first) or first.format == "timm":
+            if is_known(first) or first.format == "timm":
                 return False
             raise InputError(
                 f"config.json of {other.source} and {first.source} differ in {entry!r}; expected equal ones, as "
                 f"transformers does not know the model type {first.config.get('model_type')!r}"
             )
     if any(_MASK.fullmatch(name) and stored.dtype.is_floating_point for name, stored in first.tensors.items()):
-        return not _is_known(first)
+        return not is_known(first)
     return method.unit == "number" or _are_parameters(first)
 
 
@@ -104,7 +104,7 @@ def _difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> str | No
     return None
 
 
-def _is_known(model: StoredModel) -> bool:
+def is_known(model: StoredModel) -> bool:
     """True if transformers or timm has the class of a model."""
     if model.format == "timm":
         return True
@@ -118,10 +118,14 @@ def _are_parameters(model: StoredModel) -> bool:
 
     transformers splits, joins and stacks some as it reads them.
     """
-    if model.format == "timm" or not _is_known(model):
+    if model.format == "timm" or not is_known(model):
         return True
     from fusionlab.checkpoints.huggingface import parameter_names  # noqa: PLC0415 - imports what most methods do without
     from fusionlab.checkpoints.sizes import Stored  # noqa: PLC0415
+    from fusionlab.checkpoints.weightless import weightless  # noqa: PLC0415
 
     counted = Stored(sum(stored.count for stored in model.tensors.values()), len(model.tensors))
-    return model.tensors.keys() <= parameter_names("", dict(model.config), model.location, counted)
+    if model.tensors.keys() <= parameter_names("", dict(model.config), model.location, counted):
+        return True
+    made = weightless(model.config, model.location, {name: stored.shape for name, stored in model.tensors.items()})
+    return made is not None and all(group.conversion is None for group in made.groups.values())

@@ -18,13 +18,11 @@ from fusionlab.checkpoints.parameters import not_finite
 from fusionlab.dtypes import in_type, widest
 from fusionlab.merging.ingredients import PIECE, Ingredients, working_type
 from fusionlab.merging.registry import MergeMethod, find_method
+from fusionlab.streaming.memory import STRETCH, held
 from fusionlab.streaming.pipeline import in_order, workers
 from fusionlab.streaming.shards import Writer, like, written
 from fusionlab.streaming.stored import Reader, StoredModel, TensorSpec
 from fusionlab.streaming.ties import second_names
-
-# Numbers that are read and written at once.
-STRETCH = 8 * PIECE
 
 
 @dataclass(frozen=True)
@@ -161,8 +159,7 @@ class _Work:
 
     def _held(self, stretch: _Stretch) -> int:
         """About how many numbers of 4 bytes merging a stretch holds in memory."""
-        per_model = 1 if self.by_number else 3
-        return stretch.count * (per_model * len(self.readers) + 2)
+        return held(stretch.count, len(self.readers), self.recipe.method)
 
     def _merge(self, stretch: _Stretch) -> tuple[_Stretch, list[float]]:
         """Merge and write a stretch; given are the squared distances of the models to it."""

@@ -22,7 +22,8 @@ def write_side_files(model: StoredModel, folder: Path, dtype: torch.dtype, texts
         dtype: that most numbers were written in; a config that names a type names this one.
         texts: files to write beside it, by name, such as a model card.
     """
-    if (config := _in_type(model.config, name_of(dtype))) != model.config:
+    # What is read by dequantising is not written quantised.
+    if (config := _in_type(model.config, name_of(dtype))) != model.config or model.is_scaled:
         (folder / CONFIG).write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     copy_side_files(model.location, folder)
     for name, text in texts.items():

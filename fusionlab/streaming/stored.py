@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +14,9 @@ import torch
 from torch import Tensor
 
 from fusionlab.checkpoints.files import is_adapter, read_config, weight_files
+from fusionlab.checkpoints.fp8 import FP8, Scale, is_of_activations, is_read, scales_of, type_of, without_scheme
+from fusionlab.checkpoints.hub import locate
+from fusionlab.checkpoints.names import short_names
 from fusionlab.checkpoints.weights import read_headers
 from fusionlab.dtypes import main_of
 from fusionlab.errors import InputError
@@ -22,6 +25,7 @@ from fusionlab.errors import InputError
 TYPES = {
     "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64,
     "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool,
+    "F8_E4M3": FP8,
 }  # fmt: skip
 
 
@@ -62,6 +66,19 @@ class StoredTensor(TensorSpec):
 
 
 @dataclass(frozen=True)
+class ScaledTensor(StoredTensor):
+    """One tensor of 8 bits in a file, which is read in another type.
+
+    Attributes:
+        scale: of its blocks.
+        scales: the tensor that holds them.
+    """
+
+    scale: Scale
+    scales: StoredTensor
+
+
+@dataclass(frozen=True)
 class StoredModel:
     """A checkpoint folder of which nothing but the description has been read.
 
@@ -84,6 +101,11 @@ class StoredModel:
         """The floating type that most of its numbers have."""
         return main_of((tensor.dtype, tensor.count) for tensor in self.tensors.values())
 
+    @property
+    def is_scaled(self) -> bool:
+        """True if some of its weights are stored in 8 bits, and read by dequantising."""
+        return any(isinstance(tensor, ScaledTensor) for tensor in self.tensors.values())
+
     @contextmanager
     def opened(self) -> Iterator[Reader]:
         """Hold its files open.
@@ -93,7 +115,9 @@ class StoredModel:
         """
         with ExitStack() as stack:
             handles = {}
-            for file in dict.fromkeys(tensor.file for tensor in self.tensors.values()):
+            read = [tensor.file for tensor in self.tensors.values()]
+            read += [tensor.scales.file for tensor in self.tensors.values() if isinstance(tensor, ScaledTensor)]
+            for file in dict.fromkeys(read):
                 handles[file] = os.open(file, os.O_RDONLY | getattr(os, "O_BINARY", 0))
                 stack.callback(os.close, handles[file])
             yield Reader(self, handles)
@@ -112,7 +136,7 @@ class Reader:
     handles: Mapping[Path, int]
 
     def read(self, name: str, start: int, count: int) -> Tensor:
-        """A stretch of a tensor as it is stored, flattened.
+        """A stretch of a tensor as it is stored, flattened; of one that is stored in 8 bits as it is read.
 
         Args:
             name: of the tensor.
@@ -123,11 +147,19 @@ class Reader:
             InputError: the file has become shorter meanwhile.
         """
         stored = self.model.tensors[name]
-        read = torch.empty(count, dtype=stored.dtype)
+        if not isinstance(stored, ScaledTensor):
+            return self._read(name, stored, stored.dtype, start, count)
+        numbers = self._read(name, stored, FP8, start, count)
+        scales = self._read(stored.scale.name, stored.scales, stored.scales.dtype, 0, stored.scales.count)
+        return stored.scale.of(numbers, start, stored.shape[1], scales, stored.dtype)
+
+    def _read(self, name: str, stored: StoredTensor, dtype: torch.dtype, start: int, count: int) -> Tensor:
+        """The numbers of a stretch in the type that the file has them in."""
+        read = torch.empty(count, dtype=dtype)
         if not count:
             return read
         left = bytes_of(read)
-        at = stored.offset + start * stored.dtype.itemsize
+        at = stored.offset + start * dtype.itemsize
         while left:
             done = os.preadv(self.handles[stored.file], [left], at)
             if not done:
@@ -139,6 +171,20 @@ class Reader:
 def bytes_of(numbers: Tensor) -> memoryview:
     """The memory of a tensor, of at least one number, that lies in one piece."""
     return memoryview(numbers.view(torch.uint8).numpy())  # type: ignore[arg-type]
+
+
+def open_folders(paths: Sequence[str], names: Sequence[str] | None = None) -> dict[str, StoredModel | None]:
+    """Checkpoint folders as they lie on the disk, by the names that models are called by; see `open_folder`.
+
+    Args:
+        paths: of folders, or hub ids.
+        names: of the models, one for each; else what tells their paths apart.
+
+    Raises:
+        InputError: as `open_folder`, or a path named twice.
+    """
+    called = short_names(paths, names)
+    return {name: open_folder(path, locate(path)) for name, path in zip(called, paths, strict=True)}
 
 
 def open_folder(source: str, location: Path) -> StoredModel | None:
@@ -167,7 +213,25 @@ def open_folder(source: str, location: Path) -> StoredModel | None:
         if found is None:
             return None
         tensors |= found
+    if any(tensor.dtype == FP8 for tensor in tensors.values()):
+        if not is_read(config):
+            return None
+        tensors, config = _scaled(tensors, config, location), without_scheme(config)
     return StoredModel(source, location, "timm" if "architecture" in config else "transformers", config, tensors)
+
+
+def _scaled(tensors: Mapping[str, StoredTensor], config: Mapping[str, Any], source: Path) -> dict[str, StoredTensor]:
+    """Tensors of 8 bits in the type that they are read in; what belongs to them is left out."""
+    found = scales_of({name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()}, config, source)
+    used, dtype = {scale.name for scale in found.values()}, type_of(config)
+    read: dict[str, StoredTensor] = {}
+    for name, one in tensors.items():
+        if name in found:
+            scale = found[name]
+            read[name] = ScaledTensor(dtype, one.shape, one.file, one.offset, scale, tensors[scale.name])
+        elif name not in used and not is_of_activations(name):
+            read[name] = one
+    return read
 
 
 def _tensors(file: Path) -> dict[str, StoredTensor] | None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import torch
 from torch import Tensor
 
+from fusionlab.checkpoints.conversions import Group
 from fusionlab.checkpoints.parameters import not_finite
+from fusionlab.checkpoints.weightless import Weightless
 from fusionlab.dtypes import in_type, widest
 from fusionlab.matching.parts import Part
 from fusionlab.matching.weights import squared_distance
@@ -68,12 +70,12 @@ class PartReader:
 
     Args:
         reader: of its files.
-        names: for every name of the class, that in the files.
+        made: the model without weights, with what of the files becomes each parameter.
         dtype: that everything is at least as wide as, or None.
     """
 
-    def __init__(self, reader: Reader, names: Mapping[str, str], dtype: torch.dtype | None = None) -> None:
-        self.reader, self.names, self.dtype = reader, names, dtype
+    def __init__(self, reader: Reader, made: Weightless, dtype: torch.dtype | None = None) -> None:
+        self.reader, self.names, self.groups, self.dtype = reader, made.names, made.groups, dtype
 
     def read(self, names: Sequence[str]) -> dict[str, Tensor]:
         """Some parameters; those that are tied are one tensor.
@@ -81,23 +83,16 @@ class PartReader:
         Raises:
             InputError: one holds NaN or an infinity, or a file has become shorter.
         """
-        held: dict[str, Tensor] = {}
-        for name in dict.fromkeys(self.names[name] for name in names):
-            stored = self.reader.model.tensors[name]
-            tensor = self.reader.read(name, 0, stored.count).reshape(stored.shape)
-            if tensor.is_floating_point():
-                if not bool((finite := torch.isfinite(tensor)).all()):
-                    raise not_finite(self.reader.model.source, name, int((~finite).sum()), tensor.numel())
-                if self.dtype is not None:
-                    tensor = tensor.to(widest([tensor.dtype, self.dtype]))
-            held[name] = tensor
-        return {name: held[self.names[name]] for name in names}
+        made: dict[str, Tensor] = {}
+        for group in self._groups(names):
+            made |= group.read({name: self._stored(name) for name in group.stored})
+        return {name: made[self.names[name]] for name in names}
 
     def write(self, state: Mapping[str, Tensor], writer: Writer) -> dict[str, Tensor]:
-        """Write parameters under the names that they have in the files.
+        """Write parameters as they are in the files.
 
         Args:
-            state: a part of a twin.
+            state: a part of a twin; of what is made of the same tensors, all.
             writer: of its files.
 
         Returns:
@@ -106,14 +101,41 @@ class PartReader:
         Raises:
             InputError: a number that the type to write in cannot hold.
         """
+        held = {self.names[name]: tensor for name, tensor in state.items()}
         kept: dict[str, Tensor] = {}
-        for name, tensor in state.items():
-            stored = self.names[name]
-            if stored not in kept:
-                written = in_type(name, tensor, writer.tensors[stored].dtype)
-                writer.write(stored, 0, written.flatten())
-                kept[stored] = written.to(tensor.dtype)
+        for group in self._groups(state):
+            rounded = {}
+            for name, tensor in group.written(held).items():
+                written = in_type(name, tensor, writer.tensors[name].dtype)
+                writer.write(name, 0, written.flatten())
+                rounded[name] = written.to(tensor.dtype)
+            kept |= group.read(rounded)
         return {name: kept[self.names[name]] for name in state}
+
+    def bytes_of(self, names: Iterable[str], writer: Writer) -> int:
+        """The bytes that some parameters are written in."""
+        return sum(writer.tensors[name].size for group in self._groups(names) for name in group.stored)
+
+    def counts(self) -> dict[str, int]:
+        """The numbers of each parameter; of what several are made of, for the first."""
+        tensors = self.reader.model.tensors
+        return {group.made[0]: sum(tensors[n].count for n in group.stored) for group in self.groups.values()}
+
+    def _groups(self, names: Iterable[str]) -> list[Group]:
+        """What of the files some parameters are made of, each once."""
+        found = {group.made[0]: group for group in (self.groups[self.names[name]] for name in names)}
+        return list(found.values())
+
+    def _stored(self, name: str) -> Tensor:
+        """A tensor of the files."""
+        stored = self.reader.model.tensors[name]
+        tensor = self.reader.read(name, 0, stored.count).reshape(stored.shape)
+        if tensor.is_floating_point():
+            if not bool((finite := torch.isfinite(tensor)).all()):
+                raise not_finite(self.reader.model.source, name, int((~finite).sum()), tensor.numel())
+            if self.dtype is not None:
+                tensor = tensor.to(widest([tensor.dtype, self.dtype]))
+        return tensor
 
 
 def match_parts(
@@ -154,14 +176,15 @@ def match_parts(
             states[index] = alignment.apply(states[index])
             if writer is not None:
                 states[index] = model.write(states[index], writer)
-                written += sum(writer.tensors[name].size for name in {model.names[name] for name in names})
+                written += model.bytes_of(names, writer)
         squares.append(squared_distance(states[0], states[1], once))
         return alignments, squares, written
 
     found: tuple[list[Alignment], list[Alignment]] = ([], [])
     totals: list[float] = []
+    counts = source.counts()
     with workers() as pool:
-        for alignments, squares, written in in_order(pool, work, parts, partial(_size, source.reader.model), MOST):
+        for alignments, squares, written in in_order(pool, work, parts, partial(_size, counts), MOST):
             for side, alignment in zip(found, alignments, strict=True):
                 side.append(alignment)
             totals = [a + b for a, b in zip(totals or [0.0] * len(squares), squares, strict=True)]
@@ -178,7 +201,7 @@ def write_moved(
     for alignment in alignments:
         state = alignment.apply(model.read(list(alignment.blueprint.parameters)))
         model.write(state, writer)
-        advance(sum(writer.tensors[name].size for name in {model.names[name] for name in state}))
+        advance(model.bytes_of(state, writer))
 
 
 class Moved:
@@ -215,6 +238,16 @@ def _once(names: Sequence[str], stored: Mapping[str, str]) -> list[str]:
     return list({stored[name]: name for name in reversed(names)}.values())
 
 
-def _size(model: StoredModel, part: Part) -> int:
+def parts_memory(counts: Mapping[str, int], parts: Iterable[Part]) -> int:
+    """About how many bytes matching by parts holds at most, beside torch itself.
+
+    Args:
+        counts: numbers of each parameter.
+        parts: of the models.
+    """
+    return 4 * max(MOST, *(_size(counts, part) for part in parts))
+
+
+def _size(counts: Mapping[str, int], part: Part) -> int:
     """About how many numbers of 4 bytes matching a part holds in memory: two models, their twins, and products."""
-    return 4 * sum(model.tensors[n].count for n in part.blueprint.parameters if n in model.tensors)
+    return 4 * sum(counts.get(name, 0) for name in part.blueprint.parameters)

@@ -1,5 +1,6 @@
 """A merge has a card of its own: what it was made of, how, and which licences that comes with."""
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,12 @@ def test_a_card_is_yaml_and_a_table_whatever_the_names_are() -> None:
     assert "| `a/b # c` | mit/x |" in rows
     assert "| `d` | none given in its card |" in rows
     assert "whoever publishes this model has to choose one" in body
+    agreed = merge_card([Parent("a", "mit"), Parent("d", "mit")], {}, "timm")
+    assert yaml.safe_load(agreed.split("---\n")[1])["license"] == "mit"
+    assert "No licence is chosen" not in agreed
+    for licences in (("mit", "apache-2.0"), ("mit, gpl-3.0",) * 2, ("other",) * 2, ("mit", None), (None, None)):
+        text = merge_card([Parent("a", licences[0]), Parent("d", licences[1])], {}, "timm")
+        assert "license" not in yaml.safe_load(text.split("---\n")[1])
     twin = twin_card(Parent("a", "mit"), "b", {}, "transformers")
     assert "computes what `a` computes" in twin
     assert "the basis of `b`" in twin
@@ -79,4 +86,15 @@ def test_cards_of_commands(ckpts: Path, tmp_path: Path, command: Command, monkey
         text = Path(path, "README.md").read_text()
         assert "best model ever" not in text
         assert str(tmp_path) not in text
-        assert "license:" not in text
+        assert ("license: cc-by-nc-4.0" in text) == (path == "twin")
+        told = {line.split(": sha256 ")[0]: line.split(": sha256 ")[1].strip("`") for line in _hashes(text)}
+        for line, digest in told.items():
+            assert digest == hashlib.sha256(Path(line.strip("- `")).read_bytes()).hexdigest()
+        assert len(told) == (1 if path == "twin" else 2)
+    assert _hashes(Path("merged/fusionlab.yaml").read_text()) == [
+        f"# {line.strip('- `')}" for line in _hashes(Path("merged/README.md").read_text())
+    ]
+
+
+def _hashes(text: str) -> list[str]:
+    return [line for line in text.splitlines() if ": sha256 " in line]

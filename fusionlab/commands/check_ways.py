@@ -1,0 +1,149 @@
+"""Merge methods and matchings that some models admit, what each needs, and why others are out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from rich.table import Table
+
+from fusionlab.checkpoints.weightless import Weightless
+from fusionlab.commands.check_facts import size_words
+from fusionlab.commands.match_parts import NotByPartsError, looks_at_parts, parts_of
+from fusionlab.errors import InputError
+from fusionlab.matching.recipe import meanings, presets
+from fusionlab.merging import find_method, merge_states, methods
+from fusionlab.merging.registry import NEEDS
+from fusionlab.streaming import memory_of
+from fusionlab.streaming.twins import parts_memory
+from fusionlab.symmetry import Blueprint
+
+Possible = Literal["yes", "with a base model", "with data", "no"]
+PARTS, WHOLE = "a part at a time", "whole models"
+
+
+@dataclass(frozen=True)
+class Way:
+    """A merge method or a matching.
+
+    Attributes:
+        name: of it.
+        possible: whether these models admit it.
+        held: what is in memory at a time, in words; nothing where it is not possible.
+        memory: bytes of models, or of pieces of them, that are held; None where it is not possible.
+        why: what is missing, or rules it out.
+    """
+
+    name: str
+    possible: Possible
+    held: str
+    memory: int | None
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Given:
+    """Facts about models that fit each other.
+
+    Attributes:
+        sizes: bytes of each.
+        largest: numbers of the largest tensor of a model.
+        has_base: a base model is among them.
+        streams: for ``number`` and ``parameter``, whether files are merged piece by piece by methods of that unit.
+        blueprint: of all; or the sentence that says why there is none.
+        made: the models without weights, where matching may go a part at a time.
+    """
+
+    sizes: tuple[int, ...]
+    largest: int
+    has_base: bool
+    streams: Mapping[str, bool]
+    blueprint: Blueprint | str
+    made: Mapping[str, Weightless] | None
+
+    @property
+    def models(self) -> int:
+        """The number of models that are merged."""
+        return len(self.sizes) - self.has_base
+
+
+def merge_ways(given: Given) -> list[Way]:
+    """All merge methods, as `merge` takes or refuses them."""
+    return [_merge_way(name, given) for name in methods()]
+
+
+def _merge_way(name: str, given: Given) -> Way:
+    method = find_method(name)
+    streams = given.streams.get(method.unit, False)
+    held, memory = WHOLE, sum(given.sizes) + given.sizes[0]
+    if streams:
+        held = "pieces" if method.unit == "number" else "parameters"
+        memory = min(memory, memory_of(given.largest, given.models, method))
+    if (method.unit == "model" or not streams) and isinstance(given.blueprint, str):
+        return Way(name, "no", "", None, given.blueprint)
+    needs = method.requires()
+    if "base" in needs and not given.has_base:
+        return Way(name, "with a base model", held, memory, NEEDS["base"])
+    if data := [need for need in needs if need not in ("base", "blueprint")]:
+        return Way(name, "with data", held, memory, NEEDS[data[0]])
+    if method.unit != "model":
+        try:
+            # The method itself says how many models it takes: it merges as many of four numbers.
+            numbers = [{"numbers": torch.arange(4.0) + i} for i in range(given.models)]
+            merge_states(numbers, name, base={"numbers": torch.ones(4)} if given.has_base else None)
+        except InputError as error:
+            return Way(name, "no", "", None, str(error))
+    return Way(name, "yes", held, memory)
+
+
+def match_ways(given: Given) -> list[Way]:
+    """All presets of matching, as `match` and `fuse` take or refuse them."""
+    return [_match_way(name, given) for name in presets()]
+
+
+def _match_way(name: str, given: Given) -> Way:
+    recipe = presets()[name]
+    if not recipe.options.spaces:
+        return Way(name, "yes", "", 0, meanings()[name])
+    if isinstance(given.blueprint, str):
+        return Way(name, "no", "", None, given.blueprint)
+    try:
+        spaces = recipe.options.select(given.blueprint.in_gauge(recipe.gauge))
+    except InputError as error:
+        return Way(name, "no", "", None, str(error))
+    if not spaces:
+        return Way(name, "no", "", None, "no space of these models is one that it matches")
+    # Two models and their twins.
+    held, memory = WHOLE, 4 * max(given.sizes)
+    if given.made is not None and looks_at_parts(recipe):
+        try:
+            _, parts = parts_of(given.blueprint, recipe, given.made)
+            held, memory = PARTS, min(memory, parts_memory(_counts(given.made), parts))
+        except NotByPartsError:
+            pass
+    kinds = ", ".join(dict.fromkeys(str(space.role) for space in spaces))
+    return Way(name, "with data" if recipe.needs_inputs else "yes", held, memory, f"{len(spaces)} spaces: {kinds}")
+
+
+def _counts(made: Mapping[str, Weightless]) -> dict[str, int]:
+    """The numbers of each parameter."""
+    return {name: tensor.numel() for name, tensor in next(iter(made.values())).model.state_dict().items()}
+
+
+def ways_table(title: str, ways: list[Way]) -> Table:
+    """A row for each method or matching.
+
+    Args:
+        title: of the table.
+        ways: in its order.
+    """
+    table = Table(title=title, title_justify="left")
+    for heading in ("name", "possible", "in memory"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("about", justify="right", no_wrap=True)
+    table.add_column("", overflow="fold")
+    for way in ways:
+        table.add_row(way.name, way.possible, way.held, size_words(way.memory) if way.memory else "", way.why)
+    return table

@@ -12,6 +12,7 @@ from fusionlab.api.matching import Data, alignments_and_anchor
 from fusionlab.api.merging import given_statistics, merge
 from fusionlab.dtypes import find_dtype, widened
 from fusionlab.inputs import Inputs
+from fusionlab.matching.recipe import recipe
 from fusionlab.models import common_blueprint
 from fusionlab.types import Model
 
@@ -50,7 +51,7 @@ def fuse(
     """
     given: list[Model] = modules_of(models, "fuse", preset)
     batches = None if data is None or given_statistics(data) else Inputs.from_batches(data, len(given))
-    given = of_one_size(given, batches)
+    given = of_one_size(given, batches, recipe(preset).matches)
     if base is not None:
         base = module_of(base, "base")
         common_blueprint({"model 0": given[0], "the base model": base})

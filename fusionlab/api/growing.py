@@ -13,7 +13,7 @@ from fusionlab.inputs import Batches, Inputs
 from fusionlab.types import Model
 
 
-def grow(model: Model | Source, like: Any, data: Batches | None = None) -> Model:
+def grow(model: Model | Source, like: Any, data: Batches | None = None, fill: bool = False) -> Model:
     """The same function in a larger architecture: more width, layers, heads, units, groups or experts.
 
     That outputs are equal is checked in float64 on random inputs before anything is returned. Layers of another length
@@ -23,10 +23,12 @@ def grow(model: Model | Source, like: Any, data: Batches | None = None) -> Model
         model: of any architecture, or the path of its checkpoint; not modified.
         like: a model of the same class that is at least as large in every dimension, the path of one, or a config.
         data: batches of inputs that both take, labels not needed; `like` must be a model then.
+        fill: whether what is new and changes nothing is taken from `like` in the small model's basis, and not zero: for
+            models that will be matched and merged. `like` must be a model then. `align` and `fuse` do it by themselves.
 
     Returns:
         A new model of the larger architecture with the labels and dtypes of the small one; its norm gains and layer
-        scales are folded where the residual stream got wider and may be rotated.
+        scales are folded where the residual stream got wider and may be rotated, or where it is filled.
 
     Raises:
         InputError: what cannot be grown, with the reason (docs/sizes.md lists them).
@@ -34,22 +36,22 @@ def grow(model: Model | Source, like: Any, data: Batches | None = None) -> Model
     """
     small: Model = module_of(model, "model")
     larger = module_of(like, "like") if isinstance(like, nn.Module | str | PathLike) else like
-    return grown(small, larger, data).model
+    return grown(small, larger, data, fill).model
 
 
-def of_one_size(models: Sequence[Model], inputs: Inputs | None) -> list[Model]:
+def of_one_size(models: Sequence[Model], inputs: Inputs | None, fill: bool) -> list[Model]:
     """The models, those that are smaller than another grown; a warning says what was grown.
 
     Args:
         models: not modified.
         inputs: to find where layers go by.
+        fill: whether they will be matched, see `grown_to_one_size`.
 
     Raises:
         InputError: models of sizes that cannot become one.
     """
-    growths = grown_to_one_size(
-        {f"model {index}": model for index, model in enumerate(models)}, None if inputs is None else inputs.shared
-    )
+    named = {f"model {index}": model for index, model in enumerate(models)}
+    growths = grown_to_one_size(named, None if inputs is None else inputs.shared, fill)
     if growths:
         warnings.warn(f"{told(growths)}.", stacklevel=3)
     return [growths[name].model if (name := f"model {i}") in growths else model for i, model in enumerate(models)]

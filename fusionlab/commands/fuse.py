@@ -96,7 +96,7 @@ def run(argv: Sequence[str]) -> None:
         arguments.ckpts,
         recipe.needs_inputs or arguments.correct or polishing is not None,
     )
-    growths = growing.grown_to_one_size(models, None if inputs is None else inputs.shared)
+    growths = growing.grown_to_one_size(models, None if inputs is None else inputs.shared, recipe.matches)
     models |= {label: growth.model for label, growth in growths.items()}
     types = common_types(models.values()) if dtype is None else dtype
     kept = list(models.values()) if arguments.heads == "own" else list(models.values())[:1]

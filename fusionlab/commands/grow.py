@@ -38,10 +38,13 @@ class GrowOptions:
         ckpt: checkpoint of the small model: a folder, a .ckpt file or a hub id.
         like: a checkpoint of the same class that is as large in every dimension, or a folder of transformers or a file
             with its config alone.
+        fill: whether what is new and changes nothing is taken from the larger model, and not zero. The grown model
+            computes the same; matched and merged with the larger one it keeps more.
     """
 
     ckpt: str
     like: str
+    fill: bool = False
 
 
 def run(argv: Sequence[str]) -> None:
@@ -67,7 +70,7 @@ def run(argv: Sequence[str]) -> None:
         models |= untied({"small": small.model}, arguments)
         if arguments.untie:
             models["like"].tie_word_embeddings = False
-    growth = grown(models["small"], models["like"])
+    growth = grown(models["small"], models["like"], fill=arguments.fill)
     require_space(output, stored_size(growth.model) + MIB)
     names = short_names([arguments.ckpt, arguments.like])
     made = {"grown": described(growth) or "nothing", "logits differ by": f"{growth.stored:.1e} of the largest"}

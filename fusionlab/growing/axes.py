@@ -58,6 +58,8 @@ class Widening:
         sizes: by space of the small model, its size there and in the larger model; filled as axes are mapped.
         heads: the numbers of query heads in the small and in the larger model, of every kind of layer.
         pairs: the same of key-value heads.
+        new: by parameter of the larger model, for each of its dimensions the part of what is new that every entry
+            belongs to (see `Gather.new`); filled as parameters are mapped.
     """
 
     small: Blueprint
@@ -66,6 +68,7 @@ class Widening:
     sizes: dict[str, tuple[int, int]] = field(default_factory=dict)
     heads: set[tuple[int, int]] = field(default_factory=set)
     pairs: set[tuple[int, int]] = field(default_factory=set)
+    new: dict[str, tuple[torch.Tensor, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._signed = {space.index[0] for space in self.small.spaces.values() if space.role in STREAMS and space.index}

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fusionlab.errors import InputError
 from fusionlab.growing.axes import STREAMS, Choice, UnequalError, Widening
+from fusionlab.growing.gather import Gather
 from fusionlab.growing.layers import Placement, renamed
 from fusionlab.symmetry import Blueprint
 from fusionlab.symmetry.axes import Axis, Fixed, spaces_of
@@ -62,9 +63,10 @@ class Embedding:
                     f"config that differs in sizes only"
                 )
             out[target] = self._mapped(name, target, tensor, widening)
-        for name in self.fresh:
+        for name, fresh in self.fresh.items():
             if name not in out:
                 out[name] = self._silent(name)
+                widening.new[name] = tuple(torch.ones(length, dtype=torch.int64) for length in fresh.shape)
         for name in self.tables:
             out[name] = out[name] * choice.tokens
         return {name: out[name] for name in self.fresh}, widening
@@ -102,22 +104,27 @@ class Embedding:
         fill = 1 - self._offset(target) if gain else 0.0
         out, primal = tensor.double(), target in self.written
         norm_biases = {norm.bias for norm in self.large.norms}
+        new = []
         axes = zip(self.small.parameters[name], self.large.parameters[target], strict=True)
         for dim, (ours, theirs) in enumerate(axes):
             if gain and isinstance(ours, Fixed) and tensor.shape != fresh.shape:
-                out = torch.cat((out, out.new_full((len(fresh) - len(out),), fill)))
+                behind = Gather.padding(len(tensor), len(fresh))
+                out = behind(out, dim, fill)
+                new.append(behind.new)
                 continue
             small, large = _sized(ours, tensor.shape[dim]), _sized(theirs, fresh.shape[dim])
             try:
                 move = widening.of(small, large, primal, gain)
             except UnequalError as unequal:
                 raise self.refuse(name, unequal.small, unequal.large) from unequal
+            new.append(move.new)
             share = widening.share_of_mean(small, large, target in norm_biases)
             if share is None:
                 out = move(out, dim, NEVER if self._routes(target) else fill)
             else:
                 mean = out.mean(dim, keepdim=True)
                 out = move(out - mean, dim) + share * mean
+        widening.new[target] = tuple(new)
         return out
 
     def _silent(self, name: str) -> Tensor:

@@ -16,11 +16,14 @@ class Gather:
         source: int64, shape ``(larger,)``.
         factor: float64, shape ``(larger,)``.
         size: of the smaller axis.
+        parts: int64, shape ``(larger,)``: 0 where something comes from, else the number of the part of what is new (new
+            blocks and what is new inside of old ones are two); one part where it is None.
     """
 
     source: Tensor
     factor: Tensor
     size: int
+    parts: Tensor | None = None
 
     @staticmethod
     def identity(size: int) -> Gather:
@@ -45,25 +48,29 @@ class Gather:
         same = len(self.source) == self.size and torch.equal(self.source, torch.arange(self.size))
         return not (same and bool((self.factor == 1).all()))
 
-    def times(self, factor: float) -> Gather:
-        """The same map followed by a factor."""
-        return Gather(self.source, self.factor * factor, self.size)
+    @property
+    def new(self) -> Tensor:
+        """The part of what is new that each entry belongs to, from 1; 0 for entries that come from the smaller axis."""
+        return (self.source < 0).long() if self.parts is None else self.parts
 
     def around(self, inner: Gather) -> Gather:
         """The map of blocks: this one says where each block comes from, `inner` acts inside of every block."""
         source = self.source[:, None] * inner.size + inner.source[None]
         source[(self.source < 0)[:, None] | (inner.source < 0)[None]] = -1
         factor = self.factor[:, None] * inner.factor[None]
-        return Gather(source.flatten(), factor.flatten(), self.size * inner.size)
+        outside, inside = self.new[:, None].expand_as(source), inner.new[None].expand_as(source)
+        parts = torch.where((outside > 0) | (inside == 0), outside, inside + self.new.max())
+        return Gather(source.flatten(), factor.flatten(), self.size * inner.size, parts.flatten())
 
     @staticmethod
     def beside(*parts: Gather) -> Gather:
         """The map of segments laid one after the other."""
-        sources, start = [], 0
+        sources, new, start, count = [], [], 0, 0
         for part in parts:
             sources.append(torch.where(part.source < 0, -1, part.source + start))
-            start += part.size
-        return Gather(torch.cat(sources), torch.cat([part.factor for part in parts]), start)
+            new.append(torch.where(part.new > 0, part.new + count, 0))
+            start, count = start + part.size, count + int(part.new.max())
+        return Gather(torch.cat(sources), torch.cat([part.factor for part in parts]), start, torch.cat(new))
 
     def __call__(self, tensor: Tensor, dim: int, fill: float = 0.0) -> Tensor:
         """The tensor with dimension `dim` mapped, in float64; `fill` stands where nothing comes from."""

@@ -18,6 +18,7 @@ from fusionlab.evaluation.preservation import EXACT, random_logits
 from fusionlab.forward import input_embeddings
 from fusionlab.growing.axes import STREAMS, Choice, Widening
 from fusionlab.growing.embedding import Embedding
+from fusionlab.growing.filling import filled
 from fusionlab.growing.layers import Placement, placements, renamed
 from fusionlab.growing.likeness import unlikeness
 from fusionlab.growing.refusals import inexact, unequal
@@ -57,7 +58,7 @@ class Growth(Generic[Model]):
 
 
 @torch.no_grad()
-def grown(model: Model, like: Any, data: Batches | None = None) -> Growth[Model]:
+def grown(model: Model, like: Any, data: Batches | None = None, fill: bool = False) -> Growth[Model]:
     """A model embedded into a larger architecture, exactly: the same function with more of everything.
 
     Streams are as long an entry on average as before, so that norms act as they did, epsilon included; new units, heads
@@ -69,6 +70,8 @@ def grown(model: Model, like: Any, data: Batches | None = None) -> Growth[Model]
         model: the small model; not modified.
         like: a model of the same class that is as large in every dimension, or a config of one.
         data: batches of inputs that both models take, labels not needed; `like` must be a model then.
+        fill: whether what is new and changes nothing is taken from `like`, and not zero (see `filling`): for models
+            that will be matched and merged. `like` must be a model then.
 
     Raises:
         InputError: what cannot be grown: another class or vocabulary, a dimension in which the larger model is smaller,
@@ -77,13 +80,23 @@ def grown(model: Model, like: Any, data: Batches | None = None) -> Growth[Model]
     """
     large = larger_model(model, like)
     small = _untied_as(model, large).eval()
-    costs = None if data is None else unlikeness(small, _runnable(like), data)
+    if not isinstance(like, nn.Module) and (fill or data is not None):
+        raise InputError(
+            "the larger one is a config alone; expected a model, to align layers by its activations (data) or to take "
+            "what is new from it (fill)"
+        )
+    costs = None if data is None else unlikeness(small, like, data)
     places = placements(small, large, costs)
     large = in_types(large, _types(small, large, places)).eval()
     embedding = _embedding(small, large, places)
     inputs = embedding.small.inputs
     reference = random_logits(copy.deepcopy(small).double(), inputs)
     state, widening, exact = _exact(embedding, small, large, reference)
+    if fill:
+        trial = copy.deepcopy(large).double()
+        state = filled(state, widening.new, trial, embedding.large, like)
+        trial.load_state_dict(state)
+        exact = _difference(trial, reference, inputs)
     large.load_state_dict(state)
     stored = _difference(copy.deepcopy(large).double(), reference, inputs)
     deeper = tuple(placement for placement in places if placement.deepens)
@@ -219,15 +232,6 @@ def _looked_up(model: nn.Module) -> tuple[frozenset[str], frozenset[str]]:
     named = list(model.named_parameters(remove_duplicate=False))
     tokens = frozenset(name for name, p in named if table is not None and p is table.weight)
     return frozenset(name for name, p in named if id(p) in embeddings), tokens
-
-
-def _runnable(like: Any) -> nn.Module:
-    if not isinstance(like, nn.Module):
-        raise InputError(
-            "layers are aligned by the activations of two models, and the larger one is a config alone; expected a "
-            "model, or no data"
-        )
-    return like
 
 
 def _stream_sizes(blueprint: Blueprint) -> dict[str, int]:

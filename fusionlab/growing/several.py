@@ -17,7 +17,9 @@ from fusionlab.symmetry.axes import Fixed
 from fusionlab.types import Model
 
 
-def grown_to_one_size(models: Mapping[str, Model], data: Batches | None = None) -> dict[str, Growth[Model]]:
+def grown_to_one_size(
+    models: Mapping[str, Model], data: Batches | None = None, fill: bool = False
+) -> dict[str, Growth[Model]]:
     """The growths of those models that are smaller than another in some dimension.
 
     All become as large as the largest of them in each dimension: as one of them where one is, else by a config of
@@ -26,6 +28,8 @@ def grown_to_one_size(models: Mapping[str, Model], data: Batches | None = None) 
     Args:
         models: by name; not modified.
         data: batches of inputs that all take, to find where layers go by; evenly spread without.
+        fill: whether what is new and changes nothing is taken from the model that is grown to, or where there is none
+            from the one before (see `filling`): for models that will be matched.
 
     Returns:
         By name, for models that grow; nothing where all are of one size already, or of different classes.
@@ -37,8 +41,15 @@ def grown_to_one_size(models: Mapping[str, Model], data: Batches | None = None) 
     if len({type(model) for model in everyone}) > 1 or not any(_differ_in_size(everyone[0], m) for m in everyone[1:]):
         return {}
     like = _largest(everyone)
-    runnable = data if isinstance(like, nn.Module) else None
-    return {name: grown(model, like, runnable) for name, model in models.items() if _differ_in_size(model, like)}
+    if isinstance(like, nn.Module):
+        smaller = {name: model for name, model in models.items() if _differ_in_size(model, like)}
+        return {name: grown(model, like, data, fill) for name, model in smaller.items()}
+    found = {name: grown(model, like) for name, model in models.items()}
+    if fill:
+        before = list(found)[-1:] + list(found)[:-1]
+        for name, other in zip(found, before, strict=True):
+            found[name] = grown(models[name], found[other].model, fill=True)
+    return found
 
 
 def told(growths: Mapping[str, Growth[Any]]) -> str:

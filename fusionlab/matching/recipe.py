@@ -39,14 +39,19 @@ class Recipe:
     refine: RefineOptions | None = None
 
     @property
+    def matches(self) -> bool:
+        """True if anything is matched."""
+        return bool(self.options.spaces)
+
+    @property
     def gauge(self) -> tuple[str, ...]:
         """The gauge that every model is brought into before anything is matched; empty where nothing is."""
-        return self.options.gauge if self.options.spaces else ()
+        return self.options.gauge if self.matches else ()
 
     @property
     def needs_inputs(self) -> bool:
         """True if the models have to be run."""
-        return bool(self.options.spaces) and (bool(self.needs) or self.refine is not None)
+        return self.matches and (bool(self.needs) or self.refine is not None)
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -55,7 +60,7 @@ class Recipe:
 
     def __str__(self) -> str:
         """The recipe in words, for a report."""
-        if not self.options.spaces:
+        if not self.matches:
             return "nothing is matched"
         parts = [f"by {matcher_of(self.options).name}: {describe(self.options)}"]
         if self.refine is not None:

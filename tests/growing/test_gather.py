@@ -56,3 +56,22 @@ def test_only_what_changes_something_changes() -> None:
     assert not Gather.identity(3).changes
     assert Gather.padding(3, 3, 2.0).changes
     assert Gather.padding(3, 4).changes
+
+
+@laws
+@given(gathers, gathers)
+def test_new_blocks_and_what_is_new_in_old_ones_are_parts_of_their_own(outer: Gather, inner: Gather) -> None:
+    blocks = outer.around(inner)
+    assert torch.equal(blocks.new > 0, blocks.source < 0)
+    grid = blocks.new.reshape(len(outer.source), -1)
+    assert set(grid[outer.source < 0].flatten().tolist()) <= {1}
+    assert not set(grid[outer.source >= 0].flatten().tolist()) & set(outer.new[outer.new > 0].tolist())
+
+
+@laws
+@given(st.lists(gathers, min_size=2, max_size=3))
+def test_segments_share_no_part(parts: list[Gather]) -> None:
+    beside = Gather.beside(*parts)
+    assert torch.equal(beside.new > 0, beside.source < 0)
+    found = [set(piece[piece > 0].tolist()) for piece in beside.new.split([len(part.source) for part in parts])]
+    assert sum(map(len, found)) == len(set().union(*found))

@@ -1,0 +1,105 @@
+"""The part of a grown model that is new and changes nothing, taken from the model that it is matched to.
+
+A grown model leaves much open: what is read of entries of the stream that nothing writes to, what is written to units
+and heads that nothing reads, whole layers but for their outputs. Zeros there halve what the other model has there
+twice, where it reads and where it writes. With the other model's own numbers in their place a merge halves it once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from fusionlab.evaluation.preservation import random_logits
+from fusionlab.matching.align import align_states
+from fusionlab.matching.presets import preset
+from fusionlab.symmetry import Alignment, Blueprint
+from fusionlab.symmetry.blueprint import FOLDED
+
+# The largest change of the logits in float64, relative to the largest, of what is taken to change nothing.
+UNSEEN = 1e-11
+# Random inputs that each kind of entries is tried on.
+_COUNT = 2
+_NUMBER = re.compile(r"\d+")
+
+
+@torch.no_grad()
+def filled(
+    state: Mapping[str, Tensor],
+    new: Mapping[str, tuple[Tensor, ...]],
+    trial: nn.Module,
+    blueprint: Blueprint,
+    anchor: nn.Module,
+) -> dict[str, Tensor]:
+    """The parameters of a grown model with the anchor's wherever they change nothing.
+
+    The anchor is brought into the grown model's basis by weights. Each kind of new entries, in all layers at once, is
+    kept where a forward pass in float64 gives the logits that it gave before, so the function stays by construction.
+
+    Args:
+        state: the grown model's, in float64; not modified.
+        new: by parameter, for each of its dimensions the part of what is new that an entry belongs to, 0 for none.
+        trial: a module of the grown model's architecture, in float64; its values are written over.
+        blueprint: of the grown model, in the gauge of `state`.
+        anchor: a model of the same architecture; not modified. Parameters of other shapes (a head of other labels) stay
+            as they are.
+
+    Returns:
+        By name, in float64; folded where the architecture can be.
+    """
+    described = blueprint.in_gauge((FOLDED,))
+    ours = Alignment.identity(described).apply(state)
+    theirs = {name: tensor.to(ours[name]) for name, tensor in anchor.state_dict().items() if name in ours}
+    theirs = {name: theirs[name] if theirs[name].shape == tensor.shape else tensor for name, tensor in state.items()}
+    moved, into_one = align_states([ours, theirs], described, preset("weights"))
+    theirs = moved.inverse().apply(into_one.apply(theirs))
+    found = {name: tensor.clone() for name, tensor in ours.items()}
+    trial.load_state_dict(found)
+    reference = random_logits(trial, blueprint.inputs, count=_COUNT)
+    largest = float(reference.abs().max())
+    for kind, names in _kinds(trial, new).items():
+        entries = {name: _entries(new[name], kind[1]) for name in names}
+        before = {name: found[name][entries[name]] for name in names}
+        for name, chosen in entries.items():
+            found[name][chosen] = theirs[name][chosen]
+        trial.load_state_dict(found)
+        change = float((random_logits(trial, blueprint.inputs, count=_COUNT) - reference).abs().max())
+        if math.isnan(change) or change > UNSEEN * largest:
+            for name, chosen in entries.items():
+                found[name][chosen] = before[name]
+    return found
+
+
+# The name of a parameter without numbers, and a part of what is new along each of its dimensions.
+Kind = tuple[str, tuple[int, ...]]
+
+
+def _kinds(model: nn.Module, new: Mapping[str, tuple[Tensor, ...]]) -> dict[Kind, list[str]]:
+    """The kinds of new entries in a grown model, and the parameters that have each, in all layers.
+
+    Args:
+        model: of the grown model's architecture. Parameters that it knows by several names are left out.
+        new: by parameter, the parts along each of its dimensions.
+    """
+    uses = Counter(id(parameter) for _, parameter in model.named_parameters(remove_duplicate=False))
+    found: dict[Kind, list[str]] = {}
+    for name, parameter in model.named_parameters():
+        if uses[id(parameter)] == 1:
+            for parts in itertools.product(*(part.unique().tolist() for part in new[name])):
+                if any(parts):
+                    found.setdefault((_NUMBER.sub("*", name), parts), []).append(name)
+    return found
+
+
+def _entries(new: tuple[Tensor, ...], parts: tuple[int, ...]) -> tuple[Tensor, ...]:
+    """Indices of the entries that belong to one part along each dimension; they broadcast against each other."""
+    return tuple(
+        torch.where(along == part)[0].reshape([-1 if other == dim else 1 for other in range(len(new))])
+        for dim, (along, part) in enumerate(zip(new, parts, strict=True))
+    )

@@ -1,0 +1,116 @@
+"""Filling: what is new in a grown model is as in the model it is matched to, and its function is what it was."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import fusionlab
+from fusionlab.growing import grown, grown_to_one_size
+from fusionlab.matching.weights import squared_distance
+from fusionlab.symmetry import Alignment, blueprint
+from tests.symmetry.models import generator, randomize
+
+from .families import CASES, gpt2, llama, vit
+from .test_growth import apart
+
+
+def distance(models: list[nn.Module]) -> float:
+    """The squared distance of two models once they are matched by weights."""
+    one, other = (twin.state_dict() for twin in fusionlab.align(models, anchor=1, preset="weights"))
+    return squared_distance(one, other, [name for name in one if one[name].is_floating_point()])
+
+
+FILLED = (
+    "vit-everything",
+    "timm",
+    "deberta",
+    "gpt2-untied",
+    "llama-queries",
+    "gemma2",
+    "gpt-oss-experts",
+    "bart",
+    "clip",
+)
+
+
+@pytest.mark.parametrize("name", FILLED)
+def test_the_function_stays(name: str) -> None:
+    case = CASES[name]
+    small, large = randomize(case.build(**case.smaller), 0), randomize(case.build(**case.larger), 1)
+    plain, growth = grown(small, large), grown(small, large, fill=True)
+    assert growth.exact < 1e-9
+    assert apart(growth.model, small) < 1e-9
+    state = plain.model.state_dict()
+    zeros = {n: t for n, t in growth.model.state_dict().items() if t.is_floating_point() and (state[n] == 0).any()}
+    # Somewhere zeros were put, and are no more.
+    assert any((tensor[state[n] == 0] != 0).any() for n, tensor in zeros.items())
+
+
+def test_what_is_read_of_nothing_and_written_to_nothing_is_the_other_models() -> None:
+    """A ViT with more units: their inputs are the other model's, up to its basis; their outputs stay zero."""
+    small, large = randomize(vit(), 0), randomize(vit(intermediate_size=31), 1)
+    state = grown(small, large, fill=True).model.state_dict()
+    new = slice(20, None)
+    for layer in range(2):
+        rows, columns = state[f"vit.layers.{layer}.mlp.fc1.weight"], state[f"vit.layers.{layer}.mlp.fc2.weight"]
+        assert (columns[:, new] == 0).all()
+        assert (rows[new].norm(dim=1) > 0).all()
+
+
+def test_new_heads_are_filled_whole_and_new_widths_on_one_side() -> None:
+    """Queries read what keys are zero for; a new head has both, since nothing reads it."""
+    small = randomize(llama(head_dim=4, num_attention_heads=2, num_key_value_heads=2), 0)
+    large = randomize(llama(head_dim=4, num_attention_heads=4, num_key_value_heads=4), 1)
+    state = grown(small, large, fill=True).model.state_dict()
+    for name in ("q_proj", "k_proj", "v_proj"):
+        assert (state[f"model.layers.0.self_attn.{name}.weight"][8:].norm(dim=1) > 0).all()
+    assert (state["model.layers.0.self_attn.o_proj.weight"][:, 8:] == 0).all()
+
+
+def test_most_of_a_larger_model_that_holds_the_small_one_is_found_again() -> None:
+    """The small model, its freedom filled with anything, in an unknown basis."""
+    small = randomize(llama(head_dim=4), 0)
+    holding = grown(small, randomize(llama(head_dim=4, hidden_size=24, intermediate_size=31), 1), fill=True).model
+    folded = blueprint(holding).after_folding
+    assert folded is not None
+    hidden = Alignment.random(folded, generator(2)).apply(holding)
+    filled, plain = (distance([grown(small, hidden, fill=fill).model, hidden]) for fill in (True, False))
+    assert filled < 0.1 * plain
+
+
+def test_what_is_tied_and_heads_of_other_labels_stay() -> None:
+    small, large = randomize(gpt2(), 0), randomize(gpt2(n_embd=24, n_inner=60), 1)
+    growth = grown(small, large, fill=True)
+    assert growth.model.lm_head.weight is growth.model.transformer.wte.weight  # type: ignore[union-attr]
+    assert apart(growth.model, small) < 1e-9
+    other = grown(randomize(vit(num_labels=2), 0), randomize(vit(num_labels=7, hidden_size=20), 1), fill=True)
+    assert other.model.classifier.weight.shape == (2, 20)  # type: ignore[union-attr]
+    assert other.exact < 1e-9
+
+
+def test_several_are_filled_from_the_largest_or_from_each_other() -> None:
+    models = {"small": randomize(vit(), 0), "large": randomize(vit(hidden_size=20), 1)}
+    (growth,) = grown_to_one_size(models, fill=True).values()
+    expected = grown(*models.values(), fill=True).model.state_dict()
+    torch.testing.assert_close(growth.model.state_dict(), expected)
+    crossed = {"wide": randomize(vit(hidden_size=20), 0), "many": randomize(vit(intermediate_size=31), 1)}
+    one, other = (growth.model for growth in grown_to_one_size(crossed, fill=True).values())
+    plain = grown_to_one_size(crossed)["many"].model.state_dict()["vit.layers.0.mlp.fc1.weight"]
+    assert apart(one, crossed["wide"]) < 1e-9
+    assert apart(other, crossed["many"]) < 1e-9
+    # Columns of the stream that only the other one writes to.
+    assert (other.state_dict()["vit.layers.0.mlp.fc1.weight"][:, 12:] - plain[:, 12:]).abs().min() > 0
+
+
+def test_functions_of_python_fill_where_they_match() -> None:
+    small, large = randomize(vit(), 0), randomize(vit(hidden_size=20), 1)
+    with pytest.warns(UserWarning, match="was grown"):
+        filled, _ = fusionlab.align([small, large], anchor=1, preset="weights")
+    with pytest.warns(UserWarning, match="was grown"):
+        plain, _ = fusionlab.align([small, large], anchor=1, preset="none")
+    torch.testing.assert_close(plain.state_dict(), fusionlab.grow(small, large).state_dict())
+    assert apart(filled, small) < 1e-9
+    again = fusionlab.align([fusionlab.grow(small, large, fill=True), large], anchor=1, preset="weights")[0]
+    torch.testing.assert_close(filled.state_dict(), again.state_dict())

@@ -79,16 +79,13 @@ def test_heads_are_split_by_a_number_of_the_code() -> None:
     assert found.untouched() == ("lm_head.bias",)
 
 
-def test_of_many_experts_each_is_chosen_by_some_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three texts leave some of 8 experts unread; what they write to would not be known."""
+def test_of_many_experts_each_is_chosen_by_some_token() -> None:
+    """Three texts leave some of 8 experts unread; 64 leave none."""
     sizes = {"d_model": 24, "d_kv": 5, "d_ff": 28, "num_heads": 4, "vocab_size": 37, "num_experts": 8}
-    layers = {"num_layers": 2, "num_decoder_layers": 2, "num_sparse_encoder_layers": 1, "num_sparse_decoder_layers": 1}
+    layers = {"num_layers": 1, "num_decoder_layers": 1, "num_sparse_encoder_layers": 1, "num_sparse_decoder_layers": 0}
     kind = transformers.SwitchTransformersForConditionalGeneration
     model = kind(kind.config_class(**sizes, **layers, decoder_start_token_id=0))
     assert not [name for name in models.described(model, None).untouched() if "expert" in name]
-    monkeypatch.setattr(models, "TRIES", models.TRIES[:1])
-    with pytest.raises(SymmetryError, match="and other parameters unread"):
-        models.described(model, None)
 
 
 def test_a_decoder_alone_reads_an_encoder() -> None:

@@ -196,7 +196,7 @@ class _Shapeless(FakeTensorMode):
         is_made = func is torch.ops.aten.empty_strided.default
         if self._empty is not None and (is_made or (args and args[0] is self._empty)):
             return self._empty  # torch detaches what it did not make itself
-        out = super().__torch_dispatch__(func, types, args, kwargs)
+        out: Any = super().__torch_dispatch__(func, types, args, kwargs)
         if is_made:
             self._empty = out
         return out

@@ -88,7 +88,8 @@ def _as_read(values: list[Leaf], axis: Axis, space: Space, size: int) -> Tensor:
     constant = torch.zeros(size, dtype=torch.float64)
     for read in leaves(axis, constant, 0):
         if read.space == space.name and read.is_dual:
-            for value in values:
+            # What several kinds of heads share a basis for is read by each kind's own stretch.
+            for value in (value for value in values if set(value.path) <= set(read.path)):
                 view = value.view.cpu()
                 for position, outer in enumerate(read.path):
                     if outer not in value.path:

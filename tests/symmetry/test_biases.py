@@ -8,9 +8,11 @@ import torch
 from fusionlab import checkpoints
 from fusionlab.statistics.linear_maps import linear_maps
 from fusionlab.symmetry import Alignment, Blueprint, SymmetryError, blueprint
-from fusionlab.symmetry.axes import spaces_of
+from fusionlab.symmetry.axes import Concat, spaces_of
 from fusionlab.symmetry.biases import clear_biases
+from fusionlab.symmetry.builder import BlueprintBuilder
 from fusionlab.symmetry.folding import fold
+from fusionlab.symmetry.groups import Invertible, Permutation
 from fusionlab.symmetry.roles import Role
 from tests.families.harness import EXACT, FLOAT32, Case, assert_same_outputs, outputs, random_model, with_state
 from tests.families.test_families import CASES
@@ -121,3 +123,22 @@ def test_alignments_in_different_gauges_do_not_compose() -> None:
     description = blueprint(model_of_table("vit-classifier"), folded=True)
     with pytest.raises(SymmetryError, match="cannot be composed"):
         Alignment.identity(description).compose(Alignment.identity(description.without_biases()))
+
+
+def test_kinds_of_heads_that_share_a_basis_each_pass_their_own_biases() -> None:
+    """Two heads of one kind and three of another, read side by side: the output's bias takes up both constants."""
+    b = BlueprintBuilder("two kinds of heads")
+    few, many = b.space("few", Permutation(2), role="heads"), b.space("many", Permutation(3), role="heads")
+    values = b.space("vo", Invertible(4), role="attention.vo")
+    b.linear("few", reads=None, writes=b.per(few, values))
+    b.linear("many", reads=None, writes=b.per(many, values))
+    b.linear("out", reads=Concat(b.per(few, values), b.per(many, values)), writes=None)
+    draw = torch.Generator().manual_seed(0)
+    shapes = {"few": (8, 6), "many": (12, 6), "out": (5, 20)}
+    state = {f"{n}.weight": torch.randn(shape, generator=draw).double() for n, shape in shapes.items()}
+    state |= {f"{n}.bias": torch.randn(shape[0], generator=draw).double() for n, shape in shapes.items()}
+    after = clear_biases(state, b.build())
+    written = torch.cat([state["few.bias"], state["many.bias"]])
+    torch.testing.assert_close(after["out.bias"], state["out.bias"] + state["out.weight"] @ written)
+    assert not after["few.bias"].any()
+    assert not after["many.bias"].any()

@@ -18,6 +18,7 @@ from fusionlab.symmetry.infer.dims import Atom, Dim, Stretch, Sum, Variable
 from fusionlab.symmetry.infer.found import Action, Powers
 from fusionlab.symmetry.infer.interpreter import Reading
 from fusionlab.symmetry.infer.layout import Acting, InexpressibleError, Layout, leading_atoms
+from fusionlab.symmetry.infer.slopes import Slopes
 from fusionlab.symmetry.roles import Role
 
 # Relative change of the outputs, in float64, up to which they are the same.
@@ -55,6 +56,7 @@ class Attempts:
         self.generator = torch.Generator().manual_seed(self.seed)
         self.state: Mapping[str, Tensor] = self.reading.traced.state
         self.expected = self.reading.traced(self.state)
+        self._slopes = Slopes(self.reading.traced, self.state)
         for dims in self.reading.parameters.values():
             leading = [leading_atoms(dim) for dim in dims]
             for position, dim in enumerate(dims):
@@ -72,7 +74,14 @@ class Attempts:
     def is_silent(self, name: str) -> bool:
         """The outputs do not depend on a parameter."""
         noise = torch.rand(self.state[name].shape, generator=self.generator, dtype=torch.float64)
-        return self.same({**self.state, name: self.state[name] + noise})
+        return not self._slopes.is_seen(name) and self.same({**self.state, name: self.state[name] + noise})
+
+    def unseen_shift(self, name: str, dim: int) -> Tensor | None:
+        """A parameter with random constants added along a dimension; None where the outputs change."""
+        shape = [1 if d == dim else size for d, size in enumerate(self.state[name].shape)]
+        shifted = self.state[name] + torch.randn(shape, generator=self.generator, dtype=torch.float64)
+        is_seen = self._slopes.is_seen(name, dim) or not self.same({**self.state, name: shifted})
+        return None if is_seen else shifted
 
     def _change(self, state: Mapping[str, Tensor]) -> float:
         """The change of the outputs with these parameters, of the largest; infinite where they cannot be computed."""

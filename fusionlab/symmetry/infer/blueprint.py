@@ -24,7 +24,20 @@ from fusionlab.symmetry.infer.other_batch import OtherBatch
 from fusionlab.symmetry.infer.search import Search
 from fusionlab.symmetry.infer.second_names import second_names, with_second_names
 from fusionlab.symmetry.infer.trace import Traced, TraceError, trace
+from fusionlab.symmetry.infer.unread import like_what_is_read
 from fusionlab.symmetry.roles import Role
+
+
+class UnreadError(SymmetryError):
+    """Inputs that lead to too few of a model's parameters.
+
+    Attributes:
+        is_of_experts: some other entry of the same list of modules was read.
+    """
+
+    def __init__(self, message: str, is_of_experts: bool) -> None:
+        super().__init__(message)
+        self.is_of_experts = is_of_experts
 
 
 def infer(
@@ -45,16 +58,18 @@ def infer(
             nothing is known, so that they stay as they are.
 
     Raises:
-        SymmetryError: the model cannot be traced, or the inputs leave too much of it unread.
+        UnreadError: the inputs leave too much of the model unread.
+        SymmetryError: it cannot be traced.
     """
     try:
         traced = trace(model, inputs, seed)
     except TraceError as error:
         raise SymmetryError(f"{architecture}: {error}") from error
     if traced.unread and not may_be_unread(traced):
-        raise SymmetryError(
+        raise UnreadError(
             f"{architecture}: {', '.join(inputs)} alone leave {traced.unread[0]!r} and other parameters unread; "
-            f"expected fusionlab.blueprint(model, example_inputs) with all that the model takes"
+            f"expected fusionlab.blueprint(model, example_inputs) with all that the model takes",
+            is_of_experts=bool(like_what_is_read(traced.unread, traced)),
         )
     reading = Reading(traced).read()
     attempts = Attempts(reading, seed)

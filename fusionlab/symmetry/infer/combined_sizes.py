@@ -72,6 +72,11 @@ def partial_of(node: Fields) -> float:
             found.append(float(value))
         elif name in ("rope_parameters", "rope_scaling") and isinstance(value, dict):
             found += [partial_of(inner) for inner in (value, *value.values()) if isinstance(inner, dict)]
+    main: int = next((node[name] for name in MAIN_WIDTHS if is_size(node.get(name))), 0)
+    heads: int = next((value for name, value in node.items() if meaning(name) == Meaning.HEADS and is_size(value)), 0)
+    turned: Any = node.get("rotary_dim")
+    if is_size(turned) and heads and turned * heads < main:
+        found.append(turned * heads / main)
     return min(found)
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import torch
-
 from fusionlab.symmetry.axes import Along
 from fusionlab.symmetry.biases import clear_biases
 from fusionlab.symmetry.blueprint import Blueprint
@@ -44,15 +42,13 @@ def seen_biases(blueprint: Blueprint, attempts: Attempts) -> tuple[str, ...]:
 
 def unseen_means(blueprint: Blueprint, attempts: Attempts, other: OtherBatch) -> tuple[tuple[str, int], ...]:
     """The places where a constant may be added along a space of permutations; shown on this batch and on another."""
-    state, generator = attempts.state, attempts.generator
+    state = attempts.state
     found = []
     for name, axes in blueprint.parameters.items():
         for dim, axis in enumerate(axes if name in state else ()):
             if not isinstance(axis, Along) or not isinstance(blueprint.spaces[axis.space].group, Permutation):
                 continue
-            shape = [1 if d == dim else size for d, size in enumerate(state[name].shape)]
-            shift = torch.randn(shape, generator=generator, dtype=torch.float64)
-            shifted = {name: state[name] + shift}
-            if attempts.same({**state, **shifted}) and not attempts.is_silent(name) and other.same(shifted):
+            shifted = attempts.unseen_shift(name, dim)
+            if shifted is not None and not attempts.is_silent(name) and other.same({name: shifted}):
                 found.append((name, dim))
     return tuple(found)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from fusionlab.symmetry.architectures.descriptions import architecture_name
 from fusionlab.symmetry.blueprint import Blueprint, Input, SymmetryError
 from fusionlab.symmetry.infer import kept
-from fusionlab.symmetry.infer.blueprint import infer
+from fusionlab.symmetry.infer.blueprint import UnreadError, infer
 from fusionlab.symmetry.infer.copies import dissolved, gathered
 from fusionlab.symmetry.infer.endings import ended
 from fusionlab.symmetry.infer.examples import guessed_inputs, has_all_inputs, pad_batches
@@ -33,6 +33,8 @@ MOST_PARAMETERS = 150_000_000
 MOST_TRIED = 20_000_000
 # A guessed input of one example has at most so many numbers: an image of 1,000 by 1,000 pixels, and more.
 MOST_NUMBERS = 10_000_000
+# How many examples of guessed inputs, and seeds of parameters: experts that no token chose may be chosen in the next.
+TRIES = ((3, 0), (64, 0), (64, 1))
 # Where a blueprint is from.
 ON_ITSELF = "inferred from the traced model itself"
 ON_A_SMALL_ONE = "inferred from a small model of the same structure"
@@ -140,10 +142,17 @@ def _grown(found: Blueprint, shrunk: Shrunk, shapes: Mapping[str, tuple[int, ...
 
 
 def _traced(model: nn.Module, inputs: tuple[Input, ...], name: str) -> Blueprint:
-    """The blueprint that is inferred from guessed inputs."""
-    batch = _batch(inputs, name)
-    is_complete = has_all_inputs(model, batch)
-    return infer(model, batch, name, may_be_unread=lambda traced: may_be_unread(traced, is_complete))
+    """The blueprint that is inferred from guessed inputs: from more of them where a few leave an expert unread."""
+    is_complete = has_all_inputs(model, [one.name for one in inputs])
+    for examples, seed in TRIES:
+        batch = _batch(inputs, name, examples)
+        try:
+            return infer(model, batch, name, seed, may_be_unread=lambda traced: may_be_unread(traced, is_complete))
+        except UnreadError as error:
+            refusal = error
+            if not error.is_of_experts:
+                break
+    raise refusal
 
 
 def _wrong(model: nn.Module, found: Blueprint) -> str | None:
@@ -153,7 +162,7 @@ def _wrong(model: nn.Module, found: Blueprint) -> str | None:
     return next((wrong for b in described if b is not None and (wrong := other.wrong(b)) is not None), None)
 
 
-def _batch(inputs: tuple[Input, ...], name: str) -> dict[str, Tensor]:
+def _batch(inputs: tuple[Input, ...], name: str, examples: int = TRIES[0][0]) -> dict[str, Tensor]:
     if not inputs:
         raise NotShrunkError(f"no inputs of a {name} model could be guessed from its config")
     for one in inputs:
@@ -163,7 +172,7 @@ def _batch(inputs: tuple[Input, ...], name: str) -> dict[str, Tensor]:
                 f"{MOST_NUMBERS:,} numbers"
             )
     generator = torch.Generator().manual_seed(0)
-    return {one.name: one.random(3, generator) for one in inputs}
+    return {one.name: one.random(examples, generator) for one in inputs}
 
 
 def _on_cpu(model: nn.Module) -> nn.Module:

@@ -113,7 +113,10 @@ def shrink(model_or_config: Any, class_name: str | None = None) -> Shrunk:
             chosen = SmallSizes(fields, multiple).choose()
             sizes = {path: v for path, v in chosen.items() if meaning(path[-1]) not in yielding}
             try:
-                return _tried(real, config, class_name, merged(fields, sizes, plan.changes), plan)
+                found = _tried(real, config, class_name, merged(fields, sizes, plan.changes), plan)
+                # What only multiples of some number suit has that number in its code.
+                by_code = {} if multiple == 1 else {"heads by a number of the code's": (multiple, multiple)}
+                return replace(found, hints={**found.hints, **by_code})
             except SymmetryError as error:
                 reason = reason or str(error)
                 # Other layers are missing, which no size mends.

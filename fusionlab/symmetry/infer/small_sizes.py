@@ -299,7 +299,7 @@ class SmallSizes:
             return
         for name, value in self._of(node, Meaning.ROTARY):
             real = next((node[w] for w in MAIN_WIDTHS if is_size(node.get(w))), 0) // ((heads and node[heads]) or 1)
-            self.chosen[*at, name] = width if value == real else max(2, width // 4 * 2)
+            self.chosen[*at, name] = width if value == real else max(2, int(width * partial_of(node)) // 2 * 2)
         turned = int(width * partial_of(node)) // 2
         for name in ("rope_parameters", "rope_scaling"):
             if isinstance(node.get(name), dict):

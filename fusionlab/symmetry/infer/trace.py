@@ -65,6 +65,10 @@ class Traced:
     @torch.no_grad()
     def __call__(self, state: Mapping[str, Tensor]) -> Tensor:
         """The outputs that must stay, flattened and joined."""
+        return self.told(state)
+
+    def told(self, state: Mapping[str, Tensor]) -> Tensor:
+        """The same, with its gradient."""
         found = self.graph.forward(*(state[name] for name in self.state), *self.inputs.values())
         return torch.cat([tensor.double().flatten() for tensor in found[: self.kept]])
 
@@ -166,8 +170,9 @@ def _options(model: nn.Module) -> list[dict[str, Any]]:
 
 def _graph(forward: Any, options: list[dict[str, Any]], arguments: tuple[Tensor, ...]) -> fx.GraphModule:
     reason = ""
-    # make_fx notes the shape of every value in a mode for shapes; making a new mode each time takes half of all time.
-    shapes = FakeTensorMode(allow_fallback_kernels=True)
+    # make_fx notes an empty tensor of every value's shape, in a mode of which it makes a new one each time unless there
+    # is one: nobody asks for these here, and they would take a third of the time.
+    shapes = _Shapeless()
     for chosen in options:
         for wrap in (torch.func.functionalize, lambda run: run):
             try:
@@ -178,6 +183,23 @@ def _graph(forward: Any, options: list[dict[str, Any]], arguments: tuple[Tensor,
             except Exception as error:  # anything may be raised by a model's own code
                 reason = reason or f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
     raise TraceError(f"the model cannot be traced ({reason})")
+
+
+class _Shapeless(FakeTensorMode):
+    """A mode for shapes in which every empty tensor is the same one."""
+
+    def __init__(self) -> None:
+        super().__init__(allow_fallback_kernels=True)
+        self._empty: Tensor | None = None
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        is_made = func is torch.ops.aten.empty_strided.default
+        if self._empty is not None and (is_made or (args and args[0] is self._empty)):
+            return self._empty  # torch detaches what it did not make itself
+        out: Any = super().__torch_dispatch__(func, types, args, kwargs)
+        if is_made:
+            self._empty = out
+        return out
 
 
 def _in_float64(graph: fx.GraphModule) -> None:

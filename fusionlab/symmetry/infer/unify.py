@@ -205,8 +205,11 @@ def merged(dims: Sequence[Dim], function: Callable[[list[Exponent]], Exponent]) 
     Raises:
         ClashError: the types are not the same.
     """
+    types = list(map(plain, dims))
+    if len(set(map(len, types))) > 1:
+        types = list(map(_spread, types))
     out: list[Factor] = []
-    for factors in zip_longest(*map(plain, dims)):
+    for factors in zip_longest(*types):
         atoms_here = [f for f in factors if isinstance(f, Atom)]
         sums = [f for f in factors if isinstance(f, Sum)]
         if len(atoms_here) == len(factors) and len({atom.variable for atom in atoms_here}) == 1:
@@ -217,3 +220,11 @@ def merged(dims: Sequence[Dim], function: Callable[[list[Exponent]], Exponent]) 
         else:
             raise ClashError("not the same type")
     return tuple(out)
+
+
+def _spread(dim: Dim) -> Dim:
+    """A type whose first segments hold what lies inside of them all: blocks of (a + b) x c are a x c and then b x c."""
+    first = dim[0] if dim else None
+    if isinstance(first, Sum) and len(dim) > 1:
+        return (Sum(tuple(_spread(plain(part) + dim[1:]) for part in first.parts), first.tag),)
+    return dim

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from fusionlab.symmetry.infer.trace import Traced
 
@@ -25,10 +26,16 @@ def may_be_unread(traced: Traced, is_complete: bool) -> bool:
     """
     matrices = [n for n in traced.unread if traced.state[n].numel() > max(traced.state[n].shape, default=1)]
     if is_complete:
-        read = {_pattern(name) for name in traced.state if name not in traced.unread}
-        return not any(_OPTIONAL.search(name) or _pattern(name) in read for name in matrices)
+        return not any(map(_OPTIONAL.search, matrices)) and not like_what_is_read(matrices, traced)
     unread = sum(traced.state[name].numel() for name in traced.unread)
     return not matrices and unread <= MOST_UNREAD * sum(tensor.numel() for tensor in traced.state.values())
+
+
+def like_what_is_read(names: Iterable[str], traced: Traced) -> list[str]:
+    """Those parameters that are of a module in a list of which another was read, as experts that no token chose."""
+    unread = set(traced.unread)
+    read = {_pattern(name) for name in traced.state if name not in unread}
+    return [name for name in names if _pattern(name) in read]
 
 
 def _pattern(name: str) -> str:

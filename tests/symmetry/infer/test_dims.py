@@ -180,7 +180,6 @@ def test_unified_types_have_the_same_coordinates(first: Form, data: st.DataObjec
     assert powers(both) == sums
 
 
-@pytest.mark.xfail(strict=True, reason="segments and a product that were made one are merged in one form only")
 def test_segments_that_are_one_another_merge_with_their_product() -> None:
     """Two segments added to something viewed as two blocks: both are one space, twice."""
     segments, blocks = made(([(2,), (2,)],)), made((2, 2))

@@ -8,7 +8,7 @@ import transformers
 from torch import nn
 
 from fusionlab.symmetry import Blueprint, SymmetryError
-from fusionlab.symmetry.infer import sizes
+from fusionlab.symmetry.infer import models, sizes
 from fusionlab.symmetry.infer.blueprint import infer
 from fusionlab.symmetry.infer.copies import dissolved, gathered
 from fusionlab.symmetry.infer.examples import guessed_inputs, has_all_inputs, pad_batches
@@ -69,6 +69,23 @@ def test_heads_that_positions_tell_apart_are_as_many_as_the_model_has() -> None:
     names = [part.space for part in fused.parts]  # type: ignore[union-attr]
     assert names == [f"layers.1.{kind}.copy{head}" for kind in ("qk", "qk", "vo") for head in range(16)]
     assert not [name for name in mpt.spaces if "numbered" in name]
+
+
+def test_heads_are_split_by_a_number_of_the_code() -> None:
+    """CodeGen's 16 heads lie in four blocks of queries, values and keys; a quarter of each head's coordinates turn."""
+    found = inferred(on_meta("CodeGenForCausalLM"))
+    assert groups(found, Role.HEADS) == {("S(4)", 1), ("S(4)", 4)}
+    assert groups(found, Role.QUERY_KEY) == {("C*(64)", 16), ("GL(192)", 16)}
+    assert found.untouched() == ("lm_head.bias",)
+
+
+def test_of_many_experts_each_is_chosen_by_some_token() -> None:
+    """Three texts leave some of 8 experts unread; 64 leave none."""
+    sizes = {"d_model": 24, "d_kv": 5, "d_ff": 28, "num_heads": 4, "vocab_size": 37, "num_experts": 8}
+    layers = {"num_layers": 1, "num_decoder_layers": 1, "num_sparse_encoder_layers": 1, "num_sparse_decoder_layers": 0}
+    kind = transformers.SwitchTransformersForConditionalGeneration
+    model = kind(kind.config_class(**sizes, **layers, decoder_start_token_id=0))
+    assert not [name for name in models.described(model, None).untouched() if "expert" in name]
 
 
 def test_a_decoder_alone_reads_an_encoder() -> None:

@@ -29,7 +29,7 @@ CHOSEN = [sample for sample in SAMPLES if EVERY or sample.name in WANTED]
 # channels inside of the groups of a convolution.
 COUPLED = ("deepseek_v3", "squeezebert", "regnet", "bamba", "wav2vec2", "torchvision: resnext")
 COUPLED += ("own: convolutional", "own: linear layers in a row", "wav2vec2 (norms first)", "hubert (batch norm)")
-COUPLED += ("mobilebert", "regnet (without squeezing)", "mamba2")
+COUPLED += ("mobilebert", "convbert (groups)", "regnet (without squeezing)", "mamba2")
 # Of the distance so much may be left: rounding, over many spaces.
 RECOVERED = 1e-7
 

@@ -204,3 +204,63 @@ def test_a_space_that_indexes_others_comes_before_them() -> None:
     back = alignment.inverse().apply(alignment.apply(state))
     for name, tensor in state.items():
         torch.testing.assert_close(back[name], tensor)
+
+
+class Windows(nn.Module):
+    """Windows of an image read at once, and what is made of them laid where they were."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.enter, self.inside = nn.Conv2d(3, 5, 1), nn.Linear(5 * 9, 7 * 9)
+        self.leave = nn.Conv2d(7, 4, 1)
+
+    def forward(self, image: Tensor) -> Tensor:
+        windows = nn.functional.unfold(torch.relu(self.enter(image)), 3, padding=1)
+        made = self.inside(windows.transpose(1, 2)).transpose(1, 2)
+        return self.leave(nn.functional.fold(made, image.shape[-2:], 3, padding=1))
+
+
+def test_channels_run_through_windows() -> None:
+    """Permuted only: a factor or a basis around the places of a window has no name."""
+    inputs = {"image": torch.randn(2, 3, 6, 5, generator=torch.Generator().manual_seed(3))}
+    found = described(Windows(), inputs)
+    assert sorted(str(space.group) for space in found.spaces.values()) == ["S(5)", "S(7)"]
+    assert change(Windows(), Alignment.random(found, torch.Generator().manual_seed(0)), inputs) < EXACT
+
+
+@pytest.mark.parametrize("kind", [nn.GRU, nn.LSTM], ids=lambda kind: kind.__name__)
+def test_gates_of_a_recurrent_layer_share_its_units(kind: type[nn.Module]) -> None:
+    """Three or four segments of each fused weight, cut at every step."""
+
+    class Recurrent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inside, self.head = kind(6, 8, batch_first=True), nn.Linear(8, 5)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(self.inside(x)[0])
+
+    inputs = {"x": torch.randn(3, 4, 6, generator=torch.Generator().manual_seed(3))}
+    found = described(Recurrent(), inputs)
+    assert "S(8)" in {str(space.group) for space in found.spaces.values()}
+    assert found.untouched() == ("head.bias",)
+    assert change(Recurrent(), Alignment.random(found, torch.Generator().manual_seed(0)), inputs) < EXACT
+
+
+class KindsOfHeads(nn.Module):
+    """Two heads of one kind and three of another, laid one after the other and read together."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.leave = nn.Linear(6, 2 * 4), nn.Linear(6, 3 * 4), nn.Linear(20, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        heads = [self.first(x).view(-1, 2, 4), self.second(x).view(-1, 3, 4)]
+        return self.leave(torch.tanh(torch.cat(heads, 1)).view(-1, 20))
+
+
+def test_kinds_of_heads_are_permuted_among_themselves() -> None:
+    inputs = {"x": torch.randn(3, 6, generator=torch.Generator().manual_seed(3))}
+    found = described(KindsOfHeads(), inputs)
+    assert {"S(2)", "S(3)", "S(4)"} <= {str(space.group) for space in found.spaces.values()}
+    assert change(KindsOfHeads(), Alignment.random(found, torch.Generator().manual_seed(0)), inputs) < EXACT

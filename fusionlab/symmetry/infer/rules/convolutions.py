@@ -60,5 +60,23 @@ def _pool(reading: Reading, x: Value, *rest: Any, out: Any, **options: Any) -> A
     return (result, None) if isinstance(out, tuple | list) else result
 
 
+@rule("im2col")
+def _unfold(reading: Reading, x: Value, *rest: Any, out: Tensor) -> Value:
+    """Windows of places: of each channel, as many numbers as a window has."""
+    for d in x.dims[2:]:
+        reading.silence(freeze(d))
+    window = fresh(out.shape[-2] // x.tensor.shape[1], is_fixed=True)
+    return Value([x.dims[0], x.dims[1] + window, fresh(out.shape[-1], is_fixed=True)], out)
+
+
+@rule("col2im")
+def _fold(reading: Reading, x: Value, *rest: Any, out: Tensor) -> Value:
+    """Windows of places, added where they overlap."""
+    channels, window = chop(x.dims[1], x.tensor.shape[1] // out.shape[1])
+    for d in (window, x.dims[2]):
+        reading.silence(freeze(d))
+    return Value([x.dims[0], channels, *_places(out)], out)
+
+
 def _places(out: Tensor) -> list[Dim]:
     return [fresh(n, is_fixed=True) for n in out.shape[2:]]

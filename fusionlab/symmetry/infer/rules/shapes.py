@@ -42,7 +42,7 @@ def _view(reading: Reading, x: Value, *shape: Any, out: Tensor) -> Value:
 def _move(reading: Reading, x: Value, *args: Any, out: Tensor, **options: Any) -> Value:
     """Find where each dimension went by moving their numbers."""
     order: list[int | None] = list(range(x.tensor.ndim))
-    match reading.operation, args:
+    match reading.operation.rstrip("_"), args:
         case "t", _:
             order.reverse()
         case (("transpose" | "swapaxes"), (a, b)):
@@ -121,7 +121,7 @@ def _unbind(reading: Reading, x: Value, dim: int = 0, *, out: Sequence[Tensor]) 
     return tuple(_select(reading, x, dim, position, out=part) for position, part in enumerate(out))
 
 
-@rule("split", "split_with_sizes", "chunk", "tensor_split")
+@rule("split", "split_with_sizes", "unsafe_split", "unsafe_split_with_sizes", "chunk", "tensor_split")
 def _split(reading: Reading, x: Value, sizes: Any, dim: int = 0, *, out: Sequence[Tensor]) -> tuple[Value, ...]:
     ends = list(accumulate(part.shape[dim] for part in out))
     return tuple(

@@ -18,6 +18,7 @@ COMMANDS = {
     "validate": "measure a model on validation data",
     "test": "measure a model on test data",
     "predict": "write a model's predictions",
+    "advise": "what models are to one another, and what will help to merge them",
     "match": "write matched twins: ordinary checkpoints with the same function",
     "grow": "a model in a larger architecture, with the same function",
     "merge": "merge checkpoints as they are",

@@ -5,6 +5,10 @@ from __future__ import annotations
 import re
 
 EXAMPLES = {
+    "advise": (
+        "fusionlab advise model_a model_b",
+        "fusionlab advise model_a model_b --data reviews.csv",
+    ),
     "fuse": (
         "fusionlab fuse --ckpts model_a model_b --data reviews.csv --output merged",
         "fusionlab fuse --ckpts model_a model_b --match learned --method regmean --data reviews.csv --output merged",

@@ -2,6 +2,17 @@
 
 from fusionlab.advice.advice import HEADS, Advice, advice_on, table_lines
 from fusionlab.advice.cases import CASES
+from fusionlab.advice.naming import of_one_naming
 from fusionlab.advice.tensors import Weights, module_weights, stored_weights
 
-__all__ = ["CASES", "HEADS", "Advice", "Weights", "advice_on", "module_weights", "stored_weights", "table_lines"]
+__all__ = [
+    "CASES",
+    "HEADS",
+    "Advice",
+    "Weights",
+    "advice_on",
+    "module_weights",
+    "of_one_naming",
+    "stored_weights",
+    "table_lines",
+]

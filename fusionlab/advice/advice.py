@@ -14,6 +14,7 @@ from fusionlab.advice.pairs import Kind, Pair, compare
 from fusionlab.advice.tensors import Weights
 from fusionlab.errors import InputError
 
+LEARNED, CORRELATION = "learned", "correlation"
 HEADS = ("parameters", "tensors", "own nearest", "by chance", "angle", "distance", "equal")
 
 
@@ -56,6 +57,19 @@ class Advice:
         """All of it in sentences, without the tables."""
         found = [self.sentence, *self.exceptions, self.described.helps, self.described.useless]
         return found if self.cost is None else [*found, f"It takes {self.cost}."]
+
+    @property
+    def note(self) -> str:
+        """The case and what helps, as one paragraph."""
+        return " ".join([self.sentence, self.described.helps, self.described.useless])
+
+    def chosen(self, has_inputs: bool) -> str:
+        """The preset of matching to take; nothing is matched where nothing is advised.
+
+        Args:
+            has_inputs: whether there are inputs to look at.
+        """
+        return (self.match if has_inputs else self.match_alone) or "none"
 
     def _reason(self) -> str:
         """The numbers of the pair that decided."""
@@ -110,7 +124,7 @@ class Advice:
 
 
 # Cases that are told by how near units are.
-_BY_WEIGHTS = {"other_seeds", "one_model_in_two_bases", "drifted", "one_basis_far_apart", "one_base"}
+_BY_WEIGHTS = {"other_seeds", "one_model_in_two_bases", "partly_one_basis", "one_basis_far_apart", "one_base"}
 
 
 def advice_on(
@@ -136,17 +150,18 @@ def advice_on(
             f"(fusionlab merge and fuse read adapters as whole models)"
         )
     pairs = [compare(first, other, advance) for other in others]
-    case = worst([case_of(first, other, pair) for other, pair in zip(others, pairs, strict=True)])
-    found = CASES[case]
-    told = [sentence for pair in pairs for sentence in exceptions(pair)]
-    cost = None if found.match is None or not first.numbers else cost_of(models, found.match)
+    cases = [case_of(first, other, pair) for other, pair in zip(others, pairs, strict=True)]
+    case = worst(cases)
+    found, match = CASES[case], _matching(case, models)
+    told = [sentence for one, pair in zip(cases, pairs, strict=True) for sentence in exceptions(one, pair)]
+    cost = None if match is None or not first.numbers else cost_of(models, match)
     return Advice(
         case,
         [model.name for model in models],
         pairs,
-        found.match,
+        match,
         found.match_alone,
-        _commands(case, models, data or "DATA"),
+        _commands(case, models, match, data or "DATA"),
         cost,
         list(dict.fromkeys(told)),
     )
@@ -180,17 +195,25 @@ def _share(pair: Pair) -> float:
     return sum(shares) / len(shares) if shares else 0.0
 
 
-def _commands(case: CaseName, models: Sequence[Weights], data: str) -> list[str]:
+def _matching(case: CaseName, models: Sequence[Weights]) -> str | None:
+    """The preset that is advised where inputs are at hand; nets with running statistics have one of their own."""
+    match = CASES[case].match
+    has_statistics = any(name.endswith("running_mean") for name in models[0].tensors)
+    return CORRELATION if match == LEARNED and has_statistics else match
+
+
+def _commands(case: CaseName, models: Sequence[Weights], match: str | None, data: str) -> list[str]:
     """Commands to run, the first with data, the second without; lines of Python where some models are modules."""
     found, sources = CASES[case], [model.source for model in models if model.source is not None]
     if len(sources) < len(models):
-        return _calls(found)
+        return _calls(found, match)
     if case == "vocabularies":
         return [shlex.join(["fusionlab", "vocab", *sources, "--output", "one_vocabulary"])]
-    if found.match is None:
+    if match is None:
         return []
     methods = ",".join(found.methods)
-    with_data = ["fuse", "--ckpts", *sources, "--match", found.match, "--method", methods, "--data", data]
+    with_data = ["fuse", "--ckpts", *sources, "--match", match, "--method", methods, "--data", data]
+    with_data += ["--correct"] if match == CORRELATION else []
     alone = ["fuse", "--ckpts", *sources, "--match", str(found.match_alone), "--polish", "300"]
     if found.match_alone == "none":
         alone = ["merge", *sources, "--method", found.methods[-1]]
@@ -200,12 +223,12 @@ def _commands(case: CaseName, models: Sequence[Weights], data: str) -> list[str]
     return [shlex.join(["fusionlab", *words, "--output", "merged"]) for words in (with_data, alone)]
 
 
-def _calls(found: Case) -> list[str]:
+def _calls(found: Case, match: str | None) -> list[str]:
     """The same as lines of Python."""
-    if found.match is None:
+    if match is None:
         return []
     method = f", method={found.methods[0]!r}" if found.methods[0] != "simple" else ""
-    with_data = f"fusionlab.fuse(models, preset={found.match!r}{method}, data=batches)"
+    with_data = f"fusionlab.fuse(models, preset={match!r}{method}, data=batches)"
     return [with_data, f"fusionlab.fuse(models, preset={found.match_alone!r})"]
 
 

@@ -11,8 +11,8 @@ from fusionlab.advice.pairs import Pair, pattern
 from fusionlab.advice.tensors import Weights
 
 CaseName = Literal[
-    "architectures", "vocabularies", "sizes", "other_seeds", "one_model_in_two_bases", "drifted", "one_basis_far_apart",
-    "one_base", "adapters", "same", "unclear",
+    "architectures", "vocabularies", "sizes", "other_seeds", "one_model_in_two_bases", "partly_one_basis",
+    "one_basis_far_apart", "one_base", "adapters", "same", "unclear",
 ]  # fmt: skip
 
 
@@ -64,7 +64,7 @@ CASES: dict[CaseName, Case] = {
         "weights",
     ),
     "other_seeds": Case(
-        "models trained apart (other seeds): they share no basis",
+        "models trained apart (other seeds), or brought into different bases: they share none",
         "Match them by learning on inputs without labels, then take the plain mean; without inputs by weights, which "
         "gets part of the way.",
         "Their mean as they are will be near chance, with any merge method.",
@@ -78,8 +78,8 @@ CASES: dict[CaseName, Case] = {
         "weights",
         "weights",
     ),
-    "drifted": Case(
-        "models that share a start but have drifted far apart: some units are still where they were, most are not",
+    "partly_one_basis": Case(
+        "models that share a part of a basis: trained far from one start, or matched by learning already",
         "Measure both: the merge as they are, and after learned matching.",
         "No rule says which is better here.",
         "learned",
@@ -132,7 +132,7 @@ def case_of(first: Weights, second: Weights, pair: Pair) -> CaseName:
     """
     if first.base is not None and second.base is not None:
         return "adapters" if first.base == second.base else "architectures"
-    return _by_config(first, second, pair) or _by_weights(pair)
+    return _by_config(first, second, pair) or _by_weights(pair, first.is_twin or second.is_twin)
 
 
 def _by_config(first: Weights, second: Weights, pair: Pair) -> CaseName | None:
@@ -147,14 +147,15 @@ def _by_config(first: Weights, second: Weights, pair: Pair) -> CaseName | None:
     return None if pair.whole.tensors else "architectures"
 
 
-def _by_weights(pair: Pair) -> CaseName:
-    """The case of models of one architecture and size."""
+def _by_weights(pair: Pair, is_matched: bool) -> CaseName:
+    """The case of models of one architecture and size; of a matched twin less has to be seen."""
     if pair.whole.equal == 1 and not pair.shapes and not pair.only:
         return "same"
+    matched: CaseName = "one_basis_far_apart" if is_matched else "partly_one_basis"
     by_relation: dict[Relation | None, CaseName] = {
         None: "unclear",
         "own": "one_base" if pair.matrices.cosine >= CLOSE else "one_basis_far_apart",
-        "related": "drifted",
+        "related": matched,
         "unrelated": "one_model_in_two_bases" if pair.same_lengths else "other_seeds",
     }
     return by_relation[pair.relation]
@@ -169,13 +170,16 @@ def worst(names: Sequence[CaseName]) -> CaseName:
     return next(name for name in CASES if name in names)
 
 
-def exceptions(pair: Pair) -> list[str]:
-    """Sentences on parameters that are otherwise than most.
+def exceptions(case: CaseName, pair: Pair) -> list[str]:
+    """Sentences on parameters that are otherwise than most, where most tell anything.
 
     Args:
+        case: that the two models are.
         pair: what was found of two models.
     """
-    said = []
+    said: list[str] = []
+    if case in ("architectures", "vocabularies", "sizes", "adapters"):
+        return said
     if pair.relation in ("own", "unrelated"):
         other = [kind.name for kind in pair.kinds if kind.relation is not None and kind.relation != pair.relation]
         if other:

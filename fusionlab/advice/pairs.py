@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from fusionlab.advice.naming import same_names
 from fusionlab.advice.nearness import LEAST, RELATIONS, UNITS, Nearness, Relation, spread, worst_axis
 from fusionlab.advice.tensors import Reads, Weights
 from fusionlab.streaming.stored import TensorSpec
@@ -171,25 +171,6 @@ def compare(first: Weights, second: Weights, advance: Callable[[int], object] = 
         only,
         shapes,
     )
-
-
-def same_names(first: Mapping[str, TensorSpec], second: Mapping[str, TensorSpec]) -> dict[str, str]:
-    """The names of one model that the other has, and what they are called there.
-
-    A model without a head has names without the prefix that the same model with a head gives them.
-
-    Args:
-        first: tensors of one.
-        second: tensors of the other.
-    """
-    best = {name: name for name in first if name in second}
-    for longer, shorter in ((first, second), (second, first)):
-        starts = Counter(name.partition(".")[0] for name in longer)
-        prefix = f"{starts.most_common(1)[0][0]}." if starts else ""
-        found = {f"{prefix}{name}": name for name in shorter if f"{prefix}{name}" in longer}
-        if len(found) > len(best):
-            best = found if longer is first else {name: called for called, name in found.items()}
-    return best
 
 
 def _as_matrix(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
+from fusionlab.checkpoints.card import is_twin
 from fusionlab.checkpoints.files import (
     ADAPTER_CONFIG,
     CONFIG,
@@ -49,6 +50,7 @@ class Weights:
         tensors: type and shape of every tensor of floating-point numbers, by name.
         opened: holds its files open, and gives what reads stretches of tensors.
         base: path or hub id of the base model, of an adapter that is not looked into; else None.
+        is_twin: whether its card says that it was matched already.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Weights:
     tensors: Mapping[str, TensorSpec] = field(repr=False)
     opened: Callable[[], AbstractContextManager[Reads]] = field(repr=False)
     base: str | None = None
+    is_twin: bool = False
 
     @property
     def numbers(self) -> int:
@@ -145,7 +148,9 @@ class _InMemory:
 
 def _of_stored(stored: StoredModel, name: str) -> Weights:
     floating = {key: tensor for key, tensor in stored.tensors.items() if tensor.dtype.is_floating_point}
-    return Weights(name, stored.source, stored.config, {k: t for k, t in floating.items() if t.count}, stored.opened)
+    kept = {key: tensor for key, tensor in floating.items() if tensor.count}
+    twin = is_twin(stored.location)
+    return Weights(name, stored.source, stored.config, kept, stored.opened, is_twin=twin)
 
 
 def _of_adapter(source: str, name: str, location: Path) -> Weights:

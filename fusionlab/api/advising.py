@@ -5,7 +5,7 @@ from os import PathLike
 
 from torch import nn
 
-from fusionlab.advice import Advice, advice_on, module_weights, stored_weights
+from fusionlab.advice import Advice, advice_on, module_weights, of_one_naming, stored_weights
 from fusionlab.api.given import Source
 from fusionlab.checkpoints.names import short_names
 from fusionlab.errors import InputError
@@ -40,4 +40,4 @@ def advise(*models: nn.Module | Source) -> Advice:
             found.append(stored_weights(str(one), names[str(one)]))
         else:
             raise InputError(f"model {index} of advise is a {type(one).__name__}; expected a module or a path")
-    return advice_on(found)
+    return advice_on(of_one_naming(found) if found else found)

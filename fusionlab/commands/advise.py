@@ -8,7 +8,7 @@ from dataclasses import asdict
 from jsonargparse import ArgumentParser
 
 from fusionlab import printing
-from fusionlab.advice import HEADS, Advice, advice_on, stored_weights, table_lines
+from fusionlab.advice import HEADS, Advice, advice_on, of_one_naming, stored_weights, table_lines
 from fusionlab.checkpoints.names import short_names
 from fusionlab.commands import parsing
 from fusionlab.commands.merge_output import progress
@@ -41,7 +41,7 @@ def run(argv: Sequence[str]) -> None:
         data = next((argv[i + 1] for i, word in enumerate(argv[:-1]) if word == "--data"), None)
     arguments = parsing.parse(parser, given)
     names = short_names(arguments.ckpts, arguments.names)
-    models = [stored_weights(path, name) for path, name in zip(arguments.ckpts, names, strict=True)]
+    models = of_one_naming([stored_weights(*found) for found in zip(arguments.ckpts, names, strict=True)])
     with progress("comparing", models[0].size * (len(models) - 1)) as advance:
         advice = advice_on(models, data, advance)
     curves = []

@@ -14,11 +14,12 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.utilities import rank_zero_only
 
 from fusionlab import configs
+from fusionlab.advice import advice_on, module_weights
 from fusionlab.atomic import refuse_existing, require_space
 from fusionlab.checkpoints.card import merge_card
 from fusionlab.commands import merging_options, own_data, parsing
 from fusionlab.commands.console import silence, tell
-from fusionlab.commands.fuse_output import size_of_merge, write_fusion
+from fusionlab.commands.fuse_output import advice_note, size_of_merge, write_fusion
 from fusionlab.commands.lightning_cli import (
     SafeCLI,
     checked_checkpoint,
@@ -188,5 +189,7 @@ def _fuse(cli: FuseCLI, command: str, repeat: str) -> None:
     }
     parents = merging_options.parents(found, given.model)
     card = merge_card(parents, {key: told[key] for key in told if key != "command"}, next(iter(found.values())).format)
+    advice = advice_on([module_weights(checkpoint.model, name) for name, checkpoint in found.items()])
+    results = replace(results, settings=told, notes=[advice_note(advice), *results.notes])
     assert module.fused is not None
-    write_fusion(module.fused, replace(results, settings=told), found, output, given.overwrite, types, card, repeat)
+    write_fusion(module.fused, results, found, output, given.overwrite, types, card, repeat)

@@ -8,6 +8,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from torch import nn
 
 from fusionlab import checkpoints, printing
+from fusionlab.advice import Advice
 from fusionlab.atomic import atomic_folder
 from fusionlab.checkpoints.card import CARD
 from fusionlab.checkpoints.files import copy_side_files
@@ -65,6 +66,19 @@ def write_fusion(
             f"{label}: matching changed no model's logits by more than {worst:.1e} of the largest", style="dim"
         )
     console.print(f"Report: {output / 'report.html'}", highlight=False, soft_wrap=True)
+
+
+def advice_note(advice: Advice, chosen: str | None = None) -> str:
+    """A paragraph for the top of a report: what the models are to one another, and what was chosen for it.
+
+    Args:
+        advice: on the end models.
+        chosen: the matching that it chose; None where the user did.
+    """
+    if chosen is None:
+        return advice.note
+    done = "nothing was matched" if chosen == "none" else f"the models were matched by {chosen}"
+    return f"{advice.note} So {done} (--match auto)."
 
 
 def size_of_merge(kept: Sequence[nn.Module], first: checkpoints.Checkpoint, types: Types | torch.dtype) -> int:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fusionlab.advice.nearness import Relation
-from fusionlab.advice.pairs import Sums, compare, majority, pattern, same_names
+from fusionlab.advice.pairs import Sums, compare, majority, pattern
 from fusionlab.advice.tensors import Weights, state_weights
 
 
@@ -59,14 +59,6 @@ def test_sums_do_not_depend_on_pieces(numbers: list[float], cut: int) -> None:
 )
 def test_more_than_half(relations: list[Relation | None], expected: Relation | None) -> None:
     assert majority(relations) == expected
-
-
-def test_names_with_and_without_a_prefix() -> None:
-    head, body = {"m.a.w": 0, "m.b.w": 0, "head.w": 0}, {"a.w": 0, "b.w": 0}
-    assert same_names(head, body) == {"m.a.w": "a.w", "m.b.w": "b.w"}
-    assert same_names(body, head) == {"a.w": "m.a.w", "b.w": "m.b.w"}
-    assert same_names(head, head) == {name: name for name in head}
-    assert same_names({}, body) == {}
 
 
 def test_what_cannot_be_compared_is_named() -> None:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
-from fusionlab.advice.cases import CASES, Case, CaseName, case_of, exceptions, worst
 from fusionlab.advice.costs import Cost, cost_of
 from fusionlab.advice.pairs import Kind, Pair, compare
+from fusionlab.advice.situations import CASES, Case, CaseName, case_of, exceptions, worst
 from fusionlab.advice.tensors import Weights
 from fusionlab.errors import InputError
 
@@ -20,7 +20,7 @@ HEADS = ("parameters", "tensors", "own nearest", "by chance", "angle", "distance
 
 @dataclass(frozen=True, repr=False)
 class Advice:
-    """What some models are to one another, judged by their weights alone.
+    """Advice on some models: the case they are, judged by their weights alone.
 
     Attributes:
         case: its name, one of `fusionlab.advice.CASES`.

@@ -1,4 +1,4 @@
-"""Which parameter of one model is which of another: names as files and classes have them."""
+"""Parameters of two models that are the same one: names as files and classes have them."""
 
 from __future__ import annotations
 

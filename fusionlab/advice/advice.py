@@ -13,6 +13,7 @@ from fusionlab.advice.pairs import Kind, Pair, compare
 from fusionlab.advice.situations import CASES, Case, CaseName, case_of, exceptions, worst
 from fusionlab.advice.tensors import Weights
 from fusionlab.errors import InputError
+from fusionlab.symmetry.html import html_table
 
 LEARNED, CORRELATION = "learned", "correlation"
 HEADS = ("parameters", "tensors", "own nearest", "by chance", "angle", "distance", "equal")
@@ -119,7 +120,7 @@ class Advice:
     def _repr_html_(self) -> str:
         words = "".join(f"<p>{escape(line)}</p>" for line in self.lines)
         code = "".join(f"<pre>{escape(command)}</pre>" for command in self.commands)
-        tables = "".join(_html(pair) for pair in self.pairs)
+        tables = "".join(html_table(f"{pair.second} and {pair.first}", HEADS, table_lines(pair)) for pair in self.pairs)
         return f"{words}{code}{tables}"
 
 
@@ -243,10 +244,3 @@ def _plain(kind: Kind) -> dict[str, Any]:
         "relative_distance": kind.distance,
         "equal": kind.equal,
     }
-
-
-def _html(pair: Pair) -> str:
-    head = "".join(f"<th>{escape(one)}</th>" for one in HEADS)
-    rows = "".join(f"<tr>{''.join(f'<td>{escape(c)}</td>' for c in line)}</tr>" for line in table_lines(pair))
-    caption = escape(f"{pair.second} and {pair.first}")
-    return f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"

@@ -22,7 +22,8 @@ from fusionlab.evaluation.rows import (
     Domain,
     Row,
 )
-from fusionlab.evaluation.wording import matching_label, models_label
+from fusionlab.evaluation.wording import domain_label, format_value, matching_label, metric_heading, models_label
+from fusionlab.symmetry.html import html_table
 
 T = TypeVar("T")
 
@@ -115,6 +116,27 @@ class Results:
     levels: list[Level] = field(default_factory=list)
     overall: list[GroupComparison] = field(default_factory=list)
     kept: tuple[str, str] | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"Results({self.title}: {len(self.models)} models, {len(self.rows)} scores, {len(self.curves)} lines, "
+            f"{len(self.distances)} distances)"
+        )
+
+    def _repr_html_(self) -> str:
+        table = self.table()
+        heads = [
+            ", ".join(filter(None, (one.data_set, domain_label(one.domain), metric_heading(one.metric))))
+            for one in table.columns
+        ]
+        rows = [
+            (
+                table.label(entry, self.models), entry.method if entry.is_merge else "",
+                *(format_value(one.metric, value) for one, value in zip(table.columns, entry.values, strict=True)),
+            )
+            for entry in table.entries
+        ]  # fmt: skip
+        return html_table(repr(self), ("model or matching", "method", *heads), rows)
 
     @property
     def matchings(self) -> tuple[str, ...]:

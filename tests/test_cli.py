@@ -24,10 +24,12 @@ GRID = [
 ]  # fmt: skip
 OUTPUT = ["--output", "--overwrite"]
 OPTIONS = {
-    "match": ["--example", "--names", "--anchor", "--base", "--dtype", *OUTPUT, *MATCHING, *INPUTS],
-    "merge": ["--example", "--names", "--dtype", "--max-shard-size", *OUTPUT, *MERGING, *INPUTS, *DEVICES],
+    "advise": ["--names", "--json", *MEASURING],
+    "match": ["--example", "--json", "--names", "--anchor", "--base", "--dtype", *OUTPUT, *MATCHING, *INPUTS],
+    "merge": ["--example", "--json", "--names", "--dtype", "--max-shard-size", *OUTPUT, *MERGING, *INPUTS, *DEVICES],
     "fuse": [
         "--ckpts",
+        "--json",
         "--names",
         "--example",
         "--anchor",
@@ -42,7 +44,7 @@ OPTIONS = {
         *INPUTS,
         *MEASURING,
     ],
-    "barrier": ["--example", "--names", *OUTPUT, *MATCHING, "--correct", *INPUTS, *MEASURING],
+    "barrier": ["--example", "--json", "--names", *OUTPUT, *MATCHING, "--correct", *INPUTS, *MEASURING],
     "gather": ["--example", *OUTPUT, "--data", "--kinds", "--samples", "--labels", "--rows", *DEVICES],
     "compare": [*GRID, *DEVICES],
     "reproduce": ["--protocol", "--output", "--dry-run", *DEVICES],

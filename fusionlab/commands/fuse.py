@@ -131,6 +131,7 @@ def _parser() -> ArgumentParser:
     add_fields(parsing.common_group(parser), parsing.CheckpointOptions, ("ckpts", "names"))
     add_example(parser)
     parsing.add_output(parser)
+    parsing.add_json(parser)
     add_fields(parser, FusionPlan, ("anchor",))
     matching_options.add_matching(parser, may_be_auto=True)
     merging_options.add_merging(parser)

@@ -13,7 +13,7 @@ from lightning.pytorch.cli import LightningArgumentParser
 from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.utilities import rank_zero_only
 
-from fusionlab import configs
+from fusionlab import configs, printing
 from fusionlab.advice import advice_on, module_weights
 from fusionlab.atomic import refuse_existing, require_space
 from fusionlab.checkpoints.card import merge_card
@@ -112,6 +112,7 @@ class FuseCLI(SafeCLI):
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Add where to write, how far to draw lines, and which checkpoint to go on from."""
         parsing.add_output(parser)
+        parsing.add_json(parser)
         add_fields(parser, Plan, ("points",))
         add_fields(parser, ResumeOptions)
 
@@ -153,6 +154,8 @@ def _fuse(cli: FuseCLI, command: str, repeat: str) -> None:
     module, trainer, given = cli.model, cli.trainer, cli.config
     assert isinstance(module, FusionModule)
     data: Any = cli.datamodule
+    if given.json:
+        printing.ask_for_json()
     found = module.checkpoints
     if isinstance(data, OwnData) and found:
         (data,), words = own_data.fitted_modules([data], list(found.values()), "measuring")

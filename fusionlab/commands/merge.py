@@ -108,6 +108,7 @@ def _parser(plain: bool) -> ArgumentParser:
     parsing.add_checkpoints(parser)
     parsing.add_names(parser)
     parsing.add_output(parser)
+    parsing.add_json(parser)
     add_fields(parser, MergeOptions, changes={"max_shard_size": {"flags": (_SHARD_FLAG,)}})
     merging_options.add_merging(parser, listed=not plain)
     if not plain:

@@ -30,6 +30,7 @@ COMMANDS = {
     "extract": "the difference of a model from its base model as a LoRA adapter",
     "vocab": "one vocabulary for language models that have different ones",
     "inspect": "spaces, symmetry and coverage of a model",
+    "completion": "a script that lets a shell complete commands and options",
     "demo": "train, match, merge and report on embedded data, in a few minutes",
 }
 # Taken by every command: errors are printed, and nothing else.
@@ -39,7 +40,7 @@ TRAINING = ("fit", "validate", "test", "predict")
 
 def usage() -> str:
     """The text that ``fusionlab --help`` prints."""
-    lines = [f"  {name:<10}{text}" for name, text in COMMANDS.items()]
+    lines = [f"  {name:<12}{text}" for name, text in COMMANDS.items()]
     return "\n".join(
         [
             "usage: fusionlab COMMAND [options]",

@@ -49,6 +49,7 @@ OPTIONS = {
     "compare": [*GRID, *DEVICES],
     "reproduce": ["--protocol", "--output", "--dry-run", *DEVICES],
     "extract": ["--base", "--rank", *OUTPUT],
+    "completion": [],
     "inspect": ["--example", "--json", "--picture", "--overwrite"],
     "demo": [*OUTPUT, "--epochs"],
 }
@@ -78,7 +79,7 @@ def test_help_explains_every_option(name: str, capsys: pytest.CaptureFixture[str
     explained = explained_in(text)
     common = {"-h", "--config", "--print_config"}
     # Nothing is random in these; a grid lists its seeds.
-    seeded = set() if name in ("inspect", "extract", "compare", "reproduce") else {"--seed"}
+    seeded = set() if name in ("completion", "inspect", "extract", "compare", "reproduce") else {"--seed"}
     assert set(explained) == common | seeded | set(OPTIONS[name])
     for option, words in explained.items():
         assert len(words) > 12, option

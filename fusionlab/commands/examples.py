@@ -47,6 +47,7 @@ EXAMPLES = {
         "fusionlab grow small --like larger/config.json --untie --output grown",
     ),
     "inspect": ("fusionlab inspect model_a", "fusionlab inspect model_a --picture symmetry.png"),
+    "completion": ("fusionlab completion bash", "fusionlab completion zsh"),
     "demo": ("fusionlab demo", "fusionlab demo --output demo --overwrite"),
 }
 # Headings of groups of options: first those that most people use, last those of research.

@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 from fusionlab.evaluation.distance_figure import distance_figure
 from fusionlab.evaluation.drawing import Style, styles
 from fusionlab.evaluation.line_figure import line_figure
+from fusionlab.evaluation.picture_words import told_of_distances, told_of_lines, told_of_scores
 from fusionlab.evaluation.results import Results, main_columns
 from fusionlab.evaluation.scores_figure import scores_figure, scores_title
 from fusionlab.evaluation.wording import file_name
@@ -14,9 +15,15 @@ from fusionlab.evaluation.wording import file_name
 
 @dataclass(frozen=True)
 class Plot:
-    """A figure with its file name (no suffix), a title that says what is seen, and what to look for in it.
+    """A figure with its words.
 
-    `kind` is ``"scores"``, ``"line"`` or ``"distance"``.
+    Attributes:
+        kind: ``"scores"``, ``"line"`` or ``"distance"``.
+        name: of its file, without a suffix.
+        figure: the drawing.
+        title: what is seen.
+        caption: what to look for in it.
+        told: what it tells, for who cannot see it.
     """
 
     kind: str
@@ -24,6 +31,7 @@ class Plot:
     figure: Figure
     title: str
     caption: str
+    told: str
 
 
 def plots(results: Results, stacked: bool = False) -> list[Plot]:
@@ -50,6 +58,7 @@ def plots(results: Results, stacked: bool = False) -> list[Plot]:
                 "their plain average half way. A good matching keeps the line flat, close to the dashed one; a hump "
                 "in the loss is the barrier. Both ends stay where they are, because matching does not change what "
                 "a model computes.",
+                told_of_lines(curves),
             )
         )
     for anchor, source in dict.fromkeys((d.anchor, d.source) for d in results.distances):
@@ -64,6 +73,7 @@ def plots(results: Results, stacked: bool = False) -> list[Plot]:
                 "matching moved closer to the anchor, a point on the bar a layer that it left where it was. A matching "
                 "with a gauge starts from its own, broken bars: what the gauge alone changes is no effect of matching. "
                 "Closer weights are the aim of weight matching, but not proof of a better merge: the scores decide.",
+                told_of_distances(results, anchor, source),
             )
         )
     return drawn
@@ -78,4 +88,5 @@ def _scores_plot(results: Results, look: dict[str, Style], stacked: bool) -> Plo
         scores_title(columns),
         "Light grey bars are the end models, the level that a perfect merge would keep. Compare the merges with the "
         "unmatched one in dark grey: what a matching adds is the difference between the two.",
+        told_of_scores(results),
     )

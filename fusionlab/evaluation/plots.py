@@ -6,6 +6,7 @@ from matplotlib.figure import Figure
 
 from fusionlab.evaluation.distance_figure import distance_figure
 from fusionlab.evaluation.drawing import Style, styles
+from fusionlab.evaluation.heat_figure import heat_figure, may_be_map
 from fusionlab.evaluation.line_figure import line_figure
 from fusionlab.evaluation.picture_words import told_of_distances, told_of_lines, told_of_scores
 from fusionlab.evaluation.results import Results, main_columns
@@ -76,6 +77,18 @@ def plots(results: Results, stacked: bool = False) -> list[Plot]:
                 told_of_distances(results, anchor, source),
             )
         )
+        if may_be_map(distances):
+            drawn.append(
+                Plot(
+                    "distance",
+                    file_name("distance_map", anchor, source),
+                    heat_figure(distances, stacked),
+                    f"Distance from {source} to {anchor}, by layer and kind of space",
+                    "The same distances in one scale: the darker a cell, the farther apart the models are there. A "
+                    "matching that reaches a layer makes its cells paler than before.",
+                    told_of_distances(results, anchor, source),
+                )
+            )
     return drawn
 
 
@@ -86,7 +99,7 @@ def _scores_plot(results: Results, look: dict[str, Style], stacked: bool) -> Plo
         file_name("_".join(dict.fromkeys(column.metric for column in columns))),
         scores_figure(results, look, stacked),
         scores_title(columns),
-        "Light grey bars are the end models, the level that a perfect merge would keep. Compare the merges with the "
-        "unmatched one in dark grey: what a matching adds is the difference between the two.",
+        "The end models are the level that a perfect merge would keep. Compare the merges with the unmatched one: what "
+        "a matching adds is the difference between the two.",
         told_of_scores(results),
     )

@@ -65,7 +65,7 @@ class Table:
     entries: tuple[Entry, ...]
 
     def best(self, column: int) -> frozenset[int]:
-        """Indices of the entries that are the best merge in a column; empty where there is nothing to choose from."""
+        """The index of the best merge in a column; empty where there is no one winner."""
         values = [entry.values[column] for entry in self.entries]
         return best_merges(self.entries, self.columns[column].metric, values)
 
@@ -257,7 +257,7 @@ def _distance_row(pair: tuple[str, str], matching: str, metric: str, value: floa
 
 
 def best_merges(entries: Sequence[Entry], metric: str, values: Sequence[float | None]) -> frozenset[int]:
-    """Indices of the merges with the best value of a metric; empty where there are not two to choose from."""
+    """The merge with the best value of a metric, as it is shown; empty where several have it, or there is but one."""
     known = {
         index: value
         for index, (entry, value) in enumerate(zip(entries, values, strict=True))
@@ -266,7 +266,8 @@ def best_merges(entries: Sequence[Entry], metric: str, values: Sequence[float | 
     if len(known) < 2:
         return frozenset()
     best = (min if lower_is_better(metric) else max)(known.values())
-    return frozenset(index for index, value in known.items() if value == best)
+    winners = frozenset(i for i, value in known.items() if format_value(metric, value) == format_value(metric, best))
+    return winners if len(winners) == 1 else frozenset()
 
 
 def main_columns(table: Table) -> list[Column]:

@@ -216,3 +216,15 @@ def test_short_and_as_a_table() -> None:
     assert page.count("<tr>") == 3
     assert "a &lt;and&gt; b" in page
     assert "<td>25.0</td>" in page
+
+
+def test_a_best_merge_is_one_that_is_shown_to_be() -> None:
+    """Not one of several, and not by digits that nobody sees."""
+    rows = [
+        Row(("a", "b"), "simple", matching, "digits", "in", "accuracy", value)
+        for matching, value in (("none", 0.5), ("paper", 0.50001), ("weights", 0.4))
+    ]
+    assert Results("", ("a", "b"), rows).table().best(0) == frozenset()
+    won = [*rows, Row(("a", "b"), "simple", "learned", "digits", "in", "accuracy", 0.9)]
+    table = Results("", ("a", "b"), won).table()
+    assert [table.entries[index].matching for index in table.best(0)] == ["learned"]

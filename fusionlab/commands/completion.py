@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,6 +21,8 @@ For bash: fusionlab completion bash > ~/.local/share/bash-completion/completions
 _fusionlab in a folder of fpath. For fish: into ~/.config/fish/completions/fusionlab.fish."""
 # An option at the start of an entry of a help page: its name, and what stands behind it.
 _ENTRY = re.compile(r"^  (?:-\w, )?(--[\w.-]+)(.*)$")
+# Of commands that train, whose help depends on the classes that are named beside it.
+_WITHOUT_PAGE = "  --config CONFIG  YAML with options; a shipped one by its name."
 _POSITIONAL = re.compile(r"^  (\w+|\{[\w,-]+\})(?:  |$)")
 
 
@@ -62,17 +64,14 @@ def whole_parser() -> ArgumentParser:
     import shtab  # noqa: PLC0415
 
     parser = ArgumentParser("fusionlab")
-    parser.add_argument("--version", action="store_true", help="print the version")
+    _repeat(parser, _switch("--version", "print the version"), shtab.FILE)
     commands = parser.add_subparsers()
     for command, words in cli.COMMANDS.items():
-        one = commands.add_parser(command, help=words, description=words)
-        one.add_argument("--quiet", "-q", action="store_true", help="print errors only")
-        page = cli.help_page(command)
-        if not page.is_file():
-            one.add_argument("--config", help="YAML; a shipped one by its name").complete = shtab.FILE  # type: ignore[attr-defined]
-            continue
-        for entry in entries(page.read_text(encoding="utf-8")):
-            _add(one, entry, shtab.FILE)
+        one, page = commands.add_parser(command, help=words, description=words), cli.help_page(command)
+        _repeat(one, _switch("--quiet", "print errors only"), shtab.FILE)
+        for entry in entries(page.read_text(encoding="utf-8") if page.is_file() else _WITHOUT_PAGE):
+            if entry.name != "--help":
+                _repeat(one, entry, shtab.FILE)
     return parser
 
 
@@ -119,14 +118,18 @@ def _finished(found: Namespace) -> Namespace:
     return Namespace(name=found.name, switch=is_switch, choices=choices, words=words)
 
 
-def _add(parser: ArgumentParser, entry: Namespace, files: dict[str, str]) -> None:
+def _switch(name: str, words: str) -> Namespace:
+    return Namespace(name=name, switch=True, choices=[], words=words)
+
+
+def _repeat(parser: ArgumentParser, entry: Namespace, files: Mapping[str, object]) -> None:
+    """Give a parser an option that a help page has."""
     words = entry.words.replace("%", "%%")
-    if entry.name in ("--help", "--quiet"):
-        return
+    declare = parser.add_argument
     if entry.switch:
-        parser.add_argument(entry.name, action="store_true", help=words)
+        declare(entry.name, action="store_true", help=words)
         return
     takes = {"nargs": "*"} if not entry.name.startswith("--") and not entry.choices else {}
-    added = parser.add_argument(entry.name.strip("{}"), help=words, choices=entry.choices or None, **takes)  # type: ignore[arg-type]
+    added = declare(entry.name.strip("{}"), help=words, choices=entry.choices or None, **takes)  # type: ignore[arg-type]
     if not entry.choices:
         added.complete = files  # type: ignore[attr-defined]

@@ -1,7 +1,7 @@
 """The right case for pairs that are known: trained, fine-tuned, renumbered, scaled, merged, noisy, small, grown."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ import fusionlab
 from fusionlab import checkpoints
 from fusionlab.advice import CASES
 from fusionlab.errors import InputError
-from tests.advice.small import end_model, fresh, renumbered, trained
+from tests.advice.small import WIDTH, end_model, fresh, renumbered, trained
 from tests.commands.small import bert, vit
 
 TRAINED = Path(__file__).resolve().parents[3] / "shared" / "data" / "models"
@@ -28,22 +28,20 @@ def mean(one: nn.Sequential, other: nn.Sequential, share: float = 0.5) -> nn.Seq
     return merged
 
 
-def noisy(model: nn.Sequential, size: float) -> nn.Sequential:
-    """The model with noise as long as a share of each parameter."""
+def noisy(model: nn.Sequential, size: float, factor: float = 1) -> nn.Sequential:
+    """The model times a factor, with noise as long as a share of each parameter."""
     moved = copy.deepcopy(model)
     with torch.no_grad():
         for parameter in moved.parameters():
             noise = torch.randn_like(parameter)
-            parameter.add_(noise, alpha=float(size * parameter.norm() / noise.norm()))
+            noise *= size * parameter.norm() / noise.norm()
+            parameter.mul_(factor).add_(noise)
     return moved
 
 
-def scaled(model: nn.Sequential, factor: float) -> nn.Sequential:
-    moved = copy.deepcopy(model)
-    with torch.no_grad():
-        for parameter in moved.parameters():
-            parameter.mul_(factor)
-    return moved
+def tuned(classes: Sequence[int], steps: int, width: int = WIDTH) -> nn.Sequential:
+    """A fine-tune of one base on some of the classes."""
+    return trained(end_model(1, width), steps, 1e-3, classes)
 
 
 PAIRS: dict[str, tuple[str, Callable[[], nn.Module], Callable[[], nn.Module]]] = {
@@ -55,21 +53,9 @@ PAIRS: dict[str, tuple[str, Callable[[], nn.Module], Callable[[], nn.Module]]] =
         lambda: trained(fresh(3), 150, 3e-3, range(5)),
         lambda: trained(fresh(4), 150, 3e-3, range(5, 10)),
     ),
-    "short fine-tunes": (
-        "one_base",
-        lambda: trained(end_model(1), 10, 1e-3, range(5)),
-        lambda: trained(end_model(1), 10, 1e-3, range(5, 10)),
-    ),
-    "long fine-tunes": (
-        "one_base",
-        lambda: trained(end_model(1), 300, 1e-3, range(5)),
-        lambda: trained(end_model(1), 300, 1e-3, range(5, 10)),
-    ),
-    "long fine-tunes, narrow": (
-        "one_base",
-        lambda: trained(end_model(1, 16), 200, 1e-3, range(5)),
-        lambda: trained(end_model(1, 16), 200, 1e-3, range(5, 10)),
-    ),
+    "short fine-tunes": ("one_base", lambda: tuned(range(5), 10), lambda: tuned(range(5, 10), 10)),
+    "long fine-tunes": ("one_base", lambda: tuned(range(5), 300), lambda: tuned(range(5, 10), 300)),
+    "fine-tunes, narrow": ("one_base", lambda: tuned(range(5), 80, 16), lambda: tuned(range(5, 10), 80, 16)),
     "base and fine-tune": ("one_base", lambda: end_model(1), lambda: trained(end_model(1), 100, 1e-3, range(5))),
     "one model in another order": ("one_model_in_two_bases", lambda: end_model(1), lambda: renumbered(end_model(1), 5)),
     "fine-tune in another order": (
@@ -81,7 +67,7 @@ PAIRS: dict[str, tuple[str, Callable[[], nn.Module], Callable[[], nn.Module]]] =
     "noise": ("one_base", lambda: end_model(1), lambda: noisy(end_model(1), 0.3)),
     "much noise": ("one_basis_far_apart", lambda: end_model(1), lambda: noisy(end_model(1), 1.9)),
     "nothing but noise": ("other_seeds", lambda: end_model(1), lambda: noisy(end_model(1), 1000)),
-    "scaled": ("one_base", lambda: end_model(1), lambda: scaled(end_model(1), 3.0)),
+    "scaled": ("one_base", lambda: end_model(1), lambda: noisy(end_model(1), 0, 3.0)),
     "the same": ("same", lambda: end_model(1), lambda: copy.deepcopy(end_model(1))),
     "too narrow to tell": ("unclear", lambda: fresh(1, 4)[2], lambda: fresh(2, 4)[2]),
     "other widths": ("sizes", lambda: end_model(1), lambda: fresh(2, 48)),

@@ -13,10 +13,13 @@ from torch import Tensor
 from fusionlab.advice.naming import same_names
 from fusionlab.advice.nearness import LEAST, RELATIONS, UNITS, Nearness, Relation, spread, worst_axis
 from fusionlab.advice.tensors import Reads, Weights
+from fusionlab.errors import InputError
 from fusionlab.streaming.stored import TensorSpec
 
 # Numbers that are read at once, and the longest row that is looked at.
 _PIECE, _ROW = 2**20, 2**16
+# Buffers that are meant to hold infinities.
+_MASK = re.compile(r"(.*\.)?\w*(mask|masked_bias)")
 MATRICES, VECTORS = "all of these", "vectors (biases, gains)"
 
 
@@ -140,10 +143,13 @@ def compare(first: Weights, second: Weights, advance: Callable[[int], object] = 
         first: one.
         second: the other, of the same architecture or not: what both have in one shape is compared.
         advance: told the bytes of the first that were read.
+
+    Raises:
+        InputError: numbers that are not finite, but in masks.
     """
     names = same_names(first.tensors, second.tensors)
     shapes = [name for name, other in names.items() if first.tensors[name].shape != second.tensors[other].shape]
-    shared = {name: other for name, other in names.items() if name not in set(shapes)}
+    shared = {n: other for n, other in names.items() if n not in set(shapes) and not _MASK.fullmatch(n)}
     only = [*(n for n in first.tensors if n not in names), *sorted(second.tensors.keys() - set(names.values()))]
     sums: dict[str, Sums] = {}
     near: dict[str, Nearness | None] = {}
@@ -151,6 +157,9 @@ def compare(first: Weights, second: Weights, advance: Callable[[int], object] = 
         for name, called in shared.items():
             spec = first.tensors[name]
             sums[name] = _summed((one, name), (other, called), spec, advance)
+            if not bool(torch.isfinite(sums[name].totals).all()):
+                both = f"{first.name} or {second.name}"
+                raise InputError(f"the parameter {name} of {both} holds NaN or infinities; expected finite numbers")
             matrix = _as_matrix(spec.shape)
             if len(matrix) > 1 and sums[name].equal < spec.count:
                 near[name] = worst_axis(*(_block(r, n, matrix) for r, n in ((one, name), (other, called))))

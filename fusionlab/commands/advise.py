@@ -38,7 +38,8 @@ def run(argv: Sequence[str]) -> None:
         from fusionlab.commands import own_data  # noqa: PLC0415
 
         given = own_data.written_out(argv, several=False)
-        data = next((argv[i + 1] for i, word in enumerate(argv[:-1]) if word == "--data"), None)
+        words = [part for word in argv for part in (word.split("=", 1) if word.startswith("--data=") else [word])]
+        data = next((words[i + 1] for i, word in enumerate(words[:-1]) if word == "--data"), None)
     arguments = parsing.parse(parser, given)
     names = short_names(arguments.ckpts, arguments.names)
     models = of_one_naming([stored_weights(*found) for found in zip(arguments.ckpts, names, strict=True)])

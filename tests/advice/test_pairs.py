@@ -11,6 +11,7 @@ from torch import Tensor
 from fusionlab.advice.nearness import Relation
 from fusionlab.advice.pairs import Sums, compare, majority, pattern
 from fusionlab.advice.tensors import Weights, state_weights
+from fusionlab.errors import InputError
 
 
 def weights(state: dict[str, Tensor], name: str = "m") -> Weights:
@@ -96,3 +97,14 @@ def test_long_rows_and_experts_are_read_in_part() -> None:
         (near,) = compare(weights({"w": first}), weights({"w": first + 0.1 * torch.randn(shape)})).kinds
         (far,) = compare(weights({"w": first}), weights({"w": torch.randn(shape)})).kinds
         assert (near.relation, far.relation) == ("own", "unrelated")
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_numbers_that_are_not_finite_are_refused(bad: float) -> None:
+    """But in masks, which are meant to hold them."""
+    good, broken = torch.randn(9, 9), torch.randn(9, 9)
+    broken[3, 4] = bad
+    with pytest.raises(InputError, match=r"the parameter w of m or m holds NaN or infinities"):
+        compare(weights({"w": good}), weights({"w": broken}))
+    pair = compare(weights({"w": good, "attn.mask": good}), weights({"w": good, "attn.mask": broken}))
+    assert pair.whole.equal == 1

@@ -142,7 +142,7 @@ def advice_on(
         InputError: fewer than two models, or adapters among whole models.
     """
     if len(models) < 2:
-        raise InputError(f"advise was given {len(models)} model; expected two or more")
+        raise InputError(f"{len(models)} end model was given; expected at least two")
     first, *others = models
     adapters = [model.name for model in models if model.base is not None]
     if adapters and len(adapters) < len(models):

@@ -167,7 +167,9 @@ def test_what_it_says() -> None:
     assert set(CASES) >= {case for case, _, _ in PAIRS.values()}
 
 
-@pytest.mark.parametrize(("given", "message"), [([1, 2], "is a int"), ([], "0 model"), ([nn.Linear(2, 2)], "1 model")])
+@pytest.mark.parametrize(
+    ("given", "message"), [([1, 2], "is a int"), ([], "0 end model"), ([nn.Linear(2, 2)], "1 end model")]
+)
 def test_bad_input(given: list[object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         fusionlab.advise(*given)

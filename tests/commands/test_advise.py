@@ -72,7 +72,7 @@ def test_a_twin_is_known_by_its_card(ckpts: Path, tmp_path: Path, command: Comma
 
 
 def test_bad_input(ckpts: Path, tmp_path: Path, command: Command) -> None:
-    for given, words in ((["a"], "1 model"), (["a", "nowhere"], "no such file")):
+    for given, words in ((["a"], "1 end model"), (["a", "nowhere"], "no such file")):
         outcome = command("advise", *(ckpts / name for name in given))
         assert (outcome.code, outcome.out) == (2, "")
         assert words in outcome.err

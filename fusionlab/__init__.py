@@ -13,7 +13,7 @@ TYPE_CHECKING = False  # as typing has it, whose import takes longer than all el
 if TYPE_CHECKING:
     from typing import Any
 
-    from fusionlab.api import align, alignments, barrier, canonical, fuse, grow, match, merge
+    from fusionlab.api import advise, align, alignments, barrier, canonical, fuse, grow, match, merge
     from fusionlab.checkpoints import load, save
     from fusionlab.errors import InputError
     from fusionlab.fusion import FusionData, FusionModule
@@ -30,6 +30,7 @@ __all__ = [
     "FusionModule",
     "InputError",
     "SymmetryError",
+    "advise",
     "align",
     "alignments",
     "barrier",
@@ -45,7 +46,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "fusionlab.api": ("align", "alignments", "barrier", "canonical", "fuse", "grow", "match", "merge"),
+    "fusionlab.api": ("advise", "align", "alignments", "barrier", "canonical", "fuse", "grow", "match", "merge"),
     "fusionlab.checkpoints": ("load", "save"),
     "fusionlab.errors": ("InputError",),
     "fusionlab.fusion": ("FusionData", "FusionModule"),

@@ -18,6 +18,7 @@ COMMANDS = {
     "validate": "measure a model on validation data",
     "test": "measure a model on test data",
     "predict": "write a model's predictions",
+    "advise": "what models are to one another, and what will help to merge them",
     "match": "write matched twins: ordinary checkpoints with the same function",
     "grow": "a model in a larger architecture, with the same function",
     "merge": "merge checkpoints as they are",
@@ -30,6 +31,7 @@ COMMANDS = {
     "vocab": "one vocabulary for language models that have different ones",
     "check": "models before any work: what they are, and how they can be matched and merged",
     "inspect": "spaces, symmetry and coverage of a model",
+    "completion": "a script that lets a shell complete commands and options",
     "demo": "train, match, merge and report on embedded data, in a few minutes",
 }
 # Taken by every command: errors are printed, and nothing else.
@@ -39,7 +41,7 @@ TRAINING = ("fit", "validate", "test", "predict")
 
 def usage() -> str:
     """The text that ``fusionlab --help`` prints."""
-    lines = [f"  {name:<10}{text}" for name, text in COMMANDS.items()]
+    lines = [f"  {name:<12}{text}" for name, text in COMMANDS.items()]
     return "\n".join(
         [
             "usage: fusionlab COMMAND [options]",

@@ -5,9 +5,11 @@ Progress is shown on terminals alone: in a log it would be lines of half-drawn b
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 TYPE_CHECKING = False  # as typing has it, which the command's first answers do without
@@ -19,21 +21,22 @@ if TYPE_CHECKING:
 # Columns of what no terminal shows: programs and files break no lines.
 WIDE = 1000
 _quiet = [False]
+_for_machines = [False]
 
 
 @contextmanager
 def quieted(quiet: bool) -> Iterator[None]:
-    """Print neither results nor progress inside the block, errors only.
+    """Print neither results nor progress inside the block, errors only; what was asked of JSON ends with the block.
 
     Args:
         quiet: whether to; nothing is changed if not.
     """
-    before = _quiet[0]
-    _quiet[0] = before or quiet
+    before = _quiet[0], _for_machines[0]
+    _quiet[0] = _quiet[0] or quiet
     try:
         yield
     finally:
-        _quiet[0] = before
+        _quiet[0], _for_machines[0] = before
 
 
 def is_quiet() -> bool:
@@ -41,12 +44,38 @@ def is_quiet() -> bool:
     return _quiet[0]
 
 
+def ask_for_json() -> None:
+    """Print results as one JSON document from now on, and not for people; until the block of `quieted` ends."""
+    _for_machines[0] = True
+
+
+def publish(document: Mapping[str, Any]) -> None:
+    """Print the results of a command as JSON on the standard output, where that was asked for.
+
+    Args:
+        document: mappings, lists, words and numbers; those that are not finite become null.
+    """
+    if _for_machines[0]:
+        print(json.dumps(_finite(document), indent=2, ensure_ascii=False, default=str))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    return [_finite(one) for one in value] if isinstance(value, list | tuple) else value
+
+
 def results() -> Console:
-    """The console that results are printed on; lines are as long as they are where no terminal shows them."""
+    """The console that results for people are printed on; nothing is where JSON was asked for.
+
+    Lines are as long as they are where no terminal shows them.
+    """
     from rich.console import Console  # noqa: PLC0415 - what prints comes last
 
     is_free = not sys.stdout.isatty() and "COLUMNS" not in os.environ
-    return Console(quiet=is_quiet(), width=WIDE if is_free else None)
+    return Console(quiet=is_quiet() or _for_machines[0], width=WIDE if is_free else None)
 
 
 def progress() -> Console:

@@ -24,9 +24,22 @@ GRID = [
 ]  # fmt: skip
 OUTPUT = ["--output", "--overwrite"]
 OPTIONS = {
-    "match": ["--example", "--architecture", "--names", "--anchor", "--base", "--dtype", *OUTPUT, *MATCHING, *INPUTS],
+    "advise": ["--names", "--json", *MEASURING],
+    "match": [
+        "--example",
+        "--json",
+        "--architecture",
+        "--names",
+        "--anchor",
+        "--base",
+        "--dtype",
+        *OUTPUT,
+        *MATCHING,
+        *INPUTS,
+    ],
     "merge": [
         "--example",
+        "--json",
         "--architecture",
         "--names",
         "--dtype",
@@ -40,6 +53,7 @@ OPTIONS = {
     ],
     "fuse": [
         "--ckpts",
+        "--json",
         "--names",
         "--architecture",
         "--example",
@@ -55,7 +69,17 @@ OPTIONS = {
         *INPUTS,
         *MEASURING,
     ],
-    "barrier": ["--example", "--architecture", "--names", *OUTPUT, *MATCHING, "--correct", *INPUTS, *MEASURING],
+    "barrier": [
+        "--example",
+        "--json",
+        "--architecture",
+        "--names",
+        *OUTPUT,
+        *MATCHING,
+        "--correct",
+        *INPUTS,
+        *MEASURING,
+    ],
     "gather": [
         "--example",
         "--architecture",
@@ -71,6 +95,7 @@ OPTIONS = {
     "reproduce": ["--protocol", "--output", "--dry-run", *DEVICES],
     "extract": ["--base", "--rank", *OUTPUT],
     "check": ["--names", "--architecture", "--base", "--values", "--json", *OUTPUT],
+    "completion": [],
     "inspect": ["--example", "--architecture", "--json", "--picture", "--overwrite"],
     "demo": [*OUTPUT, "--epochs"],
 }
@@ -100,7 +125,7 @@ def test_help_explains_every_option(name: str, capsys: pytest.CaptureFixture[str
     explained = explained_in(text)
     common = {"-h", "--config", "--print_config"}
     # Nothing is random in these; a grid lists its seeds.
-    seeded = set() if name in ("check", "inspect", "extract", "compare", "reproduce") else {"--seed"}
+    seeded = set() if name in ("check", "completion", "inspect", "extract", "compare", "reproduce") else {"--seed"}
     assert set(explained) == common | seeded | set(OPTIONS[name])
     for option, words in explained.items():
         assert len(words) > 12, option

@@ -1,5 +1,8 @@
 """Results on standard output, progress on standard error, lines unbroken where no terminal shows them, or nothing."""
 
+import json
+import math
+
 import pytest
 
 from fusionlab import printing
@@ -23,6 +26,17 @@ def test_progress_is_for_terminals(capsys: pytest.CaptureFixture[str], monkeypat
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "half" in captured.err
+
+
+def test_json_for_machines(capsys: pytest.CaptureFixture[str]) -> None:
+    """Inside a block that asked for it: one document, nothing for people; numbers that are not finite are null."""
+    with printing.quieted(False):
+        printing.publish({"not": "asked"})
+        printing.ask_for_json()
+        printing.results().print("a table")
+        printing.publish({"a": [1, math.nan, (math.inf, "é")], "b": {"c": -0.5}})
+    printing.publish({"no": "more"})
+    assert json.loads(capsys.readouterr().out) == {"a": [1, None, [None, "é"]], "b": {"c": -0.5}}
 
 
 def test_quiet(capsys: pytest.CaptureFixture[str]) -> None:

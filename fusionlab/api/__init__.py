@@ -1,9 +1,10 @@
 """The Python calls: modules go in, new modules of the same class come out, inputs are never modified."""
 
+from fusionlab.api.advising import advise
 from fusionlab.api.fusing import fuse
 from fusionlab.api.growing import grow
 from fusionlab.api.lines import barrier
 from fusionlab.api.matching import align, alignments, canonical, match
 from fusionlab.api.merging import merge
 
-__all__ = ["align", "alignments", "barrier", "canonical", "fuse", "grow", "match", "merge"]
+__all__ = ["advise", "align", "alignments", "barrier", "canonical", "fuse", "grow", "match", "merge"]

@@ -56,6 +56,9 @@ def match(
     layers: str | Sequence[int] | None = None,
     rescale: Rescale | None = None,
     data: Batches | None = None,
+    preset: str | None = None,
+    seed: int = 0,
+    **options: Any,
 ) -> Alignment:
     """The alignment that brings `source` closest to `anchor`, both in the gauge they come in.
 
@@ -66,7 +69,13 @@ def match(
             feed-forward if None, as in the paper's Algorithm 1.
         layers: indices, or the text of the ``layers`` option (``first:3``); all if None.
         rescale: ``off``, ``sequential`` (the default, Eq. 11 and 12 of the paper) or ``joint``.
-        data: batches of inputs, to bring activations together in place of weights; labels are not looked at.
+        data: batches of inputs; labels are not looked at. Without a preset they bring activations together in place of
+            weights; presets that look at inputs draw synthetic ones if None.
+        preset: of matching, such as ``weights`` or ``learned`` (docs/matching.md lists them), with everything that it
+            matches, and without the gauges that it has in `align`; ``paper`` if None.
+        seed: of what ``learned`` draws, and of synthetic inputs.
+        options: fields of the preset's options that override its own. With a ``gauge`` the alignment leads into the
+            anchor's basis in that gauge, and not to the anchor as it is.
 
     Returns:
         An alignment; ``match(a, b).apply(a)`` is the matched twin.
@@ -75,13 +84,18 @@ def match(
         InputError: models that do not fit each other, or options that do not exist.
     """
     source, anchor = module_of(source, "source"), module_of(anchor, "anchor")
-    options = preset_options("paper", spaces=spaces, layers=layers, rescale=rescale)
+    if preset is not None:
+        chosen = {"spaces": spaces, "layers": layers, "rescale": rescale, "gauge": (), **options}
+        return alignments_and_anchor([source, anchor], 1, preset, data, seed, **chosen)[0][0]
+    if options:
+        raise InputError(f"match has no option {next(iter(options))!r} without a preset; expected preset too")
+    paper = preset_options("paper", spaces=spaces, layers=layers, rescale=rescale)
     shared = common_blueprint({"source": source, "anchor": anchor})
     if data is None:
-        return match_weights(source.state_dict(), anchor.state_dict(), shared, options)
+        return match_weights(source.state_dict(), anchor.state_dict(), shared, paper)
     batches = Inputs.from_batches(data, 2).shared
     moved, goal = (run(activations_of(model, batches)) for model in (source, anchor))
-    return match_activations(moved, goal, shared, options)
+    return match_activations(moved, goal, shared, paper)
 
 
 def alignments(

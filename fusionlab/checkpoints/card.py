@@ -13,6 +13,7 @@ from fusionlab.checkpoints.hashes import hashes_of
 CARD = "README.md"
 # The head of a card is short; the rest is never looked at.
 _HEAD_BYTES = 2**16
+_TWIN, _MATCHED = "Twin of", "matched them."
 _LICENCE = re.compile(r"^license:[ \t]*(.*(?:\n[ \t]*-.*)*)$", re.MULTILINE)
 
 # A licence as the hub names it.
@@ -73,9 +74,19 @@ def twin_card(of: Parent, anchor: str, made: Mapping[str, str], library: str) ->
     """
     said = (
         f"This model computes what {_code(of.name)} computes. Its weights stand in the basis of {_code(anchor)}, so "
-        f"that the two can be merged; fusionlab {__version__} matched them."
+        f"that the two can be merged; fusionlab {__version__} {_MATCHED}"
     )
-    return _card(f"Twin of {of.name}", said, [of], made, library)
+    return _card(f"{_TWIN} {of.name}", said, [of], made, library)
+
+
+def is_twin(location: Path) -> bool:
+    """True if the card of a checkpoint says that it is a matched twin.
+
+    Args:
+        location: the checkpoint on this machine.
+    """
+    head = _head(location)
+    return f"\n# {_TWIN} " in head and _MATCHED in head
 
 
 def grown_card(of: Parent, like: str, made: Mapping[str, str], library: str) -> str:
@@ -157,14 +168,7 @@ def _agreed(licences: Sequence[str | None]) -> str | None:
 
 def _licence_of(location: Path) -> str | None:
     """The licence in the head of a folder's card; found by its line, so that nothing in it is interpreted."""
-    path = location / CARD
-    if not path.is_file():
-        return None
-    try:
-        with path.open("rb") as file:
-            text = file.read(_HEAD_BYTES).decode("utf-8", errors="replace").replace("\r\n", "\n")
-    except OSError:
-        return None
+    text = _head(location)
     if not text.startswith("---\n") or (end := text.find("\n---", 4)) < 0:
         return None
     found = _LICENCE.search(text[:end])
@@ -172,6 +176,18 @@ def _licence_of(location: Path) -> str | None:
         return None
     words = [part.strip(" \t-[]'\"") for part in re.split(r"[\n,]", found.group(1))]
     return ", ".join(word for word in words if word)[:200] or None
+
+
+def _head(location: Path) -> str:
+    """The beginning of a folder's card; empty where there is none that can be read."""
+    path = location / CARD
+    if not path.is_file():
+        return ""
+    try:
+        with path.open("rb") as file:
+            return file.read(_HEAD_BYTES).decode("utf-8", errors="replace").replace("\r\n", "\n")
+    except OSError:
+        return ""
 
 
 def _listing(names: Sequence[str]) -> str:

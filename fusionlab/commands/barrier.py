@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from lightning.pytorch import seed_everything
@@ -55,6 +55,7 @@ def run(argv: Sequence[str]) -> None:
     parsing.add_architecture(parser)
     add_example(parser)
     parsing.add_output(parser, required=False)
+    parsing.add_json(parser)
     matching_options.add_matching(parser)
     add_fields(parser, LineOptions, ("correct",))
     data_options.add_inputs(parser)
@@ -105,6 +106,8 @@ def _write(results: Results, output: Path | None, overwrite: bool) -> None:
         with atomic_folder(output, overwrite) as temporary:
             write(results, temporary)
         console.print(f"Report: {output / 'report.html'}", highlight=False, soft_wrap=True)
+    lines = [asdict(curve) | {"barrier": curve.barrier} for curve in results.curves]
+    printing.publish({"lines": lines, "notes": results.notes, "output": None if output is None else str(output)})
 
 
 def _table(curves: Sequence[Curve], data_set: str) -> Table:

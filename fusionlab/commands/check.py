@@ -5,7 +5,6 @@ Models are refused by the code that `merge`, `match` and `fuse` refuse them by.
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -46,13 +45,11 @@ class CheckOptions:
         output: where a merge would be written; its name and disk are looked at too; the working folder's disk
             if not given.
         values: whether all numbers are read, to refuse NaN and infinities now.
-        json: whether JSON is printed instead of tables.
     """
 
     base: str | None = None
     output: str | None = None
     values: bool = False
-    json: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,6 +83,7 @@ def run(argv: Sequence[str]) -> None:
     parsing.add_checkpoints(parser)
     parsing.add_names(parser)
     parsing.add_architecture(parser)
+    parsing.add_json(parser)
     add_fields(parser, CheckOptions)
     add_fields(parser, parsing.SharedOptions, ("overwrite",))
     arguments = parsing.parse(parser, argv)
@@ -101,17 +99,14 @@ def run(argv: Sequence[str]) -> None:
     read = parsing.read_all([sources[name] for name in others], None, arguments.base, others) if others else {}
     models = {name: models[name] if name in models else read[name] for name in opened}
     facts = _facts(models, sources)
-    if not arguments.json:
-        printing.results().print(facts_table(facts))
+    printing.results().print(facts_table(facts))
     if arguments["values"]:  # an attribute of that name is a method
         for model in models.values():
             if isinstance(model, StoredModel):
                 refuse_values(model)
     found = _found(arguments, models, facts, output)
-    if arguments.json:
-        print(json.dumps(asdict(found), indent=2))
-    else:
-        _tell(found, output)
+    _tell(found, output)
+    printing.publish(asdict(found))
 
 
 def _facts(models: Mapping[str, StoredModel | Checkpoint], sources: Mapping[str, str]) -> dict[str, Facts]:

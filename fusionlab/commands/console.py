@@ -4,7 +4,7 @@ import logging
 import re
 import sys
 import warnings
-from argparse import HelpFormatter
+from argparse import SUPPRESS, HelpFormatter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import NoReturn
@@ -32,6 +32,10 @@ class OneLineParser(ArgumentParser):
     def format_help(self, formatter: HelpFormatter | None = None) -> str:
         """The help, common options first; of a command that has examples, with those."""
         command = str(self.prog).removeprefix("fusionlab ")
+        for action in self._actions:
+            # Shown by some versions of jsonargparse where shtab is installed; `fusionlab completion` has it all.
+            if "--print_shtab" in action.option_strings:
+                action.help = SUPPRESS
         printed = super().format_help(formatter) if formatter is not None else super().format_help()
         return arranged(printed, command) if command in EXAMPLES else printed
 

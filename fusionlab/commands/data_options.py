@@ -63,18 +63,19 @@ def known_data() -> str:
     return f"Known without their module: {', '.join(kind.__name__ for kind in KNOWN_DATA)}."
 
 
-def add_data(parser: ArgumentParser, required: bool = False) -> None:
+def add_data(parser: ArgumentParser, required: bool = False, points: int = Plan.points) -> None:
     """Add the options of measuring: the data, the points on a line and the devices.
 
     Args:
         parser: of a command.
         required: whether it does nothing without data.
+        points: on a line, where nothing is said.
     """
     group = parser.add_argument_group("Measuring")
     words = f"{told(MeasuringOptions, 'data')} {known_data()}"
     needed = {"type": DataModules, "required": True} if required else {}
     add_fields(group, MeasuringOptions, changes={"data": {"help": words, **needed}})
-    add_fields(group, Plan, ("points",))
+    add_fields(group, Plan, ("points",), {"points": {"default": points}})
     add_devices(parser)
 
 

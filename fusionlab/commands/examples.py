@@ -5,6 +5,10 @@ from __future__ import annotations
 import re
 
 EXAMPLES = {
+    "advise": (
+        "fusionlab advise model_a model_b",
+        "fusionlab advise model_a model_b --data reviews.csv",
+    ),
     "fuse": (
         "fusionlab fuse --ckpts model_a model_b --data reviews.csv --output merged",
         "fusionlab fuse --ckpts model_a model_b --match learned --method regmean --data reviews.csv --output merged",
@@ -47,6 +51,7 @@ EXAMPLES = {
         "fusionlab check model_a model_b --base base_model --output merged --values",
     ),
     "inspect": ("fusionlab inspect model_a", "fusionlab inspect model_a --picture symmetry.png"),
+    "completion": ("fusionlab completion bash", "fusionlab completion zsh"),
     "demo": ("fusionlab demo", "fusionlab demo --output demo --overwrite"),
 }
 # Headings of groups of options: first those that most people use, last those of research.

@@ -4,14 +4,16 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 
+from jsonargparse import ArgumentParser
 from lightning.pytorch import seed_everything
 
 from fusionlab import growing
+from fusionlab.advice import advice_on, module_weights
 from fusionlab.atomic import refuse_existing, require_space
 from fusionlab.checkpoints.card import merge_card
 from fusionlab.commands import data_options, fuse_config, matching_options, merging_options, own_data, parsing
 from fusionlab.commands.example import add_example, own_module
-from fusionlab.commands.fuse_output import size_of_merge, write_fusion
+from fusionlab.commands.fuse_output import advice_note, size_of_merge, write_fusion
 from fusionlab.commands.grow import as_grown
 from fusionlab.commands.option_groups import add_fields, told
 from fusionlab.commands.repeat import repeat_config
@@ -48,23 +50,12 @@ def run(argv: Sequence[str]) -> None:
     if fuse_config.is_meant(argv):
         fuse_config.run(argv)
         return
-    parser = parsing.make_parser("fuse", DESCRIPTION)
-    add_fields(parsing.common_group(parser), parsing.CheckpointOptions, ("ckpts", "names"))
-    parsing.add_architecture(parser)
-    add_example(parser)
-    parsing.add_output(parser)
-    add_fields(parser, FusionPlan, ("anchor",))
-    matching_options.add_matching(parser)
-    merging_options.add_merging(parser)
-    data_options.add_inputs(parser)
-    words = f"{told(FusionPlan, 'polish')} A number of steps, or options (--polish.steps and so on)."
-    steps = {"type": int | PolishOptions | None, "nargs": "?", "const": PolishOptions.steps, "help": words}
-    defaults = {name: {"default": value} for name, value in DEFAULTS.items()}
-    add_fields(parser, FusionPlan, AFTERWARDS, {"polish": steps, **defaults})
-    data_options.add_data(parser)
+    parser = _parser()
     arguments = parsing.parse(parser, own_data.written_out(argv))
     seed_everything(arguments.seed, verbose=False)
-    recipe, name = matching_options.matching_recipe(arguments), matching_options.matching_name(arguments)
+    is_auto = arguments.match == matching_options.AUTO
+    if not is_auto:
+        matching_options.matching_recipe(arguments)  # refused before any work
     output, dtype = expanded(arguments.output), find_dtype(arguments.dtype)
     trainer = data_options.trainer_options(arguments)
     refuse_existing(output, arguments.overwrite)
@@ -75,6 +66,10 @@ def run(argv: Sequence[str]) -> None:
     module = own_module(arguments, argv)
     found = parsing.read_all(arguments.ckpts, module, arguments.base, arguments.names)
     guessed = own_data.fitted(arguments, list(found.values()), "fuse")
+    advice = advice_on([module_weights(checkpoint.model, label) for label, checkpoint in found.items()])
+    if is_auto:
+        arguments.match = advice.chosen(arguments.data is not None or arguments.probes is not None)
+    recipe, name = matching_options.matching_recipe(arguments), matching_options.matching_name(arguments)
     plan = Plan(
         matchings={} if arguments.match == "none" else {name: recipe},
         methods=merging_options.merge_methods(arguments),
@@ -112,7 +107,7 @@ def run(argv: Sequence[str]) -> None:
     )
     settings = {
         "command": shlex.join(["fusionlab", "fuse", *argv]),
-        "matching": f"{name} ({recipe})",
+        "matching": f"{name}{', chosen by auto' if is_auto else ''} ({recipe})",
         "anchor": results.models[fused.anchor],
         "merge methods": ", ".join(plan.methods),
         "seed": str(arguments.seed),
@@ -124,7 +119,27 @@ def run(argv: Sequence[str]) -> None:
     made |= {"activations": "corrected"} if arguments.correct else {}
     made |= {f"{label}, grown": growing.described(growth) for label, growth in growths.items()}
     card = merge_card(merging_options.parents(found, arguments), made, next(iter(found.values())).format)
-    notes = [f"{growing.told(growths)}.", *results.notes] if growths else results.notes
+    notes = [advice_note(advice, name if is_auto else None)]
+    notes += [f"{growing.told(growths)}.", *results.notes] if growths else results.notes
     results = replace(results, settings=settings, notes=notes)
     repeat = repeat_config(parser, own_data.written_out(argv))
     write_fusion(fused, results, as_grown(found, growths), output, arguments.overwrite, types, card, repeat)
+
+
+def _parser() -> ArgumentParser:
+    parser = parsing.make_parser("fuse", DESCRIPTION)
+    add_fields(parsing.common_group(parser), parsing.CheckpointOptions, ("ckpts", "names"))
+    parsing.add_architecture(parser)
+    add_example(parser)
+    parsing.add_output(parser)
+    parsing.add_json(parser)
+    add_fields(parser, FusionPlan, ("anchor",))
+    matching_options.add_matching(parser, may_be_auto=True)
+    merging_options.add_merging(parser)
+    data_options.add_inputs(parser)
+    words = f"{told(FusionPlan, 'polish')} A number of steps, or options (--polish.steps and so on)."
+    steps = {"type": int | PolishOptions | None, "nargs": "?", "const": PolishOptions.steps, "help": words}
+    defaults = {name: {"default": value} for name, value in DEFAULTS.items()}
+    add_fields(parser, FusionPlan, AFTERWARDS, {"polish": steps, **defaults})
+    data_options.add_data(parser)
+    return parser

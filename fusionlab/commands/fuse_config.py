@@ -13,12 +13,13 @@ from lightning.pytorch.cli import LightningArgumentParser
 from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.utilities import rank_zero_only
 
-from fusionlab import configs
+from fusionlab import configs, printing
+from fusionlab.advice import advice_on, module_weights
 from fusionlab.atomic import refuse_existing, require_space
 from fusionlab.checkpoints.card import merge_card
 from fusionlab.commands import merging_options, own_data, parsing
 from fusionlab.commands.console import silence, tell
-from fusionlab.commands.fuse_output import size_of_merge, write_fusion
+from fusionlab.commands.fuse_output import advice_note, size_of_merge, write_fusion
 from fusionlab.commands.lightning_cli import (
     SafeCLI,
     checked_checkpoint,
@@ -111,6 +112,7 @@ class FuseCLI(SafeCLI):
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         """Add where to write, how far to draw lines, and which checkpoint to go on from."""
         parsing.add_output(parser)
+        parsing.add_json(parser)
         add_fields(parser, Plan, ("points",))
         add_fields(parser, ResumeOptions)
 
@@ -152,6 +154,8 @@ def _fuse(cli: FuseCLI, command: str, repeat: str) -> None:
     module, trainer, given = cli.model, cli.trainer, cli.config
     assert isinstance(module, FusionModule)
     data: Any = cli.datamodule
+    if given.json:
+        printing.ask_for_json()
     found = module.checkpoints
     if isinstance(data, OwnData) and found:
         (data,), words = own_data.fitted_modules([data], list(found.values()), "measuring")
@@ -188,5 +192,7 @@ def _fuse(cli: FuseCLI, command: str, repeat: str) -> None:
     }
     parents = merging_options.parents(found, given.model)
     card = merge_card(parents, {key: told[key] for key in told if key != "command"}, next(iter(found.values())).format)
+    advice = advice_on([module_weights(checkpoint.model, name) for name, checkpoint in found.items()])
+    results = replace(results, settings=told, notes=[advice_note(advice), *results.notes])
     assert module.fused is not None
-    write_fusion(module.fused, replace(results, settings=told), found, output, given.overwrite, types, card, repeat)
+    write_fusion(module.fused, results, found, output, given.overwrite, types, card, repeat)

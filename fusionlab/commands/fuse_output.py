@@ -1,5 +1,6 @@
 """The files that ``fusionlab fuse`` writes, and the text that it prints."""
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from torch import nn
 
 from fusionlab import checkpoints, printing
+from fusionlab.advice import Advice
 from fusionlab.atomic import atomic_folder
 from fusionlab.checkpoints.card import CARD
 from fusionlab.checkpoints.files import copy_side_files
@@ -53,6 +55,7 @@ def write_fusion(
         _write_merge(fused.kept.model, found, temporary, types, {CARD: card})
         (temporary / REPEAT).write_text(repeat, encoding="utf-8")
         write(results, temporary)
+    _publish(fused, results, output)
     console = printing.results()
     if results.rows or results.distances:
         console.print(console_table(results))
@@ -65,6 +68,37 @@ def write_fusion(
             f"{label}: matching changed no model's logits by more than {worst:.1e} of the largest", style="dim"
         )
     console.print(f"Report: {output / 'report.html'}", highlight=False, soft_wrap=True)
+
+
+def _publish(fused: Fused, results: Results, output: Path) -> None:
+    """Print for machines what was measured, and where it is."""
+    differences = {name: max(one.stored for one in matched.preservation) for name, matched in fused.matched.items()}
+    printing.publish(
+        {
+            "title": results.title,
+            "models": list(results.models),
+            "headline": verdict(results).headline.replace("`", ""),
+            "kept": results.kept,
+            "rows": json.loads(results.to_json()),
+            "notes": results.notes,
+            "settings": results.settings,
+            "logits_differ_by": differences,
+            "output": str(output),
+        }
+    )
+
+
+def advice_note(advice: Advice, chosen: str | None = None) -> str:
+    """A paragraph for the top of a report: what the models are to one another, and what was chosen for it.
+
+    Args:
+        advice: on the end models.
+        chosen: the matching that it chose; None where the user did.
+    """
+    if chosen is None:
+        return advice.note
+    done = "nothing was matched" if chosen == "none" else f"the models were matched by {chosen}"
+    return f"{advice.note} So {done} (--match auto)."
 
 
 def size_of_merge(kept: Sequence[nn.Module], first: checkpoints.Checkpoint, types: Types | torch.dtype) -> int:

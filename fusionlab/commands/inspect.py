@@ -1,6 +1,5 @@
 """``fusionlab inspect``: a model's spaces, its symmetry, how it was found, and what it does not cover."""
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,11 +32,9 @@ class InspectOptions:
     """The ways a symmetry is shown.
 
     Attributes:
-        json: whether JSON is printed instead of tables.
         picture: PNG file to write: spaces as rows, layers as columns.
     """
 
-    json: bool = False
     picture: str | None = None
 
 
@@ -53,7 +50,7 @@ def run(argv: Sequence[str]) -> None:
     parsing.add_architecture(parser)
     add_example(parser)
     add_fields(parser, InspectOptions)
-    add_fields(parser, parsing.SharedOptions, ("overwrite",))
+    add_fields(parser, parsing.SharedOptions, ("overwrite", "json"))
     arguments = parsing.parse(parser, argv)
     picture = None if arguments.picture is None else expanded(arguments.picture)
     if picture is not None:
@@ -66,9 +63,7 @@ def run(argv: Sequence[str]) -> None:
     summary["expert_spreads"] = spreads = expert_spreads(model.state_dict(), found)
     if picture is not None:
         _draw(found, arguments.ckpt, picture, arguments.overwrite)
-    if arguments.json:
-        print(json.dumps(summary, indent=2))
-        return
+    printing.publish(summary)
     console = printing.results()
     console.print(_spaces_table(arguments.ckpt, found))
     console.print(f"{'; '.join(f'{name} {words}' for name, words in legend_of(found).items())}.", highlight=False)

@@ -127,6 +127,7 @@ def _parser() -> ArgumentParser:
     parsing.add_architecture(parser)
     add_example(parser)
     parsing.add_output(parser)
+    parsing.add_json(parser)
     matching_options.add_matching(parser)
     data_options.add_inputs(parser)
     return parser

@@ -63,7 +63,7 @@ class MatchTable:
     """
 
     def __init__(self, anchor: str, gauged: bool) -> None:
-        self.gauged = gauged
+        self.anchor, self.gauged, self.rows = anchor, gauged, list[dict[str, object]]()
         self.table = Table(title=f"Distance to {anchor}", title_justify="left")
         self.table.add_column("model", overflow="fold")
         lengths = ("as given", "in the gauge", "matched") if gauged else ("before", "after")
@@ -79,6 +79,9 @@ class MatchTable:
             difference: of the logits of the twin as it is stored, relative to the largest.
             seconds: that matching took.
         """
+        stages = ("as_given", "in_the_gauge", "matched") if self.gauged else ("as_given", "matched")
+        lengths = dict(zip(stages, distances, strict=True))
+        self.rows.append({"model": name, "distance": lengths, "logits_differ_by": difference, "seconds": seconds})
         self.table.add_row(
             name,
             *(f"{distance:.4f}" for distance in distances),
@@ -88,7 +91,8 @@ class MatchTable:
         )
 
     def tell(self, notes: Sequence[str], output: Path) -> None:
-        """Print the table, and what is to be known about it."""
+        """Print the table, and what is to be known about it, for people or for machines."""
+        printing.publish({"anchor": self.anchor, "models": self.rows, "notes": list(notes), "output": str(output)})
         console = printing.results()
         console.print(self.table)
         console.print(

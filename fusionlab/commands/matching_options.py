@@ -16,6 +16,8 @@ from fusionlab.models import untie
 
 # Of the refinement; all commands have one seed.
 SEED = "seed"
+# In place of a preset: the one that advice on the models names.
+AUTO = "auto"
 
 
 @dataclass(frozen=True)
@@ -42,10 +44,16 @@ def options() -> dict[type, str]:
     return {**dict(sorted(kinds.items(), key=lambda item: item[1])), RefineOptions: LEARNED}
 
 
-def add_matching(parser: ArgumentParser) -> None:
-    """Add the options that say what is matched and how."""
+def add_matching(parser: ArgumentParser, may_be_auto: bool = False) -> None:
+    """Add the options that say what is matched and how.
+
+    Args:
+        parser: of a command.
+        may_be_auto: whether `AUTO` may stand in place of a preset.
+    """
     group = parser.add_argument_group("Matching")
-    presets = "; ".join(f"{name} ({words})" for name, words in meanings().items())
+    known = {**({AUTO: "as fusionlab advise says of the models"} if may_be_auto else {}), **meanings()}
+    presets = "; ".join(f"{name} ({words})" for name, words in known.items())
     words = f"{told(PresetOptions, 'match')} Presets: {presets}.".replace("`", "")
     add_fields(group, PresetOptions, changes={"match": {"help": words}})
     add_options(parser.add_argument_group(RESEARCH), options(), leave_out=(SEED,))

@@ -118,6 +118,7 @@ def _parser(plain: bool) -> ArgumentParser:
     parsing.add_names(parser)
     parsing.add_architecture(parser)
     parsing.add_output(parser)
+    parsing.add_json(parser)
     add_fields(
         parser,
         MergeOptions,

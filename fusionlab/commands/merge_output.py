@@ -38,7 +38,7 @@ def progress(what: str, size: int) -> Iterator[Callable[[int], object]]:
 def tell(
     method: str, seconds: float | None, rows: Sequence[tuple[str, float, float]], notes: Sequence[str], output: Path
 ) -> None:
-    """Print what was merged.
+    """Print what was merged, for people or for machines.
 
     Args:
         method: that merged.
@@ -47,6 +47,10 @@ def tell(
         notes: sentences to print below.
         output: that was written.
     """
+    models = [dict(zip(("model", "weight", "distance"), row, strict=True)) for row in rows]
+    printing.publish(
+        {"method": method, "seconds": seconds, "models": models, "notes": list(notes), "output": str(output)}
+    )
     from rich.table import Table  # noqa: PLC0415 - its first use is the last thing that is done
 
     table = Table(

@@ -10,7 +10,7 @@ from typing import Any
 from jsonargparse import ArgumentParser, Namespace
 from torch import nn
 
-from fusionlab import checkpoints, configs
+from fusionlab import checkpoints, configs, printing
 from fusionlab.checkpoints.files import CONFIG, read_config
 from fusionlab.checkpoints.fp8 import is_read
 from fusionlab.checkpoints.fp8 import note as scaled_note
@@ -30,11 +30,13 @@ class SharedOptions:
         seed: seed of everything random.
         output: folder to write.
         overwrite: whether an existing output is replaced.
+        json: whether results are printed as one JSON document, and not for people.
     """
 
     seed: int = 0
     output: str | None = None
     overwrite: bool = False
+    json: bool = False
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,8 @@ def parse(parser: ArgumentParser, argv: Sequence[str]) -> Namespace:
             parsed = parser.parse_args(configs.resolve_arguments(argv)[0])
         _refuse_nulls(parser, parsed)
         use_architecture(parsed.get("architecture"))
+        if parsed.get("json"):
+            printing.ask_for_json()
         return parser.instantiate_classes(parsed)
 
 
@@ -153,6 +157,11 @@ def add_output(parser: ArgumentParser, required: bool = True, **changes: Any) ->
     """
     changed = {"output": {"required": required, **changes}}
     add_fields(common_group(parser), SharedOptions, ("output", "overwrite"), changed)
+
+
+def add_json(parser: ArgumentParser) -> None:
+    """Add the switch to results for machines."""
+    add_fields(parser, SharedOptions, ("json",))
 
 
 def add_checkpoints(parser: ArgumentParser) -> None:

@@ -11,8 +11,8 @@ from fusionlab.checkpoints.card import Parent, hash_lines
 
 # What it is called.
 REPEAT = "fusionlab.yaml"
-# Options that say where to write or to go on from, and not what.
-_WHERE = ("config", "output", "overwrite", "ckpt_path")
+# Options that say where to write, what to print or where to go on from, and not what.
+_WHERE = ("config", "output", "overwrite", "ckpt_path", "json")
 
 
 def repeat_config(parser: ArgumentParser, argv: Sequence[str]) -> str:

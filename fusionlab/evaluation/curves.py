@@ -2,10 +2,11 @@
 
 import math
 from dataclasses import dataclass
+from html import escape
 
 import numpy as np
 
-from fusionlab.evaluation.rows import Domain
+from fusionlab.evaluation.rows import UNMATCHED, Domain
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,17 @@ class Curve:
         if len(self.positions) < 2 or self.positions[0] != 0 or self.positions[-1] != 1 or not rises:
             raise ValueError(f"the positions of a curve must rise from 0 to 1, not {self.positions}")
 
+    def __repr__(self) -> str:
+        matched = "unmatched" if self.matching == UNMATCHED else f"matched by {self.matching}"
+        return (
+            f"Curve({self.anchor} to {self.source}, {matched}, on {self.data_set}: barrier {self.barrier:.3f}, loss "
+            f"{self.loss[0]:.3f} and {self.loss[-1]:.3f} at the ends, {self.midpoint_loss:.3f} half way)"
+        )
+
+    def _repr_html_(self) -> str:
+        words = escape(repr(self).removeprefix("Curve(").removesuffix(")"))
+        return f"<figure>{loss_picture(self, words)}<figcaption>{words}</figcaption></figure>"
+
     @property
     def barrier(self) -> float:
         """The largest rise of the loss above the straight line between the losses of the two ends.
@@ -72,3 +84,28 @@ class Curve:
     def midpoint_score(self) -> float:
         """The metric half way, interpolated linearly if 0.5 is not among the positions."""
         return float(np.interp(0.5, self.positions, self.score))
+
+
+def loss_picture(curve: Curve, words: str) -> str:
+    """The losses of a curve as a small picture in SVG, in the colour of the text around it.
+
+    Args:
+        curve: of which losses that are no numbers are left out.
+        words: what it shows, escaped.
+    """
+    width, height, edge = 320, 160, 12
+    known = [(t, loss) for t, loss in zip(curve.positions, curve.loss, strict=True) if math.isfinite(loss)]
+    low, high = (min(loss for _, loss in known), max(loss for _, loss in known)) if known else (0.0, 1.0)
+    spread = high - low or 1.0
+    points = [
+        (edge + t * (width - 2 * edge), height - edge - (loss - low) / spread * (height - 2 * edge))
+        for t, loss in known
+    ]
+    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    dots = "".join(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5" fill="currentColor"/>' for x, y in points)
+    chord = " ".join(f"{x:.1f},{y:.1f}" for x, y in (points[0], points[-1])) if points else ""
+    return (
+        f'<svg role="img" viewBox="0 0 {width} {height}" width="{width}" height="{height}"><title>{words}</title>'
+        f'<polyline points="{chord}" fill="none" stroke="currentColor" stroke-opacity=".35" stroke-dasharray="4 3"/>'
+        f'<polyline points="{line}" fill="none" stroke="currentColor" stroke-width="1.5"/>{dots}</svg>'
+    )

@@ -17,6 +17,7 @@ DPI = 150
 INK = "#22272e"
 MUTED = "#5b6470"
 GRID = "#e3e6ea"
+SPINE = "#c9ced6"
 END_MODEL_COLOUR = "#c3c9d1"
 UNMATCHED_COLOUR = "#6b7280"
 # Okabe and Ito's palette without its yellow and black, then dark tones of Paul Tol's "muted": told apart by
@@ -63,7 +64,7 @@ def panels(
         panel.yaxis.label.set(size=10.5, color=MUTED)
         for side, spine in panel.spines.items():
             spine.set_visible(side in ("left", "bottom"))
-            spine.set_color("#c9ced6")
+            spine.set_color(SPINE)
     return figure, list(grid[:count])
 
 

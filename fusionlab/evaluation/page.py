@@ -4,13 +4,13 @@ What it says is worked out here and in `page_tables`; how it is marked up stands
 with autoescape, and how it looks in ``report.css``.
 """
 
-import base64
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
 from fusionlab.evaluation.comparison_table import (
     EXPLAINED,
@@ -20,7 +20,6 @@ from fusionlab.evaluation.comparison_table import (
     comparison_lines,
     group_lines,
 )
-from fusionlab.evaluation.drawing import DPI
 from fusionlab.evaluation.page_tables import PlainTable, barrier_tables, distance_tables, plain_table, score_table
 from fusionlab.evaluation.results import Results
 from fusionlab.evaluation.verdict import Verdict
@@ -46,21 +45,25 @@ GLOSSARY = {
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure on the page: the PNG for wide screens, the one for narrow screens, and its words.
+    """A figure on the page, and its words.
 
-    `kind` is ``"scores"``, ``"line"`` or ``"distance"``.
+    Attributes:
+        wide: the markup for wide screens, by `svg`.
+        narrow: the same for narrow ones.
+        widths: of both, in pixels.
+        title: what is seen.
+        caption: what to look for in it.
+        told: what it tells, in words, for who cannot see it.
+        kind: ``"scores"``, ``"line"`` or ``"distance"``.
     """
 
-    wide: bytes
-    narrow: bytes
+    wide: str
+    narrow: str
+    widths: tuple[int, int]
     title: str
     caption: str
+    told: str
     kind: str
-
-    @property
-    def width(self) -> int:
-        """Width in CSS pixels at which a figure's letters are as large as the page's; from the PNG's header."""
-        return int.from_bytes(self.wide[16:20], "big") * 96 // DPI
 
 
 def page(results: Results, verdict: Verdict, pictures: Sequence[Picture]) -> str:
@@ -125,7 +128,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    found.filters |= {"code_spans": _code_spans, "data_uri": _data_uri}
+    found.filters |= {"code_spans": _code_spans, "drawn": Markup}
     return found
 
 
@@ -133,7 +136,3 @@ def _code_spans(text: str) -> list[tuple[str, bool]]:
     """Text cut into pieces, each with True where it stood in backticks; a number keeps its percent sign on its line."""
     pieces = re.split(r"`([^`]*)`", text.replace(" %", "\N{NO-BREAK SPACE}%"))
     return [(piece, index % 2 == 1) for index, piece in enumerate(pieces)]
-
-
-def _data_uri(png: bytes) -> str:
-    return "data:image/png;base64," + base64.b64encode(png).decode("ascii")

@@ -6,7 +6,9 @@ from matplotlib.figure import Figure
 
 from fusionlab.evaluation.distance_figure import distance_figure
 from fusionlab.evaluation.drawing import Style, styles
+from fusionlab.evaluation.heat_figure import heat_figure, may_be_map
 from fusionlab.evaluation.line_figure import line_figure
+from fusionlab.evaluation.picture_words import told_of_distances, told_of_lines, told_of_scores
 from fusionlab.evaluation.results import Results, main_columns
 from fusionlab.evaluation.scores_figure import scores_figure, scores_title
 from fusionlab.evaluation.wording import file_name
@@ -14,9 +16,15 @@ from fusionlab.evaluation.wording import file_name
 
 @dataclass(frozen=True)
 class Plot:
-    """A figure with its file name (no suffix), a title that says what is seen, and what to look for in it.
+    """A figure with its words.
 
-    `kind` is ``"scores"``, ``"line"`` or ``"distance"``.
+    Attributes:
+        kind: ``"scores"``, ``"line"`` or ``"distance"``.
+        name: of its file, without a suffix.
+        figure: the drawing.
+        title: what is seen.
+        caption: what to look for in it.
+        told: what it tells, for who cannot see it.
     """
 
     kind: str
@@ -24,6 +32,7 @@ class Plot:
     figure: Figure
     title: str
     caption: str
+    told: str
 
 
 def plots(results: Results, stacked: bool = False) -> list[Plot]:
@@ -50,6 +59,7 @@ def plots(results: Results, stacked: bool = False) -> list[Plot]:
                 "their plain average half way. A good matching keeps the line flat, close to the dashed one; a hump "
                 "in the loss is the barrier. Both ends stay where they are, because matching does not change what "
                 "a model computes.",
+                told_of_lines(curves),
             )
         )
     for anchor, source in dict.fromkeys((d.anchor, d.source) for d in results.distances):
@@ -64,8 +74,21 @@ def plots(results: Results, stacked: bool = False) -> list[Plot]:
                 "matching moved closer to the anchor, a point on the bar a layer that it left where it was. A matching "
                 "with a gauge starts from its own, broken bars: what the gauge alone changes is no effect of matching. "
                 "Closer weights are the aim of weight matching, but not proof of a better merge: the scores decide.",
+                told_of_distances(results, anchor, source),
             )
         )
+        if may_be_map(distances):
+            drawn.append(
+                Plot(
+                    "distance",
+                    file_name("distance_map", anchor, source),
+                    heat_figure(distances, stacked),
+                    f"Distance from {source} to {anchor}, by layer and kind of space",
+                    "The same distances in one scale: the darker a cell, the farther apart the models are there. A "
+                    "matching that reaches a layer makes its cells paler than before.",
+                    told_of_distances(results, anchor, source),
+                )
+            )
     return drawn
 
 
@@ -76,6 +99,7 @@ def _scores_plot(results: Results, look: dict[str, Style], stacked: bool) -> Plo
         file_name("_".join(dict.fromkeys(column.metric for column in columns))),
         scores_figure(results, look, stacked),
         scores_title(columns),
-        "Light grey bars are the end models, the level that a perfect merge would keep. Compare the merges with the "
-        "unmatched one in dark grey: what a matching adds is the difference between the two.",
+        "The end models are the level that a perfect merge would keep. Compare the merges with the unmatched one: what "
+        "a matching adds is the difference between the two.",
+        told_of_scores(results),
     )

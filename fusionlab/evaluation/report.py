@@ -8,6 +8,7 @@ from rich.table import Table as ConsoleTable
 from rich.text import Text
 
 from fusionlab.evaluation.drawing import png
+from fusionlab.evaluation.inline import svg, width_of
 from fusionlab.evaluation.page import Picture, page
 from fusionlab.evaluation.plots import plots
 from fusionlab.evaluation.results import Column, Entry, Results, Table, best_merges, main_columns
@@ -34,11 +35,12 @@ def write_report(results: Results, folder: Path) -> Path:
     (folder / "plots").mkdir(parents=True, exist_ok=True)
     results.write_json(folder / "results.json")
     results.write_csv(folder / "results.csv")
-    pictures = []
+    pictures: list[Picture] = []
     for wide, narrow in zip(plots(results), plots(results, stacked=True), strict=True):
-        picture = Picture(png(wide.figure), png(narrow.figure), wide.title, wide.caption, wide.kind)
-        (folder / "plots" / f"{wide.name}.png").write_bytes(picture.wide)
-        pictures.append(picture)
+        (folder / "plots" / f"{wide.name}.png").write_bytes(png(wide.figure))
+        drawn = [svg(plot.figure, f"{kind}-{len(pictures)}") for kind, plot in (("wide", wide), ("narrow", narrow))]
+        widths = width_of(wide.figure), width_of(narrow.figure)
+        pictures.append(Picture(drawn[0], drawn[1], widths, wide.title, wide.caption, wide.told, wide.kind))
     path = folder / "report.html"
     path.write_text(page(results, verdict(results), pictures), encoding="utf-8")
     return path

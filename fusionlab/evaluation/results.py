@@ -22,7 +22,8 @@ from fusionlab.evaluation.rows import (
     Domain,
     Row,
 )
-from fusionlab.evaluation.wording import matching_label, models_label
+from fusionlab.evaluation.wording import domain_label, format_value, matching_label, metric_heading, models_label
+from fusionlab.symmetry.html import html_table
 
 T = TypeVar("T")
 
@@ -64,7 +65,7 @@ class Table:
     entries: tuple[Entry, ...]
 
     def best(self, column: int) -> frozenset[int]:
-        """Indices of the entries that are the best merge in a column; empty where there is nothing to choose from."""
+        """The index of the best merge in a column; empty where there is no one winner."""
         values = [entry.values[column] for entry in self.entries]
         return best_merges(self.entries, self.columns[column].metric, values)
 
@@ -115,6 +116,27 @@ class Results:
     levels: list[Level] = field(default_factory=list)
     overall: list[GroupComparison] = field(default_factory=list)
     kept: tuple[str, str] | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"Results({self.title}: {len(self.models)} models, {len(self.rows)} scores, {len(self.curves)} lines, "
+            f"{len(self.distances)} distances)"
+        )
+
+    def _repr_html_(self) -> str:
+        table = self.table()
+        heads = [
+            ", ".join(filter(None, (one.data_set, domain_label(one.domain), metric_heading(one.metric))))
+            for one in table.columns
+        ]
+        rows = [
+            (
+                table.label(entry, self.models), entry.method if entry.is_merge else "",
+                *(format_value(one.metric, value) for one, value in zip(table.columns, entry.values, strict=True)),
+            )
+            for entry in table.entries
+        ]  # fmt: skip
+        return html_table(repr(self), ("model or matching", "method", *heads), rows)
 
     @property
     def matchings(self) -> tuple[str, ...]:
@@ -235,7 +257,7 @@ def _distance_row(pair: tuple[str, str], matching: str, metric: str, value: floa
 
 
 def best_merges(entries: Sequence[Entry], metric: str, values: Sequence[float | None]) -> frozenset[int]:
-    """Indices of the merges with the best value of a metric; empty where there are not two to choose from."""
+    """The merge with the best value of a metric, as it is shown; empty where several have it, or there is but one."""
     known = {
         index: value
         for index, (entry, value) in enumerate(zip(entries, values, strict=True))
@@ -244,7 +266,8 @@ def best_merges(entries: Sequence[Entry], metric: str, values: Sequence[float | 
     if len(known) < 2:
         return frozenset()
     best = (min if lower_is_better(metric) else max)(known.values())
-    return frozenset(index for index, value in known.items() if value == best)
+    winners = frozenset(i for i, value in known.items() if format_value(metric, value) == format_value(metric, best))
+    return winners if len(winners) == 1 else frozenset()
 
 
 def main_columns(table: Table) -> list[Column]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from torch.utils.tensorboard import SummaryWriter
+from torch.utils.tensorboard.summary import hparams
 
 from fusionlab.evaluation.comparison_table import HEADS, comparison_lines, group_lines
 from fusionlab.evaluation.distances import by_gauge, by_pair
@@ -41,7 +42,8 @@ def write_tensorboard(results: Results, folder: Path) -> None:
 
     Where there are several pairs of models, several methods or several sets of merged models, the tags end in
     ``/<anchor> to <model>``, ``/<method>`` or ``/<models>``, so that no two series share a tag in one run.
-    The figures, the verdict, the scores and what matching changes are in the run ``summary``.
+    The tab of hyperparameters has a row for each end model and matching, with the scores. The figures, the verdict, the
+    scores and what matching changes are in the run ``summary``.
 
     Args:
         results: what was measured.
@@ -55,13 +57,15 @@ def write_tensorboard(results: Results, folder: Path) -> None:
         with _writer(folder / name) as writer:
             _write_lines(writer, results, [c for c in results.curves if c.matching == matching])
             _write_distances(writer, results, matching)
-            _write_merges(writer, results, matching)
+            scores = _write_merges(writer, results, matching)
+            _write_row(writer, {"model or matching": matching_label(matching), "kind": "merge"}, scores)
     for matchings in _gauges(results):
         with _writer(folder / file_name(gauge_label(matchings))) as writer:
             _write_distances(writer, results, matchings[0], in_gauge=True)
     for model in results.models:
         with _writer(folder / file_name(f"end model {model}")) as writer:
-            _write_level(writer, results, model)
+            scores = _write_level(writer, results, model)
+            _write_row(writer, {"model or matching": model, "kind": "end model"}, scores)
     with _writer(folder / SUMMARY_RUN) as writer:
         _write_summary(writer, results)
 
@@ -135,15 +139,37 @@ def _write_distances(writer: SummaryWriter, results: Results, matching: str, in_
         writer.add_scalar(tag, length, d.layer or 0)
 
 
-def _write_merges(writer: SummaryWriter, results: Results, matching: str) -> None:
+def _write_merges(writer: SummaryWriter, results: Results, matching: str) -> list[str]:
+    """The scores of a matching's merges.
+
+    Returns:
+        Their tags.
+    """
+    tags = []
     for ending, method, models in _merge_tags(results):
         for row in results.rows:
             if (row.method, row.models, row.matching) == (method, models, matching):
-                writer.add_scalar(f"merge/{row.metric}/{row.data_set or 'all data'}{ending}", row.value, 0)
+                tags.append(f"merge/{row.metric}/{row.data_set or 'all data'}{ending}")
+                writer.add_scalar(tags[-1], row.value, 0)
+    return tags
 
 
-def _write_level(writer: SummaryWriter, results: Results, model: str) -> None:
-    """The end model's own scores under the merges' tags, and its level as a flat line under the lines' tags."""
+def _write_row(writer: SummaryWriter, says: dict[str, str], tags: Sequence[str]) -> None:
+    """The row of a run in the tab of hyperparameters, its scores beside what it is."""
+    if not tags:
+        return
+    for summary in hparams(dict(says), dict.fromkeys(tags, 0.0)):
+        assert writer.file_writer is not None
+        writer.file_writer.add_summary(summary)
+
+
+def _write_level(writer: SummaryWriter, results: Results, model: str) -> list[str]:
+    """The end model's own scores under the merges' tags, and its level as a flat line under the lines' tags.
+
+    Returns:
+        The tags of the scores.
+    """
+    tags = []
     endings = [ending for ending, _, models in _merge_tags(results) if model in models] or [""]
     own = (model,)
     for row in results.table().entries:
@@ -151,7 +177,8 @@ def _write_level(writer: SummaryWriter, results: Results, model: str) -> None:
             continue
         for column, value in zip(results.table().columns, row.values, strict=True):
             for ending in endings if value is not None else ():
-                writer.add_scalar(f"merge/{column.metric}/{column.data_set or 'all data'}{ending}", value, 0)
+                tags.append(f"merge/{column.metric}/{column.data_set or 'all data'}{ending}")
+                writer.add_scalar(tags[-1], value, 0)
     seen = set()
     for curve in results.curves:
         if model not in (curve.anchor, curve.source):
@@ -162,6 +189,7 @@ def _write_level(writer: SummaryWriter, results: Results, model: str) -> None:
             writer.add_scalar(f"line/loss/{ending}", curve.loss[place], step)
             writer.add_scalar(f"line/{curve.metric}/{ending}", curve.score[place], step)
         seen.add(ending)
+    return tags
 
 
 def _write_summary(writer: SummaryWriter, results: Results) -> None:

@@ -19,6 +19,7 @@ from fusionlab.symmetry.biases import clear_biases
 from fusionlab.symmetry.blueprint import Blueprint, Space, SymmetryError
 from fusionlab.symmetry.folding import fold
 from fusionlab.symmetry.groups import Permutation
+from fusionlab.symmetry.html import html_table
 from fusionlab.symmetry.wrappers import unwrapped
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -44,6 +45,13 @@ class Alignment:
     def __repr__(self) -> str:
         moved = f"{len(self.elements)} of {len(self.blueprint.spaces)} spaces"
         return f"Alignment({self.blueprint.architecture}, {moved} changed)"
+
+    def _repr_html_(self) -> str:
+        rows = []
+        for (role, group), spaces in self.blueprint.by_role().items():
+            changed = [space for space in spaces if space.name in self.elements]
+            rows.append((role, group, len(spaces), len(changed)))
+        return html_table(repr(self), ("role", "group", "spaces", "changed"), rows)
 
     @staticmethod
     def identity(blueprint: Blueprint) -> Alignment:

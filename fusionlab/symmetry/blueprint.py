@@ -13,6 +13,7 @@ from torch import Tensor
 from fusionlab.symmetry.axes import Axis, spaces_of
 from fusionlab.symmetry.evidence import Trial
 from fusionlab.symmetry.groups import Copies, Group
+from fusionlab.symmetry.html import html_table
 from fusionlab.symmetry.roles import Role
 
 # Gauges that are no elements of a group, so that a blueprint says whether a model is in them.
@@ -177,6 +178,20 @@ class Blueprint:
     def __repr__(self) -> str:
         sizes = f"{len(self.spaces)} spaces, {len(self.parameters)} parameters, dimension {self.dimension:,}"
         return f"Blueprint({self.architecture}: {sizes})"
+
+    def _repr_html_(self) -> str:
+        rows = []
+        for (role, group), spaces in self.by_role().items():
+            dimension = sum(space.dimension for space in spaces)
+            rows.append((role, group, len(spaces), f"{dimension:,}" if dimension else "discrete"))
+        return html_table(repr(self), ("role", "group", "spaces", "dimension"), rows)
+
+    def by_role(self) -> dict[tuple[str, str], list[Space]]:
+        """Spaces by role and group, both in words, in the order in which they are declared."""
+        found: dict[tuple[str, str], list[Space]] = {}
+        for space in self.spaces.values():
+            found.setdefault((str(space.role), str(space.group)), []).append(space)
+        return found
 
     @property
     def dimension(self) -> int:

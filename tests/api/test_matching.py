@@ -46,6 +46,27 @@ def test_options_of_match() -> None:
     assert not (scaled @ scaled.mT).allclose(identity, atol=1e-5)
 
 
+@pytest.mark.parametrize("preset", ["weights", "git-rebasin", "learned"])
+def test_match_takes_presets(preset: str) -> None:
+    """The function is kept, the anchor stays as it is, and options reach the preset."""
+    a, b = vit(0), vit(1)
+    options: dict[str, Any] = {"steps": 2, "data": batches()} if preset == "learned" else {}
+    found = fusionlab.match(a, b, preset=preset, **options)
+    twin, expected = found.apply(a), fusionlab.align([a, b], 1, preset, gauge=(), **options)
+    assert closeness(twin, a) < 1e-5
+    assert same(twin, expected[0])
+    assert same(expected[1], b)
+    assert "residual" in found.elements or preset == "learned"
+
+
+def test_match_without_a_preset_takes_no_more_options() -> None:
+    assert fusionlab.match(vit(0), vit(1), preset="none").elements == {}
+    with pytest.raises(fusionlab.InputError, match="no option 'steps' without a preset"):
+        fusionlab.match(vit(0), vit(1), steps=3)
+    with pytest.raises(fusionlab.InputError, match="preset 'wieghts' does not exist"):
+        fusionlab.match(vit(0), vit(1), preset="wieghts")
+
+
 @pytest.mark.parametrize("anchor", [None, 0, 1, 2, "2"])
 def test_align_keeps_order_and_anchor(anchor: int | str | None) -> None:
     """Twins come in the order of the models, each with its own function; the anchor's is the anchor itself."""

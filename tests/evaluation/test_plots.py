@@ -37,7 +37,8 @@ def make(count: int, model: str = "b", value: float = 0.5) -> Results:
 
 
 def by_kind(results: Results, stacked: bool = False) -> dict[str, Figure]:
-    return {plot.kind: plot.figure for plot in plots(results, stacked)}
+    """The first figure of each kind."""
+    return {plot.kind: plot.figure for plot in reversed(plots(results, stacked))}
 
 
 def test_each_matching_has_one_colour_and_no_two_share_it() -> None:

@@ -202,3 +202,29 @@ def test_comparisons_are_lines_of_the_csv() -> None:
         [1 / 3 - 0.1, 0.2, 0.25, 360, 1000]
     )
     assert (broken["lower"], broken["metric"]) == ("", "loss_change")
+
+
+def test_short_and_as_a_table() -> None:
+    """A line in a terminal, a row for each end model and merge in a notebook."""
+    rows = [
+        Row(("a",), "end model", "-", "digits", "in", "accuracy", 0.9),
+        Row(("a", "b"), "simple", "none", "digits", "in", "accuracy", 0.25),
+    ]
+    found = Results("Merging a <and> b", ("a", "b"), rows)
+    assert repr(found) == "Results(Merging a <and> b: 2 models, 2 scores, 0 lines, 0 distances)"
+    page = found._repr_html_()
+    assert page.count("<tr>") == 3
+    assert "a &lt;and&gt; b" in page
+    assert "<td>25.0</td>" in page
+
+
+def test_a_best_merge_is_one_that_is_shown_to_be() -> None:
+    """Not one of several, and not by digits that nobody sees."""
+    rows = [
+        Row(("a", "b"), "simple", matching, "digits", "in", "accuracy", value)
+        for matching, value in (("none", 0.5), ("paper", 0.50001), ("weights", 0.4))
+    ]
+    assert Results("", ("a", "b"), rows).table().best(0) == frozenset()
+    won = [*rows, Row(("a", "b"), "simple", "learned", "digits", "in", "accuracy", 0.9)]
+    table = Results("", ("a", "b"), won).table()
+    assert [table.entries[index].matching for index in table.best(0)] == ["learned"]

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from fusionlab.evaluation.distances import Distance
 from fusionlab.evaluation.results import UNMATCHED, Curve, Results, Row
@@ -150,3 +151,27 @@ def test_what_matching_changes_is_a_table(tmp_path) -> None:
     assert accuracy.lower is not None
     assert f"| 30.0 | 50.0 | +20.0 | +{100 * accuracy.lower:.1f} to +" in lines[2]
     assert lines[2].endswith("| 400 examples |")
+
+
+def test_the_tab_of_hyperparameters_has_a_row_for_each(runs) -> None:
+    """Of each matching and end model, as what it is, with its scores; the summary is no row."""
+    said = {}
+    for name, run in runs.items():
+        plugin = run.summary_metadata.get("_hparams_/session_start_info")
+        if plugin is None:
+            continue
+        content = HParamsPluginData.FromString(plugin.plugin_data.content)
+        values = content.session_start_info.hparams
+        said[name] = (values["model or matching"].string_value, values["kind"].string_value)
+        experiment = run.summary_metadata["_hparams_/experiment"].plugin_data.content
+        metrics = HParamsPluginData.FromString(experiment).experiment.metric_infos
+        tags = [metric.name.tag for metric in metrics]
+        assert tags == ["merge/accuracy/digits"]
+        assert all(tag in run.Tags()["scalars"] for tag in tags)
+    assert said == {
+        "unmatched": ("unmatched", "merge"),
+        "paper": ("paper", "merge"),
+        "paper_attention_only": ("paper, attention only", "merge"),
+        "end_model_one": ("one", "end model"),
+        "end_model_runs_two": ("runs/two", "end model"),
+    }

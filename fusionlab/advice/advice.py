@@ -1,0 +1,246 @@
+"""Advice on models that are to be merged: which case they are, what helps, and what to run."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from typing import Any
+
+from fusionlab.advice.costs import Cost, cost_of
+from fusionlab.advice.pairs import Kind, Pair, compare
+from fusionlab.advice.situations import CASES, Case, CaseName, case_of, exceptions, worst
+from fusionlab.advice.tensors import Weights
+from fusionlab.errors import InputError
+from fusionlab.symmetry.html import html_table
+
+LEARNED, CORRELATION = "learned", "correlation"
+HEADS = ("parameters", "tensors", "own nearest", "by chance", "angle", "distance", "equal")
+
+
+@dataclass(frozen=True, repr=False)
+class Advice:
+    """Advice on some models: the case they are, judged by their weights alone.
+
+    Attributes:
+        case: its name, one of `fusionlab.advice.CASES`.
+        models: their names.
+        pairs: each model with the first, in numbers.
+        match: preset of matching that is advised: where inputs are at hand; None where nothing can be merged yet.
+        match_alone: the same without inputs.
+        commands: to run, the first with data, the second without.
+        cost: of the first, roughly; None where there is none.
+        exceptions: sentences on parameters that are otherwise than most.
+    """
+
+    case: CaseName
+    models: Sequence[str]
+    pairs: Sequence[Pair]
+    match: str | None
+    match_alone: str | None
+    commands: Sequence[str]
+    cost: Cost | None
+    exceptions: Sequence[str] = field(default_factory=list)
+
+    @property
+    def described(self) -> Case:
+        """The case in words."""
+        return CASES[self.case]
+
+    @property
+    def sentence(self) -> str:
+        """The case in one sentence, with the numbers that it was judged by."""
+        return f"These are {self.described.title}{self._reason()}."
+
+    @property
+    def lines(self) -> list[str]:
+        """All of it in sentences, without the tables."""
+        found = [self.sentence, *self.exceptions, self.described.helps, self.described.useless]
+        return found if self.cost is None else [*found, f"It takes {self.cost}."]
+
+    @property
+    def note(self) -> str:
+        """The case and what helps, as one paragraph."""
+        return " ".join([self.sentence, self.described.helps, self.described.useless])
+
+    def chosen(self, has_inputs: bool) -> str:
+        """The preset of matching to take; nothing is matched where nothing is advised.
+
+        Args:
+            has_inputs: whether there are inputs to look at.
+        """
+        return (self.match if has_inputs else self.match_alone) or "none"
+
+    def _reason(self) -> str:
+        """The numbers of the pair that decided."""
+        judged = [pair for pair in self.pairs if pair.relation is not None]
+        if self.case not in _BY_WEIGHTS or not judged:
+            return ""
+        pair = min(judged, key=_share)
+        chance = [kind.chance for kind in pair.kinds if kind.chance is not None]
+        by_chance = f", by chance {sum(chance) / len(chance):.1%}" if chance else ""
+        return (
+            f" (units that are nearest to themselves: {_share(pair):.0%}{by_chance}; angle between the weights "
+            f"{pair.matrices.angle:.0f} degrees)"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as plain data."""
+        return {
+            "case": self.case,
+            "sentence": self.sentence,
+            "models": list(self.models),
+            "match": self.match,
+            "match_without_inputs": self.match_alone,
+            "helps": self.described.helps,
+            "does_not_help": self.described.useless,
+            "exceptions": list(self.exceptions),
+            "commands": list(self.commands),
+            "seconds": None if self.cost is None else self.cost.seconds,
+            "memory_bytes": None if self.cost is None else self.cost.memory,
+            "pairs": [
+                {
+                    "models": [pair.first, pair.second],
+                    "kinds": [_plain(kind) for kind in pair.kinds],
+                    "matrices": _plain(pair.matrices),
+                    "vectors": None if pair.vectors is None else _plain(pair.vectors),
+                    "same_lengths": pair.same_lengths,
+                    "only_in_one": list(pair.only),
+                    "other_shapes": list(pair.shapes),
+                }
+                for pair in self.pairs
+            ],
+        }
+
+    def __repr__(self) -> str:
+        run = f" Run: {self.commands[0]}" if self.commands else ""
+        return f"<Advice: {self.sentence}{run}>"
+
+    def _repr_html_(self) -> str:
+        words = "".join(f"<p>{escape(line)}</p>" for line in self.lines)
+        code = "".join(f"<pre>{escape(command)}</pre>" for command in self.commands)
+        tables = "".join(html_table(f"{pair.second} and {pair.first}", HEADS, table_lines(pair)) for pair in self.pairs)
+        return f"{words}{code}{tables}"
+
+
+# Cases that are told by how near units are.
+_BY_WEIGHTS = {"other_seeds", "one_model_in_two_bases", "partly_one_basis", "one_basis_far_apart", "one_base"}
+
+
+def advice_on(
+    models: Sequence[Weights], data: str | None = None, advance: Callable[[int], object] = lambda _: None
+) -> Advice:
+    """Look at the weights of some models, each with the first, and say what they are to one another.
+
+    Args:
+        models: two or more, see `fusionlab.advice.tensors`; adapters of one base, or whole models.
+        data: as it is written in the commands; a word in capitals if None.
+        advance: told the bytes of the first model that were read.
+
+    Raises:
+        InputError: fewer than two models, or adapters among whole models.
+    """
+    if len(models) < 2:
+        raise InputError(f"{len(models)} end model was given; expected at least two")
+    first, *others = models
+    adapters = [model.name for model in models if model.base is not None]
+    if adapters and len(adapters) < len(models):
+        raise InputError(
+            f"{adapters[0]} is an adapter, and others are whole models; expected adapters alone or models alone "
+            f"(fusionlab merge and fuse read adapters as whole models)"
+        )
+    pairs = [compare(first, other, advance) for other in others]
+    cases = [case_of(first, other, pair) for other, pair in zip(others, pairs, strict=True)]
+    case = worst(cases)
+    found, match = CASES[case], _matching(case, models)
+    told = [sentence for one, pair in zip(cases, pairs, strict=True) for sentence in exceptions(one, pair)]
+    cost = None if match is None or not first.numbers else cost_of(models, match)
+    return Advice(
+        case,
+        [model.name for model in models],
+        pairs,
+        match,
+        found.match_alone,
+        _commands(case, models, match, data or "DATA"),
+        cost,
+        list(dict.fromkeys(told)),
+    )
+
+
+def table_lines(pair: Pair) -> list[tuple[str, ...]]:
+    """The numbers of a pair as cells of a table with `HEADS`, kinds of parameters in their order.
+
+    Args:
+        pair: what was found of two models.
+    """
+    kinds = [*pair.kinds, pair.matrices, *([pair.vectors] if pair.vectors is not None else [])]
+    return [
+        (
+            kind.name,
+            str(kind.tensors),
+            "" if kind.nearest is None else f"{kind.nearest:.1%}",
+            "" if kind.chance is None else f"{kind.chance:.1%}",
+            f"{kind.angle:.1f}°",
+            f"{kind.distance:.3g}",
+            f"{kind.equal:.0%}",
+        )
+        for kind in kinds
+        if kind.tensors
+    ]
+
+
+def _share(pair: Pair) -> float:
+    """Units that are nearest to themselves, mean over the kinds that tell."""
+    shares = [kind.nearest for kind in pair.kinds if kind.nearest is not None]
+    return sum(shares) / len(shares) if shares else 0.0
+
+
+def _matching(case: CaseName, models: Sequence[Weights]) -> str | None:
+    """The preset that is advised where inputs are at hand; nets with running statistics have one of their own."""
+    match = CASES[case].match
+    has_statistics = any(name.endswith("running_mean") for name in models[0].tensors)
+    return CORRELATION if match == LEARNED and has_statistics else match
+
+
+def _commands(case: CaseName, models: Sequence[Weights], match: str | None, data: str) -> list[str]:
+    """Commands to run, the first with data, the second without; lines of Python where some models are modules."""
+    found, sources = CASES[case], [model.source for model in models if model.source is not None]
+    if len(sources) < len(models):
+        return _calls(found, match)
+    if case == "vocabularies":
+        return [shlex.join(["fusionlab", "vocab", *sources, "--output", "one_vocabulary"])]
+    if match is None:
+        return []
+    methods = ",".join(found.methods)
+    with_data = ["fuse", "--ckpts", *sources, "--match", match, "--method", methods, "--data", data]
+    with_data += ["--correct"] if match == CORRELATION else []
+    alone = ["fuse", "--ckpts", *sources, "--match", str(found.match_alone), "--polish", "300"]
+    if found.match_alone == "none":
+        alone = ["merge", *sources, "--method", found.methods[-1]]
+    if case == "adapters":
+        base = ["--base", str(models[0].base)] if models[0].base else []
+        with_data, alone = [*with_data, *base], ["merge", *sources, "--method", found.methods[0], *base]
+    return [shlex.join(["fusionlab", *words, "--output", "merged"]) for words in (with_data, alone)]
+
+
+def _calls(found: Case, match: str | None) -> list[str]:
+    """The same as lines of Python."""
+    if match is None:
+        return []
+    method = f", method={found.methods[0]!r}" if found.methods[0] != "simple" else ""
+    with_data = f"fusionlab.fuse(models, preset={match!r}{method}, data=batches)"
+    return [with_data, f"fusionlab.fuse(models, preset={found.match_alone!r})"]
+
+
+def _plain(kind: Kind) -> dict[str, Any]:
+    return {
+        "name": kind.name,
+        "tensors": kind.tensors,
+        "relation": kind.relation,
+        "own_nearest": kind.nearest,
+        "by_chance": kind.chance,
+        "cosine": kind.cosine,
+        "relative_distance": kind.distance,
+        "equal": kind.equal,
+    }

@@ -1,0 +1,211 @@
+"""The cases that models to be merged can be, and how one is told from another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from fusionlab.advice.nearness import Relation
+from fusionlab.advice.pairs import Pair, pattern
+from fusionlab.advice.tensors import Weights
+
+CaseName = Literal[
+    "architectures", "vocabularies", "sizes", "other_seeds", "one_model_in_two_bases", "partly_one_basis",
+    "one_basis_far_apart", "one_base", "adapters", "same", "unclear",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Case:
+    """A case that models can be, with what is known of it.
+
+    Attributes:
+        title: the case in words, as the end of "these are ...".
+        helps: sentences on what will help.
+        useless: a sentence on what will not.
+        match: the preset of matching where inputs are at hand; None where nothing can be matched yet.
+        match_alone: the same without inputs.
+        methods: merge methods to compare.
+    """
+
+    title: str
+    helps: str
+    useless: str
+    match: str | None
+    match_alone: str | None
+    methods: Sequence[str] = ("simple",)
+
+
+# The cosine from which two vectors of one length are closer to one another than they are long: 60 degrees.
+CLOSE = 0.5
+# From what stands in the way most to what stands in no way: several models are the first of these that a pair is.
+CASES: dict[CaseName, Case] = {
+    "architectures": Case(
+        "models of different architectures",
+        "Nothing here merges them: distil one into the other, or run them as an ensemble.",
+        "Matching needs one architecture.",
+        None,
+        None,
+    ),
+    "vocabularies": Case(
+        "models of different vocabularies",
+        "Give them one vocabulary first (fusionlab vocab), and ask again.",
+        "Rows of the embeddings that stand for different tokens cannot be averaged.",
+        None,
+        None,
+    ),
+    "sizes": Case(
+        "one architecture in different sizes",
+        "The smaller is grown to the larger's size exactly, then matched by learning; fuse does both, where inputs and "
+        "labels are the same.",
+        "Their weights cannot be averaged as they are.",
+        "learned",
+        "weights",
+    ),
+    "other_seeds": Case(
+        "models trained apart (other seeds), or brought into different bases: they share none",
+        "Match them by learning on inputs without labels, then take the plain mean; without inputs by weights, which "
+        "gets part of the way.",
+        "Their mean as they are will be near chance, with any merge method.",
+        "learned",
+        "weights",
+    ),
+    "one_model_in_two_bases": Case(
+        "one model in two bases: every parameter is as long in one as in the other, and in another order",
+        "Matching by weights finds the one in the other, without any data.",
+        "Their mean as they are will be near chance, with any merge method.",
+        "weights",
+        "weights",
+    ),
+    "partly_one_basis": Case(
+        "models that share a part of a basis: trained far from one start, or matched by learning already",
+        "Measure both: the merge as they are, and after learned matching.",
+        "No rule says which is better here.",
+        "learned",
+        "weights",
+    ),
+    "one_basis_far_apart": Case(
+        "models in one basis, but far apart in it: matched already, or trained long from one start",
+        "Merge them as they are; where a short line between them shows a barrier, learned matching may lower it.",
+        "Matching by weights again changes nothing: each unit is nearest to itself.",
+        "none",
+        "none",
+        ("simple", "slerp"),
+    ),
+    "one_base": Case(
+        "fine-tunes of one base, or merges or snapshots of one run: they share a basis and most of their weights",
+        "The merge method decides: with data regmean or fisher; without, simple, or with the base model ties and dare.",
+        "Matching changes nothing: each unit is nearest to itself.",
+        "none",
+        "none",
+        ("regmean", "simple"),
+    ),
+    "adapters": Case(
+        "LoRA adapters of one base",
+        "The merge method decides: ties, task_arithmetic or dare; the base model is known from the adapters.",
+        "Matching changes nothing: adapters of one base share its basis.",
+        "none",
+        "none",
+        ("ties", "simple"),
+    ),
+    "same": Case(
+        "the same model twice", "There is nothing to merge.", "Any merge of them is the same model.", None, None
+    ),
+    "unclear": Case(
+        "models too small to tell: no parameter has units enough",
+        "Measure both: the merge as they are, and after learned matching.",
+        "No number here says which is better.",
+        "learned",
+        "weights",
+    ),
+}  # fmt: skip
+
+
+def case_of(first: Weights, second: Weights, pair: Pair) -> CaseName:
+    """The case that two models are.
+
+    Args:
+        first: one.
+        second: the other.
+        pair: what was found of them.
+    """
+    if first.base is not None and second.base is not None:
+        return "adapters" if first.base == second.base else "architectures"
+    return _by_config(first, second, pair) or _by_weights(pair, first.is_twin or second.is_twin)
+
+
+def _by_config(first: Weights, second: Weights, pair: Pair) -> CaseName | None:
+    """The case of models whose weights cannot all be held against each other; None where they can."""
+    if _differ(first.config, second.config, "model_type"):
+        return "architectures"
+    if _repeated(pair, pair.only) or any(pattern(name) != name for name in pair.shapes):
+        kinds = [{pattern(name) for name in model.tensors} for model in (first, second)]
+        return "sizes" if len(kinds[0] & kinds[1]) * 2 > max(map(len, kinds)) else "architectures"
+    if pair.shapes and _differ(first.config, second.config, "vocab_size"):
+        return "vocabularies"
+    return None if pair.whole.tensors else "architectures"
+
+
+def _by_weights(pair: Pair, is_matched: bool) -> CaseName:
+    """The case of models of one architecture and size; of a matched twin less has to be seen."""
+    if pair.whole.equal == 1 and not pair.shapes and not pair.only:
+        return "same"
+    matched: CaseName = "one_basis_far_apart" if is_matched else "partly_one_basis"
+    by_relation: dict[Relation | None, CaseName] = {
+        None: "unclear",
+        "own": "one_base" if pair.matrices.cosine >= CLOSE else "one_basis_far_apart",
+        "related": matched,
+        "unrelated": "one_model_in_two_bases" if pair.same_lengths else "other_seeds",
+    }
+    return by_relation[pair.relation]
+
+
+def worst(names: Sequence[CaseName]) -> CaseName:
+    """The case of several models: of the cases of their pairs the one that stands in the way most.
+
+    Args:
+        names: one for each pair, at least one.
+    """
+    return next(name for name in CASES if name in names)
+
+
+def exceptions(case: CaseName, pair: Pair) -> list[str]:
+    """Sentences on parameters that are otherwise than most, where most tell anything.
+
+    Args:
+        case: that the two models are.
+        pair: what was found of two models.
+    """
+    said: list[str] = []
+    if case in ("architectures", "vocabularies", "sizes", "adapters"):
+        return said
+    if pair.relation in ("own", "unrelated"):
+        other = [kind.name for kind in pair.kinds if kind.relation is not None and kind.relation != pair.relation]
+        if other:
+            words = "share no basis, or less of it" if pair.relation == "own" else "are nearer to one another"
+            said.append(f"{len(other)} of {len(pair.kinds)} kinds of parameters {words}: {_some(other)}.")
+    if pair.shapes:
+        said.append(
+            f"The shapes of {_some(pair.shapes)} differ: where these are heads, fuse --heads own merges what lies "
+            f"below them."
+        )
+    if pair.only:
+        said.append(f"Only one of {pair.first} and {pair.second} has {_some(pair.only)}.")
+    return said
+
+
+def _repeated(pair: Pair, names: Sequence[str]) -> bool:
+    """True for names that stand in a layer of which both models have others: so it is with other depths."""
+    known = {kind.name for kind in pair.kinds if "*" in kind.name}
+    return any(pattern(name) in known for name in names)
+
+
+def _differ(first: Mapping[str, Any], second: Mapping[str, Any], entry: str) -> bool:
+    one, other = first.get(entry), second.get(entry)
+    return one is not None and other is not None and one != other
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - 3
+    return ", ".join(names[:3]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,114 @@
+"""`fusionlab advise` says which case models are, and `fuse --match auto` does what it says."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from fusionlab import checkpoints
+from fusionlab.checkpoints.card import is_twin
+from tests.commands.conftest import Command
+from tests.commands.fused import rows, value
+from tests.commands.small import digit_scores, vit, weights
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two models a little off one base."""
+    folder = tmp_path_factory.mktemp("tuned")
+    for seed, name in enumerate("ab"):
+        model = vit(0)
+        torch.manual_seed(seed)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(0.02 * torch.randn_like(parameter))
+        checkpoints.save(model, folder / name)
+    return folder
+
+
+def test_other_seeds(ckpts: Path, command: Command) -> None:
+    outcome = command("advise", ckpts / "a", ckpts / "b")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "These are models trained apart (other seeds)" in outcome.out
+    assert "vit.encoder.layer.*.output.dense.weight" in outcome.out
+    assert f"Run: fusionlab fuse --ckpts {ckpts / 'a'} {ckpts / 'b'} --match learned --method simple" in outcome.out
+    assert "Without data: fusionlab fuse" in outcome.out
+
+
+def test_fine_tunes_as_json(tuned: Path, command: Command) -> None:
+    """One document, and nothing else on the standard output."""
+    found = json.loads(command("advise", tuned / "a", tuned / "b", "--names", "one", "two", "--json").out)
+    assert (found["case"], found["match"], found["models"]) == ("one_base", "none", ["one", "two"])
+    assert found["lines"] == []
+    assert found["pairs"][0]["matrices"]["cosine"] > 0.99
+
+
+def test_other_formats(ckpts: Path, command: Command) -> None:
+    """A Lightning file and the folder of the same model, whose names differ."""
+    assert "the same model twice" in command("advise", ckpts / "lightning_a.ckpt", ckpts / "a").out
+    assert "models trained apart" in command("advise", ckpts / "timm_a", ckpts / "timm_b").out
+
+
+def test_a_line_where_data_are_given(ckpts: Path, command: Command) -> None:
+    """Half way between the models as they are; the commands have the data."""
+    arguments = ("advise", ckpts / "a", ckpts / "b", "--data", "Digits", "--points", "3")
+    found = json.loads(command(*arguments, "--json").out)
+    (line,) = found["lines"]
+    ends = [digit_scores(checkpoints.load(ckpts / name))["loss"] for name in "ab"]
+    assert [line["loss"][0], line["loss"][-1]] == pytest.approx(ends, rel=1e-5)
+    assert "--data Digits" in found["commands"][0]
+    assert f"{line['loss'][1]:.3f} half way" in command(*arguments).out
+
+
+def test_a_twin_is_known_by_its_card(ckpts: Path, tmp_path: Path, command: Command) -> None:
+    """Where weights alone do not tell: most units are nearest to others, but not by chance."""
+    arguments = ("match", ckpts / "a", "--anchor", ckpts / "b", "--match", "weights", "--output", tmp_path / "twins")
+    assert command(*arguments).code == 0
+    twins = [tmp_path / "twins" / name for name in "ab"]
+    assert all(is_twin(twin) for twin in twins)
+    assert not is_twin(ckpts / "a")
+    assert "models in one basis" in command("advise", *twins).out
+
+
+def test_bad_input(ckpts: Path, tmp_path: Path, command: Command) -> None:
+    for given, words in ((["a"], "1 end model"), (["a", "nowhere"], "no such file")):
+        outcome = command("advise", *(ckpts / name for name in given))
+        assert (outcome.code, outcome.out) == (2, "")
+        assert words in outcome.err
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "config.json").write_text("{}")
+    (tmp_path / "broken" / "model.safetensors").write_bytes(b"nothing")
+    assert command("advise", ckpts / "a", tmp_path / "broken").code == 2
+
+
+def test_auto_matches_nothing_of_fine_tunes(tuned: Path, tmp_path: Path, command: Command) -> None:
+    """The merge is the plain mean, and the report says why."""
+    outcome = command("fuse", "--ckpts", tuned / "a", tuned / "b", "--match", "auto", "--output", tmp_path / "out")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "So nothing was matched (--match auto)." in outcome.out
+    assert "So nothing was matched" in (tmp_path / "out" / "report.html").read_text()
+    a, b, merged = (weights(folder) for folder in (tuned / "a", tuned / "b", tmp_path / "out" / "merged"))
+    for name, tensor in merged.items():
+        torch.testing.assert_close(tensor, (a[name] + b[name]) / 2)
+
+
+@pytest.mark.parametrize(("given", "chosen"), [([], "weights"), (["--data", "Digits", "--points", "0"], "learned")])
+def test_auto_matches_other_seeds(ckpts: Path, tmp_path: Path, command: Command, given: list[str], chosen: str) -> None:
+    """By weights where there is nothing to look at, else by learning; options of the chosen one are taken."""
+    options = ["--steps", "2"] if chosen == "learned" else []
+    models = (ckpts / "a", ckpts / "b")
+    outcome = command("fuse", "--ckpts", *models, "--match", "auto", *options, *given, "--output", tmp_path / "out")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert f"So the models were matched by {chosen}" in outcome.out
+    matching = " ".join([chosen, *options]).replace(" --", ", ")
+    assert value(rows(tmp_path / "out"), metric="distance_to_anchor", matching=matching) > 0
+
+
+def test_explicit_matching_is_advised_too(ckpts: Path, tmp_path: Path, command: Command) -> None:
+    """The advice stands at the top of every report; what was asked for is done."""
+    outcome = command("fuse", "--ckpts", ckpts / "a", ckpts / "b", "--match", "paper", "--output", tmp_path / "out")
+    assert outcome.code == 0
+    report = (tmp_path / "out" / "report.html").read_text()
+    assert "These are models trained apart" in report
+    assert "--match auto" not in report

@@ -1,0 +1,51 @@
+"""`fusionlab completion` prints scripts that know every command and option."""
+
+import subprocess
+
+import pytest
+
+from fusionlab import cli
+from fusionlab.commands.completion import entries, whole_parser
+from fusionlab.matching.recipe import presets
+from tests.commands.conftest import Command
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_scripts_know_commands_and_options(command: Command, shell: str) -> None:
+    outcome = command("completion", shell)
+    assert (outcome.code, outcome.err) == (0, "")
+    for word in (*cli.COMMANDS, "learned", "git-rebasin"):
+        assert word in outcome.out
+    assert ("--overwrite" if shell != "fish" else "overwrite") in outcome.out
+
+
+def test_bash_completes(command: Command, capfd: pytest.CaptureFixture[str]) -> None:
+    """A shell that has read the script answers with commands, options and presets."""
+    assert cli.main(["completion", "bash"]) == 0
+    script = capfd.readouterr().out
+    ask = 'COMP_WORDS=({words}); COMP_CWORD={last}; _shtab_fusionlab; printf "%s\\n" "${{COMPREPLY[@]}}"'
+    for words, expected in (
+        (["fusionlab", "adv"], "advise"),
+        (["fusionlab", "fuse", "--overw"], "--overwrite"),
+        (["fusionlab", "fuse", "--match", "lear"], "learned"),
+    ):
+        line = ask.format(words=" ".join(words), last=len(words) - 1)
+        found = subprocess.run(["bash", "-c", f"{script}\n{line}"], capture_output=True, text=True, check=False)
+        assert expected in found.stdout.split(), found.stderr
+
+
+def test_options_are_those_of_the_help() -> None:
+    page = cli.help_page("fuse").read_text(encoding="utf-8")
+    found = {entry.name: entry for entry in entries(page)}
+    assert found["--match"].choices == ["auto", *presets()]
+    assert found["--overwrite"].switch
+    assert not found["--output"].switch
+    assert found["--output"].words.startswith("Folder to write")
+    assert [e.name for e in entries(cli.help_page("barrier").read_text())][:2] == ["anchor", "source"]
+    assert whole_parser().parse_args(["fuse", "--match", "learned"]).match == "learned"
+
+
+def test_other_shells_are_refused(command: Command) -> None:
+    outcome = command("completion", "powershell")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "shell" in outcome.err

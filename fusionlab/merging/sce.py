@@ -50,7 +50,7 @@ def sce(ingredients: Ingredients, density: float = 0.1, lambda_: float = 1.0) ->
 
 def _selected(changes: Tensor, density: float) -> Tensor:
     """True where the variance over the models is among the largest, shape of one task vector."""
-    variance = changes.var(dim=0, unbiased=False)
+    variance = (changes - changes.mean(0)).square().mean(0)
     different = int(torch.count_nonzero(variance))
     if different == 0:
         return torch.zeros_like(variance, dtype=torch.bool)

@@ -1,5 +1,6 @@
 """WUDI (Cheng et al., "Whoever started the interference should end it: guiding data-free model merging", 2025)."""
 
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -53,16 +54,44 @@ def wudi(
         squares = changes.square().sum((1, 2))
         # A task vector of zeros disturbs nothing, and is disturbed by nothing.
         shares = torch.where(squares > 0, factors / squares, 0.0)
-        grams = shares[:, None, None] * (changes.mT @ changes)
-        total, wanted = grams.sum(0), (changes @ grams).sum(0)
         if solver == "exact":
-            inverse = torch.linalg.pinv(total.double(), hermitian=True)
-            return (wanted.double() @ inverse).to(changes)
+            return _minimum(changes.double(), shares.double()).to(changes)
         merged = weighted_sum(changes, factors.tolist())
+        gradient = _gradient(changes, shares)
         optimizer = torch.optim.Adam([merged], lr=learning_rate)
         for _ in range(steps):
-            merged.grad = 2 * (merged @ total - wanted)
+            merged.grad = gradient(merged)
             optimizer.step()
         return merged
 
     return merge_matrices(ingredients, lambda_, merge)
+
+
+def _sums(changes: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
+    """``sum_i C_i`` and ``sum_i tau_i C_i`` with ``C_i = shares_i tau_i^T tau_i``, one of them in memory at a time."""
+    columns = changes.shape[2]
+    total, wanted = changes.new_zeros(columns, columns), torch.zeros_like(changes[0])
+    for change, share in zip(changes, shares.tolist(), strict=True):
+        gram = share * change.mT @ change
+        total += gram
+        wanted += change @ gram
+    return total, wanted
+
+
+def _minimum(changes: Tensor, shares: Tensor) -> Tensor:
+    """The shortest of all minima: what no task vector reads is zero, so it lies in the span of all their rows."""
+    rows = changes.flatten(0, 1)
+    if len(rows) < rows.shape[1]:
+        basis = torch.linalg.qr(rows.mT).Q
+        return _minimum(changes @ basis, shares) @ basis.mT
+    total, wanted = _sums(changes, shares)
+    return wanted @ torch.linalg.pinv(total, hermitian=True)
+
+
+def _gradient(changes: Tensor, shares: Tensor) -> Callable[[Tensor], Tensor]:
+    """The gradient of the loss, by products of the smaller side."""
+    if changes.shape[2] <= changes.shape[1]:
+        total, wanted = _sums(changes, shares)
+        return lambda merged: 2 * (merged @ total - wanted)
+    factors = 2 * shares[:, None, None]
+    return lambda merged: (factors * ((merged - changes) @ changes.mT) @ changes).sum(0)

@@ -4,9 +4,9 @@
     python benchmarks/same_base.py --page
 
 The first command trains what is missing in `checkpoints/same_base`, measures what is missing in
-`docs/results/same_base.json`, and goes on where it was stopped. The second writes `docs/results/same_base.md` from that
-file alone. Hyperparameters are chosen on the validation images of the tuning models, and the table is of the test images
-of other models.
+`docs/results/same_base.json`, and goes on where it was stopped. Then, as the second does alone, it writes
+`docs/results/same_base.md` from that file. Hyperparameters are chosen on the validation images of the tuning models,
+and the tables are of the test images of other models.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ ROOT = Path(__file__).parents[1]
 TUNING, TEST = (11, 12), (1, 2, 3)
 COUNTS = (4, 8)
 GATHERED = ("gram", "fisher")
-# By method the values that are tried, beside the defaults. Those of lambda_ are of the weights' sum: n times a factor on
-# the plain sum of n task vectors, where a method takes that.
+# By method the values that are tried, beside the defaults.
 FACTORS = [{"lambda_": factor} for factor in (0.7, 1.5, 2.0, 3.0)]
 GRIDS: dict[str, list[dict[str, Any]]] = {
     "simple": [],

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,17 +37,21 @@ class Task:
 
 
 NOISE = 0.8 * torch.randn(1, 8, 8, generator=torch.Generator().manual_seed(0))
+CHECKERS = 1 - 2.0 * (torch.arange(8)[:, None] + torch.arange(8)).remainder(2)
+LEFT_NEGATIVE = torch.tensor([-1.0] * 4 + [1.0] * 4)
+ALTERNATE = torch.tensor([0, 2, 4, 6, 1, 3, 5, 7])
+SWAPPED = torch.tensor([1, 0, 3, 2, 5, 4, 7, 6])
 LOOPS = torch.tensor([0, 6, 8, 9])
 # The first four are the group of four.
 TASKS = (
     Task("turned by 90 degrees", image=lambda pixels: pixels.rot90(1, (2, 3))),
     Task("under one pattern of noise", image=lambda pixels: pixels + NOISE),
     Task("odd or even", label=lambda digit: digit % 2),
-    Task("shifted by 3 pixels, around the edge", image=lambda pixels: pixels.roll(3, 3)),
-    Task("negative", image=lambda pixels: -pixels),
-    Task("upside down", image=lambda pixels: pixels.flip(2)),
+    Task("every other pixel negative", image=lambda pixels: pixels * CHECKERS),
+    Task("left half negative", image=lambda pixels: pixels * LEFT_NEGATIVE),
+    Task("even rows before odd ones", image=lambda pixels: pixels[:, :, ALTERNATE]),
     Task("with a loop or without", label=lambda digit: torch.isin(digit, LOOPS).long()),
-    Task("upper and lower half exchanged", image=lambda pixels: pixels.roll(4, 2)),
+    Task("neighbouring columns exchanged", image=lambda pixels: pixels[..., SWAPPED]),
 )
 
 
@@ -92,6 +97,7 @@ def family(seed: int, folder: Path, images: dict[str, Images]) -> Family:
             model.load_state_dict(state)
         return Family(models[0].eval(), [model.eval() for model in models[1:]])
     base = pretrained(models[0], images["base"], seed)
+    torch.manual_seed(seed)
     tuned = [fine_tuned(base, task.of(images["tuned"]), seed) for task in TASKS]
     folder.mkdir(parents=True, exist_ok=True)
     with atomic_file(file, overwrite=True) as temporary:
@@ -104,7 +110,8 @@ def new_model(seed: int) -> nn.Module:
     torch.manual_seed(seed)
     config = ViTConfig(
         hidden_size=64, num_hidden_layers=4, num_attention_heads=4, intermediate_size=128, image_size=8, patch_size=4,
-        num_channels=1, num_labels=10, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+        num_channels=1, id2label=dict(enumerate("0123456789")),
+        hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
     )  # fmt: skip
     return ViTForImageClassification(config)
 
@@ -128,15 +135,21 @@ def pretrained(model: nn.Module, images: Images, seed: int, steps: int = 1200) -
     return descended(model, (batch() for _ in range(steps)), steps, 2e-3)
 
 
-def fine_tuned(base: nn.Module, images: Images, seed: int, epochs: int = 5) -> nn.Module:
-    """The base after some passes over a task, body and head."""
-    draw = torch.Generator().manual_seed(seed)
+def fine_tuned(base: nn.Module, images: Images, seed: int, epochs: int = 6) -> nn.Module:
+    """The base with a head that is fitted to it for a task and then stays, after some passes of the body."""
+    model, draw = copy.deepcopy(base), torch.Generator().manual_seed(seed)
+    model.classifier.reset_parameters()
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name.startswith(HEAD))
+    descended(model, itertools.repeat(images, 60), 60, 3e-2)
+    for parameter in model.parameters():
+        parameter.requires_grad_(not parameter.requires_grad)
     chosen = [part for _ in range(epochs) for part in torch.randperm(len(images[0]), generator=draw).split(64)]
-    batches = ((images[0][part], images[1][part]) for part in chosen)
-    return descended(copy.deepcopy(base), batches, len(chosen), 3e-4)
+    descended(model, ((images[0][part], images[1][part]) for part in chosen), len(chosen), 5e-4)
+    return model.requires_grad_(True)
 
 
-def descended(model: nn.Module, batches, steps: int, rate: float) -> nn.Module:
+def descended(model: nn.Module, batches: Iterable[Images], steps: int, rate: float) -> nn.Module:
     """A model after as many steps of AdamW."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.01)
     schedule = OneCycleLR(optimizer, rate, total_steps=steps, pct_start=0.1)

@@ -29,12 +29,12 @@ def page(found: dict[str, Any], methods: Sequence[str], counts: Sequence[int], s
         rows = []
         for method in methods:
             given = best[f"{count} {method}"]
-            tuned, plain = (_of(found, count, method, values, seeds) for values in (given, {}))
+            tuned, plain = _of(found, count, method, given, seeds), _of(found, count, method, {}, seeds)
             rows.append((tuned[0], f"| `{method}` | {_cells(plain)} | {_cells(tuned)} | {_words(given)} |"))
         rows.sort(key=lambda row: -row[0])
         parts.append(
-            f"## {count} tasks\n\nThe fine-tunes reach {100 * own:.1f} % on average, which is 100 here. The base model with the "
-            f"fine-tunes' heads: {base[0]:.1f}, worst task {base[1]:.1f}.\n\n"
+            f"## {count} tasks\n\nThe fine-tunes reach {100 * own:.1f} % on average, which is 100 here. The base model "
+            f"with the fine-tunes' heads: {base[0]:.1f}, worst task {base[1]:.1f}.\n\n"
             "| method | defaults | worst task | seconds | chosen | worst task | seconds | what was chosen |\n"
             "|---|---:|---:|---:|---:|---:|---:|---|\n" + "\n".join(row for _, row in rows) + "\n"
         )
@@ -43,21 +43,26 @@ def page(found: dict[str, Any], methods: Sequence[str], counts: Sequence[int], s
 
 def _introduction(seeds: Sequence[int]) -> str:
     names = "; ".join(task.name for task in TASKS)
+    data = " and ".join(f"`{name}`" for name in WITH_DATA)
+    own = 1400 - VALIDATION - OF_BASE
     return f"""# Fine-tunes of one base: every method
 
     python benchmarks/same_base.py
 
-This page is written by that command from [`same_base.json`](same_base.json); no number is typed by hand. A ViT (4 layers, 64 wide) learns
-scikit-learn's digits from {OF_BASE} images that are turned, mirrored, moved, negative and noisy at random. It is fine-tuned on
-other {1400 - VALIDATION - OF_BASE} images for each of eight tasks, each with a head of its own, which stays: {names}. The first four make the
-group of four. Bodies are merged; each task is tested with its own head on 397 images that nothing else sees.
+That command writes this page from [`same_base.json`](same_base.json); no number is typed by hand. A ViT (4 layers,
+64 wide) learns scikit-learn's digits from {OF_BASE} images that are turned, mirrored, moved, negative and noisy at
+random. It is fine-tuned on {own} other images for each of eight tasks:
+{names}.
+The first four make the group of four. A task's head is fitted to the base model first and then stays; bodies are
+fine-tuned and merged, and each task is tested with its own head on 397 images that nothing else sees.
 
-Numbers are accuracies in percent of what the task's own fine-tune has, averaged over tasks and over {len(seeds)} base models, each
-with fine-tunes of its own; the worst task is the mean over base models of the task that keeps least. *Defaults* are the
-tool's. *Chosen* hyperparameters are the best on the validation images of two other base models and their fine-tunes, so
-tuning and test share neither models nor images; the grids stand in `benchmarks/same_base.py`. {" and ".join(f"`{name}`" for name in WITH_DATA)} look at the fine-tunes'
-training images, without labels; all others see weights alone. Seconds are of one merge on one thread of a busy machine,
-gathering of statistics left out. Read differences of a point or two as chance.
+Numbers are accuracies in percent of what the task's own fine-tune has, averaged over tasks and over {len(seeds)} base
+models, each with fine-tunes of its own; the worst task is that which keeps least, averaged over the base models.
+*Defaults* are the tool's. *Chosen* hyperparameters are the best on the validation images of two other base models and
+their fine-tunes, so that choice and test share neither models nor images; the grids stand in
+`benchmarks/same_base.py`. {data} look at the fine-tunes' training images, without labels; all others see
+weights alone. Seconds are of one merge on one thread of a busy machine, gathering of statistics left out. Read
+differences of a point or two as chance.
 """
 
 
@@ -69,9 +74,11 @@ def _by_task(
     rows.append(
         "| fine-tunes, accuracy in % | " + " | ".join(f"{100 * value:.1f}" for value in _columns(own[0])) + " |"
     )
-    table = {"base model": [[b / o for o, b in zip(*pair, strict=True)] for pair in zip(*own, strict=True)]}
+    table: dict[str, list[list[float]]] = {
+        "base model": [[b / o for o, b in zip(*pair, strict=True)] for pair in zip(*own, strict=True)]
+    }
     for method in methods:
-        values = []
+        values: list[list[float]] = []
         for seed in seeds:
             scores = found[_name(seed, count, method, best[f"{count} {method}"])]["scores"]
             values.append([s / o for s, o in zip(scores, found[f"test {seed} ends"]["own"], strict=False)])

@@ -59,7 +59,7 @@ def della(
 
 def keeping(changes: Tensor, density: float, epsilon: float) -> Tensor:
     """The probability of keeping each entry of the task vectors of one parameter, both ``(models, *shape)``."""
-    rows = changes.flatten(2) if changes.dim() > 2 else changes.reshape(len(changes), 1, -1)
+    rows = changes.flatten(2) if changes.dim() > 2 else changes.reshape(len(changes), 1, max(1, changes[0].numel()))
     columns = rows.shape[-1]
     if columns < 2 or epsilon == 0:
         return torch.full_like(changes, density)

@@ -138,7 +138,9 @@ def pretrained(model: nn.Module, images: Images, seed: int, steps: int = 1200) -
 def fine_tuned(base: nn.Module, images: Images, seed: int, epochs: int = 6) -> nn.Module:
     """The base with a head that is fitted to it for a task and then stays, after some passes of the body."""
     model, draw = copy.deepcopy(base), torch.Generator().manual_seed(seed)
-    model.classifier.reset_parameters()
+    head = model.get_submodule(HEAD.rstrip("."))
+    assert isinstance(head, nn.Linear)
+    head.reset_parameters()
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name.startswith(HEAD))
     descended(model, itertools.repeat(images, 60), 60, 3e-2)

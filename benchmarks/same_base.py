@@ -71,7 +71,10 @@ class Cells:
         """Write a cell."""
         self.found[name] = values
         with atomic_file(self.file, overwrite=True) as temporary:
-            temporary.write_text(json.dumps(self.found, indent=0, sort_keys=True) + "\n", encoding="utf-8")
+            lines = (
+                f"{json.dumps(key)}: {json.dumps(cell, sort_keys=True)}" for key, cell in sorted(self.found.items())
+            )
+            temporary.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
 
 class Measuring:

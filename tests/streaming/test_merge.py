@@ -20,6 +20,7 @@ GIVEN: dict[str, list[dict[str, Any]]] = {
     "dare": [{}, {"density": 0.3, "combination": "ties"}],
     "slerp": [{"t": 0.2}],
     "task_arithmetic": [{"lambda_": 0.7}],
+    "wudi": [{"steps": 2}, {"solver": "exact"}],
     "ties": [{}, {"density": 0.6, "lambda_": 0.5}, {"density": 1.0}],
 }
 CASES = [(method, given) for method in STREAMED for given in GIVEN.get(method, [{}])]

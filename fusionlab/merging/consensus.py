@@ -30,9 +30,9 @@ def consensus(
     """Task arithmetic or TIES without the entries that matter to fewer than k of the tasks.
 
     An entry matters to a task where its task vector is large beside what the sum of all would add to it: ``|tau_i| >=
-    threshold |tau - tau_i|`` with ``tau = sum_i tau_i`` (the paper's TALL masks). Entries that matter to no
-    task (catastrophic) or to one (selfish) are set back to the base model's: ``theta_base + lambda_ m * sum_i w_i
-    tau_i``, m true where it matters to k tasks or more.
+    threshold |tau - tau_i|`` with ``tau = sum_i tau_i`` (the paper's TALL masks). Entries that matter to no task
+    (catastrophic) or to one (selfish) are set back to the base model's: ``theta_base + lambda_ m * sum_i w_i tau_i``, m
+    true where an entry matters to k tasks or more.
 
     Args:
         ingredients: models, weights and base. In the masks task vectors are added by weight, relative to the mean

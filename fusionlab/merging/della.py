@@ -23,8 +23,8 @@ def della(
 
     In each row of a parameter the entries are ranked by magnitude, and kept with probabilities that rise evenly from
     ``density - epsilon`` for the smallest to ``density + epsilon`` for the largest. What is kept is divided by its
-    probability (the paper's MagPrune). Then follows the election and disjoint mean of TIES. Rows are
-    along the first dimension; a vector is one row.
+    probability (the paper's MagPrune). Then follows the election and disjoint mean of TIES. Rows are along the first
+    dimension; a vector is one row.
 
     Args:
         ingredients: models, weights, base, and the seed of the draws, which are those of `dare`.

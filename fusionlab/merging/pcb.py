@@ -18,15 +18,14 @@ def pcb(ingredients: Ingredients, lambda_: float = 1.2, ratio: float = 0.05) -> 
     An entry's score is ``exp(n m^2) tanh(tau_i sum_j tau_j)``: m is its magnitude, scaled so that a task vector's
     smallest is 0 and its largest 1, without outliers. Of each task vector the entries with the largest scores count, by
     how far their score lies between the least of those (0) and the largest (1): ``theta_base + lambda_ sum_i s_i tau_i
-    / sum_i s_i`` (the paper's intra-balancing,
-    inter-balancing and rescaling, as its code has them).
+    / sum_i s_i`` (the paper's intra-balancing, inter-balancing and rescaling, as its code has them).
 
     Args:
         ingredients: models, weights and base. An entry counts by its model's weight times its score, and the sum of
             task vectors is by weight, relative to the mean weight; models without weight take no part.
-        lambda_: factor on what is added to the base model, the authors' for vision models (1 in the paper's equation).
+        lambda_: factor on what is added to the base model, the default is the authors' for vision models.
         ratio: the fraction of each task vector's entries that count, those with the largest scores; above 0, at most 1
-            (the paper's r).
+            (`pcb_ratio` in the authors' code).
 
     Returns:
         The merged state, each tensor in the first model's dtype. All task vectors are held in memory at once, since
@@ -43,7 +42,9 @@ def pcb(ingredients: Ingredients, lambda_: float = 1.2, ratio: float = 0.05) -> 
     dtype = torch.float32
     for change in changes:
         dtype = torch.promote_types(dtype, change.dtype)
-    flat = torch.cat([change.reshape(len(present), -1).to(changes[0].device, dtype) for change in changes], dim=1)
+    flat = torch.cat(
+        [change.reshape(len(present), change[0].numel()).to(changes[0].device, dtype) for change in changes], dim=1
+    )
 
     total = len(present) * weighted_sum(flat, weights)
     kept, scores = torch.zeros_like(total), torch.zeros_like(total)

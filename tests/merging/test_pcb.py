@@ -52,6 +52,7 @@ def test_order_of_models() -> None:
 def test_nothing_changed() -> None:
     """Models that are the base model: it stays, without a division by zero."""
     base, _ = fine_tunes(1)
+    base["empty"] = torch.zeros(0, 4)
     merged = merge_states([dict(base), dict(base)], "pcb", base=base)
     assert all(torch.equal(merged[name], tensor) for name, tensor in base.items())
 

@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# Environments of their own: the lowest versions that pyproject.toml admits, and the merge tool that tests compare with.
+# Environments of their own: the lowest versions that pyproject.toml admits, and the merge tools that tests compare with.
 LOWEST := .venv-lowest
 PEERS := .venv-peers
 LOWEST_PYTHON ?= $(or $(shell command -v python3.11),$(PYTHON))
@@ -40,11 +40,13 @@ $(LOWEST)/.installed: pyproject.toml $(STAMP)
 	@touch $@
 
 test-peers: $(PEERS)/.installed
-	HF_HUB_OFFLINE=1 MERGEKIT_PYTHON=$(PEERS)/bin/python $(BIN)/python -m pytest -n 0 tests/merging/test_mergekit.py
+	HF_HUB_OFFLINE=1 MERGEKIT_PYTHON=$(PEERS)/bin/python FUSION_BENCH_PYTHON=$(PEERS)/bin/python \
+	  $(BIN)/python -m pytest -n 0 tests/merging/test_mergekit.py tests/merging/test_fusion_bench.py
 
 $(PEERS)/.installed: $(STAMP)
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(PEERS)
-	$(BIN)/uv pip install --quiet --python $(PEERS)/bin/python --only-binary :all: 'mergekit>=0.1.5,<0.2'
+	$(BIN)/uv pip install --quiet --python $(PEERS)/bin/python 'mergekit>=0.1.5,<0.2' 'fusion-bench>=0.2.33,<0.3' \
+	  'hydra-core>=1.3'
 	@touch $@
 
 # Changes lines of the source, one at a time, and asks whether a test notices; make mutants SAMPLE=60 ONLY=merging

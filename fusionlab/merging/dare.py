@@ -1,13 +1,12 @@
 """DARE: drop and rescale (Yu et al., "Language models are super Mario", 2024)."""
 
-import hashlib
-from collections.abc import Iterator
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from fusionlab.merging.ingredients import PIECE, Ingredients
+from fusionlab.merging.draws import drawn
+from fusionlab.merging.ingredients import Ingredients
 from fusionlab.merging.registry import merge_method
 from fusionlab.merging.task_vectors import add_to_base, check_fraction, disjoint_mean, task_vectors, weighted_sum
 
@@ -41,23 +40,8 @@ def dare(
 
     def change(name: str) -> Tensor:
         changes = task_vectors(ingredients, name)
-        kept = torch.stack([_kept(ingredients, name, model, density) for model in range(len(changes))])
+        kept = drawn(ingredients, name) < density
         rescaled = torch.where(kept.to(changes.device), changes / density, 0.0)
         return lambda_ * COMBINATIONS[combination](rescaled, ingredients.weights)
 
     return add_to_base(ingredients, change)
-
-
-def _kept(ingredients: Ingredients, name: str, model: int, density: float) -> Tensor:
-    """The entries of one model's parameter, or of a piece of it, that are kept: bool, of its shape."""
-    shape = ingredients.states[model][name].shape
-    drawn = [torch.rand(count, generator=draw) for draw, count in _draws(ingredients, name, model, shape.numel())]
-    return (torch.cat(drawn) < density).reshape(shape)
-
-
-def _draws(ingredients: Ingredients, name: str, model: int, count: int) -> Iterator[tuple[torch.Generator, int]]:
-    """A generator of its own for each piece of a parameter, and how many numbers it draws."""
-    for start in range(0, max(count, 1), PIECE):
-        place = f"{ingredients.seed} {model} {ingredients.start + start} {name}"
-        seed = int.from_bytes(hashlib.sha256(place.encode()).digest()[:8], "big", signed=True)
-        yield torch.Generator().manual_seed(seed), min(PIECE, count - start)

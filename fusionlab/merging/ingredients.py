@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -68,6 +68,10 @@ class Ingredients:
 
         base = None if self.base is None else rest(self.base)
         return replace(self, states=[rest(state) for state in self.states], base=base)
+
+    def only(self, names: Collection[str]) -> Ingredients:
+        """The same with some parameters only."""
+        return self.without([name for name in self.states[0] if name not in set(names)])
 
     def floating(self) -> list[str]:
         """The names of all floating-point parameters and buffers, in order."""

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import math
-import numbers
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
 import torch
 from torch import Tensor
@@ -17,7 +15,9 @@ from torch import Tensor
 from fusionlab.batch_norm import running_statistics
 from fusionlab.errors import InputError
 from fusionlab.merge_weights import merge_weights
+from fusionlab.merging.by_parameter import WEIGHTS, by_pattern, check_patterns, groups
 from fusionlab.merging.ingredients import Ingredients, WholeSurvey
+from fusionlab.merging.kinds import check_kind, is_plain
 from fusionlab.registration import first_parameters
 from fusionlab.statistics import Statistics
 from fusionlab.suggestions import did_you_mean
@@ -78,53 +78,63 @@ class MergeMethod:
             InputError: a hyperparameter that it does not have, or a value of another type than the hyperparameter's.
         """
         known = self.hyperparameters
-        for name in hyperparameters:
+        own = {name: value for name, value in hyperparameters.items() if name != WEIGHTS or name in known}
+        for name in own:
             if name not in known:
                 raise InputError(
                     f"merge method {self.name!r} has no hyperparameter {name!r}; expected {', '.join(known) or 'none'}"
                 )
         kinds = get_type_hints(self.function)
-        for name, value in hyperparameters.items():
-            _check_kind(name, value, kinds.get(name, Any))
-        return tuple(self.needs(**(known | hyperparameters)) if callable(self.needs) else self.needs)
+        patterns = by_pattern(hyperparameters)
+        for name, values in patterns.items():
+            self._check_can_differ(name, values)
+        for name, value in own.items():
+            by_name = {f"{name} for {pattern!r}": each for pattern, each in patterns.get(name, {}).items()}
+            for words, each in (by_name if name in patterns else {name: value}).items():
+                check_kind(words, each, kinds.get(name, Any))
+        if WEIGHTS in hyperparameters and WEIGHTS not in known:
+            self._check_weights(hyperparameters[WEIGHTS])
+        return tuple(self.needs(**(known | own)) if callable(self.needs) else self.needs)
 
+    def _check_can_differ(self, name: str, values: Mapping[str, Any]) -> None:
+        """Refuse a mapping from patterns to values where the method needs one value for all parameters."""
+        surveyed = self.survey is not None and name in inspect.signature(self.survey).parameters
+        if self.unit == "model" or surveyed or not values:
+            reason = "patterns of names and values" if not values else "one value for the whole model"
+            raise InputError(f"{name} is {dict(values)!r}; expected {reason}, for merge method {self.name!r}")
 
-def _check_kind(name: str, value: object, kind: Any) -> None:
-    """Refuse a hyperparameter that is not of its type, and numbers that are not finite.
+    def _check_weights(self, values: object) -> None:
+        """Refuse weights by parameter that are no mapping from patterns to numbers for the models."""
+        patterns = values if isinstance(values, Mapping) else {}
+        if not patterns or not all(
+            isinstance(each, Sequence) and not isinstance(each, str) for each in patterns.values()
+        ):
+            raise InputError(f"{WEIGHTS} is {values!r}; expected patterns of names, and for each a list of weights")
+        for pattern, each in patterns.items():
+            for weight in each:
+                check_kind(f"{WEIGHTS} for {pattern!r}", weight, float)
 
-    Args:
-        name: for the sentence.
-        value: what was given.
-        kind: as the function's signature has it: a number, a truth value, a Literal, or one of these and None.
+    def merge(self, ingredients: Ingredients, **hyperparameters: Any) -> dict[str, Tensor]:
+        """The merged state.
 
-    Raises:
-        InputError: it is not.
-    """
-    kinds = (kind, *get_args(kind))
-    optional = " or null" if type(None) in kinds else ""
-    if optional and value is None:
-        return
-    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    expected = None
-    if literal := next((k for k in kinds if get_origin(k) is Literal), None):
-        if not isinstance(value, str) or value not in get_args(literal):
-            expected = f"one of {', '.join(get_args(literal))}"
-    elif bool in kinds:
-        expected = None if isinstance(value, bool) else "true or false"
-    elif int in kinds:
-        expected = None if number and isinstance(value, numbers.Integral) else "a whole number"
-    elif float in kinds:
-        expected = None if number and math.isfinite(float(value)) else "a finite number"  # type: ignore[arg-type]
-    if expected is not None:
-        raise InputError(f"{name} is {value!r}; expected {expected}{optional}")
+        Args:
+            ingredients: what the method may look at.
+            hyperparameters: the method's own; any of a method that sees no more than a parameter at a time may be a
+                mapping from patterns of names to values, and so may ``layer_weights``, to a weight for each model.
 
-
-def _is_plain(kind: Any) -> bool:
-    """True if values of a type can be written in a config and checked."""
-    if get_origin(kind) is Literal:
-        return True
-    parts = [part for part in (get_args(kind) or (kind,)) if part is not type(None)]
-    return all(part in (float, int, bool) or get_origin(part) is Literal for part in parts)
+        Raises:
+            InputError: what the method refuses, or another number of weights than models.
+        """
+        if not by_pattern(hyperparameters):
+            return self.function(ingredients, **hyperparameters)
+        merged: dict[str, Tensor] = {}
+        for names, values in groups(ingredients.states[0], hyperparameters):
+            weights = values.pop(WEIGHTS, None)
+            part = ingredients.only(names)
+            if weights is not None:
+                part = replace(part, weights=merge_weights(weights, len(part.states)))
+            merged |= self.function(part, **values)
+        return {name: merged[name] for name in ingredients.states[0]}
 
 
 METHODS: dict[str, MergeMethod] = {}
@@ -151,7 +161,7 @@ def merge_method(
         first_parameters(function, ("ingredients",), what)
         hints = get_type_hints(function)
         for parameter in list(inspect.signature(function).parameters)[1:]:
-            if not _is_plain(hints.get(parameter)):
+            if not is_plain(hints.get(parameter)):
                 raise TypeError(
                     f"{what} {name!r} has a hyperparameter {parameter!r} of {hints.get(parameter, 'no type')}; "
                     f"expected float, int, bool or a Literal, or one of these or None"
@@ -225,7 +235,7 @@ def merge_states(
         base: the model that all were fine-tuned from.
         score: how good a merged state is, higher is better.
         seed: of anything random.
-        hyperparameters: the method's own.
+        hyperparameters: the method's own; see `MergeMethod.merge`.
 
     Raises:
         InputError: an unknown method or hyperparameter, too few models, models that do not fit each other, or
@@ -236,6 +246,7 @@ def merge_states(
     if len(states) < 2:
         raise InputError(f"merging was given {len(states)} model; expected at least two")
     _check_alike(states if base is None else [*states, base])
+    check_patterns(states[0], hyperparameters)
     given = {"base": base, "score": score, "blueprint": blueprint}
     for need in needs:
         if given.get(need) is None and not (statistics and all(need in found for found in statistics)):
@@ -251,7 +262,7 @@ def merge_states(
     if chosen.survey is not None:
         found = chosen.survey(WholeSurvey(ingredients), **(chosen.hyperparameters | hyperparameters))
         ingredients = replace(ingredients, surveyed=found)
-    merged = chosen.function(ingredients, **hyperparameters)
+    merged = chosen.merge(ingredients, **hyperparameters)
     # A variance is measured, not learned: with a task vector added it may be negative.
     measured = running_statistics(merged) if "base" in needs else []
     merged |= {name: ingredients.mean(name).to(merged[name].dtype) for name in measured}

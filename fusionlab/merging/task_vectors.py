@@ -62,14 +62,30 @@ def disjoint_mean(changes: Tensor, weights: Sequence[float]) -> Tensor:
     Returns:
         Shape ``(*shape)``.
     """
-    elected = weighted_sum(changes, weights).sign_()
+    return agreeing_mean(changes, weights, weighted_sum(changes, weights).sign_())
+
+
+def agreeing_mean(changes: Tensor, weights: Sequence[float], elected: Tensor) -> Tensor:
+    """The mean of the changes whose sign was elected, by weight; zero where none was.
+
+    Args:
+        changes: task vectors, shape ``(models, *shape)``; zeros take no part.
+        weights: one for each model.
+        elected: for each entry 1, -1, or 0 for none, shape ``(*shape)``.
+    """
+    total, mass = agreeing_sum(changes, weights, elected)
+    return total.div_(mass.masked_fill_(mass == 0, 1))
+
+
+def agreeing_sum(changes: Tensor, weights: Sequence[float], elected: Tensor) -> tuple[Tensor, Tensor]:
+    """The weighted sum of the changes whose sign was elected, and the sum of their weights; see `agreeing_mean`."""
     total, mass = torch.zeros_like(elected), torch.zeros_like(elected)
     for change, weight in zip(changes, weights, strict=True):
         # Lengths of the entries that have the elected sign; zeros elsewhere.
         agreeing = torch.mul(change, elected).clamp_(min=0)
         total.add_(agreeing, alpha=weight)
         mass.add_(agreeing.sign_(), alpha=weight)
-    return total.div_(mass.masked_fill_(mass == 0, 1)).mul_(elected)
+    return total.mul_(elected), mass
 
 
 def check_fraction(name: str, value: float) -> None:

@@ -54,14 +54,18 @@ def ties(ingredients: Ingredients, density: float = 0.2, lambda_: float = 1.0) -
     """
     del density  # has had its say in the survey
 
-    def change(name: str) -> Tensor:
-        changes = task_vectors(ingredients, name)
-        if ingredients.surveyed is not None:
-            # Shrinking takes what is no longer than a number for zero, and what is as long as the least one is kept.
-            least = changes.new_tensor(ingredients.surveyed)
-            below = torch.nextafter(least, torch.zeros_like(least)).tolist()
-            for change, length in zip(changes, below, strict=True):
-                change.copy_(torch.nn.functional.hardshrink(change, length))
-        return lambda_ * disjoint_mean(changes, ingredients.weights)
+    return add_to_base(
+        ingredients, lambda name: lambda_ * disjoint_mean(trimmed(ingredients, name), ingredients.weights)
+    )
 
-    return add_to_base(ingredients, change)
+
+def trimmed(ingredients: Ingredients, name: str) -> Tensor:
+    """The task vectors of one parameter without what is smaller than the survey's thresholds, ``(models, *shape)``."""
+    changes = task_vectors(ingredients, name)
+    if ingredients.surveyed is not None:
+        # Shrinking takes what is no longer than a number for zero, and what is as long as the least one is kept.
+        least = changes.new_tensor(ingredients.surveyed)
+        below = torch.nextafter(least, torch.zeros_like(least)).tolist()
+        for change, length in zip(changes, below, strict=True):
+            change.copy_(torch.nn.functional.hardshrink(change, length))
+    return changes

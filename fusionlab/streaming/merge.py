@@ -16,6 +16,7 @@ from torch import Tensor
 from fusionlab.batch_norm import running_statistics
 from fusionlab.checkpoints.parameters import not_finite
 from fusionlab.dtypes import in_type, widest
+from fusionlab.merging.by_parameter import check_patterns
 from fusionlab.merging.ingredients import PIECE, Ingredients, working_type
 from fusionlab.merging.registry import MergeMethod, find_method
 from fusionlab.streaming.memory import STRETCH, held
@@ -99,6 +100,7 @@ def stream_merge(
             differ between the models; or what the method refuses.
     """
     planned = recipe.types(models)
+    check_patterns(planned, recipe.hyperparameters)
     with ExitStack() as stack:
         readers = [stack.enter_context(model.opened()) for model in models]
         of_base = None if base is None else stack.enter_context(base.opened())
@@ -198,7 +200,7 @@ class _Work:
             ingredients = self._with(whole, of_base, start)
         if name in self.measured or not pieces[0].is_floating_point():
             return self.mean.function(ingredients)[name].flatten()
-        return self.recipe.method.function(ingredients, **self.recipe.hyperparameters)[name].flatten()
+        return self.recipe.method.merge(ingredients, **self.recipe.hyperparameters)[name].flatten()
 
     def _ingredients(self, name: str, start: int, pieces: Sequence[Tensor], base: Tensor | None) -> Ingredients:
         dtype = widest([piece.dtype for piece in pieces])

@@ -105,6 +105,23 @@ def test_hyperparameters_of_another_type(
     assert not out.exists()
 
 
+def test_factors_and_weights_by_parameter(ckpts: Path, tmp_path: Path, command: Command) -> None:
+    """On the command line as in Python; a pattern that matches nothing is a sentence, and nothing is written."""
+    given = {"lambda_": {"*attention*": 0.5, "*": 2.0}, "layer_weights": {"*.0.*": [0.9, 0.1]}}
+    call = ("merge", ckpts / "a", ckpts / "b", "--base", ckpts / "b", "--method", "task_arithmetic")
+    outcome = command(*call, "--output", tmp_path / "merged", "--hyperparameters", json.dumps(given))
+    assert (outcome.code, outcome.err) == (0, "")
+    a, b = (fusionlab.load(ckpts / name) for name in "ab")
+    expected = fusionlab.merge([a, b], "task_arithmetic", base=b, **given)
+    for name, tensor in fusionlab.load(tmp_path / "merged").state_dict().items():
+        torch.testing.assert_close(tensor, expected.state_dict()[name], rtol=1e-5, atol=1e-6)
+    odd = ("--hyperparameters.lambda_", '{"*atention*": 0.5}')
+    outcome = command(*call, "--output", tmp_path / "odd", *odd)
+    assert outcome.code == 2
+    assert "lambda_ has the pattern '*atention*', which matches no parameter" in outcome.err
+    assert not (tmp_path / "odd").exists()
+
+
 def llama(folder: Path, seed: int, shard: str = "1GB", **changes: Any) -> Path:
     """A tied Llama of transformers, saved as it saves itself."""
     fields: dict[str, Any] = {

@@ -5,7 +5,6 @@ then on these tests run with all others. The variable ``MERGEKIT_PYTHON`` names 
 """
 
 import json
-import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -17,16 +16,17 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from fusionlab.merging import merge_states
+from fusionlab.merging.draws import drawn
+from fusionlab.merging.ingredients import Ingredients
+from tests.merging.peers import python_with
 
-INSTALLED = Path(__file__).parents[2] / ".venv-peers" / "bin" / "python"
-PYTHON = os.environ.get("MERGEKIT_PYTHON") or (
-    str(INSTALLED) if INSTALLED.with_name("mergekit-yaml").exists() else None
-)
+PYTHON = python_with("mergekit-yaml", "MERGEKIT_PYTHON")
 pytestmark = pytest.mark.skipif(PYTHON is None, reason="make test-peers has not been run, nor is MERGEKIT_PYTHON set")
 
 State = dict[str, Tensor]
 # Of every parameter 3/8 of the entries is a whole number, which mergekit would round down and we to the nearest.
-WEIGHTS, DENSITY, LAMBDA = [0.3, 0.7], 0.375, 0.8
+WEIGHTS, DENSITY, LAMBDA, SEED = [0.3, 0.7], 0.375, 0.8, 5
+EPSILON = GAMMA = 0.125
 # Of a parameter's largest number; both compute in float32.
 TOLERANCE = 1e-6
 NAMES = ("base", "first", "second")
@@ -41,6 +41,16 @@ JOBS: dict[str, tuple[str, str | None, dict[str, Any], dict[str, Any]]] = {
     "slerp 0.5": ("slerp", "first", {"t": 0.5}, {}),
     "karcher": ("karcher", None, {"max_iter": 10, "tol": 1e-5}, {}),
     "stock": ("model_stock", "base", {}, {}),
+    "breadcrumbs": ("breadcrumbs", "base", {"lambda": LAMBDA}, {"density": DENSITY, "gamma": GAMMA}),
+    "della ties": ("della", "base", {"rescale": False, "lambda": LAMBDA}, {"density": DENSITY, "epsilon": EPSILON}),
+    "della linear": (
+        "della_linear",
+        "base",
+        {"rescale": False, "lambda": LAMBDA, "normalize": False},
+        {"density": DENSITY, "epsilon": EPSILON},
+    ),
+    "sce": ("sce", "base", {"select_topk": DENSITY}, {}),
+    "sce whole": ("sce", "base", {"select_topk": 1.0}, {}),
 }
 
 
@@ -91,22 +101,19 @@ def merged_by_mergekit(folder: Path, models: list[State], base: State) -> dict[s
         config: dict[str, Any] = {"merge_method": method, "dtype": "float32", "parameters": parameters}
         config |= {"models": entries} | ({} if base_model is None else {"base_model": str(folder / base_model)})
         configs[str(folder / "merged" / job)] = config
-    save_file(drawn_by_us(models, base), folder / "masks.safetensors")
+    save_file(drawn_by_us(models), folder / "draws.safetensors")
     settings = folder / "settings.json"
-    settings.write_text(json.dumps({"configs": configs, "masks": str(folder / "masks.safetensors")}))
+    settings.write_text(json.dumps({"configs": configs, "draws": str(folder / "draws.safetensors")}))
     assert PYTHON is not None
     script = Path(__file__).with_name("mergekit_merge.py")
     subprocess.run([PYTHON, str(script), str(settings)], check=True, timeout=300)
     return {job: load_file(folder / "merged" / job / "model.safetensors") for job in JOBS}
 
 
-def drawn_by_us(models: list[State], base: State) -> State:
-    """Which entries our DARE keeps of each model: with all the weight on it, those that differ from the base model."""
-    masks = {}
-    for position, alone in enumerate(([1.0, 0.0], [0.0, 1.0])):
-        kept = merge_states(models, "dare", alone, base=base, density=DENSITY, seed=5)
-        masks |= {f"{position}.{name}": (kept[name] != base[name]).float() for name in base}
-    return masks
+def drawn_by_us(models: list[State]) -> State:
+    """The numbers from 0 to 1 that our methods draw for each model: entries with one below a probability are kept."""
+    ingredients = Ingredients(models, WEIGHTS, None, (), None, None, SEED)
+    return {f"{place}.{name}": draws for name in models[0] for place, draws in enumerate(drawn(ingredients, name))}
 
 
 def assert_same(found: State, expected: State, tolerance: float = TOLERANCE) -> None:
@@ -138,7 +145,7 @@ def test_dare(models: list[State], base: State, merged_by_mergekit: dict[str, St
     mergekit's rescaling restores the sum of magnitudes in place of dividing by the density, as the paper does; so it
     is left out there, and its factor divides.
     """
-    merged = merge_states(models, "dare", WEIGHTS, base=base, density=DENSITY, combination=combination, seed=5)
+    merged = merge_states(models, "dare", WEIGHTS, base=base, density=DENSITY, combination=combination, seed=SEED)
     assert_same(merged, merged_by_mergekit[f"dare {combination}"])
 
 
@@ -158,3 +165,26 @@ def test_stock(models: list[State], base: State, merged_by_mergekit: dict[str, S
     for name in base:
         assert float(((models[0][name] - base[name]) * (models[1][name] - base[name])).sum()) > 0
     assert_same(merge_states(models, "stock", base=base), merged_by_mergekit["stock"])
+
+
+def test_breadcrumbs(models: list[State], base: State, merged_by_mergekit: dict[str, State]) -> None:
+    """The same entries of every parameter, neither the largest nor the smallest."""
+    given = {"density": DENSITY, "gamma": GAMMA, "lambda_": LAMBDA}
+    assert_same(merge_states(models, "breadcrumbs", WEIGHTS, base=base, **given), merged_by_mergekit["breadcrumbs"])
+
+
+@pytest.mark.parametrize("combination", ["linear", "ties"])
+def test_della(models: list[State], base: State, merged_by_mergekit: dict[str, State], combination: str) -> None:
+    """With the same numbers drawn, and divided by the probabilities that mergekit computes.
+
+    mergekit's own rescaling restores the sum of magnitudes of a parameter, so it is left out as for DARE.
+    """
+    given = {"density": DENSITY, "epsilon": EPSILON, "lambda_": LAMBDA, "combination": combination, "seed": SEED}
+    merged = merge_states(models, "della", WEIGHTS, base=base, **given)
+    assert_same(merged, merged_by_mergekit[f"della {combination}"])
+
+
+@pytest.mark.parametrize(("job", "density"), [("sce", DENSITY), ("sce whole", 1.0)])
+def test_sce(models: list[State], base: State, merged_by_mergekit: dict[str, State], job: str, density: float) -> None:
+    """It knows no weights."""
+    assert_same(merge_states(models, "sce", base=base, density=density), merged_by_mergekit[job])

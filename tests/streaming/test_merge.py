@@ -16,9 +16,11 @@ from tests.streaming.folders import near, random_tensors, read, write
 
 STREAMED = [name for name in methods() if find_method(name).unit != "model"]
 GIVEN: dict[str, list[dict[str, Any]]] = {
+    "consensus": [{}, {"combination": "ties", "threshold": 0.2}],
     "dare": [{}, {"density": 0.3, "combination": "ties"}],
     "slerp": [{"t": 0.2}],
     "task_arithmetic": [{"lambda_": 0.7}],
+    "wudi": [{"steps": 2}, {"solver": "exact"}],
     "ties": [{}, {"density": 0.6, "lambda_": 0.5}, {"density": 1.0}],
 }
 CASES = [(method, given) for method in STREAMED for given in GIVEN.get(method, [{}])]
@@ -48,7 +50,9 @@ def assert_same(found: dict[str, Tensor], expected: dict[str, Tensor], dtype: to
 
 def test_the_methods_that_stream() -> None:
     """All that need neither statistics nor a forward pass, nor the layers of a model."""
-    assert set(STREAMED) == {"simple", "slerp", "karcher", "stock", "task_arithmetic", "ties", "dare"}
+    by_number = {"simple", "task_arithmetic", "ties", "dare", "consensus"}
+    spectral = {"tsv_m", "iso_c", "iso_cts", "wudi"}
+    assert set(STREAMED) == by_number | spectral | {"slerp", "karcher", "stock", "breadcrumbs", "della", "sce"}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64], ids=str)

@@ -1,0 +1,187 @@
+"""Fine-tunes of one base merged by every method: accuracy on each task, as a share of what its own fine-tune has.
+
+    python benchmarks/same_base.py
+    python benchmarks/same_base.py --page
+
+The first command trains what is missing in `checkpoints/same_base`, measures what is missing in
+`docs/results/same_base.json`, and goes on where it was stopped. Then, as the second does alone, it writes
+`docs/results/same_base.md` from that file. Hyperparameters are chosen on the validation images of the tuning models,
+and the tables are of the test images of other models.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+from same_base_models import TASKS, Family, accuracy, body_of, family, splits
+from same_base_page import page
+from settings import quiet
+
+from fusionlab.atomic import atomic_file
+from fusionlab.merging import find_method, merge_states
+from fusionlab.statistics import Statistics
+from fusionlab.statistics.gather import gather
+
+ROOT = Path(__file__).parents[1]
+TUNING, TEST = (11, 12), (1, 2, 3)
+COUNTS = (4, 8)
+GATHERED = ("gram", "fisher")
+# By method the values that are tried, beside the defaults.
+FACTORS = [{"lambda_": factor} for factor in (0.7, 1.5, 2.0, 3.0)]
+GRIDS: dict[str, list[dict[str, Any]]] = {
+    "simple": [],
+    "task_arithmetic": FACTORS,
+    "ties": [{"lambda_": factor, "density": kept} for factor in (0.7, 1.0, 1.5) for kept in (0.1, 0.5)],
+    "dare": [{"lambda_": factor, "density": 0.9} for factor in (0.7, 1.0, 1.5)],
+    "stock": [],
+    "breadcrumbs": [{"lambda_": factor, "density": 0.9, "gamma": 0.01} for factor in (0.7, 1.0, 1.5)] + FACTORS,
+    "della": [
+        {"lambda_": factor, "density": kept, "epsilon": 0.07, "combination": how}
+        for factor, kept, how in ((0.7, 0.7, "ties"), (0.5, 0.9, "ties"), (1.0, 0.9, "linear"), (1.5, 0.9, "linear"))
+    ],
+    "sce": [{"density": kept, "lambda_": factor} for kept in (0.5, 1.0) for factor in (0.7, 1.0)],
+    "consensus": [{"threshold": least, "lambda_": factor} for least in (0.2, 0.4) for factor in (1.0, 1.5, 2.0)],
+    "pcb": [{"ratio": share, "lambda_": factor} for share in (0.05, 0.2, 0.5) for factor in (0.8, 1.0)],
+    "tsv_m": [{"lambda_": factor} for factor in (0.5, 0.7, 1.3)],
+    "iso_c": [{"lambda_": factor} for factor in (0.5, 0.7, 1.3)],
+    "iso_cts": [{"lambda_": factor, "common": share} for factor in (0.7, 1.0, 1.3) for share in (0.5, 0.8)],
+    "wudi": [{"solver": "exact", "lambda_": factor} for factor in (0.7, 0.85, 1.0, 1.2)],
+    "fisher": [],
+    "regmean": [{"alpha": factor} for factor in (0.5, 0.7, 0.99)],
+}
+
+
+class Cells:
+    """What was measured, by name, in a file that is rewritten after each."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+
+    def keep(self, name: str, values: dict[str, Any]) -> None:
+        """Write a cell."""
+        self.found[name] = values
+        with atomic_file(self.file, overwrite=True) as temporary:
+            lines = (
+                f"{json.dumps(key)}: {json.dumps(cell, sort_keys=True)}" for key, cell in sorted(self.found.items())
+            )
+            temporary.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+
+class Measuring:
+    """The cells of one seed."""
+
+    def __init__(self, seed: int, split: str, cells: Cells, folder: Path) -> None:
+        self.seed, self.split, self.cells, self.folder = seed, split, cells, folder
+        self.images = splits()
+        self._family: Family | None = None
+        self._statistics: list[dict[str, Statistics]] = []
+
+    @property
+    def models(self) -> Family:
+        if self._family is None:
+            self._family = family(self.seed, self.folder, self.images)
+        return self._family
+
+    @property
+    def statistics(self) -> list[dict[str, Statistics]]:
+        """Gram matrices and Fisher information of every fine-tune on its own training images, without labels."""
+        if not self._statistics:
+            for model, task in zip(self.models.tuned, TASKS, strict=True):
+                pixels, _ = task.of(self.images["tuned"])
+                batches = [{"pixel_values": part} for part in pixels.split(100)]
+                self._statistics.append(gather(model, batches, GATHERED))
+        return self._statistics
+
+    def ends(self) -> None:
+        """What each fine-tune reaches on its task, and the base model with that fine-tune's head."""
+        name = f"{self.split} {self.seed} ends"
+        if name not in self.cells.found:
+            images = self.images[self.split]
+            own = [accuracy(model, task.of(images)) for model, task in zip(self.models.tuned, TASKS, strict=True)]
+            body = body_of(self.models.base)
+            base = [self.models.score(body, place, images) for place in range(len(TASKS))]
+            self.cells.keep(name, {"own": own, "base": base})
+
+    def merge(self, count: int, method: str, given: dict[str, Any]) -> None:
+        """The accuracy on each of the first tasks of their merge."""
+        name = cell_name(self.split, self.seed, count, method, given)
+        if name in self.cells.found:
+            return
+        known: dict[str, Any] = {}
+        needs = find_method(method).requires(**given)
+        if set(needs) & set(GATHERED):
+            states = [model.state_dict() for model in self.models.tuned[:count]]
+            known["statistics"] = self.statistics[:count]
+        else:
+            states = [body_of(model) for model in self.models.tuned[:count]]
+            known["base"] = body_of(self.models.base)
+        start = time.perf_counter()
+        merged = merge_states(states, method, seed=self.seed, **known, **given)
+        seconds = time.perf_counter() - start
+        scores = [self.models.score(merged, place, self.images[self.split]) for place in range(count)]
+        self.cells.keep(name, {"scores": scores, "seconds": seconds})
+        print(name, f"{fmean(scores):.3f}", file=sys.stderr, flush=True)
+
+
+def cell_name(split: str, seed: int, count: int, method: str, given: dict[str, Any]) -> str:
+    """A cell's name in the file."""
+    return f"{split} {seed} {count} {method} {json.dumps(given, sort_keys=True)}"
+
+
+def chosen(cells: Cells, count: int, method: str) -> dict[str, Any]:
+    """The hyperparameters with the best share of the fine-tunes' accuracy on the tuning models' validation images."""
+
+    def reached(given: dict[str, Any]) -> float:
+        values = []
+        for seed in TUNING:
+            own = cells.found[f"validation {seed} ends"]["own"]
+            scores = cells.found[cell_name("validation", seed, count, method, given)]["scores"]
+            values += [score / end for score, end in zip(scores, own, strict=False)]
+        return fmean(values)
+
+    return max([{}, *GRIDS[method]], key=reached)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cells", type=Path, default=ROOT / "docs" / "results" / "same_base.json")
+    parser.add_argument("--models", type=Path, default=ROOT / "checkpoints" / "same_base")
+    parser.add_argument("--page", action="store_true", help="write the page from the cells, and measure nothing")
+    args = parser.parse_args()
+    quiet(1)
+    cells = Cells(args.cells)
+    if not args.page:
+        for seed in TUNING:
+            measuring = Measuring(seed, "validation", cells, args.models)
+            measuring.ends()
+            for method, grid in GRIDS.items():
+                for count in COUNTS:
+                    for given in [{}, *grid]:
+                        measuring.merge(count, method, given)
+        best = {f"{count} {method}": chosen(cells, count, method) for count in COUNTS for method in GRIDS}
+        cells.keep("chosen", best)
+        for seed in TEST:
+            measuring = Measuring(seed, "test", cells, args.models)
+            measuring.ends()
+            for method in GRIDS:
+                for count in COUNTS:
+                    measuring.merge(count, method, {})
+                    measuring.merge(count, method, best[f"{count} {method}"])
+    text = page(cells.found, list(GRIDS), COUNTS, TEST)
+    with atomic_file(args.cells.with_suffix(".md"), overwrite=True) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+"""The page about fine-tunes of one base, written from what was measured."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Any
+
+from same_base_models import OF_BASE, TASKS, VALIDATION
+
+WITH_DATA = ("fisher", "regmean")
+
+
+def page(found: dict[str, Any], methods: Sequence[str], counts: Sequence[int], seeds: Sequence[int]) -> str:
+    """The whole page.
+
+    Args:
+        found: all cells.
+        methods: in the order of the grids.
+        counts: how many tasks are merged.
+        seeds: of the test models.
+    """
+    best = found["chosen"]
+    parts = [_introduction(seeds)]
+    for count in counts:
+        own = fmean(score for seed in seeds for score in found[f"test {seed} ends"]["own"][:count])
+        base = _shares(found, [found[f"test {seed} ends"]["base"][:count] for seed in seeds], count, seeds)
+        rows = []
+        for method in methods:
+            given = best[f"{count} {method}"]
+            tuned, plain = _of(found, count, method, given, seeds), _of(found, count, method, {}, seeds)
+            rows.append((tuned[0], f"| `{method}` | {_cells(plain)} | {_cells(tuned)} | {_words(given)} |"))
+        rows.sort(key=lambda row: -row[0])
+        parts.append(
+            f"## {count} tasks\n\nThe fine-tunes reach {100 * own:.1f} % on average, which is 100 here. The base model "
+            f"with the fine-tunes' heads: {base[0]:.1f}, worst task {base[1]:.1f}.\n\n"
+            "| method | defaults | worst task | seconds | chosen | worst task | seconds | what was chosen |\n"
+            "|---|---:|---:|---:|---:|---:|---:|---|\n" + "\n".join(row for _, row in rows) + "\n"
+        )
+    return "\n".join([*parts, _by_task(found, best, methods, max(counts), seeds)])
+
+
+def _introduction(seeds: Sequence[int]) -> str:
+    names = "; ".join(task.name for task in TASKS)
+    data = " and ".join(f"`{name}`" for name in WITH_DATA)
+    own = 1400 - VALIDATION - OF_BASE
+    return f"""# Fine-tunes of one base: every method
+
+    python benchmarks/same_base.py
+
+That command writes this page from [`same_base.json`](same_base.json); no number is typed by hand. A ViT (4 layers,
+64 wide) learns scikit-learn's digits from {OF_BASE} images that are turned, mirrored, moved, negative and noisy at
+random. It is fine-tuned on {own} other images for each of eight tasks:
+{names}.
+The first four make the group of four. A task's head is fitted to the base model first and then stays; bodies are
+fine-tuned and merged, and each task is tested with its own head on 397 images that nothing else sees.
+
+Numbers are accuracies in percent of what the task's own fine-tune has, averaged over tasks and over {len(seeds)} base
+models, each with fine-tunes of its own; the worst task is that which keeps least, averaged over the base models.
+*Defaults* are the tool's. *Chosen* hyperparameters are the best on the validation images of two other base models and
+their fine-tunes, so that choice and test share neither models nor images; the grids stand in
+`benchmarks/same_base.py`. The tasks, and how far fine-tuning goes, were settled on one of those two families before
+anything was tested. {data} look at the fine-tunes' training images, without labels; all others see
+weights alone. Seconds are of one merge on one thread of a busy machine, gathering of statistics left out. Read
+differences of a point or two as chance.
+"""
+
+
+def _by_task(
+    found: dict[str, Any], best: dict[str, Any], methods: Sequence[str], count: int, seeds: Sequence[int]
+) -> str:
+    rows = []
+    own = [[found[f"test {seed} ends"][key][:count] for seed in seeds] for key in ("own", "base")]
+    rows.append(
+        "| fine-tunes, accuracy in % | " + " | ".join(f"{100 * value:.1f}" for value in _columns(own[0])) + " |"
+    )
+    table: dict[str, list[list[float]]] = {
+        "base model": [[b / o for o, b in zip(*pair, strict=True)] for pair in zip(*own, strict=True)]
+    }
+    for method in methods:
+        values: list[list[float]] = []
+        for seed in seeds:
+            scores = found[_name(seed, count, method, best[f"{count} {method}"])]["scores"]
+            values.append([s / o for s, o in zip(scores, found[f"test {seed} ends"]["own"], strict=False)])
+        table[f"`{method}`"] = values
+    ordered = sorted(table, key=lambda name: -fmean(_columns(table[name])))
+    rows += [
+        f"| {name} | " + " | ".join(f"{100 * value:.1f}" for value in _columns(table[name])) + " |" for name in ordered
+    ]
+    heads = " | ".join(task.name for task in TASKS[:count])
+    return (
+        f"## By task, {count} tasks, chosen hyperparameters\n\n| | {heads} |\n|---|{'---:|' * count}\n"
+        + "\n".join(rows)
+        + "\n"
+    )
+
+
+def _columns(rows: Sequence[Sequence[float]]) -> list[float]:
+    return [fmean(column) for column in zip(*rows, strict=True)]
+
+
+def _of(
+    found: dict[str, Any], count: int, method: str, given: dict[str, Any], seeds: Sequence[int]
+) -> tuple[float, float, float]:
+    """The mean share in percent, that of the worst task, and seconds."""
+    cells = [found[_name(seed, count, method, given)] for seed in seeds]
+    return *_shares(found, [cell["scores"] for cell in cells], count, seeds), fmean(cell["seconds"] for cell in cells)
+
+
+def _shares(
+    found: dict[str, Any], scores: Sequence[Sequence[float]], count: int, seeds: Sequence[int]
+) -> tuple[float, float]:
+    ends = [found[f"test {seed} ends"]["own"][:count] for seed in seeds]
+    shares = [[s / o for s, o in zip(row, end, strict=True)] for row, end in zip(scores, ends, strict=True)]
+    return 100 * fmean(map(fmean, shares)), 100 * fmean(map(min, shares))
+
+
+def _name(seed: int, count: int, method: str, given: dict[str, Any]) -> str:
+    return f"test {seed} {count} {method} {json.dumps(given, sort_keys=True)}"
+
+
+def _cells(values: tuple[float, float, float]) -> str:
+    mean, worst, seconds = values
+    return f"{mean:.1f} | {worst:.1f} | {seconds:.2f}"
+
+
+def _words(given: dict[str, Any]) -> str:
+    return ", ".join(f"`{name}` {value}" for name, value in given.items()) or "the defaults"

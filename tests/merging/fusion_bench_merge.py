@@ -1,0 +1,37 @@
+"""Run FusionBench on tensors; started by `test_fusion_bench` under a Python that has it, and imports nothing of ours.
+
+Usage: ``python fusion_bench_merge.py GIVEN FOUND``, two safetensors files: parameters by ``<number of models>.<place, 0
+of the base model>.<name>``, and what comes out by ``<number of models>.<method>.<name>``.
+"""
+
+import sys
+
+import torch
+from fusion_bench.method.isotropic_merging.iso_utils import iso_c, iso_cts
+from fusion_bench.method.tall_mask.task_arithmetic import generate_task_masks
+from fusion_bench.method.task_singular_vector.utils import TSVM_utils
+from fusion_bench.method.wudi.wudi import wudi_merging
+from safetensors.torch import load_file, save_file
+
+given, found = {}, {}
+for key, tensor in load_file(sys.argv[1]).items():
+    count, place, name = key.split(".")
+    given.setdefault(count, {}).setdefault(place, {})[name] = tensor
+for count, states in given.items():
+    base, *models = (states[place] for place in sorted(states, key=int))
+    changes = [{name: model[name] - base[name] for name in base} for model in models]
+    merged = {
+        "tsv_m": TSVM_utils.compute_and_sum_svd_mem_reduction(changes, accelerator="cpu"),
+        "iso_c": iso_c(changes, accelerator="cpu"),
+        "iso_cts 0.8": iso_cts(changes, 0.8, accelerator="cpu"),
+        "iso_cts 0.4": iso_cts(changes, 0.4, accelerator="cpu"),
+        "wudi": wudi_merging(changes, accelerator="cpu", iter_num=300),
+    }
+    total = {name: sum(change[name] for change in changes) for name in base}
+    zeros = {name: torch.zeros_like(tensor) for name, tensor in base.items()}
+    for place, change in enumerate(changes):
+        # Of task vectors, so that distances are to zero and to the sum.
+        merged[f"mask {place}"] = generate_task_masks(total, change, zeros, 0.4)
+    for job, state in merged.items():
+        found |= {f"{count}.{job}.{name}": tensor.detach().contiguous() for name, tensor in state.items()}
+save_file(found, sys.argv[2])

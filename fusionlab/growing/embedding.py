@@ -117,7 +117,8 @@ class Embedding:
                 move = widening.of(small, large, primal, gain)
             except UnequalError as unequal:
                 raise self.refuse(name, unequal.small, unequal.large) from unequal
-            new.append(move.new)
+            # What holds new experts down has an effect wherever one is picked, however seldom that is.
+            new.append(torch.zeros_like(move.new) if self._routes(target) else move.new)
             share = widening.share_of_mean(small, large, target in norm_biases)
             if share is None:
                 out = move(out, dim, NEVER if self._routes(target) else fill)

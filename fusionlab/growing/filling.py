@@ -40,7 +40,7 @@ def filled(
     """The parameters of a grown model with the anchor's wherever they change nothing.
 
     The anchor is brought into the grown model's basis by weights. Each kind of new entries, in all layers at once, is
-    kept where a forward pass in float64 gives the logits that it gave before, so the function stays by construction.
+    kept where forward passes in float64 give the logits that they gave before; `grown` then looks at other inputs.
 
     Args:
         state: the grown model's, in float64; not modified.

@@ -34,6 +34,8 @@ from fusionlab.types import Model
 
 # Rows of a table that are looked up to see what it does to them.
 _TOKENS = 8
+# Random inputs that nothing was decided by.
+_OTHERS = {"seed": 1, "count": 8}
 
 
 @dataclass(frozen=True)
@@ -93,15 +95,28 @@ def grown(model: Model, like: Any, data: Batches | None = None, fill: bool = Fal
     reference = random_logits(copy.deepcopy(small).double(), inputs)
     state, widening, exact = _exact(embedding, small, large, reference)
     if fill:
-        trial = copy.deepcopy(large).double()
-        state = filled(state, widening.new, trial, embedding.large, like)
-        trial.load_state_dict(state)
-        exact = _difference(trial, reference, inputs)
+        state, exact = _filled(state, widening, embedding, large, like, exact)
     large.load_state_dict(state)
     stored = _difference(copy.deepcopy(large).double(), reference, inputs)
     deeper = tuple(placement for placement in places if placement.deepens)
     counts = _numbers(small), _numbers(large)
     return Growth(large, _sizes(embedding.small, widening), deeper, counts, exact, stored)
+
+
+def _filled(
+    state: dict[str, Tensor], widening: Widening, embedding: Embedding, large: nn.Module, like: nn.Module, exact: float
+) -> tuple[dict[str, Tensor], float]:
+    """The parameters with what changes nothing taken from the larger model, and the error.
+
+    Both are what was given where other inputs than those that filling looks at tell of a change.
+    """
+    trial, inputs = copy.deepcopy(large).double(), embedding.small.inputs
+    trial.load_state_dict(state)
+    reference = random_logits(trial, inputs, **_OTHERS)
+    found = filled(state, widening.new, trial, embedding.large, like)
+    trial.load_state_dict(found)
+    error = _difference(trial, reference, inputs, **_OTHERS)
+    return (found, max(exact, error)) if error <= EXACT else (state, exact)
 
 
 def _exact(
@@ -191,9 +206,9 @@ def _inner_factor(table: nn.Embedding) -> float:
     return float(looked_up.flatten()[largest]) / value if value else 1.0
 
 
-def _difference(model: nn.Module, reference: Tensor, inputs: Sequence[Input]) -> float:
+def _difference(model: nn.Module, reference: Tensor, inputs: Sequence[Input], **which: int) -> float:
     """The largest difference of a model's logits from others, relative to the largest of those."""
-    found = random_logits(model.eval(), inputs)
+    found = random_logits(model.eval(), inputs, **which)
     if found.shape != reference.shape:
         return math.inf
     difference = float((found - reference).abs().max()) / (float(reference.abs().max()) or 1.0)

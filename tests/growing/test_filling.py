@@ -12,8 +12,8 @@ from fusionlab.matching.weights import squared_distance
 from fusionlab.symmetry import Alignment, blueprint
 from tests.symmetry.models import generator, randomize
 
-from .families import CASES, gpt2, llama, vit
-from .test_growth import apart
+from .families import CASES, gpt2, gpt_oss, llama, vit
+from .test_growth import apart, function
 
 
 def distance(models: list[nn.Module]) -> float:
@@ -49,18 +49,42 @@ def test_the_function_stays(name: str) -> None:
 
 
 def test_what_is_read_of_nothing_and_written_to_nothing_is_the_other_models() -> None:
-    """A ViT with more units: their inputs are the other model's, up to its basis; their outputs stay zero."""
+    """A ViT with more units: their inputs are those of other units there, turned alone; their outputs stay zero."""
     small, large = randomize(vit(), 0), randomize(vit(intermediate_size=31), 1)
-    state = grown(small, large, fill=True).model.state_dict()
+    state, theirs = (
+        grown(small, large, fill=True).model.state_dict(),
+        fusionlab.canonical(large, ("folded",)).state_dict(),
+    )
     new = slice(20, None)
     for layer in range(2):
-        rows, columns = state[f"vit.layers.{layer}.mlp.fc1.weight"], state[f"vit.layers.{layer}.mlp.fc2.weight"]
-        assert (columns[:, new] == 0).all()
-        assert (rows[new].norm(dim=1) > 0).all()
+        rows, columns = f"vit.layers.{layer}.mlp.fc1.weight", f"vit.layers.{layer}.mlp.fc2.weight"
+        assert (state[columns][:, new] == 0).all()
+        # Rotations of the stream, which are all that is free here beside the order, keep lengths and angles.
+        angles, known = (table @ table.T for table in (state[rows][new].double(), theirs[rows].double()))
+        for index in range(11):
+            assert (known.diagonal() - angles[index, index]).abs().min() < 1e-4
+        assert angles.fill_diagonal_(0).abs().max() > 0
 
 
-def test_new_heads_are_filled_whole_and_new_widths_on_one_side() -> None:
-    """Queries read what keys are zero for; a new head has both, since nothing reads it."""
+def test_experts_that_are_seldom_picked_stay_held_down() -> None:
+    """No bias of a router is filled, though two inputs may pick none of the new experts."""
+    small = randomize(gpt_oss(), 0)
+    large = randomize(gpt_oss(num_local_experts=5), 1)
+    with torch.no_grad():
+        for name, parameter in large.named_parameters():
+            if name.endswith("router.bias"):
+                parameter[3:] -= 6
+    growth = grown(small, large, fill=True)
+    for name, parameter in growth.model.named_parameters():
+        if name.endswith("router.bias"):
+            assert (parameter[3:] <= -1e4).all()
+    for seed in range(8):
+        found, expected = function(growth.model, seed), function(small, seed)
+        assert float((found - expected).abs().max() / expected.abs().max()) < 1e-9
+
+
+def test_new_heads_are_filled_but_for_what_they_write() -> None:
+    """Nothing reads them, so queries, keys and values are the other model's."""
     small = randomize(llama(head_dim=4, num_attention_heads=2, num_key_value_heads=2), 0)
     large = randomize(llama(head_dim=4, num_attention_heads=4, num_key_value_heads=4), 1)
     state = grown(small, large, fill=True).model.state_dict()

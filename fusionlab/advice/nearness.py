@@ -74,7 +74,8 @@ def nearness(first: Tensor, second: Tensor) -> Nearness:
         first: shape (units, features).
         second: the same shape.
     """
-    a, b = (_centred(matrix) for matrix in (first, second))
+    wide = torch.promote_types(torch.promote_types(first.dtype, second.dtype), torch.float32)
+    a, b = (_centred(matrix.to(wide)) for matrix in (first, second))
     sizes = a.norm(dim=1), b.norm(dim=1)
     # Rounding of numbers as large as the largest unit.
     usable = torch.stack([size > 1e-6 * size.max() for size in sizes]).all(0)
@@ -127,5 +128,4 @@ def _features(matrix: Tensor) -> Tensor:
 
 def _centred(matrix: Tensor) -> Tensor:
     """Rows less what all have in common."""
-    wide = matrix.float() if matrix.dtype != torch.float64 else matrix
-    return wide - wide.mean(0, keepdim=True)
+    return matrix - matrix.mean(0, keepdim=True)

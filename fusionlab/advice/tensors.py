@@ -24,6 +24,7 @@ from fusionlab.checkpoints.files import (
 )
 from fusionlab.checkpoints.hub import locate
 from fusionlab.checkpoints.weights import read_pickled_state, refuse_no_state
+from fusionlab.errors import InputError
 from fusionlab.streaming import StoredModel, open_folder
 from fusionlab.streaming.stored import TensorSpec
 from fusionlab.types import State
@@ -106,7 +107,12 @@ def module_weights(module: nn.Module, name: str) -> Weights:
     Args:
         module: of any class.
         name: of the model.
+
+    Raises:
+        InputError: a module without numbers.
     """
+    if any(tensor.is_meta for tensor in module.state_dict().values()):
+        raise InputError(f"{name} has no weights (it is on the meta device); expected a module with numbers")
     config: Any = getattr(module, "config", None)
     described = config.to_dict() if hasattr(config, "to_dict") else {"model_type": type(module).__name__}
     return state_weights(module.state_dict(), name, None, described)

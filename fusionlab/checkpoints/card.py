@@ -48,7 +48,9 @@ def parent(name: str, location: Path, weights: Path | None = None) -> Parent:
 
 def hash_lines(parents: Sequence[Parent]) -> list[str]:
     """A line for each weight file of some models, with its SHA-256."""
-    return [f"{one.name}/{file}: sha256 {digest}" for one in parents for file, digest in one.hashes.items()]
+    named = [(one.name, file, digest) for one in parents for file, digest in one.hashes.items()]
+    lines = ((name if Path(name).name == file else f"{name}/{file}", digest) for name, file, digest in named)
+    return [f"{place}: sha256 {digest}" for place, digest in lines]
 
 
 def merge_card(parents: Sequence[Parent], made: Mapping[str, str], library: str) -> str:

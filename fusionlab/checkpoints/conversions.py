@@ -137,7 +137,6 @@ def _groups(model: PreTrainedModel, shapes: Mapping[str, Shape], expected: Mappi
     from transformers.core_model_loading import (  # noqa: PLC0415
         WeightConverter,
         WeightRenaming,
-        apply_renamings,
         dot_natural_key,
         rename_source_key,
     )
@@ -165,7 +164,7 @@ def _groups(model: PreTrainedModel, shapes: Mapping[str, Shape], expected: Mappi
             found.append(Group((name,), (made,)))
             continue
         conversion = Conversion(by_pattern[used[names[0]]], used, model)
-        before = {apply_renamings(name, renamings): name for name in names}
+        before = {rename_source_key(name, renamings, [])[0]: name for name in names}
         found.append(_checked(Group(tuple(names), (made,), conversion), before, shapes))
     return found
 

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from fusionlab.checkpoints.files import CONFIG, read_config, weight_files
 from fusionlab.dtypes import DTYPES, name_of
 from fusionlab.errors import InputError
 
@@ -23,6 +25,8 @@ Described = Mapping[str, tuple[torch.dtype, Shape]]
 
 SCHEME = "quantization_config"
 FP8 = torch.float8_e4m3fn
+# Its name in safetensors files.
+_STORED = "F8_E4M3"
 # What quantisers keep for running a model beside its weights.
 _OF_ACTIVATIONS = (
     ".input_scale",
@@ -125,8 +129,14 @@ def is_of_activations(name: str) -> bool:
 
 
 def type_of(config: Mapping[str, Any]) -> torch.dtype:
-    """The type that weights of 8 bits are read in: the config's own, or bfloat16."""
+    """The type that weights of 8 bits are read in: the config's own, or bfloat16.
+
+    Raises:
+        InputError: a type that is no name.
+    """
     named = config.get("dtype") or config.get("torch_dtype")
+    if named is not None and not isinstance(named, str):
+        raise InputError(f"the config's dtype is {named!r}; expected the name of a type")
     return DTYPES.get(str(named), torch.bfloat16)
 
 
@@ -187,6 +197,22 @@ def dequantised(state: Mapping[str, Tensor], config: Mapping[str, Any], source: 
         elif name not in used and not is_of_activations(name):
             read[name] = tensor
     return read
+
+
+def has_scaled(folder: Path) -> bool:
+    """True if a folder has weights of 8 bits that are read by dequantising, whatever else its config says."""
+    if not (folder / CONFIG).is_file() or not is_read(read_config(folder)):
+        return False
+    for file in weight_files(folder):
+        if file.suffix == ".safetensors":
+            try:
+                with safe_open(file, framework="pt") as tensors:
+                    types = {tensors.get_slice(name).get_dtype() for name in tensors.keys()}  # noqa: SIM118
+            except (SafetensorError, OSError):
+                continue  # told by whoever reads the model
+            if _STORED in types:
+                return True
+    return False
 
 
 def note(source: str, config: Mapping[str, Any]) -> str:

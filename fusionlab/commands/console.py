@@ -27,7 +27,7 @@ class OneLineParser(ArgumentParser):
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Raise the error as the sentence that the main program prints."""
-        raise InputError(_one_sentence(message, self._known())) from ex
+        raise InputError(_one_sentence(self._as_typed(message), self._known())) from ex
 
     def format_help(self, formatter: HelpFormatter | None = None) -> str:
         """The help, common options first; of a command that has examples, with those."""
@@ -38,6 +38,16 @@ class OneLineParser(ArgumentParser):
                 action.help = SUPPRESS
         printed = super().format_help(formatter) if formatter is not None else super().format_help()
         return arranged(printed, command) if command in EXAMPLES else printed
+
+    def _as_typed(self, message: str) -> str:
+        """A message about options in the words that they are typed in."""
+        for action in self._actions:
+            flag = next((flag.lstrip("-") for flag in action.option_strings if flag.startswith("--")), action.dest)
+            if flag.replace("-", "_") != action.dest:
+                message = message.replace(f'Parser key "{action.dest}"', f'Parser key "{flag}"')
+        return re.sub(
+            r"a typing\.Literal\[([^\]]*)\]", lambda found: f"one of {found[1].replace(chr(39), '')}", message
+        )
 
     def _known(self) -> list[str]:
         """The options that there are, as they are written, without dashes."""

@@ -12,6 +12,7 @@ from fusionlab.checkpoints.hub import locate
 from fusionlab.checkpoints.names import short_names
 from fusionlab.commands import parsing
 from fusionlab.commands.extracted import (
+    RANK,
     captured_words,
     difference,
     refuse_base,
@@ -40,7 +41,7 @@ class ExtractOptions:
 
     ckpt: str
     base: str
-    rank: int = 16
+    rank: int = RANK
 
 
 def run(argv: Sequence[str]) -> None:

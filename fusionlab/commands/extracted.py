@@ -20,6 +20,9 @@ from fusionlab.checkpoints.hub import locate
 from fusionlab.checkpoints.huggingface import is_transformers
 from fusionlab.errors import InputError
 
+# Of each change, where nothing is said.
+RANK = 16
+
 
 def refuse_rank(rank: int) -> None:
     """Refuse a rank that no change has.

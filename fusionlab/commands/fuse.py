@@ -65,6 +65,7 @@ def run(argv: Sequence[str]) -> None:
         polishing = PolishOptions(steps=polishing, seed=arguments.seed)
     module = own_module(arguments, argv)
     found = parsing.read_all(arguments.ckpts, module, arguments.base, arguments.names)
+    merging_options.begin_hashes(found, arguments)
     guessed = own_data.fitted(arguments, list(found.values()), "fuse")
     advice = advice_on([module_weights(checkpoint.model, label) for label, checkpoint in found.items()])
     if is_auto:
@@ -119,7 +120,7 @@ def run(argv: Sequence[str]) -> None:
     made |= {"activations": "corrected"} if arguments.correct else {}
     made |= {f"{label}, grown": growing.described(growth) for label, growth in growths.items()}
     card = merge_card(merging_options.parents(found, arguments), made, next(iter(found.values())).format)
-    notes = [advice_note(advice, name if is_auto else None)]
+    notes = [advice_note(advice, (name if plan.matchings else "none") if is_auto else None)]
     notes += [f"{growing.told(growths)}.", *results.notes] if growths else results.notes
     results = replace(results, settings=settings, notes=notes)
     repeat = repeat_config(parser, own_data.written_out(argv))

@@ -176,6 +176,7 @@ def _fuse(cli: FuseCLI, command: str, repeat: str) -> None:
     kept = list(module.models.values()) if plan.heads == "own" else list(module.models.values())[:1]
     require_space(output, size_of_merge(kept, next(iter(found.values())), types) + REPORT_BYTES)
     ckpt = given.ckpt_path and checked_checkpoint(given.ckpt_path)
+    merging_options.begin_hashes(found, given.model)
     place = naming(lambda: trainer.log_dir or trainer.default_root_dir)
     with place, failures_raised(), misfits_told(given.ckpt_path):
         trainer.fit(module, datamodule=data, ckpt_path=ckpt, weights_only=True if ckpt else None)

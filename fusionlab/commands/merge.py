@@ -16,7 +16,6 @@ from jsonargparse import ArgumentParser, Namespace
 
 from fusionlab.atomic import MIB, atomic_folder, refuse_existing, require_space
 from fusionlab.batch_norm import averaged_note
-from fusionlab.checkpoints import hashes
 from fusionlab.checkpoints.card import CARD, merge_card
 from fusionlab.checkpoints.files import GENERATION_CONFIG, read_json
 from fusionlab.checkpoints.fp8 import note as scaled_note
@@ -59,12 +58,12 @@ class MergeOptions:
         max_shard_size: most that a weight file of a transformers folder holds, such as 5GB; as in the first model if
             None.
         written_as: ``model``, or ``lora`` for a LoRA adapter on the base model.
-        rank: of each change in an adapter.
+        rank: of each change in an adapter; 16 if None.
     """
 
     max_shard_size: str | None = None
     written_as: Literal["model", "lora"] = "model"
-    rank: int = 16
+    rank: int | None = None
 
 
 # As transformers' users know it.
@@ -94,6 +93,8 @@ def run(argv: Sequence[str]) -> None:
         from fusionlab.commands import data_options  # noqa: PLC0415 - imports Lightning
 
         data_options.trainer_options(arguments)  # refused before any work, also where nothing will run on them
+    if arguments.rank is not None and arguments.written_as != "lora":
+        raise InputError("rank is that of a LoRA adapter; expected --as lora with --rank")
     refuse_existing(expanded(arguments.output), arguments.overwrite)
     if _looks_at_files_alone(arguments) and (found := _stored(arguments)) is not None:
         _stream(arguments, *found, repeat)
@@ -189,7 +190,7 @@ def _stream(arguments: Namespace, models: Mapping[str, StoredModel], base: Store
     require_space(output, size + MIB)
     if (generation := first.location / GENERATION_CONFIG).is_file():
         read_json(generation)
-    hashes.begin([model.location for model in (*stored, *([] if base is None else [base]))])
+    merging_options.begin_hashes(models, arguments)
     start = time.perf_counter()
     with atomic_folder(output, arguments.overwrite) as temporary:
         with progress("merging", size) as advance:

@@ -11,7 +11,7 @@ from jsonargparse import Namespace
 from lightning.pytorch import seed_everything
 from lightning.pytorch.utilities import rank_zero_only
 
-from fusionlab import checkpoints
+from fusionlab import checkpoints, printing
 from fusionlab.atomic import MIB, require_space
 from fusionlab.batch_norm import averaged_note
 from fusionlab.checkpoints.adapters import read_adapter
@@ -21,6 +21,7 @@ from fusionlab.checkpoints.hub import locate
 from fusionlab.commands import data_options, merging_options, own_data, parsing
 from fusionlab.commands.example import own_module
 from fusionlab.commands.extracted import (
+    RANK,
     captured_words,
     difference,
     refuse_base,
@@ -58,6 +59,7 @@ def run(arguments: Namespace, argv: Sequence[str], repeat: str) -> None:
     settings = data_options.trainer_options(arguments)
     module = own_module(arguments, argv)
     found = parsing.read_all(arguments.ckpts, module, arguments.base, arguments.names)
+    merging_options.begin_hashes(found, arguments)
     own_data.fitted(arguments, list(found.values()), "merge")
     models = {name: checkpoint.model for name, checkpoint in found.items()}
     methods = merging_options.merge_methods(arguments)
@@ -95,7 +97,10 @@ def _base_of_adapter(arguments: Namespace, found: Mapping[str, checkpoints.Check
     Raises:
         InputError: none is named, or the options do not go together.
     """
+    arguments.rank = RANK if arguments.rank is None else arguments.rank
     refuse_rank(arguments.rank)
+    if arguments.dtype is not None:
+        raise InputError("dtype is of whole models; expected no --dtype with --as lora, whose factors are float32")
     if arguments.max_shard_size is not None:
         raise InputError("max_shard_size is of whole models; expected no --max-shard-size with --as lora")
     bases = {checkpoint.base for checkpoint in found.values()}
@@ -117,7 +122,8 @@ def _write_adapter(
 ) -> None:
     """Write the difference of a merge from its base model as an adapter, and tell how much of it that is."""
     change = None
-    if merged.method == "simple" and all(one.base == base for one in found.values()):
+    ((method, values),) = merging_options.merge_methods(arguments).items()
+    if method == "simple" and not values and all(one.base == base for one in found.values()):
         adapters = [read_adapter(locate(one.source)) for one in found.values()]
         change = merged_changes(adapters, weights, merged.model, arguments.rank)
     if change is None:
@@ -128,6 +134,16 @@ def _write_adapter(
     told = f"{texts[CARD]}\n## Rank {arguments.rank}\n\nShares of the norm of each layer's difference:\n\n{shares}"
     write_difference(change, merged.model, base, output, arguments.overwrite, {**texts, CARD: told})
     tell_difference(change, output)
+    printing.publish(
+        {
+            "method": method,
+            "weights": dict(zip(found, weights, strict=True)),
+            "rank": arguments.rank,
+            "captured": dict(change.captured),
+            "saved_whole": list(change.modules),
+            "output": str(output),
+        }
+    )
 
 
 @rank_zero_only

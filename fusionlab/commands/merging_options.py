@@ -11,6 +11,7 @@ from jsonargparse import ArgumentParser, Namespace
 from torch import nn
 
 from fusionlab import checkpoints
+from fusionlab.checkpoints import hashes
 from fusionlab.checkpoints.card import Parent, parent
 from fusionlab.checkpoints.hub import locate
 from fusionlab.commands.option_groups import add_fields, told
@@ -100,6 +101,12 @@ class Located(Protocol):
     @property
     def source(self) -> str:
         """The path or hub id, as it was given."""
+
+
+def begin_hashes(found: Mapping[str, Located], arguments: Namespace) -> None:
+    """Begin to compute the hashes that the card of a merge tells, of the files as they are now."""
+    base = [] if arguments.base is None else [locate(arguments.base)]
+    hashes.begin([*(locate(checkpoint.source) for checkpoint in found.values()), *base])
 
 
 def parents(found: Mapping[str, Located], arguments: Namespace) -> list[Parent]:

@@ -11,8 +11,8 @@ from jsonargparse import ArgumentParser, Namespace
 from torch import nn
 
 from fusionlab import checkpoints, configs, printing
-from fusionlab.checkpoints.files import CONFIG, read_config
-from fusionlab.checkpoints.fp8 import is_read
+from fusionlab.checkpoints.files import read_config
+from fusionlab.checkpoints.fp8 import has_scaled
 from fusionlab.checkpoints.fp8 import note as scaled_note
 from fusionlab.checkpoints.hub import locate, use_architecture
 from fusionlab.checkpoints.names import short_names
@@ -200,7 +200,6 @@ def read_all(
         raise InputError("no end model was given; expected checkpoints")
     called = short_names(paths, names)
     for path in paths if module is None else ():
-        location = locate(path)
-        if (location / CONFIG).is_file() and is_read(config := read_config(location)):
-            tell(scaled_note(path, config))
+        if has_scaled(location := locate(path)):
+            tell(scaled_note(path, read_config(location)))
     return {name: checkpoints.read(path, module, base) for name, path in zip(called, paths, strict=True)}

@@ -37,7 +37,7 @@ def _may_differ(other: StoredModel, first: StoredModel) -> bool:
 def _renamed(other: StoredModel, first: StoredModel) -> StoredModel:
     """A model with its tensors under the names of another one; as it is where there are none for all."""
     found = _groups(other), _groups(first)
-    if found[0].keys() != found[1].keys():
+    if not found[0] or found[0].keys() != found[1].keys():
         return other
     tensors: dict[str, StoredTensor] = {}
     for made, own in found[1].items():

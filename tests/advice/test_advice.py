@@ -30,10 +30,10 @@ def mean(one: nn.Sequential, other: nn.Sequential, share: float = 0.5) -> nn.Seq
 
 def noisy(model: nn.Sequential, size: float, factor: float = 1) -> nn.Sequential:
     """The model times a factor, with noise as long as a share of each parameter."""
-    moved = copy.deepcopy(model)
+    moved, draw = copy.deepcopy(model), torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in moved.parameters():
-            noise = torch.randn_like(parameter)
+            noise = torch.randn(parameter.shape, generator=draw)
             noise *= size * parameter.norm() / noise.norm()
             parameter.mul_(factor).add_(noise)
     return moved

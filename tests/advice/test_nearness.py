@@ -28,6 +28,12 @@ def test_count_is_that_of_the_definition(noise: float) -> None:
     assert (found.own, found.units) == (brute(first, second), 40)
 
 
+@pytest.mark.parametrize("types", [(torch.float64, torch.float32), (torch.bfloat16, torch.float64)])
+def test_types_may_differ(types: tuple[torch.dtype, torch.dtype]) -> None:
+    matrix = torch.randn(20, 12, generator=torch.Generator().manual_seed(0))
+    assert nearness(*(matrix.to(dtype) for dtype in types)).own == 20
+
+
 def test_tail_and_threshold() -> None:
     """Those of the Poisson distribution, and the first that is rare enough."""
     for least in range(12):

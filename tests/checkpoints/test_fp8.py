@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from fusionlab import checkpoints
-from fusionlab.checkpoints.fp8 import FP8, Scale
+from fusionlab.checkpoints.fp8 import FP8, Scale, has_scaled
 from fusionlab.errors import InputError
 from fusionlab.streaming import open_folder
 from tests.commands.conftest import Command, command
@@ -89,6 +89,16 @@ def test_no_numbers() -> None:
     assert scale.of(torch.empty(0, dtype=FP8), 3, 3, scales, torch.float32).numel() == 0
     found = scale.of(torch.ones(3).to(FP8), 2, 3, scales, torch.float32)
     assert found.tolist() == [2.0, 3.0, 3.0]
+
+
+def test_only_what_is_stored_so_is_said_to_be(tmp_path: Path) -> None:
+    """Whatever a config says."""
+    quantised(tmp_path / "a", "block", 0)
+    assert has_scaled(tmp_path / "a")
+    state = load_file(tmp_path / "a" / "model.safetensors")
+    save_file({name: tensor.float() for name, tensor in state.items()}, tmp_path / "a" / "model.safetensors")
+    assert not has_scaled(tmp_path / "a")
+    assert not has_scaled(tmp_path)
 
 
 @pytest.mark.parametrize("method", ["simple", "circuit"])

@@ -1,5 +1,6 @@
 """`fusionlab completion` prints scripts that know every command and option."""
 
+import shutil
 import subprocess
 
 import pytest
@@ -19,6 +20,7 @@ def test_scripts_know_commands_and_options(command: Command, shell: str) -> None
     assert ("--overwrite" if shell != "fish" else "overwrite") in outcome.out
 
 
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
 def test_bash_completes(command: Command, capfd: pytest.CaptureFixture[str]) -> None:
     """A shell that has read the script answers with commands, options and presets."""
     assert cli.main(["completion", "bash"]) == 0

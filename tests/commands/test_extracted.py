@@ -1,5 +1,6 @@
 """A merge is written as a LoRA adapter: the best one of its rank, with the share that it captures."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,32 @@ def test_other_merges_are_differences(family: Path, command: Command) -> None:
         assert sorted(first) == sorted(second) == sorted(LAYERS)
         for layer, product in first.items():
             torch.testing.assert_close(product, second[layer], rtol=0, atol=1e-5)
+
+
+def test_options_of_a_mean_are_not_passed_over(family: Path, command: Command) -> None:
+    """Weights by layer give the adapter of that merge."""
+    paths, chosen = [family / "one", family / "two"], ["--hyperparameters.layer_weights", '{"*": [1, 0]}']
+    assert command("merge", *paths, *chosen, "--as", "lora", "--rank", RANK, "--output", family / "first").code == 0
+    found, expected = factored(family / "first"), factored(family / "one")
+    for layer, product in found.items():
+        torch.testing.assert_close(product, expected[layer], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--rank", 8], "rank is that of a LoRA adapter; expected --as lora with --rank"),
+        (["--as", "lora", "--dtype", "float16"], "expected no --dtype with --as lora"),
+        (["--as", "peft"], "as.*one of model, lora"),
+    ],
+)
+def test_options_that_would_do_nothing_are_refused(
+    family: Path, command: Command, options: list[object], sentence: str
+) -> None:
+    outcome = command("merge", family / "one", family / "two", *options, "--output", family / "none")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert re.search(sentence, outcome.err)
+    assert not (family / "none").exists()
 
 
 def test_it_is_an_end_model_again(family: Path, command: Command) -> None:

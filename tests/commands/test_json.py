@@ -7,6 +7,9 @@ import pytest
 
 from tests.commands.conftest import Command
 from tests.commands.fused import rows, value
+from tests.commands.test_lora import family
+
+__all__ = ["family"]
 
 
 def test_match(ckpts: Path, tmp_path: Path, command: Command) -> None:
@@ -25,6 +28,13 @@ def test_merge(ckpts: Path, tmp_path: Path, command: Command, method: str) -> No
     found = json.loads(outcome.out)
     assert (found["method"], [one["model"] for one in found["models"]]) == (method, ["a", "b"])
     assert all(one["weight"] == 0.5 and one["distance"] > 0 for one in found["models"])
+
+
+def test_merge_as_an_adapter(family: Path, command: Command) -> None:
+    options = ("--base", family / "base", "--as", "lora", "--rank", 4, "--output", family / "json", "--json")
+    found = json.loads(command("merge", family / "one", family / "two", *options).out)
+    assert (found["method"], found["rank"], found["weights"]) == ("simple", 4, {"one": 0.5, "two": 0.5})
+    assert all(0 < share <= 1 for share in found["captured"].values())
 
 
 def test_barrier_and_fuse(ckpts: Path, tmp_path: Path, command: Command) -> None:

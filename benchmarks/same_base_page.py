@@ -82,7 +82,7 @@ def _by_task(
     for method in methods:
         values: list[list[float]] = []
         for seed in seeds:
-            scores = found[_name(seed, count, method, best[f"{count} {method}"])]["scores"]
+            scores = found[cell_name("test", seed, count, method, best[f"{count} {method}"])]["scores"]
             values.append([s / o for s, o in zip(scores, found[f"test {seed} ends"]["own"], strict=False)])
         table[f"`{method}`"] = values
     ordered = sorted(table, key=lambda name: -fmean(_columns(table[name])))
@@ -105,7 +105,7 @@ def _of(
     found: dict[str, Any], count: int, method: str, given: dict[str, Any], seeds: Sequence[int]
 ) -> tuple[float, float, float]:
     """The mean share in percent, that of the worst task, and seconds."""
-    cells = [found[_name(seed, count, method, given)] for seed in seeds]
+    cells = [found[cell_name("test", seed, count, method, given)] for seed in seeds]
     return *_shares(found, [cell["scores"] for cell in cells], count, seeds), fmean(cell["seconds"] for cell in cells)
 
 
@@ -117,8 +117,9 @@ def _shares(
     return 100 * fmean(map(fmean, shares)), 100 * fmean(map(min, shares))
 
 
-def _name(seed: int, count: int, method: str, given: dict[str, Any]) -> str:
-    return f"test {seed} {count} {method} {json.dumps(given, sort_keys=True)}"
+def cell_name(split: str, seed: int, count: int, method: str, given: dict[str, Any]) -> str:
+    """A cell's name in the file."""
+    return f"{split} {seed} {count} {method} {json.dumps(given, sort_keys=True)}"
 
 
 def _cells(values: tuple[float, float, float]) -> str:

@@ -51,7 +51,7 @@ def wudi(
     check_fraction("learning_rate", learning_rate)
 
     def merge(changes: Tensor, factors: Tensor, _: float) -> Tensor:
-        # Squares of small numbers are none in float32. A task vector of zeros disturbs nothing, and nothing disturbs it.
+        # Squares of small numbers are zero in float32. A task vector of zeros disturbs nothing, nor does anything it.
         norms = torch.linalg.vector_norm(changes, dim=(1, 2), dtype=torch.float64)
         for change, norm in zip(changes, norms.tolist(), strict=True):
             change.copy_(change.double() / (norm or 1.0))

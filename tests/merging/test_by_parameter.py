@@ -116,7 +116,9 @@ def test_patterns_for_the_second_name_of_a_tied_parameter() -> None:
     table = torch.randn(4, 3)
     states = [{"embed": own, "head": own} for own in (table + 1, table - 1)]
     given: dict[str, Any] = {"base": {"embed": table, "head": table}}
-    with pytest.raises(InputError, match="lambda_ has the pattern 'h\\*', which matches 'head'; that is tied to 'embed'"):
+    with pytest.raises(
+        InputError, match="lambda_ has the pattern 'h\\*', which matches 'head'; that is tied to 'embed'"
+    ):
         merge_states(states, "task_arithmetic", lambda_={"h*": 0.0}, **given)
     merged = merge_states(states, "task_arithmetic", lambda_={"*": 0.0}, **given)
     torch.testing.assert_close(merged["head"], table)

@@ -60,11 +60,11 @@ Numbers are accuracies in percent of what the task's own fine-tune has, averaged
 models, each with fine-tunes of its own; the worst task is that which keeps least, averaged over the base models.
 *Defaults* are the tool's. *Chosen* hyperparameters are the best on the validation images of two other base models and
 their fine-tunes, so that choice and test share neither models nor images; the grids stand in
-`benchmarks/same_base.py`. How far fine-tuning goes was settled on one of those two families. The tasks and the way heads
-are fitted are those of a fourth design: the others, in which the base models knew the tasks already, were thrown away, one
-of them after its test tables, of the same base models and images, had been seen. {data} look at the fine-tunes' training images, without labels; all others see
-weights alone. Seconds are of one merge on one thread of a busy machine, gathering of statistics left out. Read
-differences of a point or two as chance.
+`benchmarks/same_base.py`. How far fine-tuning goes was settled on one of those two families. The tasks and the
+way heads are fitted are those of a fourth design: the others, in which the base models knew the tasks already, were
+thrown away, one of them after its test tables, of the same base models and images, had been seen. {data} look at
+the fine-tunes' training images, without labels; all others see weights alone. Seconds are of one merge on one thread
+of a busy machine, gathering of statistics left out. Read differences of a point or two as chance.
 """
 
 

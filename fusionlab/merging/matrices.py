@@ -20,9 +20,9 @@ def merge_matrices(
 ) -> dict[str, Tensor]:
     """The base model with the task vectors of every matrix merged, and the mean of those of everything else.
 
-    A parameter of two dimensions is a matrix, ``(out, in)`` for a linear layer; so are embeddings, of positions too. One
-    of four or five is a convolution, taken as the matrix ``(out, in * kernel)``: what it applies to every patch, but for
-    convolutions in groups, whose rows read different channels. Vectors, numbers and parameters of three dimensions
+    A parameter of two dimensions is a matrix, ``(out, in)`` for a linear layer; embeddings are, of positions too. One
+    of four or five is a convolution, taken as the matrix ``(out, in * kernel)``: what it applies to every patch, but
+    for convolutions in groups, whose rows read different channels. Vectors, numbers and parameters of three dimensions
     (positions of a ViT, experts in a stack) are averaged by weight.
 
     Args:
@@ -85,8 +85,8 @@ def nearest_isometry(matrix: Tensor) -> Tensor:
     """The orthogonal factor of the polar decomposition: the matrix with all singular values set to 1, zeros left zeros.
 
     Of all matrices with orthonormal columns (or rows) it is the nearest in the Frobenius norm (orthogonal Procrustes).
-    Directions in which the matrix is zero stay so, which keeps the result unique. They are those with singular values of
-    at most ``eps^(2/3)``: singular vectors of small singular values are less exact than other numbers.
+    Directions in which the matrix is zero stay so, which keeps the result unique. They are those with singular values
+    of at most ``eps^(2/3)``: singular vectors of small singular values are less exact than other numbers.
 
     Args:
         matrix: of unit vectors side by side, as columns or as rows.

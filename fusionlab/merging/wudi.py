@@ -31,14 +31,14 @@ def wudi(
 
     Args:
         ingredients: models, weights and base. A model's term counts by its weight. What is no matrix is averaged; see
-            `merge_matrices`. Embeddings and the maps of GPT-2 are stored as (in, out), where the sides change roles: there it
-            is what the model writes, not what it reads, that stands in for data.
+            `merge_matrices`. Embeddings and the maps of GPT-2 are stored as (in, out), where the sides change roles:
+            there it is what the model writes, not what it reads, that stands in for data.
         lambda_: factor on what is added to the base model; the paper has none.
         solver: ``descent``, the paper's: Adam from the sum of the task vectors; ``exact``, the minimum, and of many
             minima the shortest.
         steps: of the descent, from 0 up.
-        learning_rate: of the descent, above 0, at most 1. An entry moves by no more than about `steps` times this: where task
-            vectors are much larger, the descent ends near the sum.
+        learning_rate: of the descent, above 0, at most 1. An entry moves by no more than about `steps` times
+            this: where task vectors are much larger, the descent ends near the sum.
 
     Returns:
         The merged state, each tensor in the first model's dtype.

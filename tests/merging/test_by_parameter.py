@@ -153,6 +153,26 @@ def test_running_statistics_have_weights_too(tmp_path: Path, method: str) -> Non
     torch.testing.assert_close(read(tmp_path / "out")["bn.running_mean"], torch.ones(3))
 
 
+@pytest.mark.parametrize("in_files", [False, True])
+def test_running_statistics_are_not_trimmed_with_the_others(tmp_path: Path, *, in_files: bool) -> None:
+    """Large ones do not raise the magnitude that TIES keeps changes from."""
+    base, states = fine_tunes(2, dtype=torch.float32)
+    expected = merge_states(states, "ties", base=base)
+    more = [
+        state | {"bn.running_mean": torch.full((200,), 9.0 * place), "bn.num_batches_tracked": torch.tensor(1)}
+        for place, state in enumerate([base, *states])
+    ]
+    if in_files:
+        of_base, *stored = [write(tmp_path / str(place), state) for place, state in enumerate(more)]
+        (tmp_path / "out").mkdir()
+        stream_merge(stored, of_base, Recipe(find_method("ties"), {}, [0.5, 0.5]), tmp_path / "out")
+        merged = read(tmp_path / "out")
+    else:
+        merged = merge_states(more[1:], "ties", base=more[0])
+    for name, tensor in expected.items():
+        torch.testing.assert_close(merged[name], tensor, rtol=0, atol=1e-6)
+
+
 def test_groups_are_parameters_of_the_same_values() -> None:
     """As few calls of a method as there are different settings."""
     given = {"a": {"x.*": 1, "y.*": 2}, "b": 3}

@@ -23,7 +23,7 @@ from typing import Any
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 from same_base_models import TASKS, Family, accuracy, body_of, family, splits
-from same_base_page import page
+from same_base_page import cell_name, page
 from settings import quiet
 
 from fusionlab.atomic import atomic_file
@@ -131,11 +131,6 @@ class Measuring:
         scores = [self.models.score(merged, place, self.images[self.split]) for place in range(count)]
         self.cells.keep(name, {"scores": scores, "seconds": seconds})
         print(name, f"{fmean(scores):.3f}", file=sys.stderr, flush=True)
-
-
-def cell_name(split: str, seed: int, count: int, method: str, given: dict[str, Any]) -> str:
-    """A cell's name in the file."""
-    return f"{split} {seed} {count} {method} {json.dumps(given, sort_keys=True)}"
 
 
 def chosen(cells: Cells, count: int, method: str) -> dict[str, Any]:

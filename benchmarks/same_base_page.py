@@ -60,12 +60,11 @@ Numbers are accuracies in percent of what the task's own fine-tune has, averaged
 models, each with fine-tunes of its own; the worst task is that which keeps least, averaged over the base models.
 *Defaults* are the tool's. *Chosen* hyperparameters are the best on the validation images of two other base models and
 their fine-tunes, so that choice and test share neither models nor images; the grids stand in
-`benchmarks/same_base.py`. How far fine-tuning goes was settled on one of those two families. The tasks and the way
-heads are fitted are those of a fourth design: the others, in which the base models knew the tasks already, were
-thrown away, one of them after its test tables, of the same base models and images, had been seen.
-{data} look at the fine-tunes' training images, without labels; all others see
-weights alone. Seconds are of one merge on one thread of a busy machine, gathering of statistics left out. Read
-differences of a point or two as chance.
+`benchmarks/same_base.py`. How far fine-tuning goes was settled on one of those two families. The tasks and the
+way heads are fitted are those of a fourth design: the others, in which the base models knew the tasks already, were
+thrown away, one of them after its test tables, of the same base models and images, had been seen. {data} look at
+the fine-tunes' training images, without labels; all others see weights alone. Seconds are of one merge on one thread
+of a busy machine, gathering of statistics left out. Read differences of a point or two as chance.
 """
 
 
@@ -83,7 +82,7 @@ def _by_task(
     for method in methods:
         values: list[list[float]] = []
         for seed in seeds:
-            scores = found[_name(seed, count, method, best[f"{count} {method}"])]["scores"]
+            scores = found[cell_name("test", seed, count, method, best[f"{count} {method}"])]["scores"]
             values.append([s / o for s, o in zip(scores, found[f"test {seed} ends"]["own"], strict=False)])
         table[f"`{method}`"] = values
     ordered = sorted(table, key=lambda name: -fmean(_columns(table[name])))
@@ -106,7 +105,7 @@ def _of(
     found: dict[str, Any], count: int, method: str, given: dict[str, Any], seeds: Sequence[int]
 ) -> tuple[float, float, float]:
     """The mean share in percent, that of the worst task, and seconds."""
-    cells = [found[_name(seed, count, method, given)] for seed in seeds]
+    cells = [found[cell_name("test", seed, count, method, given)] for seed in seeds]
     return *_shares(found, [cell["scores"] for cell in cells], count, seeds), fmean(cell["seconds"] for cell in cells)
 
 
@@ -118,8 +117,9 @@ def _shares(
     return 100 * fmean(map(fmean, shares)), 100 * fmean(map(min, shares))
 
 
-def _name(seed: int, count: int, method: str, given: dict[str, Any]) -> str:
-    return f"test {seed} {count} {method} {json.dumps(given, sort_keys=True)}"
+def cell_name(split: str, seed: int, count: int, method: str, given: dict[str, Any]) -> str:
+    """A cell's name in the file."""
+    return f"{split} {seed} {count} {method} {json.dumps(given, sort_keys=True)}"
 
 
 def _cells(values: tuple[float, float, float]) -> str:

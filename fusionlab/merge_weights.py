@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from fusionlab.errors import InputError
 
 
-def merge_weights(weights: Sequence[float] | None, count: int) -> list[float]:
+def merge_weights(weights: Sequence[float] | None, count: int, name: str = "weights") -> list[float]:
     """One weight for each model, summing to 1.
 
     Args:
         weights: any finite, non-negative numbers, scaled to sum to 1; None for equal weights.
         count: how many models there are.
+        name: of the weights, for the sentence.
 
     Raises:
         InputError: another number of weights, a negative one, or none above zero.
@@ -19,7 +20,8 @@ def merge_weights(weights: Sequence[float] | None, count: int) -> list[float]:
     if weights is None:
         return [1 / count] * count
     if len(weights) != count:
-        raise InputError(f"weights has {len(weights)} numbers for {count} models; expected one for each")
+        raise InputError(f"{name} has {len(weights)} numbers for {count} models; expected one for each")
     if any(not math.isfinite(w) or w < 0 for w in weights) or sum(weights) == 0:
-        raise InputError(f"weights are {', '.join(map(str, weights))}; expected numbers from 0 up, one of them above 0")
+        listed = ", ".join(map(str, weights))
+        raise InputError(f"{name} are {listed}; expected numbers from 0 up, one of them above 0")
     return [w / sum(weights) for w in weights]

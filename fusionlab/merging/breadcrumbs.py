@@ -1,12 +1,11 @@
 """Breadcrumbs (Davari, Belilovsky, "Model breadcrumbs: scaling multi-task model merging with sparse masks", 2023)."""
 
-import torch
 from torch import Tensor
 
 from fusionlab.errors import InputError
 from fusionlab.merging.ingredients import Ingredients
 from fusionlab.merging.registry import merge_method
-from fusionlab.merging.task_vectors import add_to_base, check_fraction, task_vectors, weighted_sum
+from fusionlab.merging.task_vectors import add_to_base, check_fraction, flattened, task_vectors
 
 
 @merge_method("breadcrumbs", needs=("base",), unit="parameter")
@@ -23,7 +22,7 @@ def breadcrumbs(
         density: the fraction of a parameter's entries to keep; above 0, at most 1. Like `gamma` it is rounded to the
             nearest whole number of entries, but that one is kept at least. (The paper's masks are by layer and so are
             these; its code masks by row, and the defaults are those of its example.)
-        gamma: the fraction of a parameter's entries that are outliers; from 0 up, at most 1 less than `density`.
+        gamma: the fraction of a parameter's entries that are outliers; from 0 up, at most 1 - `density`.
         lambda_: factor on what is added to the base model; the weights sum to 1, so it is n times the paper's alpha
             for n models of equal weight.
 
@@ -40,12 +39,13 @@ def breadcrumbs(
 
     def change(name: str) -> Tensor:
         changes = task_vectors(ingredients, name)
-        flat = changes.flatten(1) if changes.dim() > 1 else changes[:, None]
-        count = flat.shape[1]
+        count = changes[0].numel()
         kept = max(1, round(density * count))
         outliers = min(round(gamma * count), count - min(kept, count))
-        order = flat.abs().argsort(dim=1, descending=True, stable=True)[:, outliers : outliers + kept]
-        left = torch.zeros_like(flat).scatter(1, order, flat.gather(1, order))
-        return lambda_ * weighted_sum(left.reshape(changes.shape), ingredients.weights)
+        total = changes.new_zeros(count)
+        for row, weight in zip(flattened(changes), ingredients.weights, strict=True):
+            order = row.abs().argsort(descending=True, stable=True)[outliers : outliers + kept]
+            total.index_add_(0, order, row[order], alpha=weight)
+        return lambda_ * total.reshape(changes.shape[1:])
 
     return add_to_base(ingredients, change)

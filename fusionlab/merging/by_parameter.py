@@ -39,6 +39,11 @@ def of_parameter(parameter: str, given: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+def weights_alone(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Weights by parameter, where there are any: what the plain mean may be given of another method's settings."""
+    return {name: value for name, value in given.items() if name == WEIGHTS}
+
+
 def groups(parameters: Iterable[str], given: Mapping[str, Any]) -> list[tuple[list[str], dict[str, Any]]]:
     """Parameters that have the same hyperparameters, and these; arguments are those of `of_parameter`."""
     found: dict[str, tuple[list[str], dict[str, Any]]] = {}
@@ -48,20 +53,26 @@ def groups(parameters: Iterable[str], given: Mapping[str, Any]) -> list[tuple[li
     return list(found.values())
 
 
-def check_patterns(parameters: Iterable[str], given: Mapping[str, Any]) -> None:
+def check_patterns(parameters: Iterable[str], given: Mapping[str, Any], tied: Mapping[str, str]) -> None:
     """Refuse patterns that no name matches, which would silently do nothing.
 
     Args:
         parameters: the names of all.
         given: as in `of_parameter`.
+        tied: further names of tied parameters, and the one that each is merged by.
 
     Raises:
-        InputError: a pattern that matches none of them.
+        InputError: a pattern that matches none of them, or further names alone.
     """
-    names = list(parameters)
+    names = [name for name in parameters if name not in tied]
     for hyperparameter, values in by_pattern(given).items():
         for pattern in values:
             if not any(fnmatchcase(name, pattern) for name in names):
+                if again := next((name for name in tied if fnmatchcase(name, pattern)), None):
+                    raise InputError(
+                        f"{hyperparameter} has the pattern {pattern!r}, which matches {again!r}; that is tied to "
+                        f"{tied[again]!r}, so expected a pattern for this name, by which both are merged"
+                    )
                 raise InputError(
                     f"{hyperparameter} has the pattern {pattern!r}, which matches no parameter; expected one for names "
                     f"such as {names[0]!r}, with * for anything"

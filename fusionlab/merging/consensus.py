@@ -1,16 +1,15 @@
 """Consensus merging (Wang et al., "Localizing task information for improved model merging and compression", 2024)."""
 
-from typing import Any, Literal
+from typing import Any
 
 from torch import Tensor
 
 from fusionlab.errors import InputError
+from fusionlab.merging.dare import Combination
 from fusionlab.merging.ingredients import Ingredients, Survey
 from fusionlab.merging.registry import merge_method
 from fusionlab.merging.task_vectors import add_to_base, agreeing_sum, task_vectors, weighted_sum
 from fusionlab.merging.ties import thresholds, trimmed
-
-Combination = Literal["linear", "ties"]
 
 
 def thresholds_of_ties(survey: Survey, combination: Combination, density: float, **_: Any) -> list[float] | None:
@@ -40,7 +39,8 @@ def consensus(
         lambda_: factor on what is added to the base model; the weights sum to 1, so it is n times the paper's alpha
             for n models of equal weight.
         threshold: of the masks, from 0 up; the paper chooses it for each task on validation data from 0.2 to 0.6.
-        k: how many tasks must need an entry, from 0 up; 0 keeps all, 1 removes the catastrophic entries only.
+        k: how many tasks must need an entry, from 0 to the number of models; 0 keeps all, 1 removes the catastrophic
+            entries only. Where fewer models than that have a weight, all of those must need it.
         combination: ``linear``, consensus task arithmetic; or ``ties``, consensus TIES: tau is the sum of those trimmed
             task vectors that have the elected sign.
         density: of TIES' trimming.
@@ -55,18 +55,21 @@ def consensus(
         raise InputError(f"threshold is {threshold}; expected a number from 0 up")
     if k < 0:
         raise InputError(f"k is {k}; expected a number of tasks, from 0 up")
-    present = [index for index, weight in enumerate(ingredients.weights) if weight > 0]
+    if k > len(ingredients.states):
+        raise InputError(f"k is {k}; expected at most {len(ingredients.states)}, as many tasks as there are models")
+    present = ingredients.present()
+    enough = min(k, len(present.states))
 
     def change(name: str) -> Tensor:
-        changes = task_vectors(ingredients, name)
+        changes = task_vectors(present, name)
         if combination == "ties":
             kept = trimmed(ingredients, name)
             elected = weighted_sum(kept, ingredients.weights).sign_()
             added, _ = agreeing_sum(kept, ingredients.weights, elected)
         else:
-            added = weighted_sum(changes, ingredients.weights)
-        total = len(present) * added
-        needed = sum((changes[i].abs() >= threshold * (total - changes[i]).abs()).to(added.dtype) for i in present)
-        return lambda_ * added * (needed >= k)
+            added = weighted_sum(changes, present.weights)
+        total = len(changes) * added
+        needed = sum((own.abs() >= threshold * (total - own).abs()).to(added.dtype) for own in changes)
+        return lambda_ * added * (needed >= enough)
 
     return add_to_base(ingredients, change)

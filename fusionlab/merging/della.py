@@ -49,10 +49,10 @@ def della(
 
     def change(name: str) -> Tensor:
         changes = task_vectors(ingredients, name)
-        probabilities = keeping(changes, density, epsilon)
-        kept = drawn(ingredients, name).to(changes.device) < probabilities
-        rescaled = torch.where(kept, changes / probabilities, 0.0)
-        return lambda_ * COMBINATIONS[combination](rescaled, ingredients.weights)
+        for own, draws in zip(changes, drawn(ingredients, name), strict=True):
+            probabilities = keeping(own[None], density, epsilon)[0]
+            own.div_(probabilities).masked_fill_(draws.to(own.device) >= probabilities, 0.0)
+        return lambda_ * COMBINATIONS[combination](changes, ingredients.weights)
 
     return add_to_base(ingredients, change)
 

@@ -73,6 +73,13 @@ class Ingredients:
         """The same with some parameters only."""
         return self.without([name for name in self.states[0] if name not in set(names)])
 
+    def present(self) -> Ingredients:
+        """The same without models that have no weight."""
+        kept = [index for index, weight in enumerate(self.weights) if weight > 0]
+        states, weights = [self.states[index] for index in kept], [self.weights[index] for index in kept]
+        statistics = [self.statistics[index] for index in kept] if self.statistics else ()
+        return replace(self, states=states, weights=weights, statistics=statistics)
+
     def floating(self) -> list[str]:
         """The names of all floating-point parameters and buffers, in order."""
         return [name for name, tensor in self.states[0].items() if tensor.is_floating_point()]

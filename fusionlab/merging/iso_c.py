@@ -29,8 +29,8 @@ def iso_c(ingredients: Ingredients, lambda_: float = 1.0) -> dict[str, Tensor]:
         InputError: integer buffers that differ between the models.
     """
 
-    def merge(changes: Tensor, factors: Tensor) -> Tensor:
-        left, values, right = decompose(weighted_sum(changes, factors.tolist()))
+    def merge(changes: Tensor, factors: Tensor, least: float) -> Tensor:
+        left, values, right = decompose(weighted_sum(changes, factors.tolist()), least)
         return values.mean() * (left @ right) if len(values) else changes[0] * 0
 
     return merge_matrices(ingredients, lambda_, merge)

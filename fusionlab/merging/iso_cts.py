@@ -5,7 +5,7 @@ from torch import Tensor
 
 from fusionlab.errors import InputError
 from fusionlab.merging.ingredients import Ingredients
-from fusionlab.merging.matrices import Decomposed, decompose, merge_matrices, nearest_isometry
+from fusionlab.merging.matrices import Decomposed, decompose, merge_matrices, nearest_isometry, rounding
 from fusionlab.merging.registry import merge_method
 from fusionlab.merging.task_vectors import weighted_sum
 
@@ -33,14 +33,16 @@ def iso_cts(ingredients: Ingredients, lambda_: float = 1.0, common: float = 0.8)
     if not 0 <= common <= 1:
         raise InputError(f"common is {common}; expected a number from 0 to 1")
 
-    def merge(changes: Tensor, factors: Tensor) -> Tensor:
+    def merge(changes: Tensor, factors: Tensor, least: float) -> Tensor:
         changes = factors[:, None, None] * changes
         size = min(changes.shape[1:])
         # As the authors' code rounds, but for rounding up to more directions than there are.
         each = min(round((size - int(size * common)) / len(changes)), size // len(changes))
-        shared = _largest(decompose(weighted_sum(changes, [1.0] * len(changes))), size - each * len(changes))
+        # What is left of a task vector may be the error of a difference of two that are much larger.
+        least = max(least, rounding(float(torch.linalg.matrix_norm(changes, 2).max()), changes))
+        shared = _largest(decompose(weighted_sum(changes, [1.0] * len(changes)), least), size - each * len(changes))
         basis = shared[0]
-        own = [_largest(decompose(change - basis @ (basis.mT @ change)), each) for change in changes]
+        own = [_largest(decompose(change - basis @ (basis.mT @ change), least), each) for change in changes]
         lefts, values, rights = zip(*own, shared, strict=True)
         spectrum = torch.cat(values)
         if not len(spectrum):

@@ -34,9 +34,17 @@ def check_kind(name: str, value: object, kind: Any) -> None:
     elif int in kinds:
         expected = None if number and isinstance(value, numbers.Integral) else "a whole number"
     elif float in kinds:
-        expected = None if number and math.isfinite(float(value)) else "a finite number"  # type: ignore[arg-type]
+        expected = None if number and _finite(value) else "a finite number"
     if expected is not None:
         raise InputError(f"{name} is {value!r}; expected {expected}{optional}")
+
+
+def _finite(value: Any) -> bool:
+    """False too for whole numbers that are too large for a float."""
+    try:
+        return math.isfinite(float(value))
+    except OverflowError:
+        return False
 
 
 def is_plain(kind: Any) -> bool:

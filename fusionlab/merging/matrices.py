@@ -2,56 +2,82 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from fusionlab.merging.ingredients import Ingredients
-from fusionlab.merging.task_vectors import add_to_base, task_vectors, weighted_sum
+from fusionlab.merging.task_vectors import add_to_base, base_of, task_vectors, weighted_sum
 
 # Singular values and both bases of a matrix: U (rows, rank), s (rank), V^T (rank, columns).
 Decomposed = tuple[Tensor, Tensor, Tensor]
 
 
 def merge_matrices(
-    ingredients: Ingredients, lambda_: float, merge: Callable[[Tensor, Tensor], Tensor]
+    ingredients: Ingredients, lambda_: float, merge: Callable[[Tensor, Tensor, float], Tensor]
 ) -> dict[str, Tensor]:
     """The base model with the task vectors of every matrix merged, and the mean of those of everything else.
 
-    A parameter of two dimensions is a matrix, ``(out, in)`` for a linear layer. One of four or five is a convolution,
-    and the matrix ``(out, in * kernel)`` that it applies to every patch. Vectors, numbers and parameters of three
-    dimensions (positions, experts in a stack) are averaged by weight.
+    A parameter of two dimensions is a matrix, ``(out, in)`` for a linear layer; embeddings are, of positions too. One
+    of four or five is a convolution, taken as the matrix ``(out, in * kernel)``: what it applies to every patch, but
+    for convolutions in groups, whose rows read different channels. Vectors, numbers and parameters of three dimensions
+    (positions of a ViT, experts in a stack) are averaged by weight.
 
     Args:
         ingredients: models, weights and base. Models without a weight take no part.
         lambda_: factor on what is added to the base model, mean or not.
-        merge: of task vectors ``(models, out, in)`` in float32 or better and a factor for each model, shape
-            ``(models,)``: its weight divided by the mean weight, so that equal weights are ones.
+        merge: of task vectors ``(models, out, in)`` in float32 or better; a factor for each model, shape ``(models,)``:
+            its weight divided by the mean weight, so that equal weights are ones; and a size that singular values have
+            by the rounding of the models' numbers alone, see `decompose`.
 
     Raises:
         InputError: integer buffers differ between the models.
     """
-    present = [index for index, weight in enumerate(ingredients.weights) if weight > 0]
-    weights = [ingredients.weights[index] for index in present]
+    present = ingredients.present()
 
     def change(name: str) -> Tensor:
-        changes = task_vectors(ingredients, name)[present]
-        mean = weighted_sum(changes, weights)
+        changes = task_vectors(present, name)
+        mean = weighted_sum(changes, present.weights)
         # What is not finite has no singular values. Its mean is no number either, which is refused where it is written.
         if changes.dim() not in (3, 5, 6) or 0 in changes.shape or not bool(mean.isfinite().all()):
             return lambda_ * mean
-        factors = len(present) * changes.new_tensor(weights)
-        return lambda_ * merge(changes.flatten(2), factors).reshape(mean.shape)
+        factors = len(changes) * changes.new_tensor(present.weights)
+        flat = changes.flatten(2)
+        return lambda_ * merge(flat, factors, _noise(present, name, *flat.shape[1:])).reshape(mean.shape)
 
     return add_to_base(ingredients, change)
 
 
-def decompose(matrix: Tensor) -> Decomposed:
-    """The singular value decomposition without singular values that are zero to rounding, largest first."""
+def _noise(ingredients: Ingredients, name: str, rows: int, columns: int) -> float:
+    """The largest singular value of a sum of errors that rounding the models' numbers to their type makes.
+
+    Errors are at most half a unit in the last place, so their mean square is at most ``(eps |theta|)^2 / 12``; a matrix
+    of independent ones has singular values up to their size times ``sqrt(rows) + sqrt(columns)``.
+    """
+    tensors = [state[name] for state in ingredients.states]
+    eps = max(torch.finfo(tensor.dtype).eps for tensor in (base_of(ingredients)[name], *tensors))
+    norms = [float(torch.linalg.vector_norm(tensor, dtype=torch.float64)) for tensor in tensors]
+    size = math.hypot(*norms) / math.sqrt(rows * columns)
+    return eps / math.sqrt(12) * size * (math.sqrt(rows) + math.sqrt(columns))
+
+
+def rounding(largest: float, matrix: Tensor) -> float:
+    """The size below which singular values of a matrix are errors of computing with matrices of a largest one."""
+    return 4 * torch.finfo(matrix.dtype).eps * math.sqrt(max(matrix.shape[-2:])) * largest
+
+
+def decompose(matrix: Tensor, least: float = 0.0) -> Decomposed:
+    """The singular value decomposition without singular values that are zero to rounding, largest first.
+
+    Args:
+        matrix: of any shape with numbers.
+        least: singular values up to this one count as zero too: of task vectors, those that the rounding of the models
+            makes.
+    """
     left, values, right = torch.linalg.svd(matrix, full_matrices=False)
-    least = max(matrix.shape) * torch.finfo(values.dtype).eps * values[0]
-    rank = int((values > least).sum())
+    rank = int((values > max(least, rounding(float(values[0]), matrix))).sum())
     return left[:, :rank], values[:rank], right[:rank]
 
 
@@ -59,7 +85,11 @@ def nearest_isometry(matrix: Tensor) -> Tensor:
     """The orthogonal factor of the polar decomposition: the matrix with all singular values set to 1, zeros left zeros.
 
     Of all matrices with orthonormal columns (or rows) it is the nearest in the Frobenius norm (orthogonal Procrustes).
-    Directions in which the matrix is zero stay so, which keeps the result unique.
+    Directions in which the matrix is zero stay so, which keeps the result unique. They are those with singular values
+    of at most ``eps^(2/3)``: singular vectors of small singular values are less exact than other numbers.
+
+    Args:
+        matrix: of unit vectors side by side, as columns or as rows.
     """
-    left, _, right = decompose(matrix)
+    left, _, right = decompose(matrix, torch.finfo(matrix.dtype).eps ** (2 / 3))
     return left @ right

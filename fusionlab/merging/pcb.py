@@ -1,11 +1,13 @@
 """PCB-Merging (Du et al., "Parameter competition balancing for model merging", 2024)."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from fusionlab.merging.ingredients import Ingredients
 from fusionlab.merging.registry import merge_method
-from fusionlab.merging.task_vectors import add_to_base, check_fraction, task_vectors, weighted_sum
+from fusionlab.merging.task_vectors import add_to_base, check_fraction, flattened, task_vectors, weighted_sum
 
 # The share of the smallest and of the largest magnitudes of a task vector that are set to the next ones.
 OUTLIERS = 1e-4
@@ -22,7 +24,8 @@ def pcb(ingredients: Ingredients, lambda_: float = 1.2, ratio: float = 0.05) -> 
 
     Args:
         ingredients: models, weights and base. An entry counts by its model's weight times its score, and the sum of
-            task vectors is by weight, relative to the mean weight; models without weight take no part.
+            task vectors is by weight, relative to the mean weight; models without weight take no part,
+            nor do those that are the base model.
         lambda_: factor on what is added to the base model, the default is the authors' for vision models.
         ratio: the fraction of each task vector's entries that count, those with the largest scores; above 0, at most 1
             (`pcb_ratio` in the authors' code).
@@ -35,28 +38,35 @@ def pcb(ingredients: Ingredients, lambda_: float = 1.2, ratio: float = 0.05) -> 
         InputError: a ratio out of range, or integer buffers that differ between the models.
     """
     check_fraction("ratio", ratio)
-    present = [index for index, weight in enumerate(ingredients.weights) if weight > 0]
-    weights = [ingredients.weights[index] for index in present]
-    names = ingredients.floating()
-    changes = [task_vectors(ingredients, name)[present] for name in names]
-    dtype = torch.float32
-    for change in changes:
-        dtype = torch.promote_types(dtype, change.dtype)
-    flat = torch.cat(
-        [change.reshape(len(present), change[0].numel()).to(changes[0].device, dtype) for change in changes], dim=1
-    )
+    present = ingredients.present()
+    count, weights, names = len(present.states), present.weights, present.floating()
+    flat = _flat([task_vectors(present, name) for name in names])
 
-    total = len(present) * weighted_sum(flat, weights)
+    total = count * weighted_sum(flat, weights)
     kept, scores = torch.zeros_like(total), torch.zeros_like(total)
     for row, weight in zip(flat, weights, strict=True):
+        if not bool(row.any()):
+            continue  # The base model itself has no entry that could compete.
         lengths = _limited(row.abs(), OUTLIERS, OUTLIERS)
-        score = (len(present) * _scaled(lengths).square_()).exp_() * torch.tanh(row * total)
-        score = _scaled(_limited(score, 1 - ratio, 0.0)).mul_(weight)
+        score = (count * _scaled(lengths).square_()).exp_() * torch.tanh(row * total)
+        most = score.max()
+        limited = _limited(score, 1 - ratio, 0.0)
+        # Where no more than the largest may count, the limit is the largest itself.
+        score = (_scaled(limited) if limited.min() < most else (score == most).to(score)).mul_(weight)
         kept.add_(lengths.mul_(row.sign()).mul_(score))
         scores.add_(score)
     merged = lambda_ * kept / scores.clamp(min=1e-12)
-    pieces = dict(zip(names, merged.split([change[0].numel() for change in changes]), strict=True))
+    pieces = dict(zip(names, merged.split([present.states[0][name].numel() for name in names]), strict=True))
     return add_to_base(ingredients, lambda name: pieces[name].reshape(ingredients.states[0][name].shape))
+
+
+def _flat(changes: Sequence[Tensor]) -> Tensor:
+    """Task vectors of several parameters side by side, ``(models, numbers)``, in the widest type of any."""
+    dtype = torch.float32
+    for change in changes:
+        dtype = torch.promote_types(dtype, change.dtype)
+    device = changes[0].device
+    return torch.cat([flattened(change).to(device, dtype) for change in changes], dim=1)
 
 
 def _limited(values: Tensor, low: float, high: float) -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor
 from fusionlab.batch_norm import running_statistics
 from fusionlab.errors import InputError
 from fusionlab.merge_weights import merge_weights
-from fusionlab.merging.by_parameter import WEIGHTS, by_pattern, check_patterns, groups
+from fusionlab.merging.by_parameter import WEIGHTS, by_pattern, check_patterns, groups, weights_alone
 from fusionlab.merging.ingredients import Ingredients, WholeSurvey
 from fusionlab.merging.kinds import check_kind, is_plain
 from fusionlab.registration import first_parameters
@@ -88,6 +88,8 @@ class MergeMethod:
         patterns = by_pattern(hyperparameters)
         for name, values in patterns.items():
             self._check_can_differ(name, values)
+            if odd := [pattern for pattern in values if not isinstance(pattern, str)]:
+                raise InputError(f"{name} has the pattern {odd[0]!r}; expected text, such as '*{odd[0]}*'")
         for name, value in own.items():
             by_name = {f"{name} for {pattern!r}": each for pattern, each in patterns.get(name, {}).items()}
             for words, each in (by_name if name in patterns else {name: value}).items():
@@ -132,7 +134,7 @@ class MergeMethod:
             weights = values.pop(WEIGHTS, None)
             part = ingredients.only(names)
             if weights is not None:
-                part = replace(part, weights=merge_weights(weights, len(part.states)))
+                part = replace(part, weights=merge_weights(weights, len(part.states), f"{WEIGHTS} for {names[0]!r}"))
             merged |= self.function(part, **values)
         return {name: merged[name] for name in ingredients.states[0]}
 
@@ -246,7 +248,6 @@ def merge_states(
     if len(states) < 2:
         raise InputError(f"merging was given {len(states)} model; expected at least two")
     _check_alike(states if base is None else [*states, base])
-    check_patterns(states[0], hyperparameters)
     given = {"base": base, "score": score, "blueprint": blueprint}
     for need in needs:
         if given.get(need) is None and not (statistics and all(need in found for found in statistics)):
@@ -256,17 +257,21 @@ def merge_states(
             if need in found:
                 found[need].check(state, f"model {index}")
     ingredients = Ingredients(states, merge_weights(weights, len(states)), blueprint, statistics, base, score, seed)
-    # Where methods see one parameter at a time, a tied one is merged once.
-    tied = {} if chosen.unit == "model" else _tied(states if base is None else [*states, base])
-    ingredients = ingredients.without(tied)
+    # A tied parameter is merged once, but by methods that go by layers or look at a whole state.
+    once = chosen.unit != "model" or set(needs) <= {"base"}
+    tied = _tied(states if base is None else [*states, base]) if once else {}
+    check_patterns(states[0], hyperparameters, tied)
+    # A variance is measured, not learned: with a task vector added it may be negative.
+    measured = running_statistics(states[0]) if "base" in needs else []
+    averaged = ingredients.only(measured)
+    ingredients = ingredients.without({*tied, *measured})
     if chosen.survey is not None:
         found = chosen.survey(WholeSurvey(ingredients), **(chosen.hyperparameters | hyperparameters))
         ingredients = replace(ingredients, surveyed=found)
     merged = chosen.merge(ingredients, **hyperparameters)
-    # A variance is measured, not learned: with a task vector added it may be negative.
-    measured = running_statistics(merged) if "base" in needs else []
-    merged |= {name: ingredients.mean(name).to(merged[name].dtype) for name in measured}
-    return {name: merged[tied.get(name, name)] for name in states[0]} if tied else merged
+    if measured:
+        merged |= find_method("simple").merge(averaged, **weights_alone(hyperparameters))
+    return {name: merged[tied.get(name, name)] for name in states[0]}
 
 
 def _tied(states: Sequence[State]) -> dict[str, str]:

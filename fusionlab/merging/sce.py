@@ -5,7 +5,14 @@ from torch import Tensor
 
 from fusionlab.merging.ingredients import Ingredients
 from fusionlab.merging.registry import merge_method
-from fusionlab.merging.task_vectors import add_to_base, agreeing_mean, check_fraction, task_vectors, weighted_sum
+from fusionlab.merging.task_vectors import (
+    add_to_base,
+    agreeing_mean,
+    check_fraction,
+    flattened,
+    task_vectors,
+    weighted_sum,
+)
 
 
 @merge_method("sce", needs=("base",), unit="parameter")
@@ -26,20 +33,20 @@ def sce(ingredients: Ingredients, density: float = 0.1, lambda_: float = 1.0) ->
 
     Returns:
         The merged state, each tensor in the first model's dtype. A parameter that all models changed alike is the base
-        model's where the density is below 1.
+        model's where the density is below 1. Where a single model has a weight nothing is selected.
 
     Raises:
         InputError: a density out of range, or integer buffers that differ between the models.
     """
     check_fraction("density", density)
-    present = [index for index, weight in enumerate(ingredients.weights) if weight > 0]
-    weights = [ingredients.weights[index] for index in present]
+    present = ingredients.present()
+    weights = present.weights
 
     def change(name: str) -> Tensor:
-        changes = task_vectors(ingredients, name)[present]
-        if density < 1:
+        changes = task_vectors(present, name)
+        if density < 1 and len(changes) > 1:
             changes *= _selected(changes, density)
-        squares = changes.flatten(1).square().sum(1) if changes.dim() > 1 else changes.square()
+        squares = flattened(changes).square().sum(1)
         coefficients = squares * squares.new_tensor(weights)
         total = float(coefficients.sum())
         shares = (coefficients / total).tolist() if total > 0 else weights
@@ -50,9 +57,11 @@ def sce(ingredients: Ingredients, density: float = 0.1, lambda_: float = 1.0) ->
 
 def _selected(changes: Tensor, density: float) -> Tensor:
     """True where the variance over the models is among the largest, shape of one task vector."""
-    variance = (changes - changes.mean(0)).square().mean(0)
-    different = int(torch.count_nonzero(variance))
+    # The mean of equal numbers need not be that number, to rounding.
+    differs = (changes != changes[0]).any(0)
+    different = int(differs.sum())
     if different == 0:
-        return torch.zeros_like(variance, dtype=torch.bool)
+        return differs
+    variance = torch.where(differs, (changes - changes.mean(0)).square().mean(0), 0.0)
     least = variance.flatten().topk(max(1, round(density * different))).values[-1]
-    return variance >= least
+    return (variance >= least) & differs

@@ -23,6 +23,11 @@ def task_vectors(ingredients: Ingredients, name: str) -> Tensor:
     return torch.stack([state[name].to(dtype) - base.to(state[name].device, dtype) for state in ingredients.states])
 
 
+def flattened(changes: Tensor) -> Tensor:
+    """Task vectors of one parameter as rows, shape ``(models, numbers)``, of a single number or none too."""
+    return changes.reshape(len(changes), changes[0].numel())
+
+
 def add_to_base(ingredients: Ingredients, change: Callable[[str], Tensor]) -> dict[str, Tensor]:
     """The base model with a change added to every floating-point parameter and buffer, in the first model's types.
 

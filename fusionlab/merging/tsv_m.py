@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from fusionlab.merging.ingredients import Ingredients
-from fusionlab.merging.matrices import merge_matrices, nearest_isometry
+from fusionlab.merging.matrices import decompose, merge_matrices, nearest_isometry
 from fusionlab.merging.registry import merge_method
 
 
@@ -24,18 +24,21 @@ def tsv_m(ingredients: Ingredients, lambda_: float = 1.0) -> dict[str, Tensor]:
 
     Returns:
         The merged state, each tensor in the first model's dtype. Of n equal models it holds the r / n largest
-        singular values of their task vector.
+        singular values of their task vector. Singular values that are zero to rounding have no directions of their own
+        and take no part.
 
     Raises:
         InputError: integer buffers that differ between the models.
     """
 
-    def merge(changes: Tensor, factors: Tensor) -> Tensor:
+    def merge(changes: Tensor, factors: Tensor, least: float) -> Tensor:
         rank = max(1, min(changes.shape[1:]) // len(changes))
-        left, values, right = torch.linalg.svd(changes, full_matrices=False)
-        values = (factors[:, None] * values[:, :rank]).flatten()
-        lefts = torch.cat(tuple(left[:, :, :rank]), dim=1)
-        rights = torch.cat(tuple(right[:, :rank]), dim=0)
+        parts = [decompose(change, least) for change in changes]
+        lefts = torch.cat([left[:, :rank] for left, _, _ in parts], dim=1)
+        values = torch.cat([factor * sizes[:rank] for factor, (_, sizes, _) in zip(factors, parts, strict=True)])
+        rights = torch.cat([right[:rank] for _, _, right in parts], dim=0)
+        if not len(values):
+            return changes[0] * 0
         return nearest_isometry(lefts) * values @ nearest_isometry(rights)
 
     return merge_matrices(ingredients, lambda_, merge)

@@ -10,7 +10,7 @@ from fusionlab.errors import InputError
 from fusionlab.merging.ingredients import Ingredients
 from fusionlab.merging.matrices import merge_matrices
 from fusionlab.merging.registry import merge_method
-from fusionlab.merging.task_vectors import weighted_sum
+from fusionlab.merging.task_vectors import check_fraction, weighted_sum
 
 Solver = Literal["descent", "exact"]
 
@@ -31,13 +31,14 @@ def wudi(
 
     Args:
         ingredients: models, weights and base. A model's term counts by its weight. What is no matrix is averaged; see
-            `merge_matrices`. Embeddings and the maps of GPT-2 are stored as (in, out), where the sides change roles.
+            `merge_matrices`. Embeddings and the maps of GPT-2 are stored as (in, out), where the sides change roles:
+            there it is what the model writes, not what it reads, that stands in for data.
         lambda_: factor on what is added to the base model; the paper has none.
         solver: ``descent``, the paper's: Adam from the sum of the task vectors; ``exact``, the minimum, and of many
             minima the shortest.
         steps: of the descent, from 0 up.
-        learning_rate: of the descent, above 0. An entry moves by no more than about `steps` times this: where task
-            vectors are much larger, the descent ends near the sum.
+        learning_rate: of the descent, above 0, at most 1. An entry moves by no more than about `steps` times
+            this: where task vectors are much larger, the descent ends near the sum.
 
     Returns:
         The merged state, each tensor in the first model's dtype.
@@ -47,17 +48,17 @@ def wudi(
     """
     if steps < 0:
         raise InputError(f"steps is {steps}; expected 0 or more")
-    if not learning_rate > 0:
-        raise InputError(f"learning_rate is {learning_rate}; expected a number above 0")
+    check_fraction("learning_rate", learning_rate)
 
-    def merge(changes: Tensor, factors: Tensor) -> Tensor:
-        squares = changes.square().sum((1, 2))
-        # A task vector of zeros disturbs nothing, and is disturbed by nothing.
-        shares = torch.where(squares > 0, factors / squares, 0.0)
+    def merge(changes: Tensor, factors: Tensor, _: float) -> Tensor:
+        # Squares of small numbers are zero in float32. A task vector of zeros disturbs nothing, nor does anything it.
+        norms = torch.linalg.vector_norm(changes, dim=(1, 2), dtype=torch.float64)
+        for change, norm in zip(changes, norms.tolist(), strict=True):
+            change.copy_(change.double() / (norm or 1.0))
         if solver == "exact":
-            return _minimum(changes.double(), shares.double()).to(changes)
-        merged = weighted_sum(changes, factors.tolist())
-        gradient = _gradient(changes, shares)
+            return _minimum(changes.double(), norms, factors.double()).to(changes)
+        merged = weighted_sum(changes, (factors * norms).tolist())
+        gradient = _gradient(changes, norms, factors)
         optimizer = torch.optim.Adam([merged], lr=learning_rate)
         for _ in range(steps):
             merged.grad = gradient(merged)
@@ -67,31 +68,37 @@ def wudi(
     return merge_matrices(ingredients, lambda_, merge)
 
 
-def _sums(changes: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
-    """``sum_i C_i`` and ``sum_i tau_i C_i`` with ``C_i = shares_i tau_i^T tau_i``, one of them in memory at a time."""
-    columns = changes.shape[2]
-    total, wanted = changes.new_zeros(columns, columns), torch.zeros_like(changes[0])
-    for change, share in zip(changes, shares.tolist(), strict=True):
-        gram = share * change.mT @ change
+def _sums(units: Tensor, norms: Tensor, factors: Tensor) -> tuple[Tensor, Tensor]:
+    """``sum_i C_i`` and ``sum_i tau_i C_i`` with ``C_i = factors_i u_i^T u_i``, one of them in memory at a time.
+
+    Args:
+        units: ``u_i = tau_i / ||tau_i||``, or zeros, shape ``(models, out, in)``.
+        norms: ``||tau_i||``, shape ``(models,)``, like the factors.
+        factors: relative weights of the models.
+    """
+    columns = units.shape[2]
+    total, wanted = units.new_zeros(columns, columns), torch.zeros_like(units[0])
+    for unit, norm, factor in zip(units, norms.tolist(), factors.tolist(), strict=True):
+        gram = factor * unit.mT @ unit
         total += gram
-        wanted += change @ gram
+        wanted += norm * (unit @ gram)
     return total, wanted
 
 
-def _minimum(changes: Tensor, shares: Tensor) -> Tensor:
+def _minimum(units: Tensor, norms: Tensor, factors: Tensor) -> Tensor:
     """The shortest of all minima: what no task vector reads is zero, so it lies in the span of all their rows."""
-    rows = changes.flatten(0, 1)
+    rows = units.flatten(0, 1)
     if len(rows) < rows.shape[1]:
         basis = torch.linalg.qr(rows.mT).Q
-        return _minimum(changes @ basis, shares) @ basis.mT
-    total, wanted = _sums(changes, shares)
+        return _minimum(units @ basis, norms, factors) @ basis.mT
+    total, wanted = _sums(units, norms, factors)
     return wanted @ torch.linalg.pinv(total, hermitian=True)
 
 
-def _gradient(changes: Tensor, shares: Tensor) -> Callable[[Tensor], Tensor]:
+def _gradient(units: Tensor, norms: Tensor, factors: Tensor) -> Callable[[Tensor], Tensor]:
     """The gradient of the loss, by products of the smaller side."""
-    if changes.shape[2] <= changes.shape[1]:
-        total, wanted = _sums(changes, shares)
+    if units.shape[2] <= units.shape[1]:
+        total, wanted = _sums(units, norms, factors)
         return lambda merged: 2 * (merged @ total - wanted)
-    factors = 2 * shares[:, None, None]
-    return lambda merged: (factors * ((merged - changes) @ changes.mT) @ changes).sum(0)
+    twice, lengths = 2 * factors[:, None, None], norms[:, None, None].to(units)
+    return lambda merged: (twice * ((merged - lengths * units) @ units.mT) @ units).sum(0)

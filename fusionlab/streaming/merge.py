@@ -16,7 +16,7 @@ from torch import Tensor
 from fusionlab.batch_norm import running_statistics
 from fusionlab.checkpoints.parameters import not_finite
 from fusionlab.dtypes import in_type, widest
-from fusionlab.merging.by_parameter import check_patterns
+from fusionlab.merging.by_parameter import check_patterns, weights_alone
 from fusionlab.merging.ingredients import PIECE, Ingredients, working_type
 from fusionlab.merging.registry import MergeMethod, find_method
 from fusionlab.streaming.memory import STRETCH, held
@@ -100,13 +100,14 @@ def stream_merge(
             differ between the models; or what the method refuses.
     """
     planned = recipe.types(models)
-    check_patterns(planned, recipe.hyperparameters)
     with ExitStack() as stack:
         readers = [stack.enter_context(model.opened()) for model in models]
         of_base = None if base is None else stack.enter_context(base.opened())
+        twice = second_names([*readers, *([] if of_base is None else [of_base])])
+        check_patterns(planned, recipe.hyperparameters, twice)
         writer = stack.enter_context(written(folder, like(models[0], planned, most), planned))
         pool = stack.enter_context(workers())
-        work = _Work(readers, of_base, recipe, planned, writer, pool)
+        work = _Work(readers, of_base, recipe, planned, twice, writer, pool)
         return work.run(advance)
 
 
@@ -119,13 +120,13 @@ class _Work:
         base: Reader | None,
         recipe: Recipe,
         planned: Mapping[str, TensorSpec],
+        twice: Mapping[str, str],
         writer: Writer,
         pool: ThreadPoolExecutor,
     ) -> None:
         self.readers, self.base, self.recipe = readers, base, recipe
         self.planned, self.writer, self.pool = planned, writer, pool
-        every = [*readers, *([] if base is None else [base])]
-        self.twice = second_names(every)
+        self.twice = twice
         self.again: dict[str, list[str]] = {}
         for name, first in self.twice.items():
             self.again.setdefault(first, []).append(name)
@@ -199,7 +200,7 @@ class _Work:
             of_base = None if base is None else {name: base.reshape(shape)}
             ingredients = self._with(whole, of_base, start)
         if name in self.measured or not pieces[0].is_floating_point():
-            return self.mean.function(ingredients)[name].flatten()
+            return self.mean.merge(ingredients, **weights_alone(self.recipe.hyperparameters))[name].flatten()
         return self.recipe.method.merge(ingredients, **self.recipe.hyperparameters)[name].flatten()
 
     def _ingredients(self, name: str, start: int, pieces: Sequence[Tensor], base: Tensor | None) -> Ingredients:
@@ -228,7 +229,7 @@ class _Work:
         """The sum of what a function gives for all pieces, see `Survey`."""
 
         def of_stretch(stretch: _Stretch) -> Tensor | None:
-            if not self.planned[stretch.name].dtype.is_floating_point:
+            if stretch.name in self.measured or not self.planned[stretch.name].dtype.is_floating_point:
                 return None
             read = [reader.read(stretch.name, stretch.start, stretch.count) for reader in self.readers]
             base = None if self.base is None else self.base.read(stretch.name, stretch.start, stretch.count)

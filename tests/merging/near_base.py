@@ -21,6 +21,20 @@ def fine_tunes(count: int, seed: int = 0, dtype: torch.dtype = torch.float64) ->
     return base, [{name: base[name] + change for name, change in drawn(0.1).items()} for _ in range(count)]
 
 
+def adapted(base: State, ranks: list[int], dtype: torch.dtype = torch.float64) -> list[State]:
+    """Models whose matrices are changed by matrices of small ranks, a tenth of the base's size, as adapters do."""
+    generator = torch.Generator().manual_seed(7)
+
+    def change(tensor: Tensor, rank: int) -> Tensor:
+        if tensor.dim() not in (2, 4):
+            return torch.zeros_like(tensor)
+        flat = tensor.flatten(1)
+        sides = [torch.randn(size, rank, generator=generator, dtype=torch.float64) for size in flat.shape]
+        return (0.1 * sides[0] @ sides[1].mT).reshape(tensor.shape)
+
+    return [{name: (t.double() + change(t, rank)).to(dtype) for name, t in base.items()} for rank in ranks]
+
+
 def changes_of(base: State, states: list[State], name: str) -> Tensor:
     """The task vectors of one parameter, ``(models, *shape)``."""
     return torch.stack([state[name] - base[name] for state in states])

@@ -23,7 +23,6 @@ NAME = "vit-classifier"
 # Settings under which nothing is dropped or blurred: what a method leaves out on purpose cannot come back.
 LOSSLESS: dict[str, dict[str, Any]] = {
     "breadcrumbs": {"density": 1.0, "gamma": 0.0},
-    "consensus": {"k": 1},
     "dare": {"density": 1.0},
     "della": {"density": 1.0, "epsilon": 0.0, "lambda_": 1.0},
     "sce": {"density": 1.0},

@@ -23,6 +23,12 @@ def given_to(method: str, base: State) -> dict[str, Any]:
     return needs | ({"density": 1.0} if method == "ties" else {})
 
 
+def assert_close(found: State, expected: State, names: list[str]) -> None:
+    """The same numbers to rounding."""
+    for name in names:
+        torch.testing.assert_close(found[name], expected[name], rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("method", FACTORS)
 def test_factors_by_pattern(method: str) -> None:
     """Each parameter is what it is with its own factor for all; the first pattern counts; others have the default."""
@@ -32,7 +38,7 @@ def test_factors_by_pattern(method: str) -> None:
     default = find_method(method).hyperparameters["lambda_"]
     for factor, names in ((0.5, ["tall"]), (2.0, ["wide"]), (default, ["kernel", "stack", "bias", "scale"])):
         expected = merge_states(states, method, lambda_=factor, **given)
-        assert all(torch.equal(merged[name], expected[name]) for name in names)
+        assert_close(merged, expected, names)
     assert list(merged) == list(base)
 
 
@@ -43,8 +49,7 @@ def test_weights_by_pattern(method: str) -> None:
     given = given_to(method, base)
     merged = merge_states(states, method, [3, 1], layer_weights={"tall": [1, 4], "b*": [1, 1]}, **given)
     for weights, names in (([1, 4], ["tall"]), ([1, 1], ["bias"]), ([3, 1], ["wide", "kernel", "stack", "scale"])):
-        expected = merge_states(states, method, weights, **given)
-        assert all(torch.equal(merged[name], expected[name]) for name in names)
+        assert_close(merged, merge_states(states, method, weights, **given), names)
 
 
 def test_every_number_of_such_a_method_may_differ() -> None:
@@ -58,8 +63,7 @@ def test_every_number_of_such_a_method_may_differ() -> None:
         needs = given_to(method, base)
         merged = merge_states(states, method, **{name: {"tall": values[0], "*": values[1]}}, **needs)
         for value, parameter in zip(values, ("tall", "wide"), strict=True):
-            expected = merge_states(states, method, **{name: value}, **needs)
-            assert torch.equal(merged[parameter], expected[parameter])
+            assert_close(merged, merge_states(states, method, **{name: value}, **needs), [parameter])
 
 
 @pytest.mark.parametrize("method", ["task_arithmetic", "iso_c", "ties"])
@@ -92,7 +96,11 @@ def test_files(tmp_path: Path, method: str) -> None:
         ("simple", {"layer_weights": [1, 1]}, "layer_weights is .*; expected patterns of names, and for each a list"),
         ("simple", {"layer_weights": {"tall": 1}}, "layer_weights is .*; expected patterns of names, and for each a"),
         ("simple", {"layer_weights": {"tall": [1, "x"]}}, "layer_weights for 'tall' is 'x'; expected a finite number"),
-        ("simple", {"layer_weights": {"tall": [1, 1, 1]}}, "weights has 3 numbers for 2 models"),
+        ("simple", {"layer_weights": {"tall": [1, 1, 1]}}, "^layer_weights for 'tall' has 3 numbers for 2 models"),
+        ("simple", {"layer_weights": {"tall": [0, 0]}}, "^layer_weights for 'tall' are 0, 0; expected numbers from 0"),
+        ("simple", {"layer_weights": {0: [1, 1]}}, "layer_weights has the pattern 0; expected text"),
+        ("iso_c", {"lambda_": {0: 0.5}}, "lambda_ has the pattern 0; expected text"),
+        ("iso_c", {"lambda_": 10**400}, "lambda_ is 10*; expected a finite number"),
         ("simple", {"lambda_": {"tall": 1.0}}, "has no hyperparameter 'lambda_'"),
     ],
 )
@@ -101,6 +109,68 @@ def test_bad_values(method: str, given: dict[str, Any], words: str) -> None:
     base, states = fine_tunes(2)
     with pytest.raises(InputError, match=words):
         merge_states(states, method, base=base, **given)
+
+
+def test_patterns_for_the_second_name_of_a_tied_parameter() -> None:
+    """They would do nothing, so the name is said that the parameter is merged by."""
+    table = torch.randn(4, 3)
+    states = [{"embed": own, "head": own} for own in (table + 1, table - 1)]
+    given: dict[str, Any] = {"base": {"embed": table, "head": table}}
+    with pytest.raises(
+        InputError, match="lambda_ has the pattern 'h\\*', which matches 'head'; that is tied to 'embed'"
+    ):
+        merge_states(states, "task_arithmetic", lambda_={"h*": 0.0}, **given)
+    merged = merge_states(states, "task_arithmetic", lambda_={"*": 0.0}, **given)
+    torch.testing.assert_close(merged["head"], table)
+
+
+def test_files_with_a_tied_parameter_stored_twice(tmp_path: Path) -> None:
+    """The same sentence, where a config says what is tied."""
+    table = torch.randn(4, 3)
+    config = {"tie_word_embeddings": True, "vocab_size": 4}
+    tables = [{"embed": own, "head": own.clone()} for own in (table, table + 1, table - 1)]
+    base, *stored = [write(tmp_path / str(place), state, **config) for place, state in enumerate(tables)]
+    recipe = Recipe(find_method("task_arithmetic"), {"lambda_": {"head": 0.0}}, [0.5, 0.5])
+    (tmp_path / "out").mkdir()
+    with pytest.raises(InputError, match="which matches 'head'; that is tied to 'embed'"):
+        stream_merge(stored, base, recipe, tmp_path / "out")
+
+
+@pytest.mark.parametrize("method", ["simple", "task_arithmetic", "iso_c"])
+def test_running_statistics_have_weights_too(tmp_path: Path, method: str) -> None:
+    """Whether a method has a base or not, in memory and of files."""
+    states = [
+        {"bn.running_mean": torch.full((3,), mean), "bn.running_var": torch.ones(3), "bn.num_batches_tracked": one}
+        for mean, one in ((0.0, torch.tensor(1)), (1.0, torch.tensor(1)), (5.0, torch.tensor(1)))
+    ]
+    base = {"base": states[0]} if "base" in find_method(method).requires() else {}
+    given: dict[str, Any] = {"layer_weights": {"bn.*": [1, 0]}}
+    torch.testing.assert_close(merge_states(states[1:], method, **base, **given)["bn.running_mean"], torch.ones(3))
+    of_base, *stored = [write(tmp_path / str(place), state) for place, state in enumerate(states)]
+    (tmp_path / "out").mkdir()
+    recipe = Recipe(find_method(method), given, [0.5, 0.5])
+    stream_merge(stored, of_base if base else None, recipe, tmp_path / "out")
+    torch.testing.assert_close(read(tmp_path / "out")["bn.running_mean"], torch.ones(3))
+
+
+@pytest.mark.parametrize("in_files", [False, True])
+def test_running_statistics_are_not_trimmed_with_the_others(tmp_path: Path, *, in_files: bool) -> None:
+    """Large ones do not raise the magnitude that TIES keeps changes from."""
+    base, states = fine_tunes(2, dtype=torch.float32)
+    expected = merge_states(states, "ties", base=base)
+    more = [
+        state | {"bn.running_mean": torch.full((200,), 9.0 * place), "bn.num_batches_tracked": torch.tensor(1)}
+        for place, state in enumerate([base, *states])
+    ]
+    if in_files:
+        of_base, *stored = [write(tmp_path / str(place), state) for place, state in enumerate(more)]
+        (tmp_path / "out").mkdir()
+        stream_merge(stored, of_base, Recipe(find_method("ties"), {}, [0.5, 0.5]), tmp_path / "out")
+        merged = read(tmp_path / "out")
+    else:
+        merged = merge_states(more[1:], "ties", base=more[0])
+    for name, tensor in expected.items():
+        torch.testing.assert_close(merged[name], tensor, rtol=0, atol=1e-6)
 
 
 def test_groups_are_parameters_of_the_same_values() -> None:

@@ -11,7 +11,7 @@ from fusionlab.merging import merge_states
 from tests.merging.near_base import changes_of, fine_tunes
 
 
-@pytest.mark.parametrize("k", [0, 1, 2, 3, 4])
+@pytest.mark.parametrize("k", [0, 1, 2, 3])
 @pytest.mark.parametrize("weights", [[1 / 3, 1 / 3, 1 / 3], [0.5, 0.2, 0.3]])
 def test_consensus_task_arithmetic(k: int, weights: list[float]) -> None:
     """The sum of the task vectors where k masks or more are true, by numpy."""
@@ -51,11 +51,21 @@ def test_consensus_ties() -> None:
     np.testing.assert_allclose(merged.numpy(), expected, rtol=0, atol=1e-14)
 
 
+@pytest.mark.parametrize("k", [1, 2])
+def test_of_one_model_with_weight_all_is_kept(k: int) -> None:
+    """There is no second task that could need an entry."""
+    base, states = fine_tunes(2)
+    for name, tensor in merge_states(states, "consensus", [0, 1], base=base, k=k).items():
+        torch.testing.assert_close(tensor, states[1][name], rtol=0, atol=1e-14)
+
+
 @pytest.mark.parametrize(
     ("given", "words"),
     [
         ({"threshold": -0.1}, "threshold is -0.1"),
         ({"k": -1}, "k is -1"),
+        ({"k": 3}, "k is 3; expected at most 2, as many tasks as there are models"),
+        ({"k": 10**30}, "k is 10*; expected at most 2"),
         ({"density": 0.0, "combination": "ties"}, "density is 0.0"),
     ],
 )

@@ -7,7 +7,7 @@ import torch
 
 from fusionlab.merging import merge_states
 from fusionlab.merging.matrices import decompose, nearest_isometry
-from tests.merging.near_base import fine_tunes, mean_change, rotated
+from tests.merging.near_base import adapted, changes_of, fine_tunes, mean_change, rotated
 
 SPECTRAL: list[tuple[str, dict[str, Any]]] = [
     ("tsv_m", {}),
@@ -28,6 +28,51 @@ def test_merging_commutes_with_rotations(method: str, given: dict[str, Any], cou
     turned = merge_states([rotated(state) for state in states], method, weights, base=rotated(base), **given)
     for name, tensor in rotated(merged).items():
         torch.testing.assert_close(turned[name], tensor, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize(("method", "given"), SPECTRAL, ids=str)
+@pytest.mark.parametrize("ranks", [[2, 2], [1, 2], [2, 0], [2, 2, 0]], ids=str)
+def test_changes_of_small_rank(method: str, given: dict[str, Any], ranks: list[int]) -> None:
+    """They commute with rotations, and no direction comes in that no model has, whoever left a matrix alone."""
+    base, _ = fine_tunes(0)
+    states = adapted(base, ranks)
+    merged = merge_states(states, method, base=base, **given)
+    turned = merge_states([rotated(state) for state in states], method, base=rotated(base), **given)
+    for name, tensor in rotated(merged).items():
+        torch.testing.assert_close(turned[name], tensor, rtol=0, atol=1e-10)
+    for name in ("tall", "kernel"):
+        changes = changes_of(base, states, name).flatten(2)
+        span = torch.linalg.svd(torch.cat(list(changes), 1))[0][:, : sum(ranks)]
+        found = (merged[name] - base[name]).flatten(1)
+        assert found.norm() > 0.01
+        assert (found - span @ (span.mT @ found)).norm() < 1e-10
+
+
+@pytest.mark.parametrize("method", ["tsv_m", "iso_c", "iso_cts"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_rounding_of_the_models_adds_no_directions(method: str, dtype: torch.dtype) -> None:
+    """Two adapters of rank 4 on a base in a short type: the merge has 8 directions, not those of the rounding too.
+
+    Also where the models were widened before they are merged, as merges of files do.
+    """
+    generator = torch.Generator().manual_seed(0)
+    base = {"w": torch.randn(64, 48, generator=generator).to(dtype)}
+    for wide in (False, True):
+        states = [{"w": state["w"].double() if wide else state["w"]} for state in adapted(base, [4, 4], dtype)]
+        merged = merge_states(states, method, base=base)["w"].double() - base["w"].double()
+        values = torch.linalg.svdvals(merged)
+        assert (values > 0.1 * values[0]).sum() == 8
+        if wide:
+            assert (values > 1e-9 * values[0]).sum() == 8
+
+
+def test_a_small_direction_of_a_tall_matrix_counts() -> None:
+    """In float32, of 50,000 rows: a singular value of half a percent is no rounding."""
+    left = torch.linalg.qr(torch.randn(50_000, 4, generator=torch.Generator().manual_seed(0))).Q
+    change = left * torch.tensor([1.0, 0.005, 0.005, 0.005])
+    base = {"w": torch.zeros(50_000, 4)}
+    values = torch.linalg.svdvals(merge_states([{"w": change}] * 2, "iso_c", base=base)["w"])
+    torch.testing.assert_close(values, torch.full((4,), 2 * 1.015 / 4), rtol=1e-4, atol=0)
 
 
 @pytest.mark.parametrize(("method", "given"), METHODS, ids=str)

@@ -57,6 +57,40 @@ def test_nothing_changed() -> None:
     assert all(torch.equal(merged[name], tensor) for name, tensor in base.items())
 
 
+def test_the_base_model_has_no_vote() -> None:
+    """Where a model did not change anything, the others are not halved by it."""
+    base, states = fine_tunes(1)
+    alone = merge_states([*states, *states], "pcb", [1, 0], base=base)["tall"] - base["tall"]
+    merged = merge_states([*states, dict(base)], "pcb", base=base)["tall"] - base["tall"]
+    kept = (alone != 0) & (merged != 0)
+    assert kept.any()
+    # Magnitudes are the model's own; the sum of both models sets which entries count, not how far they are moved.
+    torch.testing.assert_close(merged[kept], alone[kept], rtol=1e-9, atol=0)
+
+
+def test_of_few_entries_the_largest_counts() -> None:
+    """A twentieth of fifteen is less than one: one counts."""
+    change = torch.linspace(0.1, 1.5, 15, dtype=torch.float64)
+    base = {"w": torch.zeros(15, dtype=torch.float64)}
+    merged = merge_states([{"w": change}, {"w": change}], "pcb", base=base, ratio=0.05)["w"]
+    assert torch.count_nonzero(merged).item() == 1
+    assert merged.argmax().item() == 14
+
+
+def test_what_is_tied_or_measured_does_not_compete_again() -> None:
+    """A second name and running statistics of any size: the other parameters are what they are without them."""
+    base, states = fine_tunes(2)
+    expected = merge_states(states, "pcb", base=base, ratio=0.3)
+    counted = {"bn.running_mean": torch.zeros(50), "bn.num_batches_tracked": torch.tensor(3)}
+    moved = [counted | {"bn.running_mean": torch.full((50,), 9.0 + place)} for place in range(2)]
+    more = [state | {"twin": state["tall"]} | own for state, own in zip(states, moved, strict=True)]
+    merged = merge_states(more, "pcb", base=base | {"twin": base["tall"]} | counted, ratio=0.3)
+    for name, tensor in expected.items():
+        torch.testing.assert_close(merged[name], tensor, rtol=0, atol=1e-12)
+    torch.testing.assert_close(merged["twin"], expected["tall"], rtol=0, atol=1e-12)
+    torch.testing.assert_close(merged["bn.running_mean"], torch.full((50,), 9.5))
+
+
 @pytest.mark.parametrize("ratio", [0.0, 1.5])
 def test_ratio_out_of_range(ratio: float) -> None:
     """Refused by name."""

@@ -39,6 +39,22 @@ def test_what_all_changed_alike_is_not_selected() -> None:
     torch.testing.assert_close(whole["tall"], state["tall"])
 
 
+@pytest.mark.parametrize("count", [3, 5, 7])
+def test_equal_float32_models_have_no_variance(count: int) -> None:
+    """Though the mean of equal numbers is not always that number, to rounding."""
+    generator = torch.Generator().manual_seed(0)
+    base, state = ({"w": torch.randn(1600, generator=generator)} for _ in range(2))
+    merged = merge_states([dict(state) for _ in range(count)], "sce", base=base)
+    assert torch.equal(merged["w"], base["w"])
+
+
+def test_a_single_model_with_weight_is_kept() -> None:
+    """It differs from no other, which does not make it the base model."""
+    base, states = fine_tunes(2)
+    for name, tensor in merge_states(states, "sce", [0, 1], base=base).items():
+        torch.testing.assert_close(tensor, states[1][name], rtol=0, atol=1e-14)
+
+
 def test_a_model_that_changed_little_counts_little() -> None:
     """Coefficients are shares of squares: three times the change, nine times the coefficient."""
     base = {"w": torch.zeros(4, dtype=torch.float64)}

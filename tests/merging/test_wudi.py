@@ -76,8 +76,29 @@ def test_models_that_read_different_inputs_keep_their_task_vectors() -> None:
     torch.testing.assert_close(merged, changes.sum(0), rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("shape", [(6, 4), (4, 6)])
+@pytest.mark.parametrize("size", [1e-23, 1.0])
+def test_sizes_whose_squares_are_no_numbers(size: float, shape: tuple[int, int]) -> None:
+    """Both solvers in float32: the minimum is as large as the task vectors are, and steps of nothing stay finite."""
+    changes = torch.randn(2, *shape, generator=torch.Generator().manual_seed(0))
+    base = {"w": torch.zeros(shape)}
+    found = {}
+    for solver in ("exact", "descent"):
+        states = [{"w": size * change} for change in changes]
+        merged = merge_states(states, "wudi", base=base, solver=solver, learning_rate=1e-30)
+        found[solver] = merged["w"] / size
+    torch.testing.assert_close(found["descent"], changes.sum(0), rtol=1e-5, atol=1e-5)
+    exact = merge_states([{"w": change} for change in changes], "wudi", base=base, solver="exact")["w"]
+    torch.testing.assert_close(found["exact"], exact, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize(
-    ("given", "words"), [({"steps": -1}, "steps is -1"), ({"learning_rate": 0.0}, "learning_rate is")]
+    ("given", "words"),
+    [
+        ({"steps": -1}, "steps is -1"),
+        ({"learning_rate": 0.0}, "learning_rate is"),
+        ({"learning_rate": 1e300}, r"learning_rate is 1e\+300; expected a number above 0, at most 1"),
+    ],
 )
 def test_bad_values(given: dict[str, float], words: str) -> None:
     """Refused by name."""

@@ -67,6 +67,12 @@ def _finite(value: Any) -> Any:
     return [_finite(one) for one in value] if isinstance(value, list | tuple) else value
 
 
+def size_words(size: float) -> str:
+    """A number of bytes in words, in the largest unit that there is one of."""
+    unit = max(1, min(3, (int(size).bit_length() - 1) // 10))
+    return f"{size / 1024**unit:,.1f} {('KiB', 'MiB', 'GiB')[unit - 1]}"
+
+
 def results() -> Console:
     """The console that results for people are printed on; nothing is where JSON was asked for.
 

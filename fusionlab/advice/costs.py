@@ -8,10 +8,11 @@ from typing import Any
 
 from fusionlab.advice.tensors import Weights
 from fusionlab.matching.refine_options import RefineOptions
+from fusionlab.printing import size_words
 
 # Bytes that are read, merged and written in a second, and numbers that are matched by weights (docs/performance.md,
 # benchmarks/README.md); multiplications and additions of small batches on two cores.
-_MERGED, _MATCHED, _COMPUTED = 0.28 * 2**30, 5e6, 3e10
+_MERGED, _MATCHED, _COMPUTED = 0.83 * 2**30, 5e6, 3e10
 # Tokens of a text, where nothing says how many there are.
 _TOKENS = 128
 
@@ -29,7 +30,7 @@ class Cost:
     seconds: float
 
     def __str__(self) -> str:
-        return f"about {_in_words(self.seconds)} and {_bytes(self.memory)} of memory on two cores, measuring aside"
+        return f"about {_in_words(self.seconds)} and {size_words(self.memory)} of memory on two cores, measuring aside"
 
 
 def cost_of(models: Sequence[Weights], match: str | None) -> Cost:
@@ -68,7 +69,3 @@ def _in_words(seconds: float) -> str:
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
     return f"{round(seconds / 60)} minutes" if seconds < 5400 else f"{seconds / 3600:.0f} hours"
-
-
-def _bytes(size: float) -> str:
-    return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.0f} MiB"

@@ -210,7 +210,7 @@ def _summed(
 
 
 def _kind(name: str, sums: Sequence[Sums], near: Sequence[Nearness | None]) -> Kind:
-    """What some tensors say together; one that is the same in both says that its units are nearest to themselves."""
+    """Some tensors together; units of one that is the same in both are nearest to themselves."""
     relations: list[Relation | None] = []
     for one, measured in zip(sums, near, strict=False):
         same = one.count >= LEAST and one.equal == one.count

@@ -17,7 +17,7 @@ from fusionlab.atomic import MIB, refuse_existing, require_space
 from fusionlab.checkpoints import Checkpoint
 from fusionlab.checkpoints.sizes import memory
 from fusionlab.commands import parsing
-from fusionlab.commands.check_facts import Facts, facts_of, facts_table, refuse_values, size_words, tokens_in
+from fusionlab.commands.check_facts import Facts, facts_of, facts_table, refuse_values, tokens_in
 from fusionlab.commands.check_ways import Given, Way, match_ways, merge_ways, ways_table
 from fusionlab.commands.match_parts import NotByPartsError, made_of
 from fusionlab.commands.option_groups import add_fields
@@ -27,6 +27,7 @@ from fusionlab.fusion import Fuser, FusionPlan
 from fusionlab.merging import find_method
 from fusionlab.models import common_blueprint
 from fusionlab.paths import expanded
+from fusionlab.printing import size_words
 from fusionlab.streaming import Recipe, StoredModel, may_stream, open_folders, under_one_naming
 from fusionlab.symmetry import Blueprint, SymmetryError
 

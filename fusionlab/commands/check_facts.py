@@ -19,6 +19,7 @@ from fusionlab.data.tokenizers import has_tokenizer, load_tokenizer
 from fusionlab.dtypes import name_of
 from fusionlab.errors import InputError
 from fusionlab.models import aliases
+from fusionlab.printing import size_words
 from fusionlab.streaming import StoredModel
 
 # Numbers that are looked at together.
@@ -167,12 +168,6 @@ def facts_table(found: Mapping[str, Facts]) -> Table:
         cells = (f"{one.numbers:,}", size_words(one.bytes), _types(one.types), rows, _tokens(one), tied)
         table.add_row(name, one.stored, one.architecture, *cells)
     return table
-
-
-def size_words(size: float) -> str:
-    """A number of bytes in words, in the largest unit that there is one of."""
-    unit = max(1, min(3, (int(size).bit_length() - 1) // 10))
-    return f"{size / 1024**unit:,.1f} {('KiB', 'MiB', 'GiB')[unit - 1]}"
 
 
 def _types(types: Mapping[str, int]) -> str:

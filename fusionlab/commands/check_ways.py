@@ -10,12 +10,12 @@ import torch
 from rich.table import Table
 
 from fusionlab.checkpoints.weightless import Weightless
-from fusionlab.commands.check_facts import size_words
 from fusionlab.commands.match_parts import NotByPartsError, looks_at_parts, parts_of
 from fusionlab.errors import InputError
 from fusionlab.matching.recipe import meanings, presets
 from fusionlab.merging import find_method, merge_states, methods
 from fusionlab.merging.registry import NEEDS
+from fusionlab.printing import size_words
 from fusionlab.streaming import memory_of
 from fusionlab.streaming.twins import parts_memory
 from fusionlab.symmetry import Blueprint

@@ -107,7 +107,7 @@ def entries(page: str) -> Iterator[Namespace]:
 
 
 def _finished(found: Namespace) -> Namespace:
-    """What an entry says: its choices are those of its presets, kinds or types, if it lists some."""
+    """The entry with its choices: presets, kinds or types, if it lists some."""
     listed = re.search(r"Presets: (.*?)\. ?(?:\(|$)", found.words)
     choices = re.findall(r"(?:^|; )([\w-]+) \(", listed.group(1)) if listed else []
     in_braces = re.search(r"\{([\w,-]+)\}", found.signature)

@@ -122,7 +122,7 @@ class PartReader:
         return {group.made[0]: sum(tensors[n].count for n in group.stored) for group in self.groups.values()}
 
     def _groups(self, names: Iterable[str]) -> list[Group]:
-        """What of the files some parameters are made of, each once."""
+        """The groups of tensors in the files that some parameters are made of, each once."""
         found = {group.made[0]: group for group in (self.groups[self.names[name]] for name in names)}
         return list(found.values())
 

@@ -6,8 +6,13 @@ from torch import Tensor
 
 try:
     import lap
-except ImportError:  # no wheel for this platform; scipy solves the same problem, about twice as slowly
+except ImportError:  # no wheel for this platform; scipy solves the same problem, more slowly
     lap = None  # type: ignore[assignment]
+
+from fusionlab.matching.sparse_assignment import sparse_assignment
+
+# From this size on candidates are quicker than all entries.
+LARGE = 1024
 
 # Unit roundoff of bfloat16 is 2^-8. Two rounded factors and a rounded result put an entry of a product of rows a and
 # b at most 3.1 * 2^-8 |a| |b| off, so a row's best entry is the true best if it leads by twice that.
@@ -46,7 +51,10 @@ def assignment(correlation: Tensor) -> Tensor:
     """
     if (certain := certified_assignment(correlation)) is not None:
         return certain.cpu()
-    cost = correlation.cpu().numpy()
+    correlation = correlation.cpu()
+    if len(correlation) >= LARGE and (found := sparse_assignment(correlation)) is not None:
+        return found
+    cost = correlation.numpy()
     if lap is not None:
         # float32 costs halve the solver's time; lapjvs works on a copy.
         return torch.from_numpy(lap.lapjvs(-cost.astype("float32", copy=False))[2]).long()

@@ -70,7 +70,7 @@ fuzz: $(STAMP)
 
 # Infers the symmetry of every model class in the tests; make test tries a part of them.
 test-architectures: $(STAMP)
-	EVERY_ARCHITECTURE=1 HF_HUB_OFFLINE=1 $(BIN)/python -m pytest tests/symmetry/infer tests/families
+	EVERY_ARCHITECTURE=1 HF_HUB_OFFLINE=1 $(BIN)/python -m pytest tests/symmetry/infer tests/families tests/symmetry/test_biases.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

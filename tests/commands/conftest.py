@@ -11,7 +11,7 @@ import torch
 from fusionlab import checkpoints
 from fusionlab.cli import main
 from tests.commands.small import bert, timm_vit, vit
-from tests.pictures import small_pictures
+from tests.pictures import empty_pictures
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Outcome:
     err: str
 
 
-__all__ = ["Command", "Outcome", "ckpts", "command", "small_pictures"]
+__all__ = ["Command", "Outcome", "ckpts", "command", "empty_pictures"]
 
 Command = Callable[..., Outcome]
 

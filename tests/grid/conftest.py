@@ -1,5 +1,5 @@
-"""Pictures of grids are small."""
+"""Pictures of grids are empty."""
 
-from tests.pictures import small_pictures
+from tests.pictures import empty_pictures
 
-__all__ = ["small_pictures"]
+__all__ = ["empty_pictures"]

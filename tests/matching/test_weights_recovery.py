@@ -120,12 +120,14 @@ def electra(words: int) -> nn.Module:
     return ElectraForSequenceClassification(config)
 
 
-@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(
-    ("build", "size"),
-    [(deberta, 4), (deberta, 16), (deberta, 18), (deberta_v2, 16), (deberta_v2, 32), (t5, 9), (t5, 16), (electra, 6)],
+    ("build", "size", "seed"),
+    [
+        *((deberta, size, 0) for size in (4, 16, 18)), *((deberta_v2, size, 1) for size in (16, 32)),
+        *((t5, size, 2) for size in (9, 16)), *((electra, 6, seed) for seed in range(3)),
+    ],
     ids=lambda value: getattr(value, "__name__", value),
-)
+)  # fmt: skip
 def test_spaces_wider_than_what_is_written_to_them_are_recovered(build, size, seed):
     """Fewer relative positions than features, heads wider than the stream, fewer words than an embedding is wide."""
     check_hidden_model_is_found(Case("", lambda: build(size), ()), preset("weights"), seed)

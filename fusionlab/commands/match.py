@@ -68,7 +68,7 @@ def run(argv: Sequence[str]) -> None:
     seed_everything(arguments.seed, verbose=False)
     recipe = matching_options.matching_recipe(arguments)
     output, dtype = expanded(arguments.output), find_dtype(arguments.dtype)
-    refuse_existing(output, arguments.overwrite)
+    refuse_existing(output, arguments.overwrite, arguments.resume)
     if (notes := by_parts(arguments, recipe, repeat)) is None:
         return
 
@@ -127,6 +127,7 @@ def _parser() -> ArgumentParser:
     parsing.add_architecture(parser)
     add_example(parser)
     parsing.add_output(parser)
+    parsing.add_resume(parser)
     parsing.add_json(parser)
     matching_options.add_matching(parser)
     data_options.add_inputs(parser)

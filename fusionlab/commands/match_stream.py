@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from pathlib import Path
 
 from jsonargparse import Namespace
@@ -23,20 +23,33 @@ from fusionlab.commands.match_parts import NotByPartsError, described
 from fusionlab.commands.merge_output import progress
 from fusionlab.commands.repeat import REPEAT
 from fusionlab.dtypes import differing_of, find_dtype, main_of
+from fusionlab.errors import InputError
 from fusionlab.evaluation.preservation import preserved
 from fusionlab.matching.recipe import Recipe
 from fusionlab.paths import expanded
-from fusionlab.streaming import StoredModel, open_folder, open_folders, write_side_files
+from fusionlab.streaming import (
+    Manifest,
+    StoredModel,
+    Tally,
+    made_of,
+    open_folder,
+    open_folders,
+    refuse_other,
+    write_side_files,
+)
+from fusionlab.streaming.part_files import PartFiles, remove_parts
 from fusionlab.streaming.running import logits_of
-from fusionlab.streaming.shards import Writer, like, written
+from fusionlab.streaming.shards import like, written
 from fusionlab.streaming.stored import Reader, TensorSpec
-from fusionlab.streaming.twins import Matched, Moved, PartReader, match_parts, planned, write_moved
+from fusionlab.streaming.twins import Matched, Moved, PartReader, TwinFiles, match_parts, planned, write_moved
 from fusionlab.symmetry import Alignment
 
 # Models with fewer bytes of weights are matched in memory, where many layers are solved at once.
 IN_MEMORY = 2**28
 # Random inputs that function preservation is checked on.
 INPUTS = 4
+# Options that say where to write and what to print, and paths, in whose place the files are told.
+_WHERE = ("config", "output", "overwrite", "resume", "json", "sources", "anchor", "base")
 
 
 def by_parts(arguments: Namespace, recipe: Recipe, repeat: str) -> list[str] | None:
@@ -59,7 +72,7 @@ def by_parts(arguments: Namespace, recipe: Recipe, repeat: str) -> list[str] | N
     paths = (*arguments.sources, arguments.anchor, *([] if arguments.base is None else [arguments.base]))
     found = open_folders(paths, arguments.names)
     stored = {name: model for name, model in found.items() if model is not None}
-    if max((_bytes(model) for model in stored.values()), default=0) < IN_MEMORY:
+    if max((_bytes(model) for model in stored.values()), default=0) < IN_MEMORY and not arguments.resume:
         return []
     try:
         if len(stored) < len(found):
@@ -67,6 +80,8 @@ def by_parts(arguments: Namespace, recipe: Recipe, repeat: str) -> list[str] | N
             raise NotByPartsError(f"{other} is stored in another way than a folder of safetensors")
         task = _Task(arguments, recipe, stored, repeat)
     except NotByPartsError as error:
+        if arguments.resume:
+            raise InputError(f"resume goes on with models that are matched a part at a time, but {error}") from error
         return [f"Whole models were held in memory: {error}."]
     task.run()
     return None
@@ -91,6 +106,7 @@ class _Task:
 
     def __init__(self, arguments: Namespace, recipe: Recipe, models: Mapping[str, StoredModel], repeat: str) -> None:
         self.arguments, self.recipe, self.models, self.repeat = arguments, recipe, models, repeat
+        self.manifest: Manifest | None = None
         self.output, self.dtype = expanded(arguments.output), find_dtype(arguments.dtype)
         names = list(models)
         self.sources, self.anchor = names[: len(arguments.sources)], names[len(arguments.sources)]
@@ -104,12 +120,21 @@ class _Task:
         """Make, check and write all twins, and tell."""
         plans = {name: planned(self.models[name], self.dtype) for name in self.moved}
         size = sum(tensor.size for plan in plans.values() for tensor in plan.values())
-        require_space(self.output, size + MIB)
+        described, done = None, 0
+        if self.arguments.resume:
+            options = {name: value for name, value in self.arguments.as_dict().items() if name not in _WHERE}
+            described = made_of({"the command": "match", **options, "the matching": str(self.recipe)}, self.models)
+            done = refuse_other(self.output, described)
+        require_space(self.output, size - done + MIB)
         for name in self.moved:
             if (generation := self.models[name].location / GENERATION_CONFIG).is_file():
                 read_json(generation)
         table = MatchTable(self.anchor, bool(self.recipe.gauge))
-        with atomic_folder(self.output, self.arguments.overwrite) as folder, progress("matching", size) as advance:
+        with (
+            atomic_folder(self.output, self.arguments.overwrite, self.arguments.resume) as folder,
+            progress("matching", size) as advance,
+        ):
+            self.manifest = None if described is None else Manifest(folder, described)
             places = {name: folder if len(self.moved) == 1 else folder / name for name in self.moved}
             for place in places.values():
                 place.mkdir(parents=True, exist_ok=True)
@@ -126,6 +151,7 @@ class _Task:
                         if other == self.base:
                             self._move(other, matched, places[other], plans[other], advance)
                         self._finish(other, matched.anchor, matched.of_anchor, places[other], plans[other])
+            remove_parts(folder)
         kept = [] if self.base is None or self.recipe.gauge else [kept_basis_note(self.anchor, self.base)]
         words = differing_of({name: model.main_dtype for name, model in self.models.items()})
         scaled = [scaled_note(one.source, one.config) for one in self.models.values() if one.is_scaled]
@@ -144,11 +170,10 @@ class _Task:
             source, anchor = (
                 self._reader(n, stack.enter_context(self.models[n].opened())) for n in (name, self.anchor)
             )
-            writers = [
-                None if n is None else stack.enter_context(self._written(n, places[n], plans[n])) for n in (name, along)
-            ]
-            assert writers[0] is not None
-            return match_parts(self.described.parts, source, anchor, (writers[0], writers[1]), advance)
+            files = [None if n is None else self._written(stack, n, places[n], plans[n]) for n in (name, along)]
+            assert files[0] is not None
+            known = None if self.manifest is None else PartFiles(self.manifest, name)
+            return match_parts(self.described.parts, source, anchor, (files[0], files[1]), advance, known)
 
     def _move(
         self,
@@ -159,8 +184,10 @@ class _Task:
         advance: Callable[[int], object],
     ) -> None:
         """Write the base model's twin in the basis of the anchor's."""
-        with self.models[name].opened() as reader, self._written(name, place, plan) as writer:
-            write_moved(self._reader(name, reader), matched.anchor, writer, advance)
+        with ExitStack() as stack:
+            files = self._written(stack, name, place, plan)
+            reader = self._reader(name, stack.enter_context(self.models[name].opened()))
+            write_moved(reader, matched.anchor, files, advance)
 
     def _finish(
         self, name: str, alignments: Sequence[Alignment], whole: Alignment, place: Path, plan: Mapping[str, TensorSpec]
@@ -184,8 +211,12 @@ class _Task:
     def _reader(self, name: str, reader: Reader) -> PartReader:
         return PartReader(reader, self.described.made[name], self.dtype)
 
-    def _written(self, name: str, place: Path, plan: Mapping[str, TensorSpec]) -> AbstractContextManager[Writer]:
-        return written(place, like(self.models[name], plan, None), plan)
+    def _written(self, stack: ExitStack, name: str, place: Path, plan: Mapping[str, TensorSpec]) -> TwinFiles:
+        files = like(self.models[name], plan, None)
+        prefix = f"{name}/" if len(self.moved) > 1 else ""
+        done = {} if self.manifest is None else self.manifest.finished
+        writer = stack.enter_context(written(place, files, plan, [file for file in files if f"{prefix}{file}" in done]))
+        return TwinFiles(writer, stack.enter_context(Tally(files, plan, 0, self.manifest, prefix)))
 
     def _run(self, name: str, model: StoredModel) -> Tensor:
         """Logits of a model as it is stored.

@@ -31,11 +31,14 @@ from fusionlab.merge_weights import merge_weights
 from fusionlab.merging import find_method
 from fusionlab.paths import expanded
 from fusionlab.streaming import (
+    Manifest,
     Recipe,
     StoredModel,
+    made_of,
     may_stream,
     open_folder,
     open_folders,
+    refuse_other,
     shard_bytes,
     stream_merge,
     under_one_naming,
@@ -95,10 +98,15 @@ def run(argv: Sequence[str]) -> None:
         data_options.trainer_options(arguments)  # refused before any work, also where nothing will run on them
     if arguments.rank is not None and arguments.written_as != "lora":
         raise InputError("rank is that of a LoRA adapter; expected --as lora with --rank")
-    refuse_existing(expanded(arguments.output), arguments.overwrite)
+    refuse_existing(expanded(arguments.output), arguments.overwrite, arguments.resume)
     if _looks_at_files_alone(arguments) and (found := _stored(arguments)) is not None:
         _stream(arguments, *found, repeat)
         return
+    if arguments.resume:
+        raise InputError(
+            "resume goes on with complete weight files, and this merge holds whole models in memory, which leaves "
+            "none; expected no --resume"
+        )
     from fusionlab.commands import merge_models  # noqa: PLC0415 - imports what streaming does without
 
     merge_models.run(parsing.parse(_parser(plain=False), argv) if plain else arguments, argv, repeat)
@@ -119,6 +127,7 @@ def _parser(plain: bool) -> ArgumentParser:
     parsing.add_names(parser)
     parsing.add_architecture(parser)
     parsing.add_output(parser)
+    parsing.add_resume(parser)
     parsing.add_json(parser)
     add_fields(
         parser,
@@ -187,14 +196,21 @@ def _stream(arguments: Namespace, models: Mapping[str, StoredModel], base: Store
     most = None if arguments.max_shard_size is None else shard_bytes(arguments.max_shard_size)
     planned = recipe.types(stored)
     size = sum(tensor.size for tensor in planned.values())
-    require_space(output, size + MIB)
+    done, described = 0, None
+    if arguments.resume:
+        options = {"the command": "merge", "max_shard_size": most, **merging_options.described(arguments)}
+        of_base = {} if base is None else {"that all come from": base}
+        described = made_of({**options, "weights": weights, "dtype": arguments.dtype}, {**models, **of_base})
+        done = refuse_other(output, described)
+    require_space(output, size - done + MIB)
     if (generation := first.location / GENERATION_CONFIG).is_file():
         read_json(generation)
     merging_options.begin_hashes(models, arguments)
     start = time.perf_counter()
-    with atomic_folder(output, arguments.overwrite) as temporary:
+    with atomic_folder(output, arguments.overwrite, arguments.resume) as temporary:
+        manifest = None if described is None else Manifest(temporary, described)
         with progress("merging", size) as advance:
-            merged = stream_merge(stored, base, recipe, temporary, most, advance)
+            merged = stream_merge(stored, base, recipe, temporary, most, advance, manifest)
         seconds = time.perf_counter() - start
         made = {"matching": "none", **merging_options.described(arguments)}
         parents = merging_options.parents(models, arguments)

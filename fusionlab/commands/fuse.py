@@ -17,6 +17,7 @@ from fusionlab.commands.fuse_output import advice_note, size_of_merge, write_fus
 from fusionlab.commands.grow import as_grown
 from fusionlab.commands.option_groups import add_fields, told
 from fusionlab.commands.repeat import repeat_config
+from fusionlab.commands.sentence_modules import modules_of_fusion
 from fusionlab.dtypes import common_types, find_dtype
 from fusionlab.evaluation.wording import listing
 from fusionlab.experiment import REPORT_BYTES, Plan
@@ -97,6 +98,7 @@ def run(argv: Sequence[str]) -> None:
     types = common_types(models.values()) if dtype is None else dtype
     kept = list(models.values()) if arguments.heads == "own" else list(models.values())[:1]
     require_space(output, size_of_merge(kept, next(iter(found.values())), types) + REPORT_BYTES)
+    modules, told = modules_of_fusion(found, plan, arguments.base)
     fused, results = run_experiment(
         models,
         data_options.test_data(arguments),
@@ -122,9 +124,10 @@ def run(argv: Sequence[str]) -> None:
     card = merge_card(merging_options.parents(found, arguments), made, next(iter(found.values())).format)
     notes = [advice_note(advice, (name if plan.matchings else "none") if is_auto else None)]
     notes += [f"{growing.told(growths)}.", *results.notes] if growths else results.notes
-    results = replace(results, settings=settings, notes=notes)
+    results = replace(results, settings=settings, notes=[*notes, *told])
     repeat = repeat_config(parser, own_data.written_out(argv))
-    write_fusion(fused, results, as_grown(found, growths), output, arguments.overwrite, types, card, repeat)
+    written = as_grown(found, growths)
+    write_fusion(fused, results, written, output, arguments.overwrite, types, card, repeat, modules)
 
 
 def _parser() -> ArgumentParser:

@@ -11,6 +11,7 @@ from torch import nn
 from fusionlab import checkpoints, printing
 from fusionlab.advice import Advice
 from fusionlab.atomic import atomic_folder
+from fusionlab.checkpoints.beside import write_beside
 from fusionlab.checkpoints.card import CARD
 from fusionlab.checkpoints.files import copy_side_files
 from fusionlab.commands.repeat import REPEAT
@@ -34,6 +35,7 @@ def write_fusion(
     types: Types | torch.dtype,
     card: str,
     repeat: str,
+    modules: Mapping[str, bytes | None] | None = None,
 ) -> None:
     """Write the folder of a fusion and tell what is in it; one process of several does.
 
@@ -46,13 +48,14 @@ def write_fusion(
         types: to write the merge in.
         card: the text of its model card.
         repeat: a config that repeats the command.
+        modules: weight files of modules beside the merged transformer, by path in its folder.
 
     Raises:
         InputError: the folder exists and may not be replaced.
     """
     with atomic_folder(output, overwrite) as temporary:
         assert fused.kept is not None
-        _write_merge(fused.kept.model, found, temporary, types, {CARD: card})
+        _write_merge(fused.kept.model, found, temporary, types, {CARD: card, **(modules or {})})
         (temporary / REPEAT).write_text(repeat, encoding="utf-8")
         write(results, temporary)
     _publish(fused, results, output)
@@ -117,10 +120,11 @@ def _write_merge(
     found: Mapping[str, checkpoints.Checkpoint],
     folder: Path,
     types: Types | torch.dtype,
-    texts: Mapping[str, str],
+    texts: Mapping[str, str | bytes | None],
 ) -> None:
     """Write the merge in the format of the end models: one checkpoint, or one for each task that kept its head."""
     if isinstance(model, TaskModels):
+        texts = {name: text for name, text in texts.items() if isinstance(text, str)}
         for (name, checkpoint), task in zip(found.items(), model.tasks, strict=True):
             checkpoint.write(task, folder / "merged" / checkpoint.entry(name), types=types, texts=texts)
         return
@@ -136,12 +140,11 @@ def _write_folder(
     first: checkpoints.Checkpoint,
     output: Path,
     types: Types | torch.dtype,
-    texts: Mapping[str, str],
+    texts: Mapping[str, str | bytes | None],
 ) -> None:
     """Write the merge of Lightning files as an ordinary folder too, with the tokenizer that they were trained with."""
     checkpoints.save(in_types(model, types), output)
-    for name, text in texts.items():
-        (output / name).write_text(text, encoding="utf-8")
+    write_beside(output, texts)
     named = tokenizer_of_training([first.location])
     if named is not None and (place := expanded(named)).is_dir():
         copy_side_files(place, output)

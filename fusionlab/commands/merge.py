@@ -25,6 +25,7 @@ from fusionlab.commands.merge_output import progress, tell
 from fusionlab.commands.merging_options import MergingOptions
 from fusionlab.commands.option_groups import add_fields, options_of
 from fusionlab.commands.repeat import REPEAT, repeat_config, with_hashes
+from fusionlab.commands.sentence_modules import merged_modules
 from fusionlab.dtypes import find_dtype, main_of, merge_note_of
 from fusionlab.errors import InputError
 from fusionlab.merge_weights import merge_weights
@@ -205,6 +206,7 @@ def _stream(arguments: Namespace, models: Mapping[str, StoredModel], base: Store
     require_space(output, size - done + MIB)
     if (generation := first.location / GENERATION_CONFIG).is_file():
         read_json(generation)
+    modules, told = merged_modules(models, recipe, arguments.base)
     merging_options.begin_hashes(models, arguments)
     start = time.perf_counter()
     with atomic_folder(output, arguments.overwrite, arguments.resume) as temporary:
@@ -216,11 +218,12 @@ def _stream(arguments: Namespace, models: Mapping[str, StoredModel], base: Store
         parents = merging_options.parents(models, arguments)
         card = merge_card(parents, made, first.format)
         main = main_of((tensor.dtype, tensor.count) for tensor in planned.values())
-        write_side_files(first, temporary, main, {CARD: card, REPEAT: with_hashes(repeat, parents)})
+        write_side_files(first, temporary, main, {CARD: card, REPEAT: with_hashes(repeat, parents), **modules})
     note = merge_note_of({model: one.main_dtype for model, one in models.items()}, dtype)
     notes = [
         *[scaled_note(one.source, one.config) for one in stored if one.is_scaled],
         *([note] if note else []),
         *([averaged_note()] if merged.averaged else []),
+        *told,
     ]
     tell(name, seconds, list(zip(models, weights, merged.distances, strict=True)), notes, output)

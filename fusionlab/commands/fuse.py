@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from jsonargparse import ArgumentParser
 from lightning.pytorch import seed_everything
+from lightning.pytorch.utilities import rank_zero_only
 
 from fusionlab import growing
 from fusionlab.advice import advice_on, module_weights
@@ -16,6 +17,7 @@ from fusionlab.commands.example import add_example, own_module
 from fusionlab.commands.fuse_output import advice_note, size_of_merge, write_fusion
 from fusionlab.commands.grow import as_grown
 from fusionlab.commands.option_groups import add_fields, told
+from fusionlab.commands.pushing import push_output, refuse_unpushable
 from fusionlab.commands.repeat import repeat_config
 from fusionlab.commands.sentence_modules import modules_of_fusion
 from fusionlab.dtypes import common_types, find_dtype
@@ -60,6 +62,7 @@ def run(argv: Sequence[str]) -> None:
     output, dtype = expanded(arguments.output), find_dtype(arguments.dtype)
     trainer = data_options.trainer_options(arguments)
     refuse_existing(output, arguments.overwrite)
+    refuse_unpushable(arguments)
 
     polishing = arguments.polish
     if isinstance(polishing, int):
@@ -128,6 +131,7 @@ def run(argv: Sequence[str]) -> None:
     repeat = repeat_config(parser, own_data.written_out(argv))
     written = as_grown(found, growths)
     write_fusion(fused, results, written, output, arguments.overwrite, types, card, repeat, modules)
+    rank_zero_only(push_output)(arguments, output / "merged")
 
 
 def _parser() -> ArgumentParser:
@@ -136,6 +140,7 @@ def _parser() -> ArgumentParser:
     parsing.add_architecture(parser)
     add_example(parser)
     parsing.add_output(parser)
+    parsing.add_push(parser)
     parsing.add_json(parser)
     add_fields(parser, FusionPlan, ("anchor",))
     matching_options.add_matching(parser, may_be_auto=True)

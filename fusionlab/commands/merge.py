@@ -24,6 +24,7 @@ from fusionlab.commands import merging_options, parsing
 from fusionlab.commands.merge_output import progress, tell
 from fusionlab.commands.merging_options import MergingOptions
 from fusionlab.commands.option_groups import add_fields, options_of
+from fusionlab.commands.pushing import push_output, refuse_unpushable
 from fusionlab.commands.repeat import REPEAT, repeat_config, with_hashes
 from fusionlab.commands.sentence_modules import merged_modules
 from fusionlab.dtypes import find_dtype, main_of, merge_note_of
@@ -100,17 +101,22 @@ def run(argv: Sequence[str]) -> None:
     if arguments.rank is not None and arguments.written_as != "lora":
         raise InputError("rank is that of a LoRA adapter; expected --as lora with --rank")
     refuse_existing(expanded(arguments.output), arguments.overwrite, arguments.resume)
+    refuse_unpushable(arguments)
     if _looks_at_files_alone(arguments) and (found := _stored(arguments)) is not None:
         _stream(arguments, *found, repeat)
+        push_output(arguments, expanded(arguments.output))
         return
     if arguments.resume:
         raise InputError(
             "resume goes on with complete weight files, and this merge holds whole models in memory, which leaves "
             "none; expected no --resume"
         )
+    from lightning.pytorch.utilities import rank_zero_only  # noqa: PLC0415
+
     from fusionlab.commands import merge_models  # noqa: PLC0415 - imports what streaming does without
 
     merge_models.run(parsing.parse(_parser(plain=False), argv) if plain else arguments, argv, repeat)
+    rank_zero_only(push_output)(arguments, expanded(arguments.output))
 
 
 def _is_option(word: str) -> bool:
@@ -129,6 +135,7 @@ def _parser(plain: bool) -> ArgumentParser:
     parsing.add_architecture(parser)
     parsing.add_output(parser)
     parsing.add_resume(parser)
+    parsing.add_push(parser)
     parsing.add_json(parser)
     add_fields(
         parser,

@@ -17,6 +17,7 @@ from fusionlab.checkpoints.files import copy_side_files
 from fusionlab.commands.repeat import REPEAT
 from fusionlab.data.purpose import tokenizer_of_training
 from fusionlab.dtypes import Types, in_types, stored_size
+from fusionlab.evaluation.preservation import Preservation
 from fusionlab.evaluation.report import console_table
 from fusionlab.evaluation.results import Results
 from fusionlab.evaluation.verdict import verdict
@@ -58,24 +59,37 @@ def write_fusion(
         _write_merge(fused.kept.model, found, temporary, types, {CARD: card, **(modules or {})})
         (temporary / REPEAT).write_text(repeat, encoding="utf-8")
         write(results, temporary)
-    _publish(fused, results, output)
+    tell_fusion(results, output, {name: _worst(matched.preservation) for name, matched in fused.matched.items()})
+
+
+def _worst(checks: Sequence[Preservation]) -> float:
+    return max(check.stored for check in checks)
+
+
+def tell_fusion(results: Results, output: Path, differences: Mapping[str, float]) -> None:
+    """Print what was measured, for people or for machines.
+
+    Args:
+        results: all of it.
+        output: the folder that was written.
+        differences: by matching, the largest change of logits by it, relative to the largest logit.
+    """
+    _publish(results, output, differences)
     console = printing.results()
     if results.rows or results.distances:
         console.print(console_table(results))
         console.print(verdict(results).headline.replace("`", ""), highlight=False)
     for note in results.notes:
         console.print(note, style="dim")
-    for label, matched in fused.matched.items():
-        worst = max(check.stored for check in matched.preservation)
+    for label, worst in differences.items():
         console.print(
             f"{label}: matching changed no model's logits by more than {worst:.1e} of the largest", style="dim"
         )
     console.print(f"Report: {output / 'report.html'}", highlight=False, soft_wrap=True)
 
 
-def _publish(fused: Fused, results: Results, output: Path) -> None:
+def _publish(results: Results, output: Path, differences: Mapping[str, float]) -> None:
     """Print for machines what was measured, and where it is."""
-    differences = {name: max(one.stored for one in matched.preservation) for name, matched in fused.matched.items()}
     printing.publish(
         {
             "title": results.title,
@@ -85,7 +99,7 @@ def _publish(fused: Fused, results: Results, output: Path) -> None:
             "rows": json.loads(results.to_json()),
             "notes": results.notes,
             "settings": results.settings,
-            "logits_differ_by": differences,
+            "logits_differ_by": dict(differences),
             "output": str(output),
         }
     )

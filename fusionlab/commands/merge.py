@@ -161,8 +161,13 @@ def _looks_at_files_alone(arguments: Namespace) -> bool:
     if arguments.written_as == "lora":
         return False
     given = [arguments.get(name) for name in ("example", "probes", "samples", "statistics")]
+    return reads_files() and all(value is None for value in given)
+
+
+def reads_files() -> bool:
+    """True if files can be read and written a piece at a time here, which one process does."""
     positioned = hasattr(os, "preadv") and hasattr(os, "pwrite")  # not on Windows
-    return positioned and all(value is None for value in given) and not any(name in os.environ for name in _RANKS)
+    return positioned and not any(name in os.environ for name in _RANKS)
 
 
 def _stored(arguments: Namespace) -> tuple[dict[str, StoredModel], StoredModel | None] | None:

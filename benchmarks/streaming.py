@@ -192,7 +192,7 @@ def main() -> None:
     parser.add_argument("--size", choices=SIZES, default="small")
     parser.add_argument("--models", type=int, default=2)
     parser.add_argument("--methods", nargs="*", default=["simple"])
-    parser.add_argument("--match", nargs="*", default=[], help="Presets that the first two models are matched and fused by.")
+    parser.add_argument("--match", nargs="*", default=[], help="Presets that two models are matched and fused by.")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--folder", type=Path, help="Where models are made, for the time of the run.")
     arguments = parser.parse_args()

@@ -24,7 +24,7 @@ from fusionlab.commands.merge import reads_files
 from fusionlab.commands.merge_output import progress
 from fusionlab.commands.repeat import REPEAT
 from fusionlab.commands.sentence_modules import modules_of_fusion
-from fusionlab.dtypes import main_of, merge_note_of
+from fusionlab.dtypes import main_of, merge_note_of, widest
 from fusionlab.errors import InputError
 from fusionlab.evaluation.distances import Distance
 from fusionlab.evaluation.results import Results
@@ -72,8 +72,9 @@ def by_parts(arguments: Namespace, plan: Plan, command: str, repeat: str) -> lis
         return []
     ((name, recipe),) = plan.matchings.items()
     ((method, values),) = plan.methods.items()
-    unit = find_method(method).unit
-    if plan.anchor == "nearest" or unit == "model" or set(find_method(method).requires(**values)) - {"base"}:
+    chosen, needs = find_method(method), set(find_method(method).requires(**values))
+    without = "base" in needs and arguments.base is None  # adapters may name one; else it is refused
+    if plan.anchor == "nearest" or chosen.unit == "model" or needs - {"base"} or without:
         return []
     found = open_folders(arguments.ckpts, arguments.names)
     models = {label: model for label, model in found.items() if model is not None}
@@ -83,7 +84,7 @@ def by_parts(arguments: Namespace, plan: Plan, command: str, repeat: str) -> lis
     try:
         if len(models) < len(found) or (base is None) != (arguments.base is None):
             raise NotByPartsError("not all are stored as folders of safetensors")
-        if not _agree(models, base, find_method(method)):
+        if not _agree(models, base, chosen):
             raise NotByPartsError("they differ in names, shapes or configs")
         fusion = _Fusion(models, base, plan, name, recipe)
     except NotByPartsError as error:
@@ -115,9 +116,11 @@ class _Fusion:
         ordered = [*(label for label in labels if label != anchor), anchor]
         of_base = {} if base is None else {_free("base model", labels): base}
         self.labels, self.of_base = labels, next(iter(of_base), None)
-        self.twins = match_stream.Twins(
-            {**{label: models[label] for label in ordered}, **of_base}, len(labels) - 1, recipe, None, plan.seed
-        )
+        # A twin is rounded to its model's own type, or to that of the merge where that is as wide.
+        types = [model.main_dtype for model in models.values()]
+        dtype = plan.dtype if plan.dtype is not None and widest([*types, plan.dtype]) == plan.dtype else None
+        matched = {label: models[label] for label in ordered} | of_base
+        self.twins = match_stream.Twins(matched, len(labels) - 1, recipe, dtype, plan.seed)
         ((method, values),) = plan.methods.items()
         weights = merge_weights(plan.weights, len(labels))
         self.merge = Merge(find_method(method), values, weights, plan.seed, plan.dtype)

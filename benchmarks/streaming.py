@@ -26,6 +26,7 @@ from torch import Tensor
 # Layers, width, width of feed-forward layers, heads, heads of keys and values, words.
 SIZES = {
     "small": (6, 512, 1408, 8, 4, 8000),
+    "200m": (12, 1024, 2816, 16, 8, 32000),
     "1b": (22, 2048, 5632, 32, 4, 32000),
     "7b": (32, 4096, 11008, 32, 32, 32000),
 }
@@ -170,6 +171,8 @@ def programs(
     for preset in matchings:
         line = [sys.executable, "-c", FUSIONLAB, "match", str(models[0]), "--anchor", str(models[1]), "--match", preset]
         found[f"fusionlab match, {preset}"] = [*line, "--output", ""]
+        line = [sys.executable, "-c", FUSIONLAB, "fuse", "--ckpts", *map(str, models[:2]), "--match", preset]
+        found[f"fusionlab fuse, {preset}"] = [*line, "--output", ""]
     for method in methods:
         line = [sys.executable, "-c", FUSIONLAB, "merge", *map(str, models), "--method", method]
         base = ["--base", str(folder / "base")] if (folder / "base").exists() else []
@@ -189,7 +192,7 @@ def main() -> None:
     parser.add_argument("--size", choices=SIZES, default="small")
     parser.add_argument("--models", type=int, default=2)
     parser.add_argument("--methods", nargs="*", default=["simple"])
-    parser.add_argument("--match", nargs="*", default=[], help="Presets that the first two models are matched by.")
+    parser.add_argument("--match", nargs="*", default=[], help="Presets that two models are matched and fused by.")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--folder", type=Path, help="Where models are made, for the time of the run.")
     arguments = parser.parse_args()

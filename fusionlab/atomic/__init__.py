@@ -6,9 +6,11 @@ after it. An output that is replaced is exchanged in one step where the system c
 
 from fusionlab.atomic.checks import MIB, refuse_existing, require_space, try_to_write
 from fusionlab.atomic.pending import discard_all
+from fusionlab.atomic.unfinished import MANIFEST, unfinished
 from fusionlab.atomic.writing import atomic_file, atomic_folder, replaced_entries, scratch_folder
 
 __all__ = [
+    "MANIFEST",
     "MIB",
     "atomic_file",
     "atomic_folder",
@@ -18,4 +20,5 @@ __all__ = [
     "require_space",
     "scratch_folder",
     "try_to_write",
+    "unfinished",
 ]

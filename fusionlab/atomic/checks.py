@@ -15,7 +15,7 @@ from fusionlab.errors import InputError
 MIB = 2**20
 
 
-def refuse_existing(target: str | Path, overwrite: bool = False) -> None:
+def refuse_existing(target: str | Path, overwrite: bool = False, resume: bool = False) -> None:
     """Stop before any work is done when `target` may not, or cannot, be written.
 
     What killed runs left beside it is removed first, and an output that such a run had moved aside put back.
@@ -23,13 +23,14 @@ def refuse_existing(target: str | Path, overwrite: bool = False) -> None:
     Args:
         target: the file or folder that is to be written.
         overwrite: whether something that is already there may be replaced.
+        resume: whether what an earlier call left unfinished of `target` stays.
 
     Raises:
         InputError: `target` exists and `overwrite` is false; or it is the working folder or holds it, which
             would be lost with everything in it; or cannot be replaced; or writing beside it was tried and failed.
     """
     target = Path(target)
-    recover(target)
+    recover(target, resume)
     refuse_target(target, overwrite)
     try_to_write(target)
 
@@ -119,9 +120,16 @@ def require_space(target: str | Path, size: int) -> None:
         )
 
 
-def recover(target: Path) -> None:
-    """Remove what killed runs left beside `target`, and put back what one had moved aside."""
+def recover(target: Path, resume: bool = False) -> None:
+    """Remove what killed runs left beside `target`, and put back what one had moved aside.
+
+    Args:
+        target: the file or folder that is to be written.
+        resume: whether what such a run left unfinished of `target` stays; that of others always does.
+    """
     for found in dead(target.absolute().parent):
+        if found.kind == "part" and (resume or not belongs(found, target)):
+            continue
         if found.kind == "old":
             replaced = target if belongs(found, target) else found.path.with_name(found.label)
             if not os.path.lexists(replaced):

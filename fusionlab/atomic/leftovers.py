@@ -21,10 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-# ``new`` is being written; ``old`` is an output that is being replaced, where that takes two renames.
-Kind = Literal["new", "old"]
+# ``new`` is being written; ``old`` is an output that is being replaced, where that takes two renames; ``part`` is being
+# written, or waits for a call that goes on with it.
+Kind = Literal["new", "old", "part"]
 _NAME = re.compile(
-    r"\.(?P<label>.+)\.fusionlab-(?P<kind>new|old)-(?P<host>\w+)-(?P<pid>\d+)-(?P<start>\w+)-(?P<token>[0-9a-f]{8})"
+    r"\.(?P<label>.+)\.fusionlab-(?P<kind>new|old|part)-(?P<host>\w+)-(?P<pid>\d+)-(?P<start>\w+)-(?P<token>[0-9a-f]{8})"
 )
 _LONGEST = 255  # bytes in a file name, on nearly every file system
 
@@ -36,7 +37,7 @@ class Leftover:
     Attributes:
         path: where it is.
         label: the output's name, or a digest of one too long.
-        kind: ``new`` or ``old``.
+        kind: ``new``, ``old`` or ``part``.
     """
 
     path: Path
@@ -69,15 +70,25 @@ def dead(folder: Path) -> Iterator[Leftover]:
         match = _NAME.fullmatch(name)
         if match is None or match["host"] != host():
             continue
-        path = folder / name
-        try:
-            mine = not hasattr(os, "geteuid") or os.lstat(path).st_uid == os.geteuid()
-        except OSError:
-            continue
+        found = Leftover(folder / name, match["label"], match["kind"])
         now = started(int(match["pid"]))
         lives = now is not None and (now == match["start"] or "unknown" in (now, match["start"]))
-        if mine and not lives:
-            yield Leftover(path, match["label"], match["kind"])
+        if mine(found.path) and not lives:
+            yield found
+
+
+def parse_name(path: Path) -> Leftover | None:
+    """A temporary output by its path, whoever made it; None where that is none."""
+    match = _NAME.fullmatch(path.name)
+    return None if match is None else Leftover(path, match["label"], match["kind"])
+
+
+def mine(path: Path) -> bool:
+    """True if something is there that belongs to this user."""
+    try:
+        return not hasattr(os, "geteuid") or os.lstat(path).st_uid == os.geteuid()
+    except OSError:
+        return False
 
 
 def discard(path: Path) -> None:

@@ -19,15 +19,24 @@ class Output:
         temporary: the name it is written under; after an exchange, that of what it replaced.
         previous: where what it replaces is put for a moment, if the system cannot exchange names.
         parents: folders that were made to hold it, outermost first.
+        kept: whether it stays for a call that goes on with it.
+        lock: handle of a file that this process has locked while it writes.
     """
 
     target: Path | None
     temporary: Path
     previous: Path | None = None
     parents: list[Path] = field(default_factory=list)
+    kept: bool = False
+    lock: int | None = None
 
     def abandon(self) -> None:
         """Leave everything as it was before, or as it is complete."""
+        if self.lock is not None:
+            os.close(self.lock)
+            self.lock = None
+        if self.kept:
+            return
         if self.previous is not None and self.target is not None and os.path.lexists(self.previous):
             if os.path.lexists(self.target):
                 discard_quietly(self.previous)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,16 +14,20 @@ from fusionlab.atomic.leftovers import hidden
 from fusionlab.atomic.pending import Output, make_parents, pending
 from fusionlab.atomic.placing import put_entries, put_output
 from fusionlab.atomic.syncing import sync, sync_tree
+from fusionlab.atomic.unfinished import MANIFEST, begin
+from fusionlab.errors import InputError
 from fusionlab.sentences import WRITING, system_error
 
 
 @contextmanager
-def atomic_folder(target: str | Path, overwrite: bool = False) -> Iterator[Path]:
+def atomic_folder(target: str | Path, overwrite: bool = False, resume: bool = False) -> Iterator[Path]:
     """Write a folder that appears under its name only once the block has ended without an error.
 
     Args:
         target: the folder to be written; its parents are made when they are missing.
         overwrite: whether a folder that is already there may be replaced, which happens after the new one is complete.
+        resume: whether to go on with what an earlier call left, and to leave for a later one what is unfinished when
+            this one is interrupted. The folder holds a `MANIFEST` then, which is removed at the end.
 
     Yields:
         An empty temporary folder beside `target`. It is deleted when the block fails or is interrupted.
@@ -31,7 +36,7 @@ def atomic_folder(target: str | Path, overwrite: bool = False) -> Iterator[Path]
         InputError: as `refuse_existing`.
         OSError: the disk failed or is full; the error names the output.
     """
-    with _atomic(target, overwrite, folder=True) as temporary:
+    with _atomic(target, overwrite, folder=True, resume=resume) as temporary:
         yield temporary
 
 
@@ -93,33 +98,44 @@ def _atomic(
     overwrite: bool,
     folder: bool,
     put: Callable[[Output, Path, bool], None] | None = None,
+    resume: bool = False,
 ) -> Iterator[Path]:
     target = Path(target)
-    recover(target)
+    recover(target, resume)
     refuse_target(target, overwrite)
     output = Output(target, hidden(target, "new"), hidden(target, "old"))
     # Known before it is there, so that an interruption at any moment finds it.
     pending.append(output)
     try:
         output.parents = make_parents(target.parent)
-        if folder:
+        if resume:
+            begin(output, target)
+            output.kept = True
+        elif folder:
             output.temporary.mkdir()
         yield output.temporary
         signals.check()
         sync_tree(output.temporary)
         # Asked again: somebody else may have written the target while this output was being made.
         refuse_target(target, overwrite)
+        if resume:
+            (output.temporary / MANIFEST).unlink(missing_ok=True)
+            output.kept = False
         (put or put_output)(output, target, overwrite)
         for made in output.parents:
             sync(made.parent)
     except BaseException as error:
         # Before the temporary output goes, as the space that it frees is what the error is about.
         located = _located(error, output.temporary, target if put is None else target.parent)
+        # Input that is refused would be refused again.
+        output.kept &= not isinstance(located, InputError)
         output.abandon()
         if located is not error:
             raise located from error
         raise
     finally:
+        if output.lock is not None:
+            os.close(output.lock)
         pending.remove(output)
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
+import weakref
+from contextlib import ExitStack
 from pathlib import Path
 
+from fusionlab.atomic import scratch_folder
 from fusionlab.checkpoints.files import CONFIG, PICKLE, SAFETENSORS, copy_side_files, read_config
 from fusionlab.errors import InputError
 from fusionlab.paths import stands_for
@@ -31,7 +33,10 @@ class Architecture:
             raise InputError(f"architecture is {folder}, a file; expected a folder with a {CONFIG}, or a hub id")
         read_config(folder)
         self.folder = folder
-        self.place = tempfile.TemporaryDirectory(prefix="fusionlab-")
+        # Removed by the next run where this one is killed.
+        held = ExitStack()
+        self.place = held.enter_context(scratch_folder())
+        weakref.finalize(self, held.close)
         self.known: dict[Path, Path] = {}
 
     def stand_in(self, file: Path) -> Path:
@@ -42,7 +47,7 @@ class Architecture:
         """
         file = file.absolute()
         if file not in self.known:
-            folder = Path(self.place.name) / str(len(self.known)) / file.stem
+            folder = self.place / str(len(self.known)) / file.stem
             folder.mkdir(parents=True)
             copy_side_files(self.folder, folder)
             weights = folder / SUFFIXES[file.suffix]

@@ -12,6 +12,7 @@ from fusionlab.atomic import atomic_file, atomic_folder, refuse_existing
 from fusionlab.checkpoints import huggingface, lightning_file, own_module, timm_folder
 from fusionlab.checkpoints.adapted import read_adapted
 from fusionlab.checkpoints.adapters import read_adapter
+from fusionlab.checkpoints.beside import write_beside
 from fusionlab.checkpoints.files import (
     ADAPTER_CONFIG,
     CONFIG,
@@ -67,7 +68,7 @@ class Checkpoint:
         output: str | Path,
         overwrite: bool = False,
         types: Types | torch.dtype | None = None,
-        texts: Mapping[str, str | None] | None = None,
+        texts: Mapping[str, str | bytes | None] | None = None,
         shard_bytes: int | None = None,
     ) -> None:
         """Write a model of the same class as an ordinary checkpoint of the same format.
@@ -246,7 +247,7 @@ def _write(
     kind: Format,
     like: Path | None,
     overwrite: bool,
-    texts: Mapping[str, str | None] | None = None,
+    texts: Mapping[str, str | bytes | None] | None = None,
     shard_bytes: int | None = None,
 ) -> None:
     if kind == "lightning":
@@ -268,6 +269,4 @@ def _write(
         given = texts or {}
         if like is not None and like.is_dir():
             copy_side_files(like, temporary, leave_out=given)
-        for name, text in given.items():
-            if text is not None:
-                (temporary / name).write_text(text, encoding="utf-8")
+        write_beside(temporary, given)

@@ -1,22 +1,35 @@
 """``fusionlab fuse``: match, merge, measure and report; the main job."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
-from jsonargparse import ArgumentParser
+from jsonargparse import ArgumentParser, Namespace
 from lightning.pytorch import seed_everything
+from lightning.pytorch.utilities import rank_zero_only
 
 from fusionlab import growing
 from fusionlab.advice import advice_on, module_weights
 from fusionlab.atomic import refuse_existing, require_space
 from fusionlab.checkpoints.card import merge_card
-from fusionlab.commands import data_options, fuse_config, matching_options, merging_options, own_data, parsing
+from fusionlab.commands import (
+    data_options,
+    fuse_config,
+    fuse_stream,
+    matching_options,
+    merging_options,
+    own_data,
+    parsing,
+)
 from fusionlab.commands.example import add_example, own_module
 from fusionlab.commands.fuse_output import advice_note, size_of_merge, write_fusion
 from fusionlab.commands.grow import as_grown
+from fusionlab.commands.matching_options import AUTO
 from fusionlab.commands.option_groups import add_fields, told
+from fusionlab.commands.pushing import push_output, refuse_unpushable
 from fusionlab.commands.repeat import repeat_config
+from fusionlab.commands.sentence_modules import modules_of_fusion
 from fusionlab.dtypes import common_types, find_dtype
 from fusionlab.evaluation.wording import listing
 from fusionlab.experiment import REPORT_BYTES, Plan
@@ -53,16 +66,39 @@ def run(argv: Sequence[str]) -> None:
     parser = _parser()
     arguments = parsing.parse(parser, own_data.written_out(argv))
     seed_everything(arguments.seed, verbose=False)
-    is_auto = arguments.match == matching_options.AUTO
+    is_auto = arguments.match == AUTO
     if not is_auto:
         matching_options.matching_recipe(arguments)  # refused before any work
-    output, dtype = expanded(arguments.output), find_dtype(arguments.dtype)
+    output = expanded(arguments.output)
     trainer = data_options.trainer_options(arguments)
     refuse_existing(output, arguments.overwrite)
+    refuse_unpushable(arguments)
 
     polishing = arguments.polish
     if isinstance(polishing, int):
         polishing = PolishOptions(steps=polishing, seed=arguments.seed)
+    repeat, held = repeat_config(parser, own_data.written_out(argv)), list[str]()
+    if not is_auto:
+        plan, command = _plan(arguments, polishing, trainer), shlex.join(["fusionlab", "fuse", *argv])
+        unmet = fuse_stream.by_parts(arguments, plan, command, repeat)
+        if unmet is None:
+            push_output(arguments, output / "merged")
+            return
+        held += unmet
+    _in_memory(arguments, argv, polishing, trainer, repeat, held)
+    rank_zero_only(push_output)(arguments, output / "merged")
+
+
+def _in_memory(
+    arguments: Namespace,
+    argv: Sequence[str],
+    polishing: PolishOptions | None,
+    trainer: Mapping[str, Any],
+    repeat: str,
+    held: Sequence[str],
+) -> None:
+    """Fuse whole models; write, and tell what was done and why they were held."""
+    output, dtype, is_auto = expanded(arguments.output), find_dtype(arguments.dtype), arguments.match == AUTO
     module = own_module(arguments, argv)
     found = parsing.read_all(arguments.ckpts, module, arguments.base, arguments.names)
     merging_options.begin_hashes(found, arguments)
@@ -71,20 +107,7 @@ def run(argv: Sequence[str]) -> None:
     if is_auto:
         arguments.match = advice.chosen(arguments.data is not None or arguments.probes is not None)
     recipe, name = matching_options.matching_recipe(arguments), matching_options.matching_name(arguments)
-    plan = Plan(
-        matchings={} if arguments.match == "none" else {name: recipe},
-        methods=merging_options.merge_methods(arguments),
-        weights=arguments.weights,
-        anchor=arguments.anchor,
-        ensemble=arguments.ensemble and arguments.heads == "merged",
-        correct=arguments.correct,
-        polish=polishing,
-        heads=arguments.heads,
-        points=arguments.points if arguments.heads == "merged" else 0,
-        trainer=trainer,
-        seed=arguments.seed,
-        dtype=dtype,
-    )
+    plan = _plan(arguments, polishing, trainer)
     models = matching_options.untied({label: checkpoint.model for label, checkpoint in found.items()}, arguments)
     inputs = data_options.inputs(
         arguments,
@@ -97,6 +120,7 @@ def run(argv: Sequence[str]) -> None:
     types = common_types(models.values()) if dtype is None else dtype
     kept = list(models.values()) if arguments.heads == "own" else list(models.values())[:1]
     require_space(output, size_of_merge(kept, next(iter(found.values())), types) + REPORT_BYTES)
+    modules, told = modules_of_fusion(found, plan, arguments.base)
     fused, results = run_experiment(
         models,
         data_options.test_data(arguments),
@@ -122,9 +146,28 @@ def run(argv: Sequence[str]) -> None:
     card = merge_card(merging_options.parents(found, arguments), made, next(iter(found.values())).format)
     notes = [advice_note(advice, (name if plan.matchings else "none") if is_auto else None)]
     notes += [f"{growing.told(growths)}.", *results.notes] if growths else results.notes
-    results = replace(results, settings=settings, notes=notes)
-    repeat = repeat_config(parser, own_data.written_out(argv))
-    write_fusion(fused, results, as_grown(found, growths), output, arguments.overwrite, types, card, repeat)
+    results = replace(results, settings=settings, notes=[*notes, *told, *held])
+    written = as_grown(found, growths)
+    write_fusion(fused, results, written, output, arguments.overwrite, types, card, repeat, modules)
+
+
+def _plan(arguments: Namespace, polishing: PolishOptions | None, trainer: Mapping[str, Any]) -> Plan:
+    """The plan that the arguments describe."""
+    recipe, name = matching_options.matching_recipe(arguments), matching_options.matching_name(arguments)
+    return Plan(
+        matchings={} if arguments.match == "none" else {name: recipe},
+        methods=merging_options.merge_methods(arguments),
+        weights=arguments.weights,
+        anchor=arguments.anchor,
+        ensemble=arguments.ensemble and arguments.heads == "merged",
+        correct=arguments.correct,
+        polish=polishing,
+        heads=arguments.heads,
+        points=arguments.points if arguments.heads == "merged" else 0,
+        trainer=trainer,
+        seed=arguments.seed,
+        dtype=find_dtype(arguments.dtype),
+    )
 
 
 def _parser() -> ArgumentParser:
@@ -133,6 +176,7 @@ def _parser() -> ArgumentParser:
     parsing.add_architecture(parser)
     add_example(parser)
     parsing.add_output(parser)
+    parsing.add_push(parser)
     parsing.add_json(parser)
     add_fields(parser, FusionPlan, ("anchor",))
     matching_options.add_matching(parser, may_be_auto=True)

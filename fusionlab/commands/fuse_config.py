@@ -29,6 +29,7 @@ from fusionlab.commands.lightning_cli import (
 )
 from fusionlab.commands.option_groups import add_fields
 from fusionlab.commands.repeat import repeat_config
+from fusionlab.commands.sentence_modules import modules_of_fusion
 from fusionlab.data import OwnData
 from fusionlab.dtypes import common_types
 from fusionlab.experiment import REPORT_BYTES, Plan, refuse_misfit, results_of
@@ -175,6 +176,7 @@ def _fuse(cli: FuseCLI, command: str, repeat: str) -> None:
     types = common_types(module.models.values()) if plan.dtype is None else plan.dtype
     kept = list(module.models.values()) if plan.heads == "own" else list(module.models.values())[:1]
     require_space(output, size_of_merge(kept, next(iter(found.values())), types) + REPORT_BYTES)
+    modules, words = modules_of_fusion(found, plan, given.model.get("base"))
     ckpt = given.ckpt_path and checked_checkpoint(given.ckpt_path)
     merging_options.begin_hashes(found, given.model)
     place = naming(lambda: trainer.log_dir or trainer.default_root_dir)
@@ -194,6 +196,6 @@ def _fuse(cli: FuseCLI, command: str, repeat: str) -> None:
     parents = merging_options.parents(found, given.model)
     card = merge_card(parents, {key: told[key] for key in told if key != "command"}, next(iter(found.values())).format)
     advice = advice_on([module_weights(checkpoint.model, name) for name, checkpoint in found.items()])
-    results = replace(results, settings=told, notes=[advice_note(advice), *results.notes])
+    results = replace(results, settings=told, notes=[advice_note(advice), *results.notes, *words])
     assert module.fused is not None
-    write_fusion(module.fused, results, found, output, given.overwrite, types, card, repeat)
+    write_fusion(module.fused, results, found, output, given.overwrite, types, card, repeat, modules)

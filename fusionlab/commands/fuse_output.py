@@ -11,11 +11,13 @@ from torch import nn
 from fusionlab import checkpoints, printing
 from fusionlab.advice import Advice
 from fusionlab.atomic import atomic_folder
+from fusionlab.checkpoints.beside import write_beside
 from fusionlab.checkpoints.card import CARD
 from fusionlab.checkpoints.files import copy_side_files
 from fusionlab.commands.repeat import REPEAT
 from fusionlab.data.purpose import tokenizer_of_training
 from fusionlab.dtypes import Types, in_types, stored_size
+from fusionlab.evaluation.preservation import Preservation
 from fusionlab.evaluation.report import console_table
 from fusionlab.evaluation.results import Results
 from fusionlab.evaluation.verdict import verdict
@@ -34,6 +36,7 @@ def write_fusion(
     types: Types | torch.dtype,
     card: str,
     repeat: str,
+    modules: Mapping[str, bytes | None] | None = None,
 ) -> None:
     """Write the folder of a fusion and tell what is in it; one process of several does.
 
@@ -46,33 +49,47 @@ def write_fusion(
         types: to write the merge in.
         card: the text of its model card.
         repeat: a config that repeats the command.
+        modules: weight files of modules beside the merged transformer, by path in its folder.
 
     Raises:
         InputError: the folder exists and may not be replaced.
     """
     with atomic_folder(output, overwrite) as temporary:
         assert fused.kept is not None
-        _write_merge(fused.kept.model, found, temporary, types, {CARD: card})
+        _write_merge(fused.kept.model, found, temporary, types, {CARD: card, **(modules or {})})
         (temporary / REPEAT).write_text(repeat, encoding="utf-8")
         write(results, temporary)
-    _publish(fused, results, output)
+    tell_fusion(results, output, {name: _worst(matched.preservation) for name, matched in fused.matched.items()})
+
+
+def _worst(checks: Sequence[Preservation]) -> float:
+    return max(check.stored for check in checks)
+
+
+def tell_fusion(results: Results, output: Path, differences: Mapping[str, float]) -> None:
+    """Print what was measured, for people or for machines.
+
+    Args:
+        results: all of it.
+        output: the folder that was written.
+        differences: by matching, the largest change of logits by it, relative to the largest logit.
+    """
+    _publish(results, output, differences)
     console = printing.results()
     if results.rows or results.distances:
         console.print(console_table(results))
         console.print(verdict(results).headline.replace("`", ""), highlight=False)
     for note in results.notes:
         console.print(note, style="dim")
-    for label, matched in fused.matched.items():
-        worst = max(check.stored for check in matched.preservation)
+    for label, worst in differences.items():
         console.print(
             f"{label}: matching changed no model's logits by more than {worst:.1e} of the largest", style="dim"
         )
     console.print(f"Report: {output / 'report.html'}", highlight=False, soft_wrap=True)
 
 
-def _publish(fused: Fused, results: Results, output: Path) -> None:
+def _publish(results: Results, output: Path, differences: Mapping[str, float]) -> None:
     """Print for machines what was measured, and where it is."""
-    differences = {name: max(one.stored for one in matched.preservation) for name, matched in fused.matched.items()}
     printing.publish(
         {
             "title": results.title,
@@ -82,7 +99,7 @@ def _publish(fused: Fused, results: Results, output: Path) -> None:
             "rows": json.loads(results.to_json()),
             "notes": results.notes,
             "settings": results.settings,
-            "logits_differ_by": differences,
+            "logits_differ_by": dict(differences),
             "output": str(output),
         }
     )
@@ -117,10 +134,11 @@ def _write_merge(
     found: Mapping[str, checkpoints.Checkpoint],
     folder: Path,
     types: Types | torch.dtype,
-    texts: Mapping[str, str],
+    texts: Mapping[str, str | bytes | None],
 ) -> None:
     """Write the merge in the format of the end models: one checkpoint, or one for each task that kept its head."""
     if isinstance(model, TaskModels):
+        texts = {name: text for name, text in texts.items() if isinstance(text, str)}
         for (name, checkpoint), task in zip(found.items(), model.tasks, strict=True):
             checkpoint.write(task, folder / "merged" / checkpoint.entry(name), types=types, texts=texts)
         return
@@ -136,12 +154,11 @@ def _write_folder(
     first: checkpoints.Checkpoint,
     output: Path,
     types: Types | torch.dtype,
-    texts: Mapping[str, str],
+    texts: Mapping[str, str | bytes | None],
 ) -> None:
     """Write the merge of Lightning files as an ordinary folder too, with the tokenizer that they were trained with."""
     checkpoints.save(in_types(model, types), output)
-    for name, text in texts.items():
-        (output / name).write_text(text, encoding="utf-8")
+    write_beside(output, texts)
     named = tokenizer_of_training([first.location])
     if named is not None and (place := expanded(named)).is_dir():
         copy_side_files(place, output)

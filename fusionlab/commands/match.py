@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from jsonargparse import ArgumentParser
+from jsonargparse import ArgumentParser, Namespace
 from lightning.pytorch import seed_everything
 from rich.progress import track
 from torch import nn
@@ -20,6 +20,7 @@ from fusionlab.commands.example import add_example, own_module
 from fusionlab.commands.match_output import ALIGNMENT, ALIGNMENT_SUFFIX, MatchTable, card, kept_basis_note, types_note
 from fusionlab.commands.match_stream import by_parts
 from fusionlab.commands.option_groups import add_fields, told
+from fusionlab.commands.pushing import push_output, refuse_unpushable
 from fusionlab.commands.repeat import REPEAT, repeat_config
 from fusionlab.dtypes import DTYPES, differing, find_dtype, rounded, stored_size, widened
 from fusionlab.evaluation.distance import parameter_distance
@@ -67,11 +68,17 @@ def run(argv: Sequence[str]) -> None:
     arguments, repeat = parsing.parse(parser, given), repeat_config(parser, given)
     seed_everything(arguments.seed, verbose=False)
     recipe = matching_options.matching_recipe(arguments)
-    output, dtype = expanded(arguments.output), find_dtype(arguments.dtype)
-    refuse_existing(output, arguments.overwrite)
-    if (notes := by_parts(arguments, recipe, repeat)) is None:
-        return
+    output = expanded(arguments.output)
+    refuse_existing(output, arguments.overwrite, arguments.resume)
+    refuse_unpushable(arguments)
+    if (notes := by_parts(arguments, recipe, repeat)) is not None:
+        _in_memory(arguments, argv, recipe, repeat, notes)
+    push_output(arguments, output)
 
+
+def _in_memory(arguments: Namespace, argv: Sequence[str], recipe: Recipe, repeat: str, notes: list[str]) -> None:
+    """Match whole models; write, and tell what was done and what is to be known."""
+    output, dtype = expanded(arguments.output), find_dtype(arguments.dtype)
     base_path = [] if arguments.base is None else [arguments.base]
     paths = (*arguments.sources, arguments.anchor, *base_path)
     names, module = short_names(paths, arguments.names), own_module(arguments, argv)
@@ -127,6 +134,8 @@ def _parser() -> ArgumentParser:
     parsing.add_architecture(parser)
     add_example(parser)
     parsing.add_output(parser)
+    parsing.add_resume(parser)
+    parsing.add_push(parser)
     parsing.add_json(parser)
     matching_options.add_matching(parser)
     data_options.add_inputs(parser)

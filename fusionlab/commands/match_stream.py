@@ -7,10 +7,12 @@ parameter, such as the heads and the feed-forward units that the paper matches.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from jsonargparse import Namespace
 from torch import Tensor
 
@@ -23,20 +25,33 @@ from fusionlab.commands.match_parts import NotByPartsError, described
 from fusionlab.commands.merge_output import progress
 from fusionlab.commands.repeat import REPEAT
 from fusionlab.dtypes import differing_of, find_dtype, main_of
+from fusionlab.errors import InputError
 from fusionlab.evaluation.preservation import preserved
 from fusionlab.matching.recipe import Recipe
 from fusionlab.paths import expanded
-from fusionlab.streaming import StoredModel, open_folder, open_folders, write_side_files
+from fusionlab.streaming import (
+    Manifest,
+    StoredModel,
+    Tally,
+    made_of,
+    open_folder,
+    open_folders,
+    refuse_other,
+    write_side_files,
+)
+from fusionlab.streaming.part_files import PartFiles, remove_parts
 from fusionlab.streaming.running import logits_of
-from fusionlab.streaming.shards import Writer, like, written
-from fusionlab.streaming.stored import Reader, TensorSpec
-from fusionlab.streaming.twins import Matched, Moved, PartReader, match_parts, planned, write_moved
+from fusionlab.streaming.shards import like, written
+from fusionlab.streaming.stored import Reader
+from fusionlab.streaming.twins import Matched, Moved, PartReader, TwinFiles, match_parts, planned, write_moved
 from fusionlab.symmetry import Alignment
 
 # Models with fewer bytes of weights are matched in memory, where many layers are solved at once.
 IN_MEMORY = 2**28
 # Random inputs that function preservation is checked on.
 INPUTS = 4
+# Options that say where to write and what to print, and paths, in whose place the files are told.
+_WHERE = ("config", "output", "overwrite", "resume", "json", "sources", "anchor", "base")
 
 
 def by_parts(arguments: Namespace, recipe: Recipe, repeat: str) -> list[str] | None:
@@ -59,84 +74,147 @@ def by_parts(arguments: Namespace, recipe: Recipe, repeat: str) -> list[str] | N
     paths = (*arguments.sources, arguments.anchor, *([] if arguments.base is None else [arguments.base]))
     found = open_folders(paths, arguments.names)
     stored = {name: model for name, model in found.items() if model is not None}
-    if max((_bytes(model) for model in stored.values()), default=0) < IN_MEMORY:
+    if bytes_of(stored.values()) < IN_MEMORY and not arguments.resume:
         return []
     try:
         if len(stored) < len(found):
             other = next(name for name in found if name not in stored)
             raise NotByPartsError(f"{other} is stored in another way than a folder of safetensors")
-        task = _Task(arguments, recipe, stored, repeat)
+        twins = Twins(stored, len(arguments.sources), recipe, find_dtype(arguments.dtype), arguments.seed)
     except NotByPartsError as error:
+        if arguments.resume:
+            raise InputError(f"resume goes on with models that are matched a part at a time, but {error}") from error
         return [f"Whole models were held in memory: {error}."]
-    task.run()
+    _run(arguments, twins, repeat)
     return None
 
 
-def _bytes(model: StoredModel) -> int:
-    return sum(tensor.size for tensor in model.tensors.values())
+def _run(arguments: Namespace, twins: Twins, repeat: str) -> None:
+    """Make, check and write all twins, and tell."""
+    output, described, done = expanded(arguments.output), None, 0
+    if arguments.resume:
+        options = {name: value for name, value in arguments.as_dict().items() if name not in _WHERE}
+        described = made_of({"the command": "match", **options, "the matching": str(twins.recipe)}, twins.models)
+        done = refuse_other(output, described)
+    require_space(output, twins.size - done + MIB)
+    table = MatchTable(twins.anchor, bool(twins.recipe.gauge))
+    with (
+        atomic_folder(output, arguments.overwrite, arguments.resume) as folder,
+        progress("matching", twins.size) as advance,
+    ):
+        manifest = None if described is None else Manifest(folder, described)
+        made = twins.make(folder, advance, manifest)
+        (folder / REPEAT).write_text(repeat, encoding="utf-8")
+    for one in made:
+        table.add(one.name, one.distances if twins.recipe.gauge else one.distances[1:], one.difference, one.seconds)
+    table.tell(twins.notes, output)
 
 
-class _Task:
-    """One run of the command, a part of the parameters at a time.
+def bytes_of(models: Iterable[StoredModel]) -> int:
+    """The bytes of the tensors of the largest of some models."""
+    return max((sum(tensor.size for tensor in model.tensors.values()) for model in models), default=0)
+
+
+@dataclass(frozen=True)
+class MadeTwin:
+    """A twin that was written.
+
+    Attributes:
+        name: of the model.
+        distances: to the anchor: as given, in the gauge, and matched.
+        difference: of its logits, relative to the largest.
+        seconds: that matching took.
+    """
+
+    name: str
+    distances: tuple[float, float, float]
+    difference: float
+    seconds: float
+
+
+class Twins:
+    """The twins of some models, made a part of the parameters at a time.
 
     Args:
-        arguments: of the command.
-        recipe: that they describe.
         models: sources, the anchor and the base if there is one, by name.
-        repeat: a config that repeats the command.
+        sources: how many of them are matched.
+        recipe: how.
+        dtype: that twins are written in; of each its model's own if None.
+        seed: of anything random.
 
     Raises:
         NotByPartsError: they must be matched in memory.
     """
 
-    def __init__(self, arguments: Namespace, recipe: Recipe, models: Mapping[str, StoredModel], repeat: str) -> None:
-        self.arguments, self.recipe, self.models, self.repeat = arguments, recipe, models, repeat
-        self.output, self.dtype = expanded(arguments.output), find_dtype(arguments.dtype)
+    def __init__(
+        self, models: Mapping[str, StoredModel], sources: int, recipe: Recipe, dtype: torch.dtype | None, seed: int
+    ) -> None:
+        self.models, self.recipe, self.dtype, self.seed = models, recipe, dtype, seed
+        self.manifest: Manifest | None = None
         names = list(models)
-        self.sources, self.anchor = names[: len(arguments.sources)], names[len(arguments.sources)]
-        self.base = None if arguments.base is None else names[-1]
+        self.sources, self.anchor = names[:sources], names[sources]
+        self.base = names[-1] if len(names) > sources + 1 else None
         self.described = described(models, recipe)
         # A gauge changes the anchor's weights too, and the base model follows the anchor.
         self.moved = names if recipe.gauge else self.sources
         self.references = {name: self._run(name, models[name]) for name in self.moved}
-
-    def run(self) -> None:
-        """Make, check and write all twins, and tell."""
-        plans = {name: planned(self.models[name], self.dtype) for name in self.moved}
-        size = sum(tensor.size for plan in plans.values() for tensor in plan.values())
-        require_space(self.output, size + MIB)
+        self.plans = {name: planned(models[name], dtype) for name in self.moved}
         for name in self.moved:
-            if (generation := self.models[name].location / GENERATION_CONFIG).is_file():
+            if (generation := models[name].location / GENERATION_CONFIG).is_file():
                 read_json(generation)
-        table = MatchTable(self.anchor, bool(self.recipe.gauge))
-        with atomic_folder(self.output, self.arguments.overwrite) as folder, progress("matching", size) as advance:
-            places = {name: folder if len(self.moved) == 1 else folder / name for name in self.moved}
-            for place in places.values():
-                place.mkdir(parents=True, exist_ok=True)
-            (folder / REPEAT).write_text(self.repeat, encoding="utf-8")
-            for name in self.sources:
-                start = time.perf_counter()
-                along = self.anchor if self.recipe.gauge and name == self.sources[0] else None
-                matched = self._match(name, along, places, plans, advance)
-                seconds = time.perf_counter() - start
-                difference = self._finish(name, matched.source, matched.alignment, places[name], plans[name])
-                table.add(name, matched.distances if self.recipe.gauge else matched.distances[1:], difference, seconds)
-                if along is not None:
-                    for other in self.moved[len(self.sources) :]:
-                        if other == self.base:
-                            self._move(other, matched, places[other], plans[other], advance)
-                        self._finish(other, matched.anchor, matched.of_anchor, places[other], plans[other])
+
+    @property
+    def size(self) -> int:
+        """The bytes of all twins."""
+        return sum(tensor.size for plan in self.plans.values() for tensor in plan.values())
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences on the types that models are stored in, and on a base model that keeps its basis."""
         kept = [] if self.base is None or self.recipe.gauge else [kept_basis_note(self.anchor, self.base)]
         words = differing_of({name: model.main_dtype for name, model in self.models.items()})
         scaled = [scaled_note(one.source, one.config) for one in self.models.values() if one.is_scaled]
-        table.tell([*scaled, *types_note(words, self.dtype), *kept], self.output)
+        return [*scaled, *types_note(words, self.dtype), *kept]
+
+    def place(self, name: str, folder: Path) -> Path:
+        """The folder of a twin in that of all; of a single one that folder itself."""
+        return folder if len(self.moved) == 1 else folder / name
+
+    def make(self, folder: Path, advance: Callable[[int], object], manifest: Manifest | None = None) -> list[MadeTwin]:
+        """Make, check and write all twins.
+
+        Args:
+            folder: to write into.
+            advance: is told how many bytes have been written since it was called last.
+            manifest: of the folder, where a later call may go on with it.
+
+        Returns:
+            The twin of each source.
+        """
+        self.manifest = manifest
+        places, made = {name: self.place(name, folder) for name in self.moved}, []
+        for place in places.values():
+            place.mkdir(parents=True, exist_ok=True)
+        for name in self.sources:
+            start = time.perf_counter()
+            along = self.anchor if self.recipe.gauge and name == self.sources[0] else None
+            matched = self._match(name, along, places, advance)
+            seconds = time.perf_counter() - start
+            difference = self._finish(name, matched.source, matched.alignment, places[name])
+            made.append(MadeTwin(name, matched.distances, difference, seconds))
+            if along is not None:
+                for other in self.moved[len(self.sources) :]:
+                    if other == self.base:
+                        self._move(other, matched, places[other], advance)
+                    self._finish(other, matched.anchor, matched.of_anchor, places[other])
+        remove_parts(folder)
+        return made
 
     def _match(
         self,
         name: str,
         along: str | None,
         places: Mapping[str, Path],
-        plans: Mapping[str, Mapping[str, TensorSpec]],
         advance: Callable[[int], object],
     ) -> Matched:
         """Match a source to the anchor; write its twin, and the anchor's where one is asked for."""
@@ -144,34 +222,26 @@ class _Task:
             source, anchor = (
                 self._reader(n, stack.enter_context(self.models[n].opened())) for n in (name, self.anchor)
             )
-            writers = [
-                None if n is None else stack.enter_context(self._written(n, places[n], plans[n])) for n in (name, along)
-            ]
-            assert writers[0] is not None
-            return match_parts(self.described.parts, source, anchor, (writers[0], writers[1]), advance)
+            files = [None if n is None else self._written(stack, n, places[n]) for n in (name, along)]
+            assert files[0] is not None
+            known = None if self.manifest is None else PartFiles(self.manifest, name)
+            return match_parts(self.described.parts, source, anchor, (files[0], files[1]), advance, known)
 
-    def _move(
-        self,
-        name: str,
-        matched: Matched,
-        place: Path,
-        plan: Mapping[str, TensorSpec],
-        advance: Callable[[int], object],
-    ) -> None:
+    def _move(self, name: str, matched: Matched, place: Path, advance: Callable[[int], object]) -> None:
         """Write the base model's twin in the basis of the anchor's."""
-        with self.models[name].opened() as reader, self._written(name, place, plan) as writer:
-            write_moved(self._reader(name, reader), matched.anchor, writer, advance)
+        with ExitStack() as stack:
+            files = self._written(stack, name, place)
+            reader = self._reader(name, stack.enter_context(self.models[name].opened()))
+            write_moved(reader, matched.anchor, files, advance)
 
-    def _finish(
-        self, name: str, alignments: Sequence[Alignment], whole: Alignment, place: Path, plan: Mapping[str, TensorSpec]
-    ) -> float:
+    def _finish(self, name: str, alignments: Sequence[Alignment], whole: Alignment, place: Path) -> float:
         """Write what lies beside a twin's weights, and compare it with its model.
 
         Returns:
             The largest difference in logits of the twin as it is stored, relative to the largest logit.
         """
-        model = self.models[name]
-        text = card(name, model, self.anchor, self.recipe, self.arguments.seed)
+        model, plan = self.models[name], self.plans[name]
+        text = card(name, model, self.anchor, self.recipe, self.seed)
         write_side_files(model, place, main_of((tensor.dtype, tensor.count) for tensor in plan.values()), {CARD: text})
         beside = len(self.moved) > 1
         whole.save(place.with_name(f"{place.name}{ALIGNMENT_SUFFIX}") if beside else place / ALIGNMENT)
@@ -184,8 +254,13 @@ class _Task:
     def _reader(self, name: str, reader: Reader) -> PartReader:
         return PartReader(reader, self.described.made[name], self.dtype)
 
-    def _written(self, name: str, place: Path, plan: Mapping[str, TensorSpec]) -> AbstractContextManager[Writer]:
-        return written(place, like(self.models[name], plan, None), plan)
+    def _written(self, stack: ExitStack, name: str, place: Path) -> TwinFiles:
+        plan = self.plans[name]
+        files = like(self.models[name], plan, None)
+        prefix = f"{name}/" if len(self.moved) > 1 else ""
+        done = {} if self.manifest is None else self.manifest.finished
+        writer = stack.enter_context(written(place, files, plan, [file for file in files if f"{prefix}{file}" in done]))
+        return TwinFiles(writer, stack.enter_context(Tally(files, plan, 0, self.manifest, prefix)))
 
     def _run(self, name: str, model: StoredModel) -> Tensor:
         """Logits of a model as it is stored.
@@ -202,4 +277,4 @@ class _Task:
 
     def _logits(self, provide: Callable[[str], Tensor]) -> Tensor:
         inputs = self.described.parts[0].inputs
-        return logits_of(self.described.model, provide, inputs, self.arguments.seed, INPUTS)
+        return logits_of(self.described.model, provide, inputs, self.seed, INPUTS)

@@ -24,18 +24,23 @@ from fusionlab.commands import merging_options, parsing
 from fusionlab.commands.merge_output import progress, tell
 from fusionlab.commands.merging_options import MergingOptions
 from fusionlab.commands.option_groups import add_fields, options_of
+from fusionlab.commands.pushing import push_output, refuse_unpushable
 from fusionlab.commands.repeat import REPEAT, repeat_config, with_hashes
+from fusionlab.commands.sentence_modules import merged_modules
 from fusionlab.dtypes import find_dtype, main_of, merge_note_of
 from fusionlab.errors import InputError
 from fusionlab.merge_weights import merge_weights
 from fusionlab.merging import find_method
 from fusionlab.paths import expanded
 from fusionlab.streaming import (
+    Manifest,
     Recipe,
     StoredModel,
+    made_of,
     may_stream,
     open_folder,
     open_folders,
+    refuse_other,
     shard_bytes,
     stream_merge,
     under_one_naming,
@@ -95,13 +100,23 @@ def run(argv: Sequence[str]) -> None:
         data_options.trainer_options(arguments)  # refused before any work, also where nothing will run on them
     if arguments.rank is not None and arguments.written_as != "lora":
         raise InputError("rank is that of a LoRA adapter; expected --as lora with --rank")
-    refuse_existing(expanded(arguments.output), arguments.overwrite)
+    refuse_existing(expanded(arguments.output), arguments.overwrite, arguments.resume)
+    refuse_unpushable(arguments)
     if _looks_at_files_alone(arguments) and (found := _stored(arguments)) is not None:
         _stream(arguments, *found, repeat)
+        push_output(arguments, expanded(arguments.output))
         return
+    if arguments.resume:
+        raise InputError(
+            "resume goes on with complete weight files, and this merge holds whole models in memory, which leaves "
+            "none; expected no --resume"
+        )
+    from lightning.pytorch.utilities import rank_zero_only  # noqa: PLC0415
+
     from fusionlab.commands import merge_models  # noqa: PLC0415 - imports what streaming does without
 
     merge_models.run(parsing.parse(_parser(plain=False), argv) if plain else arguments, argv, repeat)
+    rank_zero_only(push_output)(arguments, expanded(arguments.output))
 
 
 def _is_option(word: str) -> bool:
@@ -119,6 +134,8 @@ def _parser(plain: bool) -> ArgumentParser:
     parsing.add_names(parser)
     parsing.add_architecture(parser)
     parsing.add_output(parser)
+    parsing.add_resume(parser)
+    parsing.add_push(parser)
     parsing.add_json(parser)
     add_fields(
         parser,
@@ -144,8 +161,13 @@ def _looks_at_files_alone(arguments: Namespace) -> bool:
     if arguments.written_as == "lora":
         return False
     given = [arguments.get(name) for name in ("example", "probes", "samples", "statistics")]
+    return reads_files() and all(value is None for value in given)
+
+
+def reads_files() -> bool:
+    """True if files can be read and written a piece at a time here, which one process does."""
     positioned = hasattr(os, "preadv") and hasattr(os, "pwrite")  # not on Windows
-    return positioned and all(value is None for value in given) and not any(name in os.environ for name in _RANKS)
+    return positioned and not any(name in os.environ for name in _RANKS)
 
 
 def _stored(arguments: Namespace) -> tuple[dict[str, StoredModel], StoredModel | None] | None:
@@ -187,24 +209,33 @@ def _stream(arguments: Namespace, models: Mapping[str, StoredModel], base: Store
     most = None if arguments.max_shard_size is None else shard_bytes(arguments.max_shard_size)
     planned = recipe.types(stored)
     size = sum(tensor.size for tensor in planned.values())
-    require_space(output, size + MIB)
+    done, described = 0, None
+    if arguments.resume:
+        options = {"the command": "merge", "max_shard_size": most, **merging_options.described(arguments)}
+        of_base = {} if base is None else {"that all come from": base}
+        described = made_of({**options, "weights": weights, "dtype": arguments.dtype}, {**models, **of_base})
+        done = refuse_other(output, described)
+    require_space(output, size - done + MIB)
     if (generation := first.location / GENERATION_CONFIG).is_file():
         read_json(generation)
+    modules, told = merged_modules(models, recipe, arguments.base)
     merging_options.begin_hashes(models, arguments)
     start = time.perf_counter()
-    with atomic_folder(output, arguments.overwrite) as temporary:
+    with atomic_folder(output, arguments.overwrite, arguments.resume) as temporary:
+        manifest = None if described is None else Manifest(temporary, described)
         with progress("merging", size) as advance:
-            merged = stream_merge(stored, base, recipe, temporary, most, advance)
+            merged = stream_merge(stored, base, recipe, temporary, most, advance, manifest)
         seconds = time.perf_counter() - start
         made = {"matching": "none", **merging_options.described(arguments)}
         parents = merging_options.parents(models, arguments)
         card = merge_card(parents, made, first.format)
         main = main_of((tensor.dtype, tensor.count) for tensor in planned.values())
-        write_side_files(first, temporary, main, {CARD: card, REPEAT: with_hashes(repeat, parents)})
+        write_side_files(first, temporary, main, {CARD: card, REPEAT: with_hashes(repeat, parents), **modules})
     note = merge_note_of({model: one.main_dtype for model, one in models.items()}, dtype)
     notes = [
         *[scaled_note(one.source, one.config) for one in stored if one.is_scaled],
         *([note] if note else []),
         *([averaged_note()] if merged.averaged else []),
+        *told,
     ]
     tell(name, seconds, list(zip(models, weights, merged.distances, strict=True)), notes, output)

@@ -31,15 +31,17 @@ from fusionlab.commands.extracted import (
 )
 from fusionlab.commands.merge_output import tell
 from fusionlab.commands.repeat import REPEAT, with_hashes
+from fusionlab.commands.sentence_modules import merged_modules
 from fusionlab.dtypes import Types, common_types, find_dtype, merge_note, stored_size
 from fusionlab.errors import InputError
 from fusionlab.evaluation.distance import parameter_distance
 from fusionlab.evaluation.results import UNMATCHED
 from fusionlab.fusion import Candidate, Fuser, FusionPlan
+from fusionlab.merging import find_method
 from fusionlab.models import aliases
 from fusionlab.paths import expanded
 from fusionlab.stages import run as run_stages
-from fusionlab.streaming import shard_bytes
+from fusionlab.streaming import Recipe, shard_bytes
 from fusionlab.trainers import make_trainer
 
 
@@ -81,14 +83,16 @@ def run(arguments: Namespace, argv: Sequence[str], repeat: str) -> None:
     made = {"matching": "none", **merging_options.described(arguments)}
     parents = merging_options.parents(found, arguments)
     card = merge_card(parents, made, "peft" if base is not None else next(iter(found.values())).format)
-    texts = {CARD: card, REPEAT: with_hashes(repeat, parents)}
+    texts: dict[str, str] = {CARD: card, REPEAT: with_hashes(repeat, parents)}
     if base is not None:
         _write_adapter(arguments, merged, found, fuser.weights, base, texts)
         return
-    notes = [note] if (note := merge_note(models, dtype)) else []
+    recipe = Recipe(find_method(method), methods[method], fuser.weights, arguments.seed, dtype)
+    modules, notes = merged_modules(found, recipe, arguments.base)
+    notes += [note] if (note := merge_note(models, dtype)) else []
     notes += [averaged_note()] if fuser.averaged else []
     most = None if arguments.max_shard_size is None else shard_bytes(arguments.max_shard_size)
-    _write(merged, found, fuser.weights, output, arguments.overwrite, types, texts, most, notes)
+    _write(merged, found, fuser.weights, output, arguments.overwrite, types, {**texts, **modules}, most, notes)
 
 
 def _base_of_adapter(arguments: Namespace, found: Mapping[str, checkpoints.Checkpoint]) -> str:
@@ -154,7 +158,7 @@ def _write(
     output: Path,
     overwrite: bool,
     types: Types | torch.dtype,
-    texts: Mapping[str, str],
+    texts: Mapping[str, str | bytes | None],
     shard_bytes: int | None,
     notes: Sequence[str],
 ) -> None:

@@ -30,12 +30,18 @@ class SharedOptions:
         seed: seed of everything random.
         output: folder to write.
         overwrite: whether an existing output is replaced.
+        resume: whether an earlier call with this option that was ended is gone on with, and what this one leaves
+            unfinished kept: files of weights that are complete are not written again.
+        push: repository of the Hugging Face hub, such as ``name/model``, that the complete output is uploaded to; of a
+            fusion the merged model.
         json: whether results are printed as one JSON document, and not for people.
     """
 
     seed: int = 0
     output: str | None = None
     overwrite: bool = False
+    resume: bool = False
+    push: str | None = None
     json: bool = False
 
 
@@ -157,6 +163,16 @@ def add_output(parser: ArgumentParser, required: bool = True, **changes: Any) ->
     """
     changed = {"output": {"required": required, **changes}}
     add_fields(common_group(parser), SharedOptions, ("output", "overwrite"), changed)
+
+
+def add_resume(parser: ArgumentParser) -> None:
+    """Add the switch to outputs that a later call may go on with."""
+    add_fields(parser, SharedOptions, ("resume",))
+
+
+def add_push(parser: ArgumentParser) -> None:
+    """Add the repository that the output is uploaded to."""
+    add_fields(parser, SharedOptions, ("push",))
 
 
 def add_json(parser: ArgumentParser) -> None:

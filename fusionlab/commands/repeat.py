@@ -12,7 +12,7 @@ from fusionlab.checkpoints.card import Parent, hash_lines
 # What it is called.
 REPEAT = "fusionlab.yaml"
 # Options that say where to write, what to print or where to go on from, and not what.
-_WHERE = ("config", "output", "overwrite", "ckpt_path", "json")
+_WHERE = ("config", "output", "overwrite", "resume", "push", "ckpt_path", "json")
 
 
 def repeat_config(parser: ArgumentParser, argv: Sequence[str]) -> str:

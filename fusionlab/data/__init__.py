@@ -2,6 +2,7 @@
 
 from fusionlab.data.contract import DataFacts, described
 from fusionlab.data.digits import Digits
+from fusionlab.data.embedding_similarity import EmbeddingSimilarity
 from fusionlab.data.emotion import Emotion
 from fusionlab.data.glue import GLUE
 from fusionlab.data.images import Images
@@ -17,6 +18,7 @@ __all__ = [
     "NER",
     "DataFacts",
     "Digits",
+    "EmbeddingSimilarity",
     "Emotion",
     "Images",
     "LanguageModelling",

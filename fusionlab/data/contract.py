@@ -10,6 +10,7 @@ from transformers import PreTrainedTokenizerBase
 
 from fusionlab.errors import InputError
 from fusionlab.evaluation.scores import ClassMetric, Task
+from fusionlab.evaluation.similarity_scores import Pooling
 
 T = TypeVar("T")
 
@@ -39,6 +40,10 @@ class DataFacts(Protocol):
     @property
     def metric(self) -> ClassMetric | None:
         """The metric to look at first, of a classification; accuracy if absent."""
+
+    @property
+    def pooling(self) -> Pooling | None:
+        """The way in which a text gets one embedding, where embeddings are scored; the mean of its tokens if absent."""
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase | None:
@@ -84,6 +89,11 @@ class _Described(DataFacts):
     def metric(self) -> ClassMetric | None:
         known = get_args(ClassMetric)
         return self._stated("metric", known.__contains__, f"one of {', '.join(known)}")
+
+    @property
+    def pooling(self) -> Pooling | None:
+        known = get_args(Pooling)
+        return self._stated("pooling", known.__contains__, f"one of {', '.join(known)}")
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase | None:

@@ -21,6 +21,7 @@ from fusionlab.evaluation.scores import (
     Task,
     TokenScores,
 )
+from fusionlab.evaluation.similarity_scores import Pooling, SimilarityScores
 from fusionlab.evaluation.span_f1 import Mode, is_iob2
 
 
@@ -32,6 +33,7 @@ def make_scores(
     metric: ClassMetric | None = None,
     decision: Decision = "probability",
     mode: Mode = "strict",
+    pooling: Pooling = "mean",
 ) -> Scores:
     """The scores that fit a model and its task.
 
@@ -42,6 +44,7 @@ def make_scores(
         metric: for ``classification``: ``accuracy`` if None, ``macro_f1`` or ``matthews``.
         decision: for ``multilabel``: when a label is predicted, see `MultilabelScores`.
         mode: for ``tokens``: what a stray ``I-`` tag is, see `SpanF1`.
+        pooling: for ``similarity``: how a text gets one embedding, see `SimilarityScores`.
 
     Returns:
         Scores; tokens whose classes are no IOB2 tags are scored by accuracy.
@@ -58,6 +61,8 @@ def make_scores(
         return MultilabelScores(_classes(model, class_names), decision)
     if task == "regression":
         return RegressionScores()
+    if task == "similarity":
+        return SimilarityScores(pooling)
     if task in ("masked_lm", "causal_lm"):
         return LanguageModelScores(shift=task == "causal_lm")
     if task == "tokens" and all(map(is_iob2, names := _names(model, class_names))):

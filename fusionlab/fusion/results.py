@@ -57,7 +57,7 @@ class TestSet:
             owner,
             task=facts.task,
             class_names=None if facts.class_names is None else tuple(facts.class_names),
-            options={} if facts.metric is None else {"metric": facts.metric},
+            options={name: value for name in ("metric", "pooling") if (value := getattr(facts, name)) is not None},
         )
 
     def scores(self, model: nn.Module) -> Scores:

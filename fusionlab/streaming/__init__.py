@@ -4,18 +4,23 @@ from fusionlab.streaming.agreement import may_stream
 from fusionlab.streaming.memory import memory_of
 from fusionlab.streaming.merge import Recipe, Streamed, stream_merge
 from fusionlab.streaming.naming import under_one_naming
+from fusionlab.streaming.resuming import Manifest, Tally, made_of, refuse_other
 from fusionlab.streaming.shards import shard_bytes
 from fusionlab.streaming.side_files import write_side_files
 from fusionlab.streaming.stored import StoredModel, open_folder, open_folders
 
 __all__ = [
+    "Manifest",
     "Recipe",
     "StoredModel",
     "Streamed",
+    "Tally",
+    "made_of",
     "may_stream",
     "memory_of",
     "open_folder",
     "open_folders",
+    "refuse_other",
     "shard_bytes",
     "stream_merge",
     "under_one_naming",

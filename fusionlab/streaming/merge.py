@@ -21,6 +21,7 @@ from fusionlab.merging.ingredients import PIECE, Ingredients, working_type
 from fusionlab.merging.registry import MergeMethod, find_method
 from fusionlab.streaming.memory import STRETCH, held
 from fusionlab.streaming.pipeline import in_order, workers
+from fusionlab.streaming.resuming import Manifest, Tally
 from fusionlab.streaming.shards import Writer, like, written
 from fusionlab.streaming.stored import Reader, StoredModel, TensorSpec
 from fusionlab.streaming.ties import second_names
@@ -84,6 +85,7 @@ def stream_merge(
     folder: Path,
     most: int | None = None,
     advance: Callable[[int], object] = lambda _: None,
+    manifest: Manifest | None = None,
 ) -> Streamed:
     """Merge folders into the weight files of another one.
 
@@ -91,9 +93,10 @@ def stream_merge(
         models: that agree in names and shapes (`may_stream`).
         base: that all were fine-tuned from, for methods that need it.
         recipe: how they are merged.
-        folder: empty; gets weights and their index alone.
+        folder: empty, or what an earlier call left unfinished; gets weights and their index alone.
         most: bytes of a file; as in the first model if None.
         advance: is told how many bytes of the merge have been written since it was called last.
+        manifest: of the folder, where a later call may go on with it.
 
     Raises:
         InputError: numbers that are NaN or infinite, or that the type to write in cannot hold; integer buffers that
@@ -105,10 +108,11 @@ def stream_merge(
         of_base = None if base is None else stack.enter_context(base.opened())
         twice = second_names([*readers, *([] if of_base is None else [of_base])])
         check_patterns(planned, recipe.hyperparameters, twice)
-        writer = stack.enter_context(written(folder, like(models[0], planned, most), planned))
+        files, finished = like(models[0], planned, most), {} if manifest is None else manifest.finished
+        writer = stack.enter_context(written(folder, files, planned, finished))
         pool = stack.enter_context(workers())
         work = _Work(readers, of_base, recipe, planned, twice, writer, pool)
-        return work.run(advance)
+        return work.run(advance, stack.enter_context(Tally(files, planned, len(models), manifest)))
 
 
 class _Work:
@@ -139,16 +143,27 @@ class _Work:
         self.surveyed: Any = None
         self.mean = find_method("simple")
 
-    def run(self, advance: Callable[[int], object]) -> Streamed:
+    def run(self, advance: Callable[[int], object], tally: Tally) -> Streamed:
         if self.recipe.method.survey is not None:
             method, given = self.recipe.method, self.recipe.hyperparameters
             self.surveyed = method.survey(_Survey(self), **(method.hyperparameters | dict(given)))  # type: ignore[misc]
-        squares = [0.0] * len(self.readers)
-        for stretch, found in in_order(self.pool, self._merge, self._stretches(), self._held):
-            squares = [total + square for total, square in zip(squares, found, strict=True)]
-            names = [stretch.name, *self.again.get(stretch.name, ())]
-            advance(stretch.count * sum(self.planned[name].dtype.itemsize for name in names))
-        return Streamed(tuple(map(math.sqrt, squares)), self.averaged)
+        for stretch, found in in_order(self.pool, self._merge, self._unwritten(advance, tally), self._held):
+            tally.add(sizes := self._sizes(stretch), found)
+            advance(sum(sizes.values()))
+        return Streamed(tuple(map(math.sqrt, tally.totals())), self.averaged)
+
+    def _unwritten(self, advance: Callable[[int], object], tally: Tally) -> Iterator[_Stretch]:
+        """The stretches that are not complete in all their files."""
+        for stretch in self._stretches():
+            if tally.is_written(sizes := self._sizes(stretch)):
+                advance(sum(sizes.values()))
+            else:
+                yield stretch
+
+    def _sizes(self, stretch: _Stretch) -> dict[str, int]:
+        """The bytes of a stretch under each name that it is written under."""
+        names = (stretch.name, *self.again.get(stretch.name, ()))
+        return {name: stretch.count * self.planned[name].dtype.itemsize for name in names}
 
     def _stretches(self) -> Iterator[_Stretch]:
         """All numbers, each once; parameters are cut where the method merges number by number."""

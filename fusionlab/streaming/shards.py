@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,10 +66,12 @@ class Writer:
     Attributes:
         places: of each tensor the file's handle, and its first byte in it.
         tensors: what is written.
+        kept: tensors that lie in complete files; they are not written again.
     """
 
     places: Mapping[str, tuple[int, int]]
     tensors: Mapping[str, TensorSpec]
+    kept: frozenset[str] = frozenset()
 
     def write(self, name: str, start: int, numbers: Tensor) -> None:
         """Write a stretch of a tensor, from any thread.
@@ -79,19 +81,27 @@ class Writer:
             start: the first number's place in the flattened tensor.
             numbers: in the type that was planned, flattened.
         """
+        if name in self.kept:
+            return
         handle, offset = self.places[name]
         if numbers.numel():
             _write_all(handle, bytes_of(numbers.contiguous()), offset + start * numbers.dtype.itemsize)
 
 
 @contextmanager
-def written(folder: Path, files: Mapping[str, Sequence[str]], tensors: Mapping[str, TensorSpec]) -> Iterator[Writer]:
+def written(
+    folder: Path,
+    files: Mapping[str, Sequence[str]],
+    tensors: Mapping[str, TensorSpec],
+    finished: Container[str] = (),
+) -> Iterator[Writer]:
     """Make the weight files of a checkpoint, with an index where there are several.
 
     Args:
         folder: to write into.
         files: names of tensors by file.
         tensors: what is written.
+        finished: files that are complete already.
 
     Yields:
         What writes the numbers; every one must be written.
@@ -102,6 +112,8 @@ def written(folder: Path, files: Mapping[str, Sequence[str]], tensors: Mapping[s
     places: dict[str, tuple[int, int]] = {}
     with ExitStack() as stack:
         for file, names in files.items():
+            if file in finished:
+                continue
             # Wide types first, so that every tensor begins at a multiple of its numbers' size, as readers like it.
             ordered = sorted(names, key=lambda name: -tensors[name].dtype.itemsize)
             header, offsets = _header({name: tensors[name] for name in ordered})
@@ -111,7 +123,7 @@ def written(folder: Path, files: Mapping[str, Sequence[str]], tensors: Mapping[s
             places |= {name: (handle, len(header) + offset) for name, offset in offsets.items()}
         if len(files) > 1 or SAFETENSORS not in files:
             _write_index(folder, files, tensors)
-        yield Writer(places, tensors)
+        yield Writer(places, tensors, frozenset(name for name in tensors if name not in places))
 
 
 def _header(tensors: Mapping[str, TensorSpec]) -> tuple[bytes, dict[str, int]]:

@@ -8,26 +8,28 @@ from pathlib import Path
 
 import torch
 
+from fusionlab.checkpoints.beside import write_beside
 from fusionlab.checkpoints.files import CONFIG, copy_side_files
 from fusionlab.dtypes import name_of
 from fusionlab.streaming.stored import StoredModel
 
 
-def write_side_files(model: StoredModel, folder: Path, dtype: torch.dtype, texts: Mapping[str, str]) -> None:
+def write_side_files(
+    model: StoredModel, folder: Path, dtype: torch.dtype, texts: Mapping[str, str | bytes | None]
+) -> None:
     """Write config, tokenizer and all else that a model is used with, and what is said of it.
 
     Args:
         model: that they are copied from.
         folder: that has the weights already.
         dtype: that most numbers were written in; a config that names a type names this one.
-        texts: files to write beside it, by name, such as a model card.
+        texts: files to write beside it, by name, such as a model card; None for one that is not copied.
     """
     # What is read by dequantising is not written quantised.
     if (config := _in_type(model.config, name_of(dtype))) != model.config or model.is_scaled:
         (folder / CONFIG).write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     copy_side_files(model.location, folder)
-    for name, text in texts.items():
-        (folder / name).write_text(text, encoding="utf-8")
+    write_beside(folder, texts)
 
 
 def _in_type(config: Mapping[str, object], dtype: str) -> dict[str, object]:

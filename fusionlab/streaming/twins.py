@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -16,7 +15,9 @@ from fusionlab.checkpoints.weightless import Weightless
 from fusionlab.dtypes import in_type, widest
 from fusionlab.matching.parts import Part
 from fusionlab.matching.weights import squared_distance
+from fusionlab.streaming.part_files import PartFiles
 from fusionlab.streaming.pipeline import in_order, workers
+from fusionlab.streaming.resuming import Tally
 from fusionlab.streaming.shards import Writer
 from fusionlab.streaming.stored import Reader, StoredModel, TensorSpec
 from fusionlab.symmetry import Alignment, Blueprint
@@ -112,9 +113,9 @@ class PartReader:
             kept |= group.read(rounded)
         return {name: kept[self.names[name]] for name in state}
 
-    def bytes_of(self, names: Iterable[str], writer: Writer) -> int:
-        """The bytes that some parameters are written in."""
-        return sum(writer.tensors[name].size for group in self._groups(names) for name in group.stored)
+    def sizes(self, names: Iterable[str], writer: Writer) -> dict[str, int]:
+        """The bytes of the tensors that some parameters are written in."""
+        return {name: writer.tensors[name].size for group in self._groups(names) for name in group.stored}
 
     def counts(self) -> dict[str, int]:
         """The numbers of each parameter; of what several are made of, for the first."""
@@ -138,12 +139,26 @@ class PartReader:
         return tensor
 
 
+@dataclass(frozen=True)
+class TwinFiles:
+    """The weight files of a twin.
+
+    Attributes:
+        writer: of them.
+        tally: of what is complete of them.
+    """
+
+    writer: Writer
+    tally: Tally
+
+
 def match_parts(
     described: tuple[Blueprint, Sequence[Part]],
     source: PartReader,
     anchor: PartReader,
-    writers: tuple[Writer, Writer | None],
+    files: tuple[TwinFiles, TwinFiles | None],
     advance: Callable[[int], object] = lambda _: None,
+    known: PartFiles | None = None,
 ) -> Matched:
     """Match a model to an anchor, and write its twin and that of the anchor.
 
@@ -151,18 +166,25 @@ def match_parts(
         described: the blueprint in the gauge, and its parts.
         source: the model that is matched.
         anchor: of the same class and sizes.
-        writers: of the source's twin, and of the anchor's or None where none is written.
+        files: of the source's twin, and of the anchor's or None where none is written.
         advance: is told how many bytes have been written since it was called last.
+        known: what was found of parts, where a later call may go on with the twins.
 
     Raises:
         InputError: numbers that are NaN or infinite, or that the type to write in cannot hold.
     """
     blueprint, parts = described
     models = (source, anchor)
+    sides = [(model, side) for model, side in zip(models, files, strict=True) if side is not None]
 
     @torch.no_grad()
-    def work(part: Part) -> tuple[list[Alignment], list[float], int]:
+    def work(numbered: tuple[int, Part]) -> tuple[list[Alignment], list[float], list[dict[str, int]]]:
+        index, part = numbered
         names = list(part.blueprint.parameters)
+        sizes = [model.sizes(names, side.writer) for model, side in sides]
+        is_written = all(side.tally.is_written(own) for own, (_, side) in zip(sizes, sides, strict=True))
+        if known is not None and is_written and (found := known.get(index, part.blueprint)) is not None:
+            return *found, sizes
         states = [model.read(names) for model in models]
         gauges, alignments = part.matched(states, anchor=1)
         once = [name for name in _once(names, source.names) if states[0][name].is_floating_point()]
@@ -171,37 +193,43 @@ def match_parts(
             in_gauge = [gauge.apply(state) for gauge, state in zip(gauges, states, strict=True)]
             squares.append(squared_distance(in_gauge[0], in_gauge[1], once))
             del in_gauge
-        written = 0
-        for index, (model, alignment, writer) in enumerate(zip(models, alignments, writers, strict=True)):
-            states[index] = alignment.apply(states[index])
-            if writer is not None:
-                states[index] = model.write(states[index], writer)
-                written += model.bytes_of(names, writer)
+        for place, (model, alignment, side) in enumerate(zip(models, alignments, files, strict=True)):
+            states[place] = alignment.apply(states[place])
+            if side is not None:
+                states[place] = model.write(states[place], side.writer)
         squares.append(squared_distance(states[0], states[1], once))
-        return alignments, squares, written
+        if known is not None:
+            known.put(index, alignments, squares)
+        return alignments, squares, sizes
 
     found: tuple[list[Alignment], list[Alignment]] = ([], [])
     totals: list[float] = []
     counts = source.counts()
     with workers() as pool:
-        for alignments, squares, written in in_order(pool, work, parts, partial(_size, counts), MOST):
-            for side, alignment in zip(found, alignments, strict=True):
-                side.append(alignment)
+        numbered = enumerate(parts)
+        for alignments, squares, sizes in in_order(pool, work, numbered, lambda part: _size(counts, part[1]), MOST):
+            for held, alignment in zip(found, alignments, strict=True):
+                held.append(alignment)
             totals = [a + b for a, b in zip(totals or [0.0] * len(squares), squares, strict=True)]
-            advance(written)
+            for written, (_, side) in zip(sizes, sides, strict=True):
+                side.tally.add(written)
+                advance(sum(written.values()))
     lengths = [math.sqrt(total) for total in totals]
     return Matched(blueprint, *found, (lengths[0], lengths[-2], lengths[-1]))
 
 
 @torch.no_grad()
 def write_moved(
-    model: PartReader, alignments: Sequence[Alignment], writer: Writer, advance: Callable[[int], object]
+    model: PartReader, alignments: Sequence[Alignment], files: TwinFiles, advance: Callable[[int], object]
 ) -> None:
     """Write a twin of a model by alignments that are known, one for each part."""
     for alignment in alignments:
-        state = alignment.apply(model.read(list(alignment.blueprint.parameters)))
-        model.write(state, writer)
-        advance(model.bytes_of(state, writer))
+        names = list(alignment.blueprint.parameters)
+        sizes = model.sizes(names, files.writer)
+        if not files.tally.is_written(sizes):
+            model.write(alignment.apply(model.read(names)), files.writer)
+            files.tally.add(sizes)
+        advance(sum(sizes.values()))
 
 
 class Moved:

@@ -67,10 +67,11 @@ def test_members_that_read_data_are_left_alone_until_asked_for() -> None:
 
 WRONG = {
     "name": (3, "text"),
-    "task": ("tagging", "one of classification, multilabel, regression, tokens, masked_lm, causal_lm"),
+    "task": ("tagging", "one of classification, multilabel, regression, tokens, masked_lm, causal_lm, similarity"),
     "class_names": ("abc", "a list of names"),
     "num_classes": (0, "a number of at least 1"),
     "metric": ("f2", "one of accuracy, macro_f1, matthews"),
+    "pooling": ("max", "one of mean, cls"),
     "tokenizer": ("bert", "a tokenizer of transformers"),
     "vocabulary_size": ("large", "a number of at least 1"),
     "texts": (["a text"], "a method"),

@@ -1,0 +1,209 @@
+"""`fusionlab fuse` of models that are larger than memory, without data: twins are made and merged a part at a time.
+
+The twins lie in the unfinished output while they are merged, and are removed then.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from jsonargparse import Namespace
+
+from fusionlab.atomic import MIB, atomic_folder, require_space
+from fusionlab.batch_norm import averaged_note
+from fusionlab.checkpoints.card import CARD, merge_card
+from fusionlab.checkpoints.hub import locate
+from fusionlab.commands import match_stream, merging_options
+from fusionlab.commands.fuse_output import tell_fusion
+from fusionlab.commands.match_parts import NotByPartsError
+from fusionlab.commands.merge import reads_files
+from fusionlab.commands.merge_output import progress
+from fusionlab.commands.repeat import REPEAT
+from fusionlab.commands.sentence_modules import modules_of_fusion
+from fusionlab.dtypes import main_of, merge_note_of, widest
+from fusionlab.errors import InputError
+from fusionlab.evaluation.distances import Distance
+from fusionlab.evaluation.results import Results
+from fusionlab.evaluation.wording import listing
+from fusionlab.experiment import NOTED_ROUNDING, REPORT_BYTES, Plan, write
+from fusionlab.matching.align import choose_anchor
+from fusionlab.matching.recipe import Recipe
+from fusionlab.merge_weights import merge_weights
+from fusionlab.merging import find_method
+from fusionlab.merging.registry import MergeMethod
+from fusionlab.paths import expanded
+from fusionlab.streaming import Recipe as Merge
+from fusionlab.streaming import (
+    StoredModel,
+    may_stream,
+    open_folder,
+    open_folders,
+    stream_merge,
+    under_one_naming,
+    write_side_files,
+)
+
+_TWINS = "twins"
+# Options whose values ask for whole models.
+_WHOLE = ("data", "probes", "samples", "statistics", "example", "polish")
+
+
+def by_parts(arguments: Namespace, plan: Plan, command: str, repeat: str) -> list[str] | None:
+    """Fuse a part at a time where models are large and may be fused so; write, and tell what was done.
+
+    Args:
+        arguments: of the command.
+        plan: that they describe.
+        command: as it was given, for the report.
+        repeat: a config that repeats the command.
+
+    Returns:
+        None where all is done; else what is to be known of why whole models must be held in memory.
+
+    Raises:
+        InputError: checkpoints or options that do not fit; nothing has been written then.
+    """
+    whole = any(arguments.get(name) is not None for name in _WHOLE) or arguments.untie or plan.correct
+    if whole or plan.heads != "merged" or len(plan.methods) > 1 or len(plan.matchings) != 1 or not reads_files():
+        return []
+    ((name, recipe),) = plan.matchings.items()
+    ((method, values),) = plan.methods.items()
+    chosen, needs = find_method(method), set(find_method(method).requires(**values))
+    without = "base" in needs and arguments.base is None  # adapters may name one; else it is refused
+    if plan.anchor == "nearest" or chosen.unit == "model" or needs - {"base"} or without:
+        return []
+    found = open_folders(arguments.ckpts, arguments.names)
+    models = {label: model for label, model in found.items() if model is not None}
+    if match_stream.bytes_of(models.values()) < match_stream.IN_MEMORY:
+        return []
+    base = None if arguments.base is None else open_folder(arguments.base, locate(arguments.base))
+    try:
+        if len(models) < len(found) or (base is None) != (arguments.base is None):
+            raise NotByPartsError("not all are stored as folders of safetensors")
+        if not _agree(models, base, chosen):
+            raise NotByPartsError("they differ in names, shapes or configs")
+        fusion = _Fusion(models, base, plan, name, recipe)
+    except NotByPartsError as error:
+        return [f"Whole models were held in memory: {error}."]
+    fusion.run(arguments, command, repeat)
+    return None
+
+
+def _agree(models: Mapping[str, StoredModel], base: StoredModel | None, method: MergeMethod) -> bool:
+    """True if models can be merged as they lie in their files; others may be grown, or are refused, as whole models."""
+    named = under_one_naming([*models.values(), *([] if base is None else [base])])
+    try:
+        return may_stream(named[: len(models)], None if base is None else named[-1], method)
+    except InputError:
+        return False
+
+
+class _Fusion:
+    """One fusion, a part of the parameters at a time."""
+
+    def __init__(
+        self, models: Mapping[str, StoredModel], base: StoredModel | None, plan: Plan, name: str, recipe: Recipe
+    ) -> None:
+        self.models, self.base, self.plan, self.name = models, base, plan, name
+        if len(models) < 2:
+            raise InputError(f"merging was given {len(models)} model; expected at least two")
+        labels = list(models)
+        anchor = labels[choose_anchor([{} for _ in labels], plan.anchor)]
+        ordered = [*(label for label in labels if label != anchor), anchor]
+        of_base = {} if base is None else {_free("base model", labels): base}
+        self.labels, self.of_base = labels, next(iter(of_base), None)
+        # A twin is rounded to its model's own type, or to that of the merge where that is as wide.
+        types = [model.main_dtype for model in models.values()]
+        dtype = plan.dtype if plan.dtype is not None and widest([*types, plan.dtype]) == plan.dtype else None
+        matched = {label: models[label] for label in ordered} | of_base
+        self.twins = match_stream.Twins(matched, len(labels) - 1, recipe, dtype, plan.seed)
+        ((method, values),) = plan.methods.items()
+        weights = merge_weights(plan.weights, len(labels))
+        self.merge = Merge(find_method(method), values, weights, plan.seed, plan.dtype)
+
+    def run(self, arguments: Namespace, command: str, repeat: str) -> None:
+        """Match, merge, write the output and tell."""
+        settings = {
+            "command": command,
+            "matching": f"{self.name} ({self.twins.recipe})",
+            "anchor": self.twins.anchor,
+            "merge methods": self.merge.method.name,
+            "seed": str(self.plan.seed),
+        }
+        first, output = self.models[self.labels[0]], expanded(arguments.output)
+        planned = self.merge.types(list(self.models.values()))
+        size = sum(tensor.size for tensor in planned.values())
+        require_space(output, self.twins.size + size + REPORT_BYTES + MIB)
+        modules, told = modules_of_fusion(self.models, self.plan, arguments.base)
+        merging_options.begin_hashes(self.models, arguments)
+        start = time.perf_counter()
+        with atomic_folder(output, arguments.overwrite) as folder:
+            with progress("matching", self.twins.size) as advance:
+                made = self.twins.make(folder / _TWINS, advance)
+            matched = self._matched(folder / _TWINS)
+            (folder / "merged").mkdir()
+            base = None if self.of_base is None else matched.pop(self.of_base)
+            named = under_one_naming([*matched.values(), *([] if base is None else [base])])
+            ends, of_base = named[: len(matched)], None if base is None else named[-1]
+            with progress("merging", size) as advance:
+                merged = stream_merge(ends, of_base, self.merge, folder / "merged", None, advance)
+            shutil.rmtree(folder / _TWINS)
+            parents = merging_options.parents(self.models, arguments)
+            how = {key: settings[key] for key in ("matching", "anchor")} | merging_options.described(arguments)
+            main = main_of((tensor.dtype, tensor.count) for tensor in planned.values())
+            card = merge_card(parents, how, first.format)
+            write_side_files(first, folder / "merged", main, {CARD: card, **modules})
+            (folder / REPEAT).write_text(repeat, encoding="utf-8")
+            seconds = time.perf_counter() - start
+            notes = [
+                "No data was given, so only distances between the models were measured. Models and merge were never in "
+                f"memory as a whole; matching and merging took {seconds:.1f} s.",
+                *([note] if (note := merge_note_of(self._types(), self.plan.dtype)) else []),
+                *([averaged_note()] if merged.averaged else []),
+                *told,
+            ]
+            notes += [
+                f"{one.name}: the matched twin is exact, but rounded to the type it is stored in it changes the logits "
+                f"by {one.difference:.1%} of the largest; checkpoints of a wider type keep the function."
+                for one in made
+                if one.difference > NOTED_ROUNDING
+            ]
+            results = Results(
+                f"Merging {listing(self.labels)}",
+                tuple(self.labels),
+                distances=[self._distance(one) for one in made],
+                settings=settings,
+                notes=notes,
+            )
+            write(results, folder)
+        tell_fusion(results, output, {self.name: max(one.difference for one in made)})
+
+    def _matched(self, folder: Path) -> dict[str, StoredModel]:
+        """All models in one basis, in the order of the end models, the base last."""
+        found = dict(self.models) | ({} if self.base is None or self.of_base is None else {self.of_base: self.base})
+        for label in self.twins.moved:
+            twin = open_folder(label, self.twins.place(label, folder))
+            assert twin is not None
+            found[label] = twin
+        return found
+
+    def _types(self) -> dict[str, torch.dtype]:
+        return {label: model.main_dtype for label, model in self.models.items()}
+
+    def _distance(self, one: match_stream.MadeTwin) -> Distance:
+        given, before, after = one.distances
+        in_gauge = bool(self.twins.recipe.gauge)
+        return Distance(
+            one.name, self.twins.anchor, self.name, "all parameters", None, before, after, given if in_gauge else None
+        )
+
+
+def _free(name: str, taken: list[str]) -> str:
+    """A name that no model has."""
+    while name in taken:
+        name += "'"
+    return name

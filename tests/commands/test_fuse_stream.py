@@ -1,0 +1,87 @@
+"""`fusionlab fuse` without data of large folders a part at a time: it is `match` and then `merge`."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from fusionlab.commands import fuse, match_stream
+from tests.commands.conftest import Command
+from tests.commands.test_match_stream import model, saved
+
+
+@pytest.fixture(autouse=True)
+def large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every model counts as large, and none may be read as a whole."""
+    monkeypatch.setattr(match_stream, "IN_MEMORY", 0)
+
+
+@pytest.fixture
+def files_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No model may be read as a whole."""
+
+    def read_all(*_: object) -> None:
+        raise AssertionError("whole models were read")
+
+    monkeypatch.setattr(fuse.parsing, "read_all", read_all)
+
+
+@pytest.mark.usefixtures("files_alone")
+@pytest.mark.parametrize(
+    ("options", "dtype"),
+    [
+        ([], torch.bfloat16),
+        (["--gauge", "balanced", "--rescale", "off"], torch.float32),
+        (["--method", "ties"], torch.float32),
+    ],
+    ids=["paper", "in a gauge", "task vectors"],
+)
+def test_it_is_match_and_then_merge(tmp_path: Path, command: Command, options: list[str], dtype: torch.dtype) -> None:
+    """The same bytes of weights, whatever is between; the second model is the anchor; nothing of the twins is left."""
+    a, b, base = saved(tmp_path, *(model("LlamaForCausalLM", seed, dtype) for seed in range(3)))
+    matching, merging = (options, []) if options[:1] != ["--method"] else ([], options)
+    of_base = ["--base", base] if merging else []
+    line = ["--ckpts", a, b, "--anchor", 1, "--weights", 1, 3, *matching, *merging, *of_base]
+    outcome = command("fuse", *line, "--output", tmp_path / "fused")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "never in memory as a whole" in outcome.out
+    assert command("match", a, "--anchor", b, *matching, *of_base, "--output", tmp_path / "twins").code == 0
+    twins = [tmp_path / "twins" / "a", tmp_path / "twins" / "b"] if matching else [tmp_path / "twins", b]
+    assert command("merge", *twins, "--weights", 1, 3, *merging, *of_base, "--output", tmp_path / "merged").code == 0
+    fused, merged = (
+        load_file(path / "model.safetensors") for path in (tmp_path / "fused" / "merged", tmp_path / "merged")
+    )
+    assert fused.keys() == merged.keys()
+    assert all(torch.equal(fused[name], tensor) for name, tensor in merged.items())
+    found = {path.name for path in (tmp_path / "fused").iterdir()}
+    assert {"merged", "report.html", "results.json", "fusionlab.yaml"} <= found
+    assert "twins" not in found
+
+
+def test_the_distances_are_those_of_whole_models(
+    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before and after matching, and with them the merge, to rounding."""
+    a, b = saved(tmp_path, model("LlamaForCausalLM", 0), model("LlamaForCausalLM", 1))
+    totals, merges = [], []
+    for name, least in (("parts", 0), ("memory", 2**60)):
+        monkeypatch.setattr(match_stream, "IN_MEMORY", least)
+        outcome = command("fuse", "--ckpts", a, b, "--json", "--output", tmp_path / name)
+        assert (outcome.code, outcome.err) == (0, "")
+        rows = json.loads((tmp_path / name / "results.json").read_text())
+        totals.append([row["value"] for row in rows if row["metric"] == "distance_to_anchor"])
+        merges.append(load_file(tmp_path / name / "merged" / "model.safetensors"))
+    assert len(totals[0]) == 2
+    assert totals[0] == pytest.approx(totals[1], rel=1e-4)
+    for name, tensor in merges[1].items():
+        torch.testing.assert_close(merges[0][name], tensor, rtol=2e-4, atol=2e-4)
+
+
+def test_where_whole_models_are_held(tmp_path: Path, command: Command) -> None:
+    """A matching whose spaces meet is done in memory, which the report says."""
+    a, b = saved(tmp_path, model("LlamaForCausalLM", 0), model("LlamaForCausalLM", 1))
+    outcome = command("fuse", "--ckpts", a, b, "--match", "weights", "--output", tmp_path / "fused")
+    assert outcome.code == 0, outcome.err
+    assert "Whole models were held in memory: spaces that are matched meet on one parameter" in outcome.out

@@ -1,0 +1,48 @@
+"""`--push` uploads what a command has written, once it is complete."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.checkpoints.hub_stand_in import Hub, asked
+from tests.commands.conftest import Command
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """A stand-in that the library asks, with a token that it knows."""
+    yield from asked(monkeypatch)
+
+
+def uploaded(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("name", ["merge", "merge in memory", "match", "fuse"])
+def test_the_output_is_uploaded(ckpts: Path, tmp_path: Path, command: Command, hub: Hub, name: str) -> None:
+    """The repository holds the files of the output; of a fusion those of the merged model."""
+    a, b, out = ckpts / "a", ckpts / "b", tmp_path / "out"
+    line = {
+        "merge": ["merge", a, b],
+        "merge in memory": ["merge", a, b, "--method", "circuit"],
+        "match": ["match", a, "--anchor", b],
+        "fuse": ["fuse", "--ckpts", a, b],
+    }[name]
+    outcome = command(*line, "--push", "me/model", "--output", out)
+    assert outcome.code == 0, outcome.err
+    assert f"Uploaded to {hub.address}/me/model" in outcome.out
+    assert hub.files["me/model"] == uploaded(out / "merged" if name == "fuse" else out)
+    assert all("push" not in path.read_text() for path in out.rglob("fusionlab.yaml"))
+
+
+def test_nothing_is_uploaded_of_what_is_refused(ckpts: Path, tmp_path: Path, command: Command, hub: Hub) -> None:
+    """Neither of models that do not fit, nor to a repository that is there; that one ends before any work."""
+    outcome = command("merge", ckpts / "a", ckpts / "bert_a", "--push", "me/model", "--output", tmp_path / "out")
+    assert outcome.code == 2
+    assert hub.changes == []
+    hub.files["me/model"] = {}
+    outcome = command("merge", ckpts / "a", ckpts / "b", "--push", "me/model", "--output", tmp_path / "out")
+    assert (outcome.code, "me/model exists on the hub already" in outcome.err) == (2, True)
+    assert hub.changes == []
+    assert not (tmp_path / "out").exists()

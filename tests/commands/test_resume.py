@@ -1,0 +1,109 @@
+"""`merge --resume` and `match --resume` go on with complete files after a kill, and write the same bytes."""
+
+import json
+import os
+import re
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from fusionlab.atomic import MANIFEST
+from fusionlab.cli import main
+from fusionlab.streaming import Manifest
+from tests.commands.conftest import Command
+from tests.forked import Child
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two Llamas in several files each."""
+    folder = tmp_path_factory.mktemp("models")
+    config = LlamaConfig(
+        vocab_size=50, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2
+    )
+    for seed, name in enumerate("ab"):
+        torch.manual_seed(seed)
+        LlamaForCausalLM(config).save_pretrained(folder / name, max_shard_size="5KB")
+    assert len(list((folder / "a").glob("*.safetensors"))) > 3
+    return [folder / name for name in "ab"]
+
+
+def killed(arguments: Sequence[object], after: int) -> None:
+    """A command that is killed once so many files are complete."""
+
+    def work() -> int:
+        add, done = Manifest.add, 0
+
+        def told(self: Manifest, file: str, found: object) -> None:
+            nonlocal done
+            add(self, file, found)
+            done += 1
+            if done == after:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        Manifest.add = told  # type: ignore[method-assign]
+        return main([str(argument) for argument in arguments])
+
+    ended = Child(work).end()
+    assert ended.code == -signal.SIGKILL, ended.err
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def line(name: str, models: Sequence[Path]) -> list[object]:
+    match = ["match", models[0], "--anchor", models[1], "--gauge", "balanced", "--rescale", "off"]
+    return match if name == "match" else ["merge", *models, "--max-shard-size", "6KB"]
+
+
+@pytest.mark.parametrize(("name", "after"), [("merge", 2), ("match", 12)])
+def test_the_same_bytes_after_a_kill(
+    models: list[Path], tmp_path: Path, command: Command, name: str, after: int
+) -> None:
+    """Complete files are taken up, not written again; nothing is left beside the output; the table is the same."""
+    arguments = line(name, models)
+    whole = command(*arguments, "--resume", "--output", tmp_path / "whole")
+    assert (whole.code, whole.err) == (0, "")
+    arguments += ["--resume", "--output", tmp_path / "out"]
+    killed(arguments, after)
+    (left,) = tmp_path.glob(".*")
+    lines = [json.loads(line) for line in (left / MANIFEST).read_text().splitlines()]
+    assert len(lines) == after + 1
+    weights = [file for line in lines[1:] if "model" in (file := line["file"])]
+    kept = {file: (left / file).stat().st_ino for file in weights}
+    assert kept
+    outcome = command(*arguments)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "whole"]
+    assert kept == {file: (tmp_path / "out" / file).stat().st_ino for file in kept}
+    found, expected = (re.findall(r"\d+\.\d{4}\b", text) for text in (outcome.out, whole.out))
+    assert found == expected
+
+
+def test_another_merge_is_refused(models: list[Path], tmp_path: Path, command: Command) -> None:
+    """The sentence names what differs, and what was left stays; without the option it is removed."""
+    arguments = [*line("merge", models), "--output", tmp_path / "out"]
+    killed([*arguments, "--resume"], 1)
+    for changed, words in ((["--weights", "1", "3"], "weights differs"), (["--seed", "7"], "seed differs: 0 then, 7")):
+        outcome = command(*arguments, "--resume", *changed)
+        assert outcome.code == 2
+        assert words in outcome.err
+        assert len(list(tmp_path.glob(".*"))) == 1
+    assert command(*arguments).code == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_where_there_is_nothing_to_go_on_with(models: list[Path], tmp_path: Path, command: Command) -> None:
+    """Merges and matchings of whole models are refused with the reason."""
+    output = ["--resume", "--output", tmp_path / "out"]
+    outcome = command("merge", *models, "--method", "circuit", *output)
+    assert (outcome.code, "holds whole models in memory" in outcome.err) == (2, True)
+    outcome = command("match", models[0], "--anchor", models[1], "--match", "weights", *output)
+    assert (outcome.code, "resume goes on with models that are matched a part at a time" in outcome.err) == (2, True)
+    assert list(tmp_path.iterdir()) == []

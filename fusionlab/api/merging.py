@@ -15,7 +15,7 @@ from fusionlab.errors import InputError
 from fusionlab.evaluation.task_scores import score_of
 from fusionlab.fusion.fuser import STATISTICS
 from fusionlab.inputs import Inputs
-from fusionlab.merging import find_method, merge_states
+from fusionlab.merging import check_merge, find_method, merge_states
 from fusionlab.models import refuse_misfit, with_state
 from fusionlab.stages import run
 from fusionlab.statistics import Statistics
@@ -62,6 +62,8 @@ def merge(
         refuse_misfit(stored)
     chosen = find_dtype(dtype)
     ends = list(widened(dict(enumerate(stored)), chosen).values())
+    of_base = None if base is None else base.state_dict()
+    check_merge([model.state_dict() for model in ends], method, weights, hyperparameters, of_base)
     needs = find_method(method).requires(**hyperparameters)
     description = blueprint(ends[0]) if needs else None
     kinds = [need for need in needs if need in STATISTICS]
@@ -88,7 +90,7 @@ def merge(
         weights,
         blueprint=description,
         statistics=statistics,
-        base=None if base is None else base.state_dict(),
+        base=of_base,
         score=score,
         seed=seed,
         **hyperparameters,

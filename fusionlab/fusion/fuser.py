@@ -23,7 +23,7 @@ from fusionlab.fusion.results import Candidate, Fused, Matched
 from fusionlab.inputs import Inputs
 from fusionlab.matching.align import choose_anchor
 from fusionlab.merge_weights import merge_weights
-from fusionlab.merging import find_method, merge_states
+from fusionlab.merging import check_merge, find_method, merge_states
 from fusionlab.merging.settling import settling
 from fusionlab.models import with_state
 from fusionlab.stages import Stages
@@ -83,6 +83,7 @@ class Fuser:
         self.heads.refuse(plan, self.needs)
         self.fused = Fused(self.anchor)
         self.base = None if base is None else BaseModel(base, self.heads, self.end_models, self.fused)
+        self._check_methods()
         settings = {"seed": plan.seed, "labels": plan.methods.get("fisher", {}).get("labels")}
         self.store = self.store_class(inputs, statistics, settings)
         for name, model in self.heads.models.items():
@@ -95,6 +96,15 @@ class Fuser:
         self._gathered: dict[tuple[str, str], float] = {}
         self._merges: dict[tuple[str, str], Candidate] = {}
         self._finished: list[Candidate] | None = None
+
+    def _check_methods(self) -> None:
+        """Refuse now what a merge would refuse after all matching."""
+        states = self.heads.states(self.end_models)
+        base = None if self.base is None else self.base.state(UNMATCHED)
+        for name, values in self.plan.methods.items():
+            if base is None and "base" in self.needs[name]:
+                raise find_method(name).missing("base")
+            check_merge(states, name, self.weights, values, base)
 
     @cached_property
     def inputs(self) -> Inputs | None:

@@ -1,5 +1,8 @@
 """Breadcrumbs (Davari, Belilovsky, "Model breadcrumbs: scaling multi-task model merging with sparse masks", 2023)."""
 
+from collections.abc import Sequence
+from typing import Any
+
 from torch import Tensor
 
 from fusionlab.errors import InputError
@@ -8,7 +11,13 @@ from fusionlab.merging.registry import merge_method
 from fusionlab.merging.task_vectors import add_to_base, check_fraction, flattened, task_vectors
 
 
-@merge_method("breadcrumbs", needs=("base",), unit="parameter")
+def _refuse(_: Sequence[float], density: float, gamma: float, **__: Any) -> None:
+    check_fraction("density", density)
+    if not 0 <= gamma <= 1 - density + 1e-12:
+        raise InputError(f"gamma is {gamma}; expected a number from 0 to 1 - density, which is {1 - density:g}")
+
+
+@merge_method("breadcrumbs", needs=("base",), unit="parameter", refuse=_refuse)
 def breadcrumbs(
     ingredients: Ingredients, density: float = 0.2, gamma: float = 0.1, lambda_: float = 1.0
 ) -> dict[str, Tensor]:
@@ -33,9 +42,6 @@ def breadcrumbs(
     Raises:
         InputError: fractions out of range, or integer buffers that differ between the models.
     """
-    check_fraction("density", density)
-    if not 0 <= gamma <= 1 - density + 1e-12:
-        raise InputError(f"gamma is {gamma}; expected a number from 0 to 1 - density, which is {1 - density:g}")
 
     def change(name: str) -> Tensor:
         changes = task_vectors(ingredients, name)

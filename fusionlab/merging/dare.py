@@ -1,6 +1,7 @@
 """DARE: drop and rescale (Yu et al., "Language models are super Mario", 2024)."""
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -14,7 +15,11 @@ Combination = Literal["linear", "ties"]
 COMBINATIONS = {"linear": weighted_sum, "ties": disjoint_mean}
 
 
-@merge_method("dare", needs=("base",), unit="number")
+def _refuse(_: Sequence[float], density: float, **__: Any) -> None:
+    check_fraction("density", density)
+
+
+@merge_method("dare", needs=("base",), unit="number", refuse=_refuse)
 def dare(
     ingredients: Ingredients, density: float = 0.5, lambda_: float = 1.0, combination: Combination = "linear"
 ) -> dict[str, Tensor]:
@@ -36,7 +41,6 @@ def dare(
     Raises:
         InputError: a density out of range, an unknown combination, or integer buffers that differ.
     """
-    check_fraction("density", density)
 
     def change(name: str) -> Tensor:
         changes = task_vectors(ingredients, name)

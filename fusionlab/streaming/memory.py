@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fusionlab.merging.ingredients import PIECE
-from fusionlab.merging.registry import MergeMethod
+from fusionlab.merging.method import MergeMethod
 from fusionlab.streaming.pipeline import MOST
 
 # Numbers that are read and written at once.

@@ -53,9 +53,10 @@ def run(argv: Sequence[str]) -> None:
     parser = _parser()
     arguments = parsing.parse(parser, own_data.written_out(argv))
     seed_everything(arguments.seed, verbose=False)
+    methods = merging_options.merge_methods(arguments)  # refused before any work, like the matching
     is_auto = arguments.match == matching_options.AUTO
     if not is_auto:
-        matching_options.matching_recipe(arguments)  # refused before any work
+        matching_options.matching_recipe(arguments)
     output, dtype = expanded(arguments.output), find_dtype(arguments.dtype)
     trainer = data_options.trainer_options(arguments)
     refuse_existing(output, arguments.overwrite)
@@ -73,7 +74,7 @@ def run(argv: Sequence[str]) -> None:
     recipe, name = matching_options.matching_recipe(arguments), matching_options.matching_name(arguments)
     plan = Plan(
         matchings={} if arguments.match == "none" else {name: recipe},
-        methods=merging_options.merge_methods(arguments),
+        methods=methods,
         weights=arguments.weights,
         anchor=arguments.anchor,
         ensemble=arguments.ensemble and arguments.heads == "merged",

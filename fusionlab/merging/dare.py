@@ -9,7 +9,14 @@ from torch import Tensor
 from fusionlab.merging.draws import drawn
 from fusionlab.merging.ingredients import Ingredients
 from fusionlab.merging.registry import merge_method
-from fusionlab.merging.task_vectors import add_to_base, check_fraction, disjoint_mean, task_vectors, weighted_sum
+from fusionlab.merging.task_vectors import (
+    add_to_base,
+    check_fraction,
+    disjoint_mean,
+    kept_where,
+    task_vectors,
+    weighted_sum,
+)
 
 Combination = Literal["linear", "ties"]
 COMBINATIONS = {"linear": weighted_sum, "ties": disjoint_mean}
@@ -44,8 +51,8 @@ def dare(
 
     def change(name: str) -> Tensor:
         changes = task_vectors(ingredients, name)
-        kept = drawn(ingredients, name) < density
-        rescaled = torch.where(kept.to(changes.device), changes / density, 0.0)
+        kept = kept_where((drawn(ingredients, name) < density).to(changes.device), changes)
+        rescaled = torch.where(kept, changes / density, 0.0)
         return lambda_ * COMBINATIONS[combination](rescaled, ingredients.weights)
 
     return add_to_base(ingredients, change)

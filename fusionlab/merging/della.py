@@ -11,7 +11,7 @@ from fusionlab.merging.dare import COMBINATIONS, Combination
 from fusionlab.merging.draws import drawn
 from fusionlab.merging.ingredients import Ingredients
 from fusionlab.merging.registry import merge_method
-from fusionlab.merging.task_vectors import add_to_base, check_fraction, task_vectors
+from fusionlab.merging.task_vectors import add_to_base, check_fraction, kept_where, task_vectors
 
 
 def _refuse(_: Sequence[float], density: float, epsilon: float, **__: Any) -> None:
@@ -23,7 +23,7 @@ def _refuse(_: Sequence[float], density: float, epsilon: float, **__: Any) -> No
         )
 
 
-@merge_method("della", needs=("base",), unit="parameter", refuse=_refuse)
+@merge_method("della", needs=("base",), unit="parameter", refuse=_refuse, holds=(9, 3))
 def della(
     ingredients: Ingredients,
     density: float = 0.7,
@@ -57,7 +57,8 @@ def della(
         changes = task_vectors(ingredients, name)
         for own, draws in zip(changes, drawn(ingredients, name), strict=True):
             probabilities = keeping(own[None], density, epsilon)[0]
-            own.div_(probabilities).masked_fill_(draws.to(own.device) >= probabilities, 0.0)
+            kept = kept_where(draws.to(own.device) < probabilities, own)
+            own.div_(probabilities).masked_fill_(~kept, 0.0)
         return lambda_ * COMBINATIONS[combination](changes, ingredients.weights)
 
     return add_to_base(ingredients, change)

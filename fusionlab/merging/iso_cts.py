@@ -18,7 +18,7 @@ def _refuse(_: Sequence[float], common: float, **__: Any) -> None:
         raise InputError(f"common is {common}; expected a number from 0 to 1")
 
 
-@merge_method("iso_cts", needs=("base",), unit="parameter", refuse=_refuse)
+@merge_method("iso_cts", needs=("base",), unit="parameter", refuse=_refuse, holds=(14, 5))
 def iso_cts(ingredients: Ingredients, lambda_: float = 1.0, common: float = 0.8) -> dict[str, Tensor]:
     """Iso-C in which the least directions of the sum make room for directions of single models.
 

@@ -21,7 +21,7 @@ def _refuse(_: Sequence[float], iterations: int, **__: Any) -> None:
         raise InputError(f"iterations is {iterations}; expected 1 or more")
 
 
-@merge_method("karcher", unit="parameter", refuse=_refuse)
+@merge_method("karcher", unit="parameter", refuse=_refuse, holds=(0, 7))
 def karcher(ingredients: Ingredients, iterations: int = 10, tol: float = 1e-5) -> dict[str, Tensor]:
     """Average directions on the sphere and lengths by themselves, for each parameter, flattened.
 

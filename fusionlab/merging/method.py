@@ -19,6 +19,8 @@ Merger = Callable[..., dict[str, Tensor]]
 Needs = Sequence[str] | Callable[..., Sequence[str]]
 # What a method may be given at a time: pieces of flattened parameters, single parameters, or whole models only.
 Unit = Literal["number", "parameter", "model"]
+# Of a method that does not say how much memory it takes; see `MergeMethod.holds`.
+HOLDS = (20, 3)
 # What a method may need beside states and weights, and how to ask for it.
 NEEDS = {
     "gram": "Gram matrices of each model; expected data, or statistics that `fusionlab gather` wrote",
@@ -44,6 +46,8 @@ class MergeMethod:
             `surveyed` of the ingredients.
         refuse: ``f(weights, **hyperparameters)``, which raises `InputError` for numbers that are out of range, and for
             so many models of these weights; it is called before any work.
+        holds: of a method with the unit ``parameter``, how many numbers of 4 bytes merging one holds in memory at most
+            for each of its numbers: so many, and so many more for each model, which is among them.
     """
 
     name: str
@@ -52,6 +56,7 @@ class MergeMethod:
     unit: Unit = "model"
     survey: Callable[..., Any] | None = None
     refuse: Callable[..., None] | None = None
+    holds: tuple[int, int] = HOLDS
 
     @property
     def hyperparameters(self) -> dict[str, Any]:

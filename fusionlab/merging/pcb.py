@@ -60,6 +60,8 @@ def pcb(ingredients: Ingredients, lambda_: float = 1.2, ratio: float = 0.05) -> 
         kept.add_(lengths.mul_(row.sign()).mul_(score))
         scores.add_(score)
     merged = lambda_ * kept / scores.clamp(min=1e-12)
+    # An infinite change would be cut as an outlier; what is no number stays none.
+    merged.masked_fill_(~flat.isfinite().all(0), torch.nan)
     pieces = dict(zip(names, merged.split([present.states[0][name].numel() for name in names]), strict=True))
     return add_to_base(ingredients, lambda name: pieces[name].reshape(ingredients.states[0][name].shape))
 

@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 
 from fusionlab.errors import InputError
 from fusionlab.merging.kinds import is_plain
-from fusionlab.merging.method import NEEDS, MergeMethod, Merger, Needs, Unit
+from fusionlab.merging.method import HOLDS, NEEDS, MergeMethod, Merger, Needs, Unit
 from fusionlab.registration import first_parameters
 from fusionlab.suggestions import did_you_mean
 
@@ -23,6 +23,7 @@ def merge_method(
     unit: Unit = "model",
     survey: Callable[..., Any] | None = None,
     refuse: Callable[..., None] | None = None,
+    holds: tuple[int, int] = HOLDS,
 ) -> Callable[[Merger], Merger]:
     """Register ``f(ingredients, **hyperparameters) -> state`` as a merge method.
 
@@ -32,6 +33,7 @@ def merge_method(
         unit: see `MergeMethod`, like what follows.
         survey: what is looked at of all parameters first.
         refuse: what is refused before any work.
+        holds: numbers in memory.
 
     Raises:
         TypeError: a function of another signature, a hyperparameter without default or of a type that cannot be
@@ -50,7 +52,7 @@ def merge_method(
                 )
         if unknown := [] if callable(needs) else [need for need in needs if need not in NEEDS]:
             raise TypeError(f"{what} {name!r} needs {unknown[0]!r}; expected some of {', '.join(NEEDS)}")
-        METHODS[name] = MergeMethod(name, function, needs, unit, survey, refuse)
+        METHODS[name] = MergeMethod(name, function, needs, unit, survey, refuse, holds)
         return function
 
     return register

@@ -22,7 +22,7 @@ def _refuse(_: Sequence[float], density: float, **__: Any) -> None:
     check_fraction("density", density)
 
 
-@merge_method("sce", needs=("base",), unit="parameter", refuse=_refuse)
+@merge_method("sce", needs=("base",), unit="parameter", refuse=_refuse, holds=(2, 4))
 def sce(ingredients: Ingredients, density: float = 0.1, lambda_: float = 1.0) -> dict[str, Tensor]:
     """Keep the entries on which models differ most, weigh models by how much they changed there, erase minority signs.
 

@@ -23,7 +23,7 @@ def _refuse(weights: Sequence[float], t: float | None) -> None:
         raise InputError(f"t is {t}; expected a number from 0 to 1")
 
 
-@merge_method("slerp", unit="parameter", refuse=_refuse)
+@merge_method("slerp", unit="parameter", refuse=_refuse, holds=(0, 6))
 def slerp(ingredients: Ingredients, t: float | None = None) -> dict[str, Tensor]:
     """Go along the arc between two models, for each parameter by itself, flattened.
 

@@ -17,7 +17,7 @@ def _refuse(weights: Sequence[float]) -> None:
         raise InputError("stock measures angles between models; expected at least two weights above 0")
 
 
-@merge_method("stock", needs=("base",), unit="parameter", refuse=_refuse)
+@merge_method("stock", needs=("base",), unit="parameter", refuse=_refuse, holds=(1, 6))
 def stock(ingredients: Ingredients) -> dict[str, Tensor]:
     """Interpolate between the base model and the mean, as far as the angles between the task vectors say.
 

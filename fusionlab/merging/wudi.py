@@ -21,7 +21,7 @@ def _refuse(_: Sequence[float], steps: int, learning_rate: float, **__: Any) -> 
     check_fraction("learning_rate", learning_rate)
 
 
-@merge_method("wudi", needs=("base",), unit="parameter", refuse=_refuse)
+@merge_method("wudi", needs=("base",), unit="parameter", refuse=_refuse, holds=(17, 4))
 def wudi(
     ingredients: Ingredients,
     lambda_: float = 1.0,

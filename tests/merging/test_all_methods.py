@@ -17,6 +17,7 @@ from fusionlab.statistics import basis_of
 from fusionlab.symmetry import Alignment, blueprint
 from fusionlab.types import State
 from tests.merging.measured import measure
+from tests.merging.near_base import fine_tunes
 from tests.symmetry.models import generator, largest_difference, outputs, random_model, relative
 
 NAME = "vit-classifier"
@@ -162,6 +163,17 @@ def test_integer_buffers(method: str) -> None:
     with pytest.raises(InputError, match="integer buffer 'steps' differs"):
         # A score that never falls, so that every model is tried.
         merged(score=lambda state: 0.0)
+
+
+@pytest.mark.parametrize("entry", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("method", [name for name in methods() if "base" in find_method(name).requires()])
+def test_what_is_no_number_is_never_dropped(method: str, entry: float) -> None:
+    """By whatever a method leaves out: the smallest, the largest, a few at random, those of another sign."""
+    base, states = fine_tunes(3)
+    states[1]["tall"][4, 2] = states[2]["bias"][3] = entry
+    merged = merge_states(states, method, base=base)
+    assert not torch.isfinite(merged["tall"][4, 2])
+    assert not torch.isfinite(merged["bias"][3])
 
 
 EVERY = [(method, name) for method in methods() for name in find_method(method).hyperparameters]

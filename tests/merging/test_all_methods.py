@@ -29,10 +29,11 @@ LOSSLESS: dict[str, dict[str, Any]] = {
     "sce": {"density": 1.0},
     "wudi": {"solver": "exact"},
     "ties": {"density": 1.0},
+    "knots": {"density": 1.0},
     "ot": {"solver": "exact"},
 }
 # These change the spectrum of what they merge, or the size of its entries, by definition.
-RESHAPES = {"iso_c", "iso_cts", "pcb"}
+RESHAPES = {"ace", "iso_c", "iso_cts", "pcb"}
 # With all the weight on one model these give that model. Not so by definition: stock measures the angle between models
 # that have a weight; ot first transports models by maps that need not keep their function.
 FOLLOWS_WEIGHTS = set(methods()) - {"stock", "ot"} - RESHAPES

@@ -16,18 +16,21 @@ import json
 import os
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
-from same_base_models import TASKS, Family, accuracy, body_of, family, splits
+from same_base_models import TASKS, Family, Task, accuracy, body_of, family, splits
 from same_base_page import cell_name, page
 from settings import quiet
+from torch import Tensor
 
 from fusionlab.atomic import atomic_file
 from fusionlab.merging import find_method, merge_states
+from fusionlab.models import with_state
 from fusionlab.statistics import Statistics
 from fusionlab.statistics.gather import gather
 
@@ -59,6 +62,7 @@ GRIDS: dict[str, list[dict[str, Any]]] = {
     "wudi": [{"solver": "exact", "lambda_": factor} for factor in (0.7, 0.85, 1.0, 1.2)],
     "fisher": [],
     "regmean": [{"alpha": factor} for factor in (0.5, 0.7, 0.99)],
+    "regmean_pp": [{"alpha": factor} for factor in (0.5, 0.7, 0.99)],
 }
 
 
@@ -99,10 +103,13 @@ class Measuring:
         """Gram matrices and Fisher information of every fine-tune on its own training images, without labels."""
         if not self._statistics:
             for model, task in zip(self.models.tuned, TASKS, strict=True):
-                pixels, _ = task.of(self.images["tuned"])
-                batches = [{"pixel_values": part} for part in pixels.split(100)]
-                self._statistics.append(gather(model, batches, GATHERED))
+                self._statistics.append(gather(model, self.batches(task), GATHERED))
         return self._statistics
+
+    def batches(self, task: Task) -> list[dict[str, Tensor]]:
+        """The images that a task was fine-tuned on, without labels."""
+        pixels, _ = task.of(self.images["tuned"])
+        return [{"pixel_values": part} for part in pixels.split(100)]
 
     def ends(self) -> None:
         """What each fine-tune reaches on its task, and the base model with that fine-tune's head."""
@@ -121,9 +128,11 @@ class Measuring:
             return
         known: dict[str, Any] = {}
         needs = find_method(method).requires(**given)
-        if set(needs) & set(GATHERED):
+        if set(needs) & {*GATHERED, "inputs"}:
             states = [model.state_dict() for model in self.models.tuned[:count]]
-            known["statistics"] = self.statistics[:count]
+            known["statistics"] = self.statistics[:count] if set(needs) & set(GATHERED) else ()
+            known["inputs"] = [self.batches(task) for task in TASKS[:count]]
+            known["model"] = partial(with_state, self.models.tuned[0])
         else:
             states = [body_of(model) for model in self.models.tuned[:count]]
             known["base"] = body_of(self.models.base)

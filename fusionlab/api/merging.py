@@ -65,7 +65,7 @@ def merge(
     of_base = None if base is None else base.state_dict()
     check_merge([model.state_dict() for model in ends], method, weights, hyperparameters, of_base)
     needs = find_method(method).requires(**hyperparameters)
-    description = blueprint(ends[0]) if needs else None
+    description = blueprint(ends[0]) if set(needs) - {"inputs"} else None
     kinds = [need for need in needs if need in STATISTICS]
     statistics: Sequence[Mapping[str, Statistics]] = ()
     if kinds and data is not None:
@@ -84,6 +84,7 @@ def merge(
         def score(state: Mapping[str, Tensor]) -> float:
             return score_of(remeasured(with_state(ends[0], state), batches), [batches])
 
+    runs = "inputs" in needs and data is not None and not given_statistics(data)
     state = merge_states(
         [model.state_dict() for model in ends],
         method,
@@ -93,6 +94,8 @@ def merge(
         base=of_base,
         score=score,
         seed=seed,
+        inputs=Inputs.from_batches(data, len(ends)).own if runs else (),
+        model=lambda state: with_state(ends[0], state),
         **hyperparameters,
     )
     merged = with_state(ends[0], state)

@@ -55,8 +55,7 @@ class Fuser:
         InputError: fewer than two models, models that do not fit each other, or a method or option that does not exist.
     """
 
-    # Where statistics are kept; how they reach twins is its own.
-    store_class = StatisticsStore
+    store_class = StatisticsStore  # where statistics are kept; how they reach twins is its own
 
     def __init__(
         self,
@@ -269,14 +268,19 @@ class Fuser:
             base=base,
             score=self._score if held_out else None,
             seed=self.plan.seed,
+            inputs=() if self._given is None else self._given.own,
+            model=self._model_of,
             **self.plan.methods[method],
         )
+
+    def _model_of(self, state: Mapping[str, Tensor]) -> nn.Module:
+        """A model with the parameters of a merged state, and the anchor's others."""
+        return with_state(self.end_models[self.anchor], {**self.end_models[self.anchor].state_dict(), **state})
 
     def _score(self, state: Mapping[str, Tensor]) -> float:
         """The score of a merged state on inputs that were held out; higher is better."""
         assert self.inputs is not None
-        model = normalised(with_state(self.end_models[self.anchor], state), self.inputs)
-        return score_of(model, self.inputs.held_out)
+        return score_of(normalised(self._model_of(state), self.inputs), self.inputs.held_out)
 
     def _models(self, matching: str) -> Sequence[nn.Module]:
         """The end models, or their twins of one of the matchings, which was matched by."""

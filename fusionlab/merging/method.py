@@ -28,6 +28,7 @@ NEEDS = {
     "activations": "activations of each model; expected data, the same for all",
     "base": "the base model that all were fine-tuned from; expected one",
     "score": "a validation set to choose by; expected data",
+    "inputs": "inputs of each model, on which it is run; expected data (statistics do not do)",
     "blueprint": "a description of the architecture; expected models of a supported one",
 }
 

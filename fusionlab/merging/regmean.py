@@ -60,9 +60,30 @@ def regmean(
         InputError: a hyperparameter out of range, Gram matrices that do not belong to these models, or integer buffers
             that differ between the models.
     """
-    grams = ingredients.gathered(Grams)
-    maps = _shared_maps(grams)
     merged = ingredients.averaged()
+    solve_maps(merged, ingredients, ingredients.gathered(Grams), alpha, ridge, normalize)
+    return merged
+
+
+def solve_maps(
+    merged: dict[str, Tensor],
+    ingredients: Ingredients,
+    grams: Sequence[Grams],
+    alpha: float,
+    ridge: float,
+    normalize: bool,
+) -> None:
+    """Set every linear map that Gram matrices know, and its bias, to what `regmean` makes of it.
+
+    Args:
+        merged: the merge, changed in place.
+        ingredients: models and weights.
+        grams: one for each model.
+        alpha: see `regmean`, like what follows.
+        ridge: see there.
+        normalize: see there.
+    """
+    maps = _shared_maps(grams)
     names = _names(ingredients.states[0], maps)
     # Maps of one input are solved together: its matrix is factored once.
     together: dict[tuple[str, bool], list[str]] = {}
@@ -74,7 +95,6 @@ def regmean(
         for weight, part in zip(weights, solution, strict=True):
             for name in names[weight]:
                 _store(merged, name, maps[name], part)
-    return merged
 
 
 def _shared_maps(grams: Sequence[Grams]) -> Mapping[str, LinearMap]:

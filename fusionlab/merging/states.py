@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fusionlab.batch_norm import running_statistics
 from fusionlab.errors import InputError
@@ -16,7 +16,7 @@ from fusionlab.merging.by_parameter import weights_alone
 from fusionlab.merging.ingredients import Ingredients, WholeSurvey
 from fusionlab.merging.registry import find_method
 from fusionlab.statistics import Statistics
-from fusionlab.types import State
+from fusionlab.types import Batch, State
 
 if TYPE_CHECKING:  # takes as long to import as all that a merge of two small models does
     from fusionlab.symmetry import Blueprint
@@ -33,6 +33,8 @@ def merge_states(
     base: State | None = None,
     score: Callable[[State], float] | None = None,
     seed: int = 0,
+    inputs: Sequence[Iterable[Batch]] = (),
+    model: Callable[[State], nn.Module] | None = None,
     **hyperparameters: Any,
 ) -> dict[str, Tensor]:
     """Merge models that share one basis.
@@ -49,6 +51,8 @@ def merge_states(
         base: the model that all were fine-tuned from.
         score: how good a merged state is, higher is better.
         seed: of anything random.
+        inputs: for each model batches like those that it was trained on, for methods that run models.
+        model: makes a model of a state, for these.
         hyperparameters: the method's own; see `MergeMethod.merge`.
 
     Raises:
@@ -58,7 +62,8 @@ def merge_states(
     chosen = find_method(method)
     tied = check_merge(states, method, weights, hyperparameters, base)
     needs = chosen.requires(**hyperparameters)
-    given = {"base": base, "score": score, "blueprint": blueprint}
+    runs = model if inputs else None
+    given = {"base": base, "score": score, "blueprint": blueprint, "inputs": runs}
     for need in needs:
         if given.get(need) is None and not (statistics and all(need in found for found in statistics)):
             raise chosen.missing(need)
@@ -66,7 +71,8 @@ def merge_states(
         for need in needs:
             if need in found:
                 found[need].check(state, f"model {index}")
-    ingredients = Ingredients(states, merge_weights(weights, len(states)), blueprint, statistics, base, score, seed)
+    shares = merge_weights(weights, len(states))
+    ingredients = Ingredients(states, shares, blueprint, statistics, base, score, seed, inputs=inputs, model=model)
     # A variance is measured, not learned: with a task vector added it may be negative.
     measured = running_statistics(states[0]) if "base" in needs else []
     averaged = ingredients.only(measured)

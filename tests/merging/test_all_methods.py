@@ -3,6 +3,7 @@
 import inspect
 import math
 from dataclasses import replace
+from functools import partial
 from typing import Any, get_type_hints
 
 import numpy as np
@@ -15,7 +16,7 @@ from fusionlab.merging import find_method, merge_states, methods
 from fusionlab.models import with_state
 from fusionlab.statistics import basis_of
 from fusionlab.symmetry import Alignment, blueprint
-from fusionlab.types import State
+from fusionlab.types import Batch, State
 from tests.merging.measured import measure
 from tests.merging.near_base import fine_tunes
 from tests.symmetry.models import generator, largest_difference, outputs, random_model, relative
@@ -55,9 +56,22 @@ def ingredients(method: str, models: list[nn.Module], base: nn.Module) -> dict[s
         given["base"] = base.state_dict()
     if "score" in needs:
         given["score"] = score
+    if "inputs" in needs:
+        given |= {"inputs": [inputs_of(model) for model in models], "model": partial(like, models[0])}
     if kinds := needs & {"gram", "fisher", "activations"}:
         given["statistics"] = [measure(model, *kinds) for model in models]
     return given
+
+
+def inputs_of(model: nn.Module) -> list[Batch]:
+    """A batch of random inputs."""
+    dtype = next(model.parameters()).dtype
+    return [{i.name: i.random(20, generator(5), dtype) for i in blueprint(model).inputs}]
+
+
+def like(model: nn.Module, state: State) -> nn.Module:
+    """A model with those parameters of a state that it has."""
+    return with_state(model, {name: state[name] for name in model.state_dict()})
 
 
 def score(state: State) -> float:

@@ -33,6 +33,7 @@ OUT_OF_RANGE: list[tuple[str, dict[str, Any], str]] = [
     ("pcb", {"ratio": 0.0}, "ratio is 0.0"),
     ("regmean", {"alpha": 1.5}, "alpha is 1.5"),
     ("regmean", {"ridge": -1.0}, "ridge is -1.0"),
+    ("regmean_pp", {"alpha": -0.5}, "alpha is -0.5"),
     ("sce", {"density": -0.1}, "density is -0.1"),
     ("slerp", {"t": 2.0}, "t is 2.0"),
     ("ties", {"density": 0.0}, "density is 0.0"),

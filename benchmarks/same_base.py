@@ -35,7 +35,7 @@ from fusionlab.statistics import Statistics
 from fusionlab.statistics.gather import gather
 
 ROOT = Path(__file__).parents[1]
-TUNING, TEST = (11, 12), (1, 2, 3)
+TUNING, TEST = (11, 12), (1, 2, 3, 4, 5)
 COUNTS = (4, 8)
 GATHERED = ("gram", "fisher")
 # By method the values that are tried, beside the defaults.

@@ -16,7 +16,6 @@ import json
 import os
 import sys
 import time
-from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -132,7 +131,7 @@ class Measuring:
             states = [model.state_dict() for model in self.models.tuned[:count]]
             known["statistics"] = self.statistics[:count] if set(needs) & set(GATHERED) else ()
             known["inputs"] = [self.batches(task) for task in TASKS[:count]]
-            known["model"] = partial(with_state, self.models.tuned[0])
+            known["model"] = lambda state, place: with_state(self.models.tuned[place], state)
         else:
             states = [body_of(model) for model in self.models.tuned[:count]]
             known["base"] = body_of(self.models.base)

@@ -61,8 +61,8 @@ The first four make the group of four. A task's head is fitted to the base model
 fine-tuned and merged, and each task is tested with its own head on 397 images that nothing else sees.
 
 Numbers are accuracies in percent of what the task's own fine-tune has, averaged over tasks and over {len(seeds)} base
-models, each with fine-tunes of its own; behind ± is half the width of a 95 % interval over base models (Student's t). The
-worst task is that which keeps least, averaged over the base models.
+models, each with fine-tunes of its own; behind ± is half the width of a 95 % interval over base models (Student's
+t). The worst task is that which keeps least, averaged over the base models.
 *Defaults* are the tool's. *Chosen* hyperparameters are the best on the validation images of two other base models and
 their fine-tunes, so that choice and test share neither models nor images; the grids stand in
 `benchmarks/same_base.py`. How far fine-tuning goes was settled on one of those two families. The tasks and the

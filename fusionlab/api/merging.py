@@ -95,7 +95,7 @@ def merge(
         score=score,
         seed=seed,
         inputs=Inputs.from_batches(data, len(ends)).own if runs else (),
-        model=lambda state: with_state(ends[0], state),
+        model=lambda state, _: with_state(ends[0], state),
         **hyperparameters,
     )
     merged = with_state(ends[0], state)

@@ -98,8 +98,7 @@ class Fuser:
 
     def _check_methods(self) -> None:
         """Refuse now what a merge would refuse after all matching."""
-        states = self.heads.states(self.end_models)
-        base = None if self.base is None else self.base.state(UNMATCHED)
+        states, base = self.heads.states(self.end_models), self.base and self.base.state(UNMATCHED)
         for name, values in self.plan.methods.items():
             if base is None and "base" in self.needs[name]:
                 raise find_method(name).missing("base")
@@ -182,7 +181,7 @@ class Fuser:
             models, seconds = matched.twins, seconds + matched.seconds
         base = None if self.base is None else self.base.state(matching)
         merged = self.heads.combine(
-            lambda states, known: self._merged_state(method, states, known, base),
+            lambda states, known: self._merged_state(method, states, known, base, models),
             models,
             statistics,
             self.weights,
@@ -256,8 +255,9 @@ class Fuser:
         states: Sequence[Mapping[str, Tensor]],
         statistics: Sequence[Mapping[str, Statistics]],
         base: Mapping[str, Tensor] | None,
+        models: Sequence[nn.Module],
     ) -> dict[str, Tensor]:
-        """The merged parameters of states that share a basis with `statistics` and `base`."""
+        """The merged parameters of states that share a basis with `statistics`, `base` and their `models`."""
         held_out = self.inputs is not None and self.inputs.held_out
         return merge_states(
             states,
@@ -269,18 +269,14 @@ class Fuser:
             score=self._score if held_out else None,
             seed=self.plan.seed,
             inputs=() if self._given is None else self._given.own,
-            model=self._model_of,
+            model=lambda state, index: _with(models[index], state),
             **self.plan.methods[method],
         )
-
-    def _model_of(self, state: Mapping[str, Tensor]) -> nn.Module:
-        """A model with the parameters of a merged state, and the anchor's others."""
-        return with_state(self.end_models[self.anchor], {**self.end_models[self.anchor].state_dict(), **state})
 
     def _score(self, state: Mapping[str, Tensor]) -> float:
         """The score of a merged state on inputs that were held out; higher is better."""
         assert self.inputs is not None
-        return score_of(normalised(self._model_of(state), self.inputs), self.inputs.held_out)
+        return score_of(normalised(_with(self.end_models[self.anchor], state), self.inputs), self.inputs.held_out)
 
     def _models(self, matching: str) -> Sequence[nn.Module]:
         """The end models, or their twins of one of the matchings, which was matched by."""
@@ -298,3 +294,8 @@ class Fuser:
                 plan, starts, self._models, self.end_models, self.inputs, self.weights, self.heads.known
             )
         return self._finished
+
+
+def _with(model: nn.Module, state: Mapping[str, Tensor]) -> nn.Module:
+    """A model with the parameters of a merged state, and its own others."""
+    return with_state(model, {**model.state_dict(), **state})

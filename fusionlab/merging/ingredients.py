@@ -38,7 +38,8 @@ class Ingredients:
             for whole ones.
         surveyed: what the method's survey found, of a method that has one.
         inputs: for each model batches like those that it was trained on.
-        model: makes a model of a state, to run it.
+        model: makes a model of a merged state and one of the models' places, whose head it has where heads are not
+            merged.
     """
 
     states: Sequence[State]
@@ -51,7 +52,7 @@ class Ingredients:
     start: int = 0
     surveyed: Any = None
     inputs: Sequence[Iterable[Batch]] = ()
-    model: Callable[[State], nn.Module] | None = None
+    model: Callable[[State, int], nn.Module] | None = None
 
     def gathered(self, kind: type[Kind]) -> list[Kind]:
         """The statistics of one kind, one for each model, in order.

@@ -46,12 +46,12 @@ def regmean_pp(
             that differ between the models.
     """
     assert ingredients.model is not None
-    models = [without_cache(ingredients.model(state).eval()) for state in ingredients.states]
+    models = [without_cache(ingredients.model(s, index).eval()) for index, s in enumerate(ingredients.states)]
     batches = [list(own) for own in ingredients.inputs]
     if not all(batches):
         raise InputError("regmean_pp was given no inputs of a model; expected at least one batch of each")
     merged = ingredients.averaged()
-    merge = without_cache(ingredients.model(merged).eval())
+    merge = without_cache(ingredients.model(merged, 0).eval())
     paths = blocks(merge, batches[0][0])
     walks = [Walk(merge, paths, own) for own in batches]
     maps = [_explored(model, walk.batches[0]) for model, walk in zip(models, walks, strict=True)]

@@ -34,7 +34,7 @@ def merge_states(
     score: Callable[[State], float] | None = None,
     seed: int = 0,
     inputs: Sequence[Iterable[Batch]] = (),
-    model: Callable[[State], nn.Module] | None = None,
+    model: Callable[[State, int], nn.Module] | None = None,
     **hyperparameters: Any,
 ) -> dict[str, Tensor]:
     """Merge models that share one basis.
@@ -52,7 +52,7 @@ def merge_states(
         score: how good a merged state is, higher is better.
         seed: of anything random.
         inputs: for each model batches like those that it was trained on, for methods that run models.
-        model: makes a model of a state, for these.
+        model: makes a model of a state and a model's place, for these.
         hyperparameters: the method's own; see `MergeMethod.merge`.
 
     Raises:

@@ -15,6 +15,8 @@ from tests.merging.near_base import fine_tunes
 
 # By method values out of range, with what the sentence begins with.
 OUT_OF_RANGE: list[tuple[str, dict[str, Any], str]] = [
+    ("adamerging", {"steps": -1}, "steps is -1"),
+    ("adamerging", {"learning_rate": 0.0}, "learning_rate is 0.0"),
     ("ace", {"epsilon": 0.0}, "epsilon is 0.0"),
     ("knots", {"density": 1.5}, "density is 1.5"),
     ("breadcrumbs", {"density": 0.0}, "density is 0.0"),

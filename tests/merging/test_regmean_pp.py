@@ -83,7 +83,7 @@ def test_equals_the_algorithm() -> None:
     models, data = [Chain(seed) for seed in range(2)], [inputs(seed) for seed in range(2)]
     states = [model.state_dict() for model in models]
 
-    def model(state: dict[str, Tensor]) -> nn.Module:
+    def model(state: dict[str, Tensor], _: int) -> nn.Module:
         made = Chain(0)
         made.load_state_dict(state)
         return made

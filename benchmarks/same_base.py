@@ -58,6 +58,7 @@ GRIDS: dict[str, list[dict[str, Any]]] = {
     "iso_cts": [{"lambda_": factor, "common": share} for factor in (0.7, 1.0, 1.3) for share in (0.5, 0.8)],
     "knots": [{"density": kept, "lambda_": factor} for kept in (0.2, 0.5, 1.0) for factor in (1.0, 1.5)],
     "ace": [{"epsilon": small, "lambda_": factor} for small in (1e-2, 1e-1, 1.0) for factor in (0.7, 1.0)],
+    "adamerging": [],
     "wudi": [{"solver": "exact", "lambda_": factor} for factor in (0.7, 0.85, 1.0, 1.2)],
     "fisher": [],
     "regmean": [{"alpha": factor} for factor in (0.5, 0.7, 0.99)],
@@ -127,13 +128,15 @@ class Measuring:
             return
         known: dict[str, Any] = {}
         needs = find_method(method).requires(**given)
-        if set(needs) & {*GATHERED, "inputs"}:
-            states = [model.state_dict() for model in self.models.tuned[:count]]
-            known["statistics"] = self.statistics[:count] if set(needs) & set(GATHERED) else ()
+        tuned = self.models.tuned[:count]
+        if "inputs" in needs:
             known["inputs"] = [self.batches(task) for task in TASKS[:count]]
-            known["model"] = lambda state, place: with_state(self.models.tuned[place], state)
+            known["model"] = lambda state, place: with_state(tuned[place], {**tuned[place].state_dict(), **state})
+        if set(needs) & set(GATHERED):
+            states = [model.state_dict() for model in tuned]
+            known["statistics"] = self.statistics[:count]
         else:
-            states = [body_of(model) for model in self.models.tuned[:count]]
+            states = [body_of(model) for model in tuned]
             known["base"] = body_of(self.models.base)
         start = time.perf_counter()
         merged = merge_states(states, method, seed=self.seed, **known, **given)

@@ -91,18 +91,17 @@ class Fuser:
         self._matchings = Matchings(
             self.heads, self.end_models, self.blueprint, plan.matchings, self.fused, lambda: self.inputs
         )
-        # What was found already: seconds of gathering, merges.
-        self._gathered: dict[tuple[str, str], float] = {}
+        self._gathered: dict[tuple[str, str], float] = {}  # seconds
         self._merges: dict[tuple[str, str], Candidate] = {}
         self._finished: list[Candidate] | None = None
 
     def _check_methods(self) -> None:
         """Refuse now what a merge would refuse after all matching."""
-        states, base = self.heads.states(self.end_models), self.base and self.base.state(UNMATCHED)
+        base = None if self.base is None else self.base.state(UNMATCHED)
         for name, values in self.plan.methods.items():
             if base is None and "base" in self.needs[name]:
                 raise find_method(name).missing("base")
-            check_merge(states, name, self.weights, values, base)
+            check_merge(self.heads.states(self.end_models), name, self.weights, values, base)
 
     @cached_property
     def inputs(self) -> Inputs | None:

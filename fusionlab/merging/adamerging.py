@@ -27,12 +27,12 @@ def _refuse(_: Sequence[float], steps: int, learning_rate: float, **__: Any) -> 
 
 @merge_method("adamerging", needs=("base", "inputs"), refuse=_refuse)
 def adamerging(
-    ingredients: Ingredients, by: By = "layer", start: float = 0.3, steps: int = 200, learning_rate: float = 1e-3
+    ingredients: Ingredients, by: By = "layer", start: float = 0.3, steps: int = 50, learning_rate: float = 1e-2
 ) -> dict[str, Tensor]:
     """Task arithmetic whose coefficients make the merge sure of itself on inputs without labels.
 
-    ``theta_base + sum_i c_i tau_i``, with the c_i that Adam finds for the least entropy of the merge's predictions: each
-    model's inputs under its own head, and the mean over models. A step is one batch of every model, forward and back.
+    ``theta_base + sum_i c_i tau_i``, with the c_i that Adam finds for the least entropy of the merge's predictions:
+    each model's inputs under its own head, and the mean over models. A step is one batch of every model.
 
     Args:
         ingredients: classifiers, weights, base, inputs of each model, and how a model is made of a state. Coefficients
@@ -40,8 +40,10 @@ def adamerging(
         by: ``layer``, a coefficient for each parameter and model, as in the paper's layer-wise AdaMerging; or ``task``,
             one for each model.
         start: the coefficients at the start; the paper's 0.3.
-        steps: of Adam, from 0 up. Batches are gone through in order, again and again (the paper takes 500).
-        learning_rate: above 0, at most 1; the paper's 1e-3.
+        steps: of Adam, from 0 up, each a forward and a backward of every model. Batches are gone through in order, over
+            and over.
+        learning_rate: above 0, at most 1: about what a coefficient moves by in a step. The paper takes 500 steps of
+            1e-3.
 
     Returns:
         The merged state, each tensor in the first model's dtype. Task vectors are all held in memory.

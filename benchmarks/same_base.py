@@ -58,7 +58,6 @@ GRIDS: dict[str, list[dict[str, Any]]] = {
     "iso_cts": [{"lambda_": factor, "common": share} for factor in (0.7, 1.0, 1.3) for share in (0.5, 0.8)],
     "knots": [{"density": kept, "lambda_": factor} for kept in (0.2, 0.5, 1.0) for factor in (1.0, 1.5)],
     "ace": [{"epsilon": small, "lambda_": factor} for small in (1e-2, 1e-1, 1.0) for factor in (0.7, 1.0)],
-    "adamerging": [],
     "wudi": [{"solver": "exact", "lambda_": factor} for factor in (0.7, 0.85, 1.0, 1.2)],
     "fisher": [],
     "regmean": [{"alpha": factor} for factor in (0.5, 0.7, 0.99)],

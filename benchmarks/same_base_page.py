@@ -11,7 +11,7 @@ from typing import Any
 from same_base_models import OF_BASE, TASKS, VALIDATION
 from scipy.stats import t as student
 
-WITH_DATA = ("adamerging", "fisher", "regmean", "regmean_pp")
+WITH_DATA = ("fisher", "regmean", "regmean_pp")
 
 
 def page(found: dict[str, Any], methods: Sequence[str], counts: Sequence[int], seeds: Sequence[int]) -> str:
@@ -69,7 +69,7 @@ their fine-tunes, so that choice and test share neither models nor images; the g
 way heads are fitted are those of a fourth design: the others, in which the base models knew the tasks already, were
 thrown away, one of them after its test tables, of base models 1 to 3 and the same images, had been seen. {data} look at
 the fine-tunes' training images, without labels; all others see weights alone. Seconds are of one merge on one thread
-of a busy machine, gathering of statistics left out (`regmean_pp` and `adamerging` run models in the merge). How
+of a busy machine, gathering of statistics left out (`regmean_pp` runs models in the merge). How
 this page follows the [protocol](protocol.md), and where it does not, is told there.
 """
 

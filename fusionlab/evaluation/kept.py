@@ -1,4 +1,4 @@
-"""What a merge keeps of each task: its scores beside those of the model that knows the task best."""
+"""Shares of each task that a merge keeps: its scores beside those of the model that knows the task best."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Kept:
 
 
 def kept_of_tasks(results: Results) -> list[Kept]:
-    """What the merge that is kept has of every task, in the order of the test sets in domain.
+    """The share of every task that the merge to keep has, in the order of the test sets in domain.
 
     Tasks whose main metric is no fraction (a loss), or where no end model scores above 0, have no share and are left
     out.

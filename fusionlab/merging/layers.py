@@ -8,7 +8,8 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from fusionlab.errors import InputError
 from fusionlab.forward import forward
@@ -94,7 +95,8 @@ class Walk:
 
     def run_layer(self, model: nn.Module, index: int) -> None:
         """Run another model's layer in place of the one that was reached, on one of the batches."""
-        args, kwargs = self._calls[index]
+        # A layer may change its inputs in place, and the merged one is to read them too.
+        args, kwargs = tree_map_only(Tensor, Tensor.clone, self._calls[index])
         model.get_submodule(self.paths[self._place])(*args, **kwargs)
 
     def run_start(self, model: nn.Module, index: int) -> None:

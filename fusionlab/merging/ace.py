@@ -10,10 +10,12 @@ from fusionlab.errors import InputError
 from fusionlab.merging.ingredients import Ingredients
 from fusionlab.merging.matrices import merge_matrices
 from fusionlab.merging.registry import merge_method
-from fusionlab.merging.task_vectors import check_fraction
+from fusionlab.merging.task_vectors import check_fraction, weighted_sum
 
 # Beyond this the sizes of the task vectors differ so much that each is divided by its own (the authors' code).
 UNEVEN = 0.3
+# Inputs of a matrix beyond which it is averaged: its covariances would take more memory than the model.
+WIDEST = 8192
 
 
 def _refuse(_: Sequence[float], epsilon: float, rank: float, **__: Any) -> None:
@@ -38,7 +40,7 @@ def ace(ingredients: Ingredients, lambda_: float = 1.0, epsilon: float = 1e-2, r
 
     Args:
         ingredients: models, weights and base. A model's terms count by its weight, relative to the mean weight. What is
-            no matrix is averaged; see `merge_matrices`.
+            no matrix is averaged (see `merge_matrices`), and so is one of more than 8,192 inputs.
         lambda_: factor on what is added to the base model; the paper has none.
         epsilon: e, above 0, in units of squared numbers of task vectors.
         rank: the fraction of singular directions in the addition; above 0, at most 1.
@@ -51,6 +53,8 @@ def ace(ingredients: Ingredients, lambda_: float = 1.0, epsilon: float = 1e-2, r
     """
 
     def merge(changes: Tensor, factors: Tensor, _: float) -> Tensor:
+        if changes.shape[2] > WIDEST:
+            return weighted_sum(changes, (factors / len(changes)).tolist())
         sizes = changes.double().square().sum((1, 2))
         # A model that changed nothing says nothing of its inputs.
         given, factors = changes[sizes > 0].double(), factors[sizes > 0].double()

@@ -9,7 +9,7 @@ LOWEST := .venv-lowest
 PEERS := .venv-peers
 LOWEST_PYTHON ?= $(or $(shell command -v python3.11),$(PYTHON))
 
-.PHONY: install demo test test-architectures test-matrix test-lowest test-peers mutants fuzz lint docs site notebooks wheel bench clean
+.PHONY: install demo test test-architectures test-matrix test-lowest test-peers mutants fuzz lint docs site notebooks wheel bench rows results clean
 
 install: $(STAMP)
 
@@ -97,6 +97,14 @@ notebooks: $(STAMP)
 # Builds wheel and sdist, installs the wheel where nothing of the checkout is, and walks through docs/start from there.
 wheel: $(STAMP)
 	$(BIN)/python -m tests.first_hour
+
+# Measures what is missing of the pages that are written from measurements (docs/results/protocol.md), and goes on where it
+# was stopped; make results writes the pages from what is measured.
+rows: $(STAMP)
+	$(BIN)/python benchmarks/same_base.py
+
+results: $(STAMP)
+	$(BIN)/python benchmarks/same_base.py --page
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/matching.py

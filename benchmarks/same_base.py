@@ -22,17 +22,19 @@ from typing import Any
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
-from same_base_models import TASKS, Family, accuracy, body_of, family, splits
+from same_base_models import TASKS, Family, Task, accuracy, body_of, family, splits
 from same_base_page import cell_name, page
 from settings import quiet
+from torch import Tensor
 
 from fusionlab.atomic import atomic_file
 from fusionlab.merging import find_method, merge_states
+from fusionlab.models import with_state
 from fusionlab.statistics import Statistics
 from fusionlab.statistics.gather import gather
 
 ROOT = Path(__file__).parents[1]
-TUNING, TEST = (11, 12), (1, 2, 3)
+TUNING, TEST = (11, 12), (1, 2, 3, 4, 5)
 COUNTS = (4, 8)
 GATHERED = ("gram", "fisher")
 # By method the values that are tried, beside the defaults.
@@ -54,9 +56,12 @@ GRIDS: dict[str, list[dict[str, Any]]] = {
     "tsv_m": [{"lambda_": factor} for factor in (0.5, 0.7, 1.3)],
     "iso_c": [{"lambda_": factor} for factor in (0.5, 0.7, 1.3)],
     "iso_cts": [{"lambda_": factor, "common": share} for factor in (0.7, 1.0, 1.3) for share in (0.5, 0.8)],
+    "knots": [{"density": kept, "lambda_": factor} for kept in (0.2, 0.5, 1.0) for factor in (1.0, 1.5)],
+    "ace": [{"epsilon": small, "lambda_": factor} for small in (1e-2, 1e-1, 1.0) for factor in (0.7, 1.0)],
     "wudi": [{"solver": "exact", "lambda_": factor} for factor in (0.7, 0.85, 1.0, 1.2)],
     "fisher": [],
     "regmean": [{"alpha": factor} for factor in (0.5, 0.7, 0.99)],
+    "regmean_pp": [{"alpha": factor} for factor in (0.5, 0.7, 0.99)],
 }
 
 
@@ -97,10 +102,13 @@ class Measuring:
         """Gram matrices and Fisher information of every fine-tune on its own training images, without labels."""
         if not self._statistics:
             for model, task in zip(self.models.tuned, TASKS, strict=True):
-                pixels, _ = task.of(self.images["tuned"])
-                batches = [{"pixel_values": part} for part in pixels.split(100)]
-                self._statistics.append(gather(model, batches, GATHERED))
+                self._statistics.append(gather(model, self.batches(task), GATHERED))
         return self._statistics
+
+    def batches(self, task: Task) -> list[dict[str, Tensor]]:
+        """The images that a task was fine-tuned on, without labels."""
+        pixels, _ = task.of(self.images["tuned"])
+        return [{"pixel_values": part} for part in pixels.split(100)]
 
     def ends(self) -> None:
         """What each fine-tune reaches on its task, and the base model with that fine-tune's head."""
@@ -119,11 +127,15 @@ class Measuring:
             return
         known: dict[str, Any] = {}
         needs = find_method(method).requires(**given)
+        tuned = self.models.tuned[:count]
+        if "inputs" in needs:
+            known["inputs"] = [self.batches(task) for task in TASKS[:count]]
+            known["model"] = lambda state, place: with_state(tuned[place], {**tuned[place].state_dict(), **state})
         if set(needs) & set(GATHERED):
-            states = [model.state_dict() for model in self.models.tuned[:count]]
+            states = [model.state_dict() for model in tuned]
             known["statistics"] = self.statistics[:count]
         else:
-            states = [body_of(model) for model in self.models.tuned[:count]]
+            states = [body_of(model) for model in tuned]
             known["base"] = body_of(self.models.base)
         start = time.perf_counter()
         merged = merge_states(states, method, seed=self.seed, **known, **given)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any
 
 from same_base_models import OF_BASE, TASKS, VALIDATION
+from scipy.stats import t as student
 
-WITH_DATA = ("fisher", "regmean")
+WITH_DATA = ("fisher", "regmean", "regmean_pp")
 
 
 def page(found: dict[str, Any], methods: Sequence[str], counts: Sequence[int], seeds: Sequence[int]) -> str:
@@ -30,12 +32,13 @@ def page(found: dict[str, Any], methods: Sequence[str], counts: Sequence[int], s
         for method in methods:
             given = best[f"{count} {method}"]
             tuned, plain = _of(found, count, method, given, seeds), _of(found, count, method, {}, seeds)
-            rows.append((tuned[0], f"| `{method}` | {_cells(plain)} | {_cells(tuned)} | {_words(given)} |"))
+            rows.append((tuned[0], f"| `{method}` | {_cells(*plain)} | {_cells(*tuned)} | {_words(given)} |"))
         rows.sort(key=lambda row: -row[0])
         parts.append(
             f"## {count} tasks\n\nThe fine-tunes reach {100 * own:.1f} % on average, which is 100 here. The base model "
             f"with the fine-tunes' heads: {base[0]:.1f}, worst task {base[1]:.1f}.\n\n"
-            "| method | defaults | worst task | seconds | chosen | worst task | seconds | what was chosen |\n"
+            "| method | defaults, interval | worst task | seconds | chosen, interval | worst task | seconds | what was "
+            "chosen |\n"
             "|---|---:|---:|---:|---:|---:|---:|---|\n" + "\n".join(row for _, row in rows) + "\n"
         )
     return "\n".join([*parts, _by_task(found, best, methods, max(counts), seeds)])
@@ -43,7 +46,8 @@ def page(found: dict[str, Any], methods: Sequence[str], counts: Sequence[int], s
 
 def _introduction(seeds: Sequence[int]) -> str:
     names = "; ".join(task.name for task in TASKS)
-    data = " and ".join(f"`{name}`" for name in WITH_DATA)
+    *some, last = (f"`{name}`" for name in WITH_DATA)
+    data = f"{', '.join(some)} and {last}"
     own = 1400 - VALIDATION - OF_BASE
     return f"""# Fine-tunes of one base: every method
 
@@ -57,14 +61,16 @@ The first four make the group of four. A task's head is fitted to the base model
 fine-tuned and merged, and each task is tested with its own head on 397 images that nothing else sees.
 
 Numbers are accuracies in percent of what the task's own fine-tune has, averaged over tasks and over {len(seeds)} base
-models, each with fine-tunes of its own; the worst task is that which keeps least, averaged over the base models.
+models, each with fine-tunes of its own; behind ± is half the width of a 95 % interval over base models (Student's
+t). The worst task is that which keeps least, averaged over the base models.
 *Defaults* are the tool's. *Chosen* hyperparameters are the best on the validation images of two other base models and
 their fine-tunes, so that choice and test share neither models nor images; the grids stand in
 `benchmarks/same_base.py`. How far fine-tuning goes was settled on one of those two families. The tasks and the
 way heads are fitted are those of a fourth design: the others, in which the base models knew the tasks already, were
-thrown away, one of them after its test tables, of the same base models and images, had been seen. {data} look at
+thrown away, one of them after its test tables, of base models 1 to 3 and the same images, had been seen. {data} look at
 the fine-tunes' training images, without labels; all others see weights alone. Seconds are of one merge on one thread
-of a busy machine, gathering of statistics left out. Read differences of a point or two as chance.
+of a busy machine, gathering of statistics left out (`regmean_pp` runs models in the merge). How
+this page follows the [protocol](protocol.md), and where it does not, is told there.
 """
 
 
@@ -103,17 +109,27 @@ def _columns(rows: Sequence[Sequence[float]]) -> list[float]:
 
 def _of(
     found: dict[str, Any], count: int, method: str, given: dict[str, Any], seeds: Sequence[int]
-) -> tuple[float, float, float]:
-    """The mean share in percent, that of the worst task, and seconds."""
+) -> tuple[float, float, float, float]:
+    """The mean share in percent, half the width of its interval, the share of the worst task, and seconds."""
     cells = [found[cell_name("test", seed, count, method, given)] for seed in seeds]
-    return *_shares(found, [cell["scores"] for cell in cells], count, seeds), fmean(cell["seconds"] for cell in cells)
+    shares = _by_seed(found, [cell["scores"] for cell in cells], count, seeds)
+    means = [100 * fmean(row) for row in shares]
+    half = float(student.ppf(0.975, len(means) - 1)) * stdev(means) / math.sqrt(len(means))
+    return fmean(means), half, 100 * fmean(map(min, shares)), fmean(cell["seconds"] for cell in cells)
+
+
+def _by_seed(
+    found: dict[str, Any], scores: Sequence[Sequence[float]], count: int, seeds: Sequence[int]
+) -> list[list[float]]:
+    """For each base model the share of every task."""
+    ends = [found[f"test {seed} ends"]["own"][:count] for seed in seeds]
+    return [[s / o for s, o in zip(row, end, strict=True)] for row, end in zip(scores, ends, strict=True)]
 
 
 def _shares(
     found: dict[str, Any], scores: Sequence[Sequence[float]], count: int, seeds: Sequence[int]
 ) -> tuple[float, float]:
-    ends = [found[f"test {seed} ends"]["own"][:count] for seed in seeds]
-    shares = [[s / o for s, o in zip(row, end, strict=True)] for row, end in zip(scores, ends, strict=True)]
+    shares = _by_seed(found, scores, count, seeds)
     return 100 * fmean(map(fmean, shares)), 100 * fmean(map(min, shares))
 
 
@@ -122,9 +138,8 @@ def cell_name(split: str, seed: int, count: int, method: str, given: dict[str, A
     return f"{split} {seed} {count} {method} {json.dumps(given, sort_keys=True)}"
 
 
-def _cells(values: tuple[float, float, float]) -> str:
-    mean, worst, seconds = values
-    return f"{mean:.1f} | {worst:.1f} | {seconds:.2f}"
+def _cells(mean: float, half: float, worst: float, seconds: float) -> str:
+    return f"{mean:.1f} ± {half:.1f} | {worst:.1f} | {seconds:.2f}"
 
 
 def _words(given: dict[str, Any]) -> str:

@@ -13,6 +13,7 @@ from fusionlab.atomic import MIB
 from fusionlab.batch_norm import averaged_note
 from fusionlab.dtypes import merge_note
 from fusionlab.errors import InputError, first_line
+from fusionlab.evaluation.kept import kept_note
 from fusionlab.evaluation.line import LineModule, refuse_points
 from fusionlab.evaluation.report import write_report
 from fusionlab.evaluation.results import UNMATCHED, Curve, Results
@@ -118,6 +119,7 @@ def results_of(module: FusionModule, data: Data, plan: Plan, title: str, inputs:
     notes += omission_notes(fuser.store)
     if fuser.base is not None and fuser.needs_base:
         notes += [base_note(fuser.base, name) for name in plan.matchings]
+    notes += [note] if (note := kept_note(module.results)) else []
     return replace(module.results, title=title, curves=curves, notes=notes)
 
 

@@ -15,7 +15,7 @@ from fusionlab.errors import InputError
 from fusionlab.evaluation.task_scores import score_of
 from fusionlab.fusion.fuser import STATISTICS
 from fusionlab.inputs import Inputs
-from fusionlab.merging import find_method, merge_states
+from fusionlab.merging import check_merge, find_method, merge_states
 from fusionlab.models import refuse_misfit, with_state
 from fusionlab.stages import run
 from fusionlab.statistics import Statistics
@@ -62,8 +62,10 @@ def merge(
         refuse_misfit(stored)
     chosen = find_dtype(dtype)
     ends = list(widened(dict(enumerate(stored)), chosen).values())
+    of_base = None if base is None else base.state_dict()
+    check_merge([model.state_dict() for model in ends], method, weights, hyperparameters, of_base)
     needs = find_method(method).requires(**hyperparameters)
-    description = blueprint(ends[0]) if needs else None
+    description = blueprint(ends[0]) if set(needs) - {"inputs"} else None
     kinds = [need for need in needs if need in STATISTICS]
     statistics: Sequence[Mapping[str, Statistics]] = ()
     if kinds and data is not None:
@@ -82,15 +84,18 @@ def merge(
         def score(state: Mapping[str, Tensor]) -> float:
             return score_of(remeasured(with_state(ends[0], state), batches), [batches])
 
+    runs = "inputs" in needs and data is not None and not given_statistics(data)
     state = merge_states(
         [model.state_dict() for model in ends],
         method,
         weights,
         blueprint=description,
         statistics=statistics,
-        base=None if base is None else base.state_dict(),
+        base=of_base,
         score=score,
         seed=seed,
+        inputs=Inputs.from_batches(data, len(ends)).own if runs else (),
+        model=lambda state, _: with_state(ends[0], state),
         **hyperparameters,
     )
     merged = with_state(ends[0], state)

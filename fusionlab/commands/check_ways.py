@@ -6,15 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
 from rich.table import Table
 
 from fusionlab.checkpoints.weightless import Weightless
 from fusionlab.commands.match_parts import NotByPartsError, looks_at_parts, parts_of
 from fusionlab.errors import InputError
 from fusionlab.matching.recipe import meanings, presets
-from fusionlab.merging import find_method, merge_states, methods
-from fusionlab.merging.registry import NEEDS
+from fusionlab.merging import find_method, methods
+from fusionlab.merging.method import NEEDS
 from fusionlab.printing import size_words
 from fusionlab.streaming import memory_of
 from fusionlab.streaming.twins import parts_memory
@@ -88,13 +87,10 @@ def _merge_way(name: str, given: Given) -> Way:
         return Way(name, "with a base model", held, memory, NEEDS["base"])
     if data := [need for need in needs if need not in ("base", "blueprint")]:
         return Way(name, "with data", held, memory, NEEDS[data[0]])
-    if method.unit != "model":
-        try:
-            # The method itself says how many models it takes: it merges as many of four numbers.
-            numbers = [{"numbers": torch.arange(4.0) + i} for i in range(given.models)]
-            merge_states(numbers, name, base={"numbers": torch.ones(4)} if given.has_base else None)
-        except InputError as error:
-            return Way(name, "no", "", None, str(error))
+    try:
+        method.check([1 / given.models] * given.models, {})
+    except InputError as error:
+        return Way(name, "no", "", None, str(error))
     return Way(name, "yes", held, memory)
 
 

@@ -1,7 +1,7 @@
 """``fusionlab compare``: a grid of merges, cell by cell, in one table."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -145,9 +145,11 @@ def make_grid(arguments: Namespace) -> Grid:
     for name, hyperparameters in methods.items():
         find_method(name).requires(**hyperparameters)
     ends = {name: options.end_model(name) for name, options in arguments.end_models.items()}
+    groups = make_groups(list(arguments.end_models), arguments.groups)
+    _refuse_for_all(methods, {len(group) for group in groups})
     return Grid(
         ends,
-        make_groups(list(arguments.end_models), arguments.groups),
+        groups,
         methods,
         {name: _matching(name, options) for name, options in _by_name(arguments.matchings).items() if name != "none"},
         tuple(arguments.seeds),
@@ -161,6 +163,19 @@ def make_grid(arguments: Namespace) -> Grid:
         arguments.base,
         arguments.protocol,
     )
+
+
+def _refuse_for_all(methods: Mapping[str, Mapping[str, Any]], sizes: Collection[int]) -> None:
+    """Refuse what no group of any of some sizes could be merged by; what some could fails in the others' cells."""
+    for name, hyperparameters in methods.items():
+        refusals = []
+        for size in sorted(sizes):
+            try:
+                find_method(name).check([1 / size] * size, hyperparameters)
+            except InputError as error:
+                refusals.append(error)
+        if refusals and len(refusals) == len(sizes):
+            raise refusals[0]
 
 
 def plan_table(runner: GridRunner) -> Table:

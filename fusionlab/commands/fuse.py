@@ -31,6 +31,8 @@ from fusionlab.commands.pushing import push_output, refuse_unpushable
 from fusionlab.commands.repeat import repeat_config
 from fusionlab.commands.sentence_modules import modules_of_fusion
 from fusionlab.dtypes import common_types, find_dtype
+from fusionlab.evaluation.kept import kept_of_tasks
+from fusionlab.evaluation.results import Results
 from fusionlab.evaluation.wording import listing
 from fusionlab.experiment import REPORT_BYTES, Plan
 from fusionlab.experiment import run as run_experiment
@@ -50,6 +52,8 @@ any option of Lightning's Trainer then, and --ckpt_path last resumes a run that 
 
 # Fields of the plan that say what becomes of a merge.
 AFTERWARDS = ("polish", "correct", "heads", "ensemble")
+# Of what the best end model has on a task; a merge that keeps less of some is told how to get it back.
+NOTED_SHARE = 0.99
 # Defaults that are not the plan's: whoever reads a report wants the reference.
 DEFAULTS = {"ensemble": True}
 
@@ -66,9 +70,10 @@ def run(argv: Sequence[str]) -> None:
     parser = _parser()
     arguments = parsing.parse(parser, own_data.written_out(argv))
     seed_everything(arguments.seed, verbose=False)
+    merging_options.merge_methods(arguments)  # refused before any work, like the matching
     is_auto = arguments.match == AUTO
     if not is_auto:
-        matching_options.matching_recipe(arguments)  # refused before any work
+        matching_options.matching_recipe(arguments)
     output = expanded(arguments.output)
     trainer = data_options.trainer_options(arguments)
     refuse_existing(output, arguments.overwrite)
@@ -146,7 +151,8 @@ def _in_memory(
     card = merge_card(merging_options.parents(found, arguments), made, next(iter(found.values())).format)
     notes = [advice_note(advice, (name if plan.matchings else "none") if is_auto else None)]
     notes += [f"{growing.told(growths)}.", *results.notes] if growths else results.notes
-    results = replace(results, settings=settings, notes=[*notes, *told, *held])
+    notes = [*notes, *told, *held, *_way_back(argv, results, polishing is None and arguments.heads != "own")]
+    results = replace(results, settings=settings, notes=notes)
     written = as_grown(found, growths)
     write_fusion(fused, results, written, output, arguments.overwrite, types, card, repeat, modules)
 
@@ -168,6 +174,18 @@ def _plan(arguments: Namespace, polishing: PolishOptions | None, trainer: Mappin
         seed=arguments.seed,
         dtype=find_dtype(arguments.dtype),
     )
+
+
+def _way_back(argv: Sequence[str], results: Results, may_polish: bool) -> list[str]:
+    """A sentence with the command that may bring back what a merge of several tasks lost, where it lost something."""
+    shares = [one.share for one in kept_of_tasks(results)]
+    if len(shares) < 2 or min(shares) >= NOTED_SHARE or not may_polish:
+        return []
+    command = shlex.join(["fusionlab", "fuse", *argv, "--polish"])
+    return [
+        f"A short distillation towards the end models' outputs, on inputs without labels, may bring back what was "
+        f"lost: {command} (with another --output; --samples says on how many inputs)."
+    ]
 
 
 def _parser() -> ArgumentParser:

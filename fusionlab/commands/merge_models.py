@@ -59,14 +59,14 @@ def run(arguments: Namespace, argv: Sequence[str], repeat: str) -> None:
     seed_everything(arguments.seed, verbose=False)
     output, dtype = expanded(arguments.output), find_dtype(arguments.dtype)
     settings = data_options.trainer_options(arguments)
+    methods = merging_options.merge_methods(arguments)
+    if len(methods) > 1:
+        raise InputError(f"method names {', '.join(methods)}; expected one (fuse compares several)")
     module = own_module(arguments, argv)
     found = parsing.read_all(arguments.ckpts, module, arguments.base, arguments.names)
     merging_options.begin_hashes(found, arguments)
     own_data.fitted(arguments, list(found.values()), "merge")
     models = {name: checkpoint.model for name, checkpoint in found.items()}
-    methods = merging_options.merge_methods(arguments)
-    if len(methods) > 1:
-        raise InputError(f"method names {', '.join(methods)}; expected one (fuse compares several)")
     types = common_types(models.values()) if dtype is None else dtype
     require_space(output, stored_size(next(iter(models.values())), types) + MIB)
     plan = FusionPlan(methods=methods, weights=arguments.weights, seed=arguments.seed, dtype=dtype)

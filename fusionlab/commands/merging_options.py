@@ -17,6 +17,7 @@ from fusionlab.checkpoints.hub import locate
 from fusionlab.commands.option_groups import add_fields, told
 from fusionlab.dtypes import DTYPES
 from fusionlab.errors import InputError
+from fusionlab.merge_weights import merge_weights
 from fusionlab.merging import find_method, methods
 from fusionlab.statistics import Statistics
 from fusionlab.statistics.files import load
@@ -62,7 +63,8 @@ def merge_methods(arguments: Namespace) -> dict[str, dict[str, Any]]:
     """The merge methods that the arguments name, with their hyperparameters.
 
     Raises:
-        InputError: a method or hyperparameter that does not exist.
+        InputError: a method or hyperparameter that does not exist, or one that is out of range or not for so many
+            models.
     """
     text = arguments.method
     names = [name.strip() for name in (text.split(",") if isinstance(text, str) else text)]
@@ -76,8 +78,10 @@ def merge_methods(arguments: Namespace) -> dict[str, dict[str, Any]]:
             if not isinstance(values, dict | None):
                 raise InputError(f"hyperparameters of {name!r} are {values!r}; expected names and values")
     chosen = {name: dict(given if len(names) == 1 else given.get(name) or {}) for name in names}
-    for name, values in chosen.items():
-        find_method(name).requires(**values)
+    count = len(arguments.ckpts)
+    if count > 1:  # fewer are refused where they are read, in words of their own
+        for name, values in chosen.items():
+            find_method(name).check(merge_weights(arguments.weights, count), values)
     return chosen
 
 

@@ -23,7 +23,7 @@ from fusionlab.fusion.results import Candidate, Fused, Matched
 from fusionlab.inputs import Inputs
 from fusionlab.matching.align import choose_anchor
 from fusionlab.merge_weights import merge_weights
-from fusionlab.merging import find_method, merge_states
+from fusionlab.merging import check_merge, find_method, merge_states
 from fusionlab.merging.settling import settling
 from fusionlab.models import with_state
 from fusionlab.stages import Stages
@@ -55,8 +55,7 @@ class Fuser:
         InputError: fewer than two models, models that do not fit each other, or a method or option that does not exist.
     """
 
-    # Where statistics are kept; how they reach twins is its own.
-    store_class = StatisticsStore
+    store_class = StatisticsStore  # where statistics are kept; how they reach twins is its own
 
     def __init__(
         self,
@@ -83,6 +82,7 @@ class Fuser:
         self.heads.refuse(plan, self.needs)
         self.fused = Fused(self.anchor)
         self.base = None if base is None else BaseModel(base, self.heads, self.end_models, self.fused)
+        self._check_methods()
         settings = {"seed": plan.seed, "labels": plan.methods.get("fisher", {}).get("labels")}
         self.store = self.store_class(inputs, statistics, settings)
         for name, model in self.heads.models.items():
@@ -91,10 +91,17 @@ class Fuser:
         self._matchings = Matchings(
             self.heads, self.end_models, self.blueprint, plan.matchings, self.fused, lambda: self.inputs
         )
-        # What was found already: seconds of gathering, merges.
-        self._gathered: dict[tuple[str, str], float] = {}
+        self._gathered: dict[tuple[str, str], float] = {}  # seconds
         self._merges: dict[tuple[str, str], Candidate] = {}
         self._finished: list[Candidate] | None = None
+
+    def _check_methods(self) -> None:
+        """Refuse now what a merge would refuse after all matching."""
+        base = None if self.base is None else self.base.state(UNMATCHED)
+        for name, values in self.plan.methods.items():
+            if base is None and "base" in self.needs[name]:
+                raise find_method(name).missing("base")
+            check_merge(self.heads.states(self.end_models), name, self.weights, values, base)
 
     @cached_property
     def inputs(self) -> Inputs | None:
@@ -173,7 +180,7 @@ class Fuser:
             models, seconds = matched.twins, seconds + matched.seconds
         base = None if self.base is None else self.base.state(matching)
         merged = self.heads.combine(
-            lambda states, known: self._merged_state(method, states, known, base),
+            lambda states, known: self._merged_state(method, states, known, base, models),
             models,
             statistics,
             self.weights,
@@ -247,8 +254,9 @@ class Fuser:
         states: Sequence[Mapping[str, Tensor]],
         statistics: Sequence[Mapping[str, Statistics]],
         base: Mapping[str, Tensor] | None,
+        models: Sequence[nn.Module],
     ) -> dict[str, Tensor]:
-        """The merged parameters of states that share a basis with `statistics` and `base`."""
+        """The merged parameters of states that share a basis with `statistics`, `base` and their `models`."""
         held_out = self.inputs is not None and self.inputs.held_out
         return merge_states(
             states,
@@ -259,14 +267,15 @@ class Fuser:
             base=base,
             score=self._score if held_out else None,
             seed=self.plan.seed,
+            inputs=() if self._given is None else self._given.own,
+            model=lambda state, index: _with(models[index], state),
             **self.plan.methods[method],
         )
 
     def _score(self, state: Mapping[str, Tensor]) -> float:
         """The score of a merged state on inputs that were held out; higher is better."""
         assert self.inputs is not None
-        model = normalised(with_state(self.end_models[self.anchor], state), self.inputs)
-        return score_of(model, self.inputs.held_out)
+        return score_of(normalised(_with(self.end_models[self.anchor], state), self.inputs), self.inputs.held_out)
 
     def _models(self, matching: str) -> Sequence[nn.Module]:
         """The end models, or their twins of one of the matchings, which was matched by."""
@@ -284,3 +293,8 @@ class Fuser:
                 plan, starts, self._models, self.end_models, self.inputs, self.weights, self.heads.known
             )
         return self._finished
+
+
+def _with(model: nn.Module, state: Mapping[str, Tensor]) -> nn.Module:
+    """A model with the parameters of a merged state, and its own others."""
+    return with_state(model, {**model.state_dict(), **state})

@@ -35,6 +35,16 @@ def check_choice(name: str, value: object, choices: object) -> None:
         raise InputError(f"{name} is {value!r}; expected one of {', '.join(map(str, get_args(choices)))}")
 
 
+def refuse_entropy(_: object, solver: Solver, regularization: float, **__: object) -> None:
+    """Refuse a regularization that is not above 0, where the solver has one; see `transport`.
+
+    Raises:
+        InputError: such a one.
+    """
+    if solver == "sinkhorn" and not regularization > 0:
+        raise InputError(f"regularization is {regularization}; expected a number above 0")
+
+
 def ground_cost(source: Tensor, anchor: Tensor, metric: Metric = "euclidean", normalised: bool = True) -> Tensor:
     """The cost of taking a source's unit for an anchor's.
 
@@ -97,6 +107,7 @@ def transport(cost: Tensor, solver: Solver = "exact", regularization: float = 0.
     """
     check_choice("solver", solver, Solver)
     check_choice("scaling", scaling, Scaling)
+    refuse_entropy(None, solver, regularization)
     if not bool(torch.isfinite(cost).all()):
         raise InputError("optimal transport met a cost that is not finite; expected finite parameters and activations")
     plan = _exact(cost) if solver == "exact" else _sinkhorn(_scaled(cost, scaling), regularization)
@@ -131,8 +142,6 @@ def _exact(cost: Tensor) -> Tensor:
 
 def _sinkhorn(cost: Tensor, regularization: float) -> Tensor:
     """The entropic plan, in the log domain."""
-    if not regularization > 0:
-        raise InputError(f"regularization is {regularization}; expected a number above 0")
     marginals = [_uniform(count).numpy() for count in cost.shape]
     plan = ot.bregman.sinkhorn_log(
         *marginals, cost.cpu().numpy(), regularization, numItermax=SINKHORN_STEPS, stopThr=1e-9, warn=False

@@ -1,5 +1,6 @@
 """Merging methods: each one file with one registered function, found by itself when it is asked for."""
 
-from fusionlab.merging.registry import find_method, merge_states, methods
+from fusionlab.merging.registry import find_method, methods
+from fusionlab.merging.states import check_merge, merge_states
 
-__all__ = ["find_method", "merge_states", "methods"]
+__all__ = ["check_merge", "find_method", "merge_states", "methods"]

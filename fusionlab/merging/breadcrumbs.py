@@ -1,14 +1,24 @@
 """Breadcrumbs (Davari, Belilovsky, "Model breadcrumbs: scaling multi-task model merging with sparse masks", 2023)."""
 
+from collections.abc import Sequence
+from typing import Any
+
+import torch
 from torch import Tensor
 
 from fusionlab.errors import InputError
 from fusionlab.merging.ingredients import Ingredients
 from fusionlab.merging.registry import merge_method
-from fusionlab.merging.task_vectors import add_to_base, check_fraction, flattened, task_vectors
+from fusionlab.merging.task_vectors import add_to_base, check_fraction, flattened, kept_where, task_vectors
 
 
-@merge_method("breadcrumbs", needs=("base",), unit="parameter")
+def _refuse(_: Sequence[float], density: float, gamma: float, **__: Any) -> None:
+    check_fraction("density", density)
+    if not 0 <= gamma <= 1 - density + 1e-12:
+        raise InputError(f"gamma is {gamma}; expected a number from 0 to 1 - density, which is {1 - density:g}")
+
+
+@merge_method("breadcrumbs", needs=("base",), unit="parameter", refuse=_refuse, holds=(9, 2))
 def breadcrumbs(
     ingredients: Ingredients, density: float = 0.2, gamma: float = 0.1, lambda_: float = 1.0
 ) -> dict[str, Tensor]:
@@ -33,9 +43,6 @@ def breadcrumbs(
     Raises:
         InputError: fractions out of range, or integer buffers that differ between the models.
     """
-    check_fraction("density", density)
-    if not 0 <= gamma <= 1 - density + 1e-12:
-        raise InputError(f"gamma is {gamma}; expected a number from 0 to 1 - density, which is {1 - density:g}")
 
     def change(name: str) -> Tensor:
         changes = task_vectors(ingredients, name)
@@ -45,7 +52,8 @@ def breadcrumbs(
         total = changes.new_zeros(count)
         for row, weight in zip(flattened(changes), ingredients.weights, strict=True):
             order = row.abs().argsort(descending=True, stable=True)[outliers : outliers + kept]
-            total.index_add_(0, order, row[order], alpha=weight)
+            chosen = kept_where(torch.zeros_like(row, dtype=torch.bool).index_fill_(0, order, True), row)
+            total += weight * row.where(chosen, 0.0)
         return lambda_ * total.reshape(changes.shape[1:])
 
     return add_to_base(ingredients, change)

@@ -28,7 +28,12 @@ def _needs(metric: Metric, **_: object) -> tuple[str, ...]:
     return ("blueprint", "gram") if metric == "gram" else ("blueprint",)
 
 
-@merge_method("circuit", needs=_needs)
+def _refuse(_: Sequence[float], ridge: float, **__: object) -> None:
+    if not ridge > 0:
+        raise InputError(f"ridge is {ridge}; expected a number above 0")
+
+
+@merge_method("circuit", needs=_needs, refuse=_refuse)
 def circuit(ingredients: Ingredients, metric: Metric = "frobenius", ridge: float = 1e-3) -> dict[str, Tensor]:
     """Average each head's products over the models and project them back to the head's width; average all else.
 
@@ -54,8 +59,6 @@ def circuit(ingredients: Ingredients, metric: Metric = "frobenius", ridge: float
     Raises:
         InputError: an unknown metric, a ridge out of range, or integer buffers that differ.
     """
-    if not ridge > 0:
-        raise InputError(f"ridge is {ridge}; expected a number above 0")
     assert ingredients.blueprint is not None
     grams = _InputMetric(ingredients.gathered(Grams) if metric == "gram" else [], ingredients.weights, ridge)
     merged = ingredients.averaged()

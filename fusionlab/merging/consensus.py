@@ -1,5 +1,6 @@
 """Consensus merging (Wang et al., "Localizing task information for improved model merging and compression", 2024)."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
@@ -8,7 +9,13 @@ from fusionlab.errors import InputError
 from fusionlab.merging.dare import Combination
 from fusionlab.merging.ingredients import Ingredients, Survey
 from fusionlab.merging.registry import merge_method
-from fusionlab.merging.task_vectors import add_to_base, agreeing_sum, task_vectors, weighted_sum
+from fusionlab.merging.task_vectors import (
+    add_to_base,
+    agreeing_sum,
+    check_fraction,
+    task_vectors,
+    weighted_sum,
+)
 from fusionlab.merging.ties import thresholds, trimmed
 
 
@@ -17,7 +24,20 @@ def thresholds_of_ties(survey: Survey, combination: Combination, density: float,
     return thresholds(survey, density) if combination == "ties" else None
 
 
-@merge_method("consensus", needs=("base",), unit="number", survey=thresholds_of_ties)
+def _refuse(
+    weights: Sequence[float], threshold: float, k: int, combination: Combination, density: float, **_: Any
+) -> None:
+    if threshold < 0:
+        raise InputError(f"threshold is {threshold}; expected a number from 0 up")
+    if k < 0:
+        raise InputError(f"k is {k}; expected a number of tasks, from 0 up")
+    if k > len(weights):
+        raise InputError(f"k is {k}; expected at most {len(weights)}, as many tasks as there are models")
+    if combination == "ties":
+        check_fraction("density", density)
+
+
+@merge_method("consensus", needs=("base",), unit="number", survey=thresholds_of_ties, refuse=_refuse)
 def consensus(
     ingredients: Ingredients,
     lambda_: float = 1.0,
@@ -51,12 +71,6 @@ def consensus(
     Raises:
         InputError: a number out of range, an unknown combination, or integer buffers that differ.
     """
-    if threshold < 0:
-        raise InputError(f"threshold is {threshold}; expected a number from 0 up")
-    if k < 0:
-        raise InputError(f"k is {k}; expected a number of tasks, from 0 up")
-    if k > len(ingredients.states):
-        raise InputError(f"k is {k}; expected at most {len(ingredients.states)}, as many tasks as there are models")
     present = ingredients.present()
     enough = min(k, len(present.states))
 

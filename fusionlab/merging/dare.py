@@ -1,6 +1,7 @@
 """DARE: drop and rescale (Yu et al., "Language models are super Mario", 2024)."""
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -8,13 +9,24 @@ from torch import Tensor
 from fusionlab.merging.draws import drawn
 from fusionlab.merging.ingredients import Ingredients
 from fusionlab.merging.registry import merge_method
-from fusionlab.merging.task_vectors import add_to_base, check_fraction, disjoint_mean, task_vectors, weighted_sum
+from fusionlab.merging.task_vectors import (
+    add_to_base,
+    check_fraction,
+    disjoint_mean,
+    kept_where,
+    task_vectors,
+    weighted_sum,
+)
 
 Combination = Literal["linear", "ties"]
 COMBINATIONS = {"linear": weighted_sum, "ties": disjoint_mean}
 
 
-@merge_method("dare", needs=("base",), unit="number")
+def _refuse(_: Sequence[float], density: float, **__: Any) -> None:
+    check_fraction("density", density)
+
+
+@merge_method("dare", needs=("base",), unit="number", refuse=_refuse)
 def dare(
     ingredients: Ingredients, density: float = 0.5, lambda_: float = 1.0, combination: Combination = "linear"
 ) -> dict[str, Tensor]:
@@ -36,12 +48,11 @@ def dare(
     Raises:
         InputError: a density out of range, an unknown combination, or integer buffers that differ.
     """
-    check_fraction("density", density)
 
     def change(name: str) -> Tensor:
         changes = task_vectors(ingredients, name)
-        kept = drawn(ingredients, name) < density
-        rescaled = torch.where(kept.to(changes.device), changes / density, 0.0)
+        kept = kept_where((drawn(ingredients, name) < density).to(changes.device), changes)
+        rescaled = torch.where(kept, changes / density, 0.0)
         return lambda_ * COMBINATIONS[combination](rescaled, ingredients.weights)
 
     return add_to_base(ingredients, change)

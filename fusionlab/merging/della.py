@@ -1,5 +1,8 @@
 """DELLA (Deep et al., "DELLA-Merging: reducing interference through magnitude-based sampling", 2024)."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -8,10 +11,19 @@ from fusionlab.merging.dare import COMBINATIONS, Combination
 from fusionlab.merging.draws import drawn
 from fusionlab.merging.ingredients import Ingredients
 from fusionlab.merging.registry import merge_method
-from fusionlab.merging.task_vectors import add_to_base, check_fraction, task_vectors
+from fusionlab.merging.task_vectors import add_to_base, check_fraction, kept_where, task_vectors
 
 
-@merge_method("della", needs=("base",), unit="parameter")
+def _refuse(_: Sequence[float], density: float, epsilon: float, **__: Any) -> None:
+    check_fraction("density", density)
+    if epsilon < 0 or epsilon >= density or epsilon > 1 - density + 1e-12:
+        raise InputError(
+            f"epsilon is {epsilon}; expected a number from 0 up, below density ({density}) and at most 1 - density "
+            f"({1 - density:g})"
+        )
+
+
+@merge_method("della", needs=("base",), unit="parameter", refuse=_refuse, holds=(9, 3))
 def della(
     ingredients: Ingredients,
     density: float = 0.7,
@@ -40,18 +52,13 @@ def della(
     Raises:
         InputError: fractions out of range, an unknown combination, or integer buffers that differ.
     """
-    check_fraction("density", density)
-    if epsilon < 0 or epsilon >= density or epsilon > 1 - density + 1e-12:
-        raise InputError(
-            f"epsilon is {epsilon}; expected a number from 0 up, below density ({density}) and at most 1 - density "
-            f"({1 - density:g})"
-        )
 
     def change(name: str) -> Tensor:
         changes = task_vectors(ingredients, name)
         for own, draws in zip(changes, drawn(ingredients, name), strict=True):
             probabilities = keeping(own[None], density, epsilon)[0]
-            own.div_(probabilities).masked_fill_(draws.to(own.device) >= probabilities, 0.0)
+            kept = kept_where(draws.to(own.device) < probabilities, own)
+            own.div_(probabilities).masked_fill_(~kept, 0.0)
         return lambda_ * COMBINATIONS[combination](changes, ingredients.weights)
 
     return add_to_base(ingredients, change)

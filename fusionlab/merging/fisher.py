@@ -1,7 +1,7 @@
 """Fisher-weighted averaging (Matena and Raffel, "Merging models with Fisher-weighted averaging", 2022)."""
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -15,7 +15,12 @@ from fusionlab.statistics.likelihood import Labels
 Normalize = Literal["none", "model", "parameter"]
 
 
-@merge_method("fisher", needs=("fisher",))
+def _refuse(_: Sequence[float], floor: float, **__: Any) -> None:
+    if not floor >= 0:
+        raise InputError(f"floor is {floor}; expected a number from 0 up")
+
+
+@merge_method("fisher", needs=("fisher",), refuse=_refuse)
 def fisher(
     ingredients: Ingredients, floor: float = 1e-6, normalize: Normalize = "none", labels: Labels | None = None
 ) -> dict[str, Tensor]:
@@ -43,8 +48,6 @@ def fisher(
         InputError: a hyperparameter out of range, other labels than those that were gathered with, Fisher information
             of other shapes, or integer buffers that differ between the models.
     """
-    if not floor >= 0:
-        raise InputError(f"floor is {floor}; expected a number from 0 up")
     gathered = ingredients.gathered(Fisher)
     for statistics in gathered:
         if labels is not None and (found := statistics.settings.get("labels", labels)) != labels:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fusionlab.batch_norm import COUNTER
 from fusionlab.errors import InputError
 from fusionlab.statistics import Statistics
-from fusionlab.types import State
+from fusionlab.types import Batch, State
 
 if TYPE_CHECKING:  # takes as long to import as all that a merge of two small models does
     from fusionlab.symmetry import Blueprint
@@ -37,6 +37,9 @@ class Ingredients:
         start: where the pieces of parameters in the states begin in the flattened parameters, a multiple of `PIECE`; 0
             for whole ones.
         surveyed: what the method's survey found, of a method that has one.
+        inputs: for each model batches like those that it was trained on.
+        model: makes a model of a merged state and one of the models' places, whose head it has where heads are not
+            merged.
     """
 
     states: Sequence[State]
@@ -48,6 +51,8 @@ class Ingredients:
     seed: int
     start: int = 0
     surveyed: Any = None
+    inputs: Sequence[Iterable[Batch]] = ()
+    model: Callable[[State, int], nn.Module] | None = None
 
     def gathered(self, kind: type[Kind]) -> list[Kind]:
         """The statistics of one kind, one for each model, in order.

@@ -1,5 +1,8 @@
 """Iso-CTS (Marczak et al., "No task left behind: isotropic merging in common and task-specific subspaces", 2025)."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -10,7 +13,12 @@ from fusionlab.merging.registry import merge_method
 from fusionlab.merging.task_vectors import weighted_sum
 
 
-@merge_method("iso_cts", needs=("base",), unit="parameter")
+def _refuse(_: Sequence[float], common: float, **__: Any) -> None:
+    if not 0 <= common <= 1:
+        raise InputError(f"common is {common}; expected a number from 0 to 1")
+
+
+@merge_method("iso_cts", needs=("base",), unit="parameter", refuse=_refuse, holds=(14, 5))
 def iso_cts(ingredients: Ingredients, lambda_: float = 1.0, common: float = 0.8) -> dict[str, Tensor]:
     """Iso-C in which the least directions of the sum make room for directions of single models.
 
@@ -30,8 +38,6 @@ def iso_cts(ingredients: Ingredients, lambda_: float = 1.0, common: float = 0.8)
     Raises:
         InputError: a fraction out of range, or integer buffers that differ between the models.
     """
-    if not 0 <= common <= 1:
-        raise InputError(f"common is {common}; expected a number from 0 to 1")
 
     def merge(changes: Tensor, factors: Tensor, least: float) -> Tensor:
         changes = factors[:, None, None] * changes

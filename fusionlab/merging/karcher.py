@@ -1,5 +1,8 @@
 """The Karcher mean: the Riemannian centre of mass on a sphere (Karcher, 1977; Buss and Fillmore, 2001)."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -13,7 +16,12 @@ DEPENDENT = 1e-14
 TIE = 1e-12
 
 
-@merge_method("karcher", unit="parameter")
+def _refuse(_: Sequence[float], iterations: int, **__: Any) -> None:
+    if iterations < 1:
+        raise InputError(f"iterations is {iterations}; expected 1 or more")
+
+
+@merge_method("karcher", unit="parameter", refuse=_refuse, holds=(0, 7))
 def karcher(ingredients: Ingredients, iterations: int = 10, tol: float = 1e-5) -> dict[str, Tensor]:
     """Average directions on the sphere and lengths by themselves, for each parameter, flattened.
 
@@ -38,8 +46,6 @@ def karcher(ingredients: Ingredients, iterations: int = 10, tol: float = 1e-5) -
     Raises:
         InputError: no iterations, or integer buffers that differ between the models.
     """
-    if iterations < 1:
-        raise InputError(f"iterations is {iterations}; expected 1 or more")
 
     def centre(name: str) -> Tensor:
         first = ingredients.states[0][name]

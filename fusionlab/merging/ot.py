@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fusionlab.errors import InputError
 from fusionlab.matching.activations import check_comparable
-from fusionlab.matching.transport import Metric, Scaling, Solver, ground_cost, transport
+from fusionlab.matching.transport import Metric, Scaling, Solver, ground_cost, refuse_entropy, transport
 from fusionlab.merging.ingredients import Ingredients
 from fusionlab.merging.registry import merge_method
 from fusionlab.merging.units import Site, find_sites, module_of
@@ -47,7 +47,7 @@ def _needs(features: Features, **_: object) -> tuple[str, ...]:
     return ("blueprint", "activations") if features == "activations" else ("blueprint",)
 
 
-@merge_method("ot", needs=_needs)
+@merge_method("ot", needs=_needs, refuse=refuse_entropy)
 def optimal_transport(
     ingredients: Ingredients,
     features: Features = "weights",

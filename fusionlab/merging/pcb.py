@@ -1,6 +1,7 @@
 """PCB-Merging (Du et al., "Parameter competition balancing for model merging", 2024)."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,7 +14,11 @@ from fusionlab.merging.task_vectors import add_to_base, check_fraction, flattene
 OUTLIERS = 1e-4
 
 
-@merge_method("pcb", needs=("base",))
+def _refuse(_: Sequence[float], ratio: float, **__: Any) -> None:
+    check_fraction("ratio", ratio)
+
+
+@merge_method("pcb", needs=("base",), refuse=_refuse)
 def pcb(ingredients: Ingredients, lambda_: float = 1.2, ratio: float = 0.05) -> dict[str, Tensor]:
     """Average the task vectors entry by entry, by how large an entry is in its model and how far the models agree.
 
@@ -37,7 +42,6 @@ def pcb(ingredients: Ingredients, lambda_: float = 1.2, ratio: float = 0.05) -> 
     Raises:
         InputError: a ratio out of range, or integer buffers that differ between the models.
     """
-    check_fraction("ratio", ratio)
     present = ingredients.present()
     count, weights, names = len(present.states), present.weights, present.floating()
     flat = _flat([task_vectors(present, name) for name in names])
@@ -56,6 +60,8 @@ def pcb(ingredients: Ingredients, lambda_: float = 1.2, ratio: float = 0.05) -> 
         kept.add_(lengths.mul_(row.sign()).mul_(score))
         scores.add_(score)
     merged = lambda_ * kept / scores.clamp(min=1e-12)
+    # An infinite change would be cut as an outlier; what is no number stays none.
+    merged.masked_fill_(~flat.isfinite().all(0), torch.nan)
     pieces = dict(zip(names, merged.split([present.states[0][name].numel() for name in names]), strict=True))
     return add_to_base(ingredients, lambda name: pieces[name].reshape(ingredients.states[0][name].shape))
 

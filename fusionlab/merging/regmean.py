@@ -1,6 +1,7 @@
 """RegMean (Jin et al., "Dataless knowledge fusion by merging weights of language models", 2023)."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +17,19 @@ from fusionlab.types import State
 SINGULAR = 1e-12
 
 
-@merge_method("regmean", needs=("gram",))
+def refuse_settings(_: Sequence[float], alpha: float, ridge: float, **__: Any) -> None:
+    """Refuse an alpha or a ridge out of range; see `regmean`.
+
+    Raises:
+        InputError: such a one.
+    """
+    if not 0 <= alpha <= 1:
+        raise InputError(f"alpha is {alpha}; expected a number from 0 to 1")
+    if not ridge >= 0:
+        raise InputError(f"ridge is {ridge}; expected a number from 0 up")
+
+
+@merge_method("regmean", needs=("gram",), refuse=refuse_settings)
 def regmean(
     ingredients: Ingredients, alpha: float = 0.9, ridge: float = 1e-6, normalize: bool = True
 ) -> dict[str, Tensor]:
@@ -47,13 +60,30 @@ def regmean(
         InputError: a hyperparameter out of range, Gram matrices that do not belong to these models, or integer buffers
             that differ between the models.
     """
-    if not 0 <= alpha <= 1:
-        raise InputError(f"alpha is {alpha}; expected a number from 0 to 1")
-    if not ridge >= 0:
-        raise InputError(f"ridge is {ridge}; expected a number from 0 up")
-    grams = ingredients.gathered(Grams)
-    maps = _shared_maps(grams)
     merged = ingredients.averaged()
+    solve_maps(merged, ingredients, ingredients.gathered(Grams), alpha, ridge, normalize)
+    return merged
+
+
+def solve_maps(
+    merged: dict[str, Tensor],
+    ingredients: Ingredients,
+    grams: Sequence[Grams],
+    alpha: float,
+    ridge: float,
+    normalize: bool,
+) -> None:
+    """Set every linear map that Gram matrices know, and its bias, to what `regmean` makes of it.
+
+    Args:
+        merged: the merge, changed in place.
+        ingredients: models and weights.
+        grams: one for each model.
+        alpha: see `regmean`, like what follows.
+        ridge: see there.
+        normalize: see there.
+    """
+    maps = _shared_maps(grams)
     names = _names(ingredients.states[0], maps)
     # Maps of one input are solved together: its matrix is factored once.
     together: dict[tuple[str, bool], list[str]] = {}
@@ -65,7 +95,6 @@ def regmean(
         for weight, part in zip(weights, solution, strict=True):
             for name in names[weight]:
                 _store(merged, name, maps[name], part)
-    return merged
 
 
 def _shared_maps(grams: Sequence[Grams]) -> Mapping[str, LinearMap]:

@@ -1,5 +1,8 @@
 """SCE: select, calculate, erase (Wan et al., "FuseChat: knowledge fusion of chat models", 2024)."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -15,7 +18,11 @@ from fusionlab.merging.task_vectors import (
 )
 
 
-@merge_method("sce", needs=("base",), unit="parameter")
+def _refuse(_: Sequence[float], density: float, **__: Any) -> None:
+    check_fraction("density", density)
+
+
+@merge_method("sce", needs=("base",), unit="parameter", refuse=_refuse, holds=(2, 4))
 def sce(ingredients: Ingredients, density: float = 0.1, lambda_: float = 1.0) -> dict[str, Tensor]:
     """Keep the entries on which models differ most, weigh models by how much they changed there, erase minority signs.
 
@@ -38,7 +45,6 @@ def sce(ingredients: Ingredients, density: float = 0.1, lambda_: float = 1.0) ->
     Raises:
         InputError: a density out of range, or integer buffers that differ between the models.
     """
-    check_fraction("density", density)
     present = ingredients.present()
     weights = present.weights
 

@@ -1,6 +1,7 @@
 """Spherical linear interpolation of two models (Shoemake, "Animating rotation with quaternion curves", 1985)."""
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -15,7 +16,14 @@ from fusionlab.merging.registry import merge_method
 PARALLEL = 0.9995
 
 
-@merge_method("slerp", unit="parameter")
+def _refuse(weights: Sequence[float], t: float | None) -> None:
+    if len(weights) != 2:
+        raise InputError(f"slerp was given {len(weights)} models; expected exactly two")
+    if t is not None and not 0 <= t <= 1:
+        raise InputError(f"t is {t}; expected a number from 0 to 1")
+
+
+@merge_method("slerp", unit="parameter", refuse=_refuse, holds=(0, 6))
 def slerp(ingredients: Ingredients, t: float | None = None) -> dict[str, Tensor]:
     """Go along the arc between two models, for each parameter by itself, flattened.
 
@@ -33,11 +41,7 @@ def slerp(ingredients: Ingredients, t: float | None = None) -> dict[str, Tensor]
     Raises:
         InputError: another number of models, a t out of range, or integer buffers that differ.
     """
-    if len(ingredients.states) != 2:
-        raise InputError(f"slerp was given {len(ingredients.states)} models; expected exactly two")
     position = ingredients.weights[1] if t is None else t
-    if not 0 <= position <= 1:
-        raise InputError(f"t is {t}; expected a number from 0 to 1")
     first, second = ingredients.states
 
     def on_arc(name: str) -> Tensor:

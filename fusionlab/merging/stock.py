@@ -1,5 +1,7 @@
 """Model Stock (Jang et al., "Model Stock: all we need is just a few fine-tuned models", 2024)."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -10,7 +12,12 @@ from fusionlab.merging.registry import merge_method
 from fusionlab.merging.task_vectors import add_to_base, task_vectors, weighted_sum
 
 
-@merge_method("stock", needs=("base",), unit="parameter")
+def _refuse(weights: Sequence[float]) -> None:
+    if sum(weight > 0 for weight in weights) < 2:
+        raise InputError("stock measures angles between models; expected at least two weights above 0")
+
+
+@merge_method("stock", needs=("base",), unit="parameter", refuse=_refuse, holds=(1, 6))
 def stock(ingredients: Ingredients) -> dict[str, Tensor]:
     """Interpolate between the base model and the mean, as far as the angles between the task vectors say.
 
@@ -29,8 +36,6 @@ def stock(ingredients: Ingredients) -> dict[str, Tensor]:
     Raises:
         InputError: fewer than two models have a weight, or integer buffers differ between the models.
     """
-    if sum(weight > 0 for weight in ingredients.weights) < 2:
-        raise InputError("stock measures angles between models; expected at least two weights above 0")
 
     def change(name: str) -> Tensor:
         changes = task_vectors(ingredients, name)

@@ -93,6 +93,16 @@ def agreeing_sum(changes: Tensor, weights: Sequence[float], elected: Tensor) -> 
     return total.mul_(elected), mass
 
 
+def kept_where(kept: Tensor, changes: Tensor) -> Tensor:
+    """True too where a change is NaN or infinite: nothing that is no number may be dropped, which would hide it.
+
+    Args:
+        kept: which entries a method keeps.
+        changes: task vectors, of the same shape.
+    """
+    return kept | ~changes.isfinite()
+
+
 def check_fraction(name: str, value: float) -> None:
     """Refuse a fraction that is not above 0 and at most 1.
 

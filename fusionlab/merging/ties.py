@@ -1,5 +1,6 @@
 """TIES: trim, elect sign, disjoint merge (Yadav et al., "TIES-Merging: resolving interference", 2023)."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -17,11 +18,7 @@ def thresholds(survey: Survey, density: float, **_: Any) -> list[float] | None:
     Args:
         survey: of models and base.
         density: see `ties`.
-
-    Raises:
-        InputError: a density out of range.
     """
-    check_fraction("density", density)
     if density == 1:
         return None
 
@@ -31,7 +28,11 @@ def thresholds(survey: Survey, density: float, **_: Any) -> list[float] | None:
     return smallest_of_largest(survey, magnitudes, lambda count: max(1, round(density * count)))
 
 
-@merge_method("ties", needs=("base",), unit="number", survey=thresholds)
+def _refuse(_: Sequence[float], density: float, **__: Any) -> None:
+    check_fraction("density", density)
+
+
+@merge_method("ties", needs=("base",), unit="number", survey=thresholds, refuse=_refuse)
 def ties(ingredients: Ingredients, density: float = 0.2, lambda_: float = 1.0) -> dict[str, Tensor]:
     """Keep each model's largest changes, elect a sign for every entry, and average the models that agree with it.
 

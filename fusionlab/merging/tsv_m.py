@@ -8,7 +8,7 @@ from fusionlab.merging.matrices import decompose, merge_matrices, nearest_isomet
 from fusionlab.merging.registry import merge_method
 
 
-@merge_method("tsv_m", needs=("base",), unit="parameter")
+@merge_method("tsv_m", needs=("base",), unit="parameter", holds=(13, 4))
 def tsv_m(ingredients: Ingredients, lambda_: float = 1.0) -> dict[str, Tensor]:
     """Give each model an n-th of every matrix's singular directions, and make all of these orthogonal.
 

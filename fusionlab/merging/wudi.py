@@ -1,7 +1,7 @@
 """WUDI (Cheng et al., "Whoever started the interference should end it: guiding data-free model merging", 2025)."""
 
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -15,7 +15,13 @@ from fusionlab.merging.task_vectors import check_fraction, weighted_sum
 Solver = Literal["descent", "exact"]
 
 
-@merge_method("wudi", needs=("base",), unit="parameter")
+def _refuse(_: Sequence[float], steps: int, learning_rate: float, **__: Any) -> None:
+    if steps < 0:
+        raise InputError(f"steps is {steps}; expected 0 or more")
+    check_fraction("learning_rate", learning_rate)
+
+
+@merge_method("wudi", needs=("base",), unit="parameter", refuse=_refuse, holds=(17, 4))
 def wudi(
     ingredients: Ingredients,
     lambda_: float = 1.0,
@@ -46,9 +52,6 @@ def wudi(
     Raises:
         InputError: steps or a learning rate out of range, or integer buffers that differ between the models.
     """
-    if steps < 0:
-        raise InputError(f"steps is {steps}; expected 0 or more")
-    check_fraction("learning_rate", learning_rate)
 
     def merge(changes: Tensor, factors: Tensor, _: float) -> Tensor:
         # Squares of small numbers are zero in float32. A task vector of zeros disturbs nothing, nor does anything it.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,6 +65,13 @@ class LinearMaps:
     def sources(self) -> list[Weight]:
         """One weight for each distinct input, the one that it is named after."""
         return [weight for weight in self.watched() if self.inputs[weight.name] == weight.name]
+
+    def part(self, names: Collection[str]) -> LinearMaps:
+        """Some of the weights, by name; an input that several of them read is named after the first of these."""
+        weights = {name: weight for name, weight in self.weights.items() if name in names}
+        first: dict[str, str] = {}
+        inputs = {name: first.setdefault(source, name) for name, source in self.inputs.items() if name in weights}
+        return LinearMaps(weights, {}, self.layouts, inputs)
 
     def described(self) -> dict[str, LinearMap]:
         """The linear maps as statistics keep them, by their names in the model's state."""

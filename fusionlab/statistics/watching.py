@@ -145,8 +145,13 @@ class Observer:
         self._valid: dict[tuple[Layout, torch.Size], Tensor | None] = {}
 
     @torch.no_grad()
-    def watch(self, model: nn.Module, batch: Batch) -> None:
+    def watch(self, model: nn.Module, batch: Batch, run: Callable[[nn.Module, Batch], object] = forward) -> None:
         """Run the model on a batch once, without gradients, for all watchers together.
+
+        Args:
+            model: whose maps are watched.
+            batch: as `fusionlab.forward.forward` takes it.
+            run: runs the model, or a part of it, on the batch.
 
         Raises:
             InputError: maps that shared an input in the first batch do not share it in this one.
@@ -157,7 +162,7 @@ class Observer:
         for watcher in self.watchers:
             watcher.begin(batch)
         with hooked(self.maps, self._see):
-            forward(model, batch)
+            run(model, batch)
 
     def _see(self, weight: Weight, module: nn.Module, read: Tensor, written: Tensor) -> None:
         name = weight.name

@@ -10,7 +10,7 @@ from typing import Any
 from fusionlab import misfits
 from fusionlab.checkpoints.weights import refuse_integers
 from fusionlab.errors import InputError
-from fusionlab.merging.registry import MergeMethod
+from fusionlab.merging.method import MergeMethod
 from fusionlab.streaming.stored import StoredModel
 
 # Entries of a config that change neither parameters nor what is exchangeable among them: names, labels, tokens,

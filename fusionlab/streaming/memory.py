@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fusionlab.merging.ingredients import PIECE
-from fusionlab.merging.registry import MergeMethod
+from fusionlab.merging.method import MergeMethod
 from fusionlab.streaming.pipeline import MOST
 
 # Numbers that are read and written at once.
@@ -20,8 +20,8 @@ def held(count: int, models: int, method: MergeMethod) -> int:
     """
     if method.unit == "number":
         return count * (models + 2)
-    # With a base there are task vectors to sort or to decompose: measured were 10 to 26 for 2 models, 13 to 32 for 4.
-    return count * (3 * models + (20 if "base" in method.requires() else 2))
+    fixed, each = method.holds
+    return count * (fixed + each * models)
 
 
 def memory_of(largest: int, models: int, method: MergeMethod) -> int:

@@ -16,9 +16,10 @@ from torch import Tensor
 from fusionlab.batch_norm import running_statistics
 from fusionlab.checkpoints.parameters import not_finite
 from fusionlab.dtypes import in_type, widest
-from fusionlab.merging.by_parameter import check_patterns, weights_alone
+from fusionlab.merging.by_parameter import weights_alone
 from fusionlab.merging.ingredients import PIECE, Ingredients, working_type
-from fusionlab.merging.registry import MergeMethod, find_method
+from fusionlab.merging.method import MergeMethod
+from fusionlab.merging.registry import find_method
 from fusionlab.streaming.memory import STRETCH, held
 from fusionlab.streaming.pipeline import in_order, workers
 from fusionlab.streaming.resuming import Manifest, Tally
@@ -107,7 +108,7 @@ def stream_merge(
         readers = [stack.enter_context(model.opened()) for model in models]
         of_base = None if base is None else stack.enter_context(base.opened())
         twice = second_names([*readers, *([] if of_base is None else [of_base])])
-        check_patterns(planned, recipe.hyperparameters, twice)
+        recipe.method.check(recipe.weights, recipe.hyperparameters, list(planned), twice)
         files, finished = like(models[0], planned, most), {} if manifest is None else manifest.finished
         writer = stack.enter_context(written(folder, files, planned, finished))
         pool = stack.enter_context(workers())

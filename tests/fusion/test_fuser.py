@@ -233,6 +233,11 @@ def test_labels_out_of_range_name_the_data_set() -> None:
         ({"anchor": 2}, "anchor is 2"),
         ({"matchings": {"x": recipe("paper", layers="9")}}, "layers asks for '9'"),
         ({"matchings": {"x": recipe("paper", spaces=("qk",))}}, "spaces names 'qk'"),
+        ({"methods": {"slerp": {"t": 2.0}}}, r"t is 2\.0; expected a number from 0 to 1"),
+        ({"methods": {"regmean": {"alpha": 2}}}, "alpha is 2"),
+        ({"methods": {"ties": {}}}, "needs the base model"),
+        ({"methods": {"simple": {"layer_weights": {"none*": [1, 1]}}}}, "'none.', which matches no parameter"),
+        ({"methods": {"simple": {"layer_weights": {"*": [1, 1, 1]}}}}, "has 3 numbers for 2 models"),
     ],
 )
 def test_bad_arguments_are_refused_before_any_work(keywords: dict[str, Any], message: str) -> None:

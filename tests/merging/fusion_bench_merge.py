@@ -8,10 +8,24 @@ import sys
 
 import torch
 from fusion_bench.method.isotropic_merging.iso_utils import iso_c, iso_cts
+from fusion_bench.method.knots.knots_utils import subspace_alignment
 from fusion_bench.method.tall_mask.task_arithmetic import generate_task_masks
 from fusion_bench.method.task_singular_vector.utils import TSVM_utils
+from fusion_bench.method.ties_merging.ties_merging_utils import ties_merging
 from fusion_bench.method.wudi.wudi import wudi_merging
 from safetensors.torch import load_file, save_file
+
+
+def knots(changes):
+    """TIES of all entries of every matrix's aligned factors (a share of 1 would fail); the mean of all else."""
+    merged = {name: sum(change[name] for change in changes) / len(changes) for name in changes[0]}
+    for name in [name for name, tensor in merged.items() if tensor.dim() == 2]:
+        left, sizes, rights = subspace_alignment([change[name] for change in changes], eps=1e-12)
+        rows = torch.stack([(sizes[:, None] * right).flatten() for right in rights])
+        factor = ties_merging(rows, reset_thresh=1 - 1e-9, merge_func="dis-mean")
+        merged[name] = left @ factor.reshape(rights[0].shape)
+    return merged
+
 
 given, found = {}, {}
 for key, tensor in load_file(sys.argv[1]).items():
@@ -25,6 +39,7 @@ for count, states in given.items():
         "iso_c": iso_c(changes, accelerator="cpu"),
         "iso_cts 0.8": iso_cts(changes, 0.8, accelerator="cpu"),
         "iso_cts 0.4": iso_cts(changes, 0.4, accelerator="cpu"),
+        "knots": knots(changes),
         "wudi": wudi_merging(changes, accelerator="cpu", iter_num=300),
     }
     total = {name: sum(change[name] for change in changes) for name in base}

@@ -3,6 +3,7 @@
 import inspect
 import math
 from dataclasses import replace
+from functools import partial
 from typing import Any, get_type_hints
 
 import numpy as np
@@ -15,23 +16,26 @@ from fusionlab.merging import find_method, merge_states, methods
 from fusionlab.models import with_state
 from fusionlab.statistics import basis_of
 from fusionlab.symmetry import Alignment, blueprint
-from fusionlab.types import State
+from fusionlab.types import Batch, State
 from tests.merging.measured import measure
+from tests.merging.near_base import fine_tunes
 from tests.symmetry.models import generator, largest_difference, outputs, random_model, relative
 
 NAME = "vit-classifier"
 # Settings under which nothing is dropped or blurred: what a method leaves out on purpose cannot come back.
 LOSSLESS: dict[str, dict[str, Any]] = {
+    "adamerging": {"start": 0.5, "steps": 0},
     "breadcrumbs": {"density": 1.0, "gamma": 0.0},
     "dare": {"density": 1.0},
     "della": {"density": 1.0, "epsilon": 0.0, "lambda_": 1.0},
     "sce": {"density": 1.0},
     "wudi": {"solver": "exact"},
     "ties": {"density": 1.0},
+    "knots": {"density": 1.0},
     "ot": {"solver": "exact"},
 }
 # These change the spectrum of what they merge, or the size of its entries, by definition.
-RESHAPES = {"iso_c", "iso_cts", "pcb"}
+RESHAPES = {"ace", "iso_c", "iso_cts", "pcb"}
 # With all the weight on one model these give that model. Not so by definition: stock measures the angle between models
 # that have a weight; ot first transports models by maps that need not keep their function.
 FOLLOWS_WEIGHTS = set(methods()) - {"stock", "ot"} - RESHAPES
@@ -53,9 +57,22 @@ def ingredients(method: str, models: list[nn.Module], base: nn.Module) -> dict[s
         given["base"] = base.state_dict()
     if "score" in needs:
         given["score"] = score
+    if "inputs" in needs:
+        given |= {"inputs": [inputs_of(model) for model in models], "model": partial(like, models[0])}
     if kinds := needs & {"gram", "fisher", "activations"}:
         given["statistics"] = [measure(model, *kinds) for model in models]
     return given
+
+
+def inputs_of(model: nn.Module) -> list[Batch]:
+    """A batch of random inputs."""
+    dtype = next(model.parameters()).dtype
+    return [{i.name: i.random(20, generator(5), dtype) for i in blueprint(model).inputs}]
+
+
+def like(model: nn.Module, state: State, _: int) -> nn.Module:
+    """A model with those parameters of a state that it has."""
+    return with_state(model, {name: state[name] for name in model.state_dict()})
 
 
 def score(state: State) -> float:
@@ -162,6 +179,17 @@ def test_integer_buffers(method: str) -> None:
     with pytest.raises(InputError, match="integer buffer 'steps' differs"):
         # A score that never falls, so that every model is tried.
         merged(score=lambda state: 0.0)
+
+
+@pytest.mark.parametrize("entry", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("method", [name for name in methods() if find_method(name).requires() == ("base",)])
+def test_what_is_no_number_is_never_dropped(method: str, entry: float) -> None:
+    """By whatever a method leaves out: the smallest, the largest, a few at random, those of another sign."""
+    base, states = fine_tunes(3)
+    states[1]["tall"][4, 2] = states[2]["bias"][3] = entry
+    merged = merge_states(states, method, base=base)
+    assert not torch.isfinite(merged["tall"][4, 2])
+    assert not torch.isfinite(merged["bias"][3])
 
 
 EVERY = [(method, name) for method in methods() for name in find_method(method).hyperparameters]

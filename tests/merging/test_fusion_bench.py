@@ -55,6 +55,7 @@ def problem(count: int) -> tuple[State, list[State]]:
         ("iso_c", "iso_c", {}),
         ("iso_cts 0.8", "iso_cts", {"common": 0.8}),
         ("iso_cts 0.4", "iso_cts", {"common": 0.4}),
+        ("knots", "knots", {"density": 1.0}),
         ("wudi", "wudi", {"steps": 300, "learning_rate": 1e-5}),
     ],
 )

@@ -54,7 +54,8 @@ def test_the_methods_that_stream() -> None:
     """All that need neither statistics nor a forward pass, nor the layers of a model."""
     by_number = {"simple", "task_arithmetic", "ties", "dare", "consensus"}
     spectral = {"tsv_m", "iso_c", "iso_cts", "wudi"}
-    assert set(STREAMED) == by_number | spectral | {"slerp", "karcher", "stock", "breadcrumbs", "della", "sce"}
+    others = {"slerp", "karcher", "stock", "breadcrumbs", "della", "sce", "knots", "ace"}
+    assert set(STREAMED) == by_number | spectral | others
 
 
 @pytest.mark.parametrize(

@@ -153,6 +153,23 @@ def test_own_heads_take_the_body_of_a_base(method: str) -> None:
     assert all(torch.equal(body_of(merged.tasks[0])[name], tensor) for name, tensor in wanted.items())
 
 
+@pytest.mark.parametrize("method", ["regmean_pp", "adamerging"])
+def test_methods_that_run_models_do_under_each_models_head(method: str) -> None:
+    """Inputs of each task go through its own head; the merged body is one."""
+    data = [[{"pixel_values": torch.stack([one["pixel_values"] for one in samples(6, 2, seed)])}] for seed in (0, 1)]
+    models = {"animals": named(0, ["cat", "dog", "cow"]), "colours": named(1, ["red", "blue"])}
+    given = {"adamerging": {"steps": 2}} if method == "adamerging" else {method: {}}
+    plan = FusionPlan(methods=given, heads="own")
+    merged = run(Fuser(models, plan, Inputs.from_batches(data, 2), base=vit(2)).fuse()).kept
+    assert merged is not None
+    assert isinstance(merged.model, TaskModels)
+    first, second = (task.state_dict() for task in merged.model.tasks)
+    body = [name for name in first if name.startswith("vit.")]
+    assert all(torch.equal(first[name], second[name]) for name in body)
+    plain = merge_states([model.state_dict() for model in (vit(0), vit(1))])
+    assert not all(torch.equal(first[name], plain[name]) for name in body)
+
+
 def test_union_heads_know_every_label() -> None:
     """Rows of labels that one model knows are that model's; labels of the data are found by name."""
     models = {"a": named(0, ["x", "y"]), "b": named(1, ["y", "z"])}

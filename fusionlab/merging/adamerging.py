@@ -1,0 +1,107 @@
+"""AdaMerging (Yang et al., "AdaMerging: adaptive model merging for multi-task learning", 2024)."""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from fusionlab.errors import InputError
+from fusionlab.forward import logits
+from fusionlab.merging.ingredients import Ingredients
+from fusionlab.merging.registry import merge_method
+from fusionlab.merging.task_vectors import add_to_base, base_of, check_fraction, task_vectors
+from fusionlab.models import aliases
+from fusionlab.types import Batch
+
+By = Literal["layer", "task"]
+
+
+def _refuse(_: Sequence[float], steps: int, learning_rate: float, **__: Any) -> None:
+    if steps < 0:
+        raise InputError(f"steps is {steps}; expected 0 or more")
+    check_fraction("learning_rate", learning_rate)
+
+
+@merge_method("adamerging", needs=("base", "inputs"), refuse=_refuse)
+def adamerging(
+    ingredients: Ingredients, by: By = "layer", start: float = 0.3, steps: int = 50, learning_rate: float = 1e-2
+) -> dict[str, Tensor]:
+    """Task arithmetic whose coefficients make the merge sure of itself on inputs without labels.
+
+    ``theta_base + sum_i c_i tau_i``, with the c_i that Adam finds for the least entropy of the merge's predictions:
+    each model's inputs under its own head, and the mean over models. A step is one batch of every model.
+
+    Args:
+        ingredients: classifiers, weights, base, inputs of each model, and how a model is made of a state. Coefficients
+            start at `start` times the model's weight, relative to the mean weight; a model's entropy counts by weight.
+        by: ``layer``, a coefficient for each parameter and model, as in the paper's layer-wise AdaMerging; or ``task``,
+            one for each model.
+        start: the coefficients at the start; the paper's 0.3.
+        steps: of Adam, from 0 up, each a forward and a backward of every model. Batches are gone through in order, over
+            and over.
+        learning_rate: above 0, at most 1: about what a coefficient moves by in a step. The paper takes 500 steps of
+            1e-3.
+
+    Returns:
+        The merged state, each tensor in the first model's dtype. Task vectors are all held in memory.
+
+    Raises:
+        InputError: numbers out of range, no inputs of a model, models that give no logits of shape ``(examples,
+            classes)``, or integer buffers that differ between the models.
+    """
+    assert ingredients.model is not None
+    count, names = len(ingredients.states), ingredients.floating()
+    if not all(next(iter(own), None) is not None for own in ingredients.inputs):
+        raise InputError("adamerging was given no inputs of a model; expected at least one batch of each")
+    # A tied parameter has the coefficients of its first name.
+    tied = aliases(ingredients.states[0])
+    changes = {name: task_vectors(ingredients, name) for name in names if name not in tied}
+    begin = start * count * torch.tensor(ingredients.weights, dtype=torch.float32)
+    groups = ["all"] if by == "task" else list(changes)
+    device = next(iter(changes.values())).device
+    found = {group: begin.clone().to(device).requires_grad_() for group in groups}
+
+    def change(name: str) -> Tensor:
+        first = tied.get(name, name)
+        coefficients = found["all" if by == "task" else first]
+        return torch.tensordot(coefficients.to(changes[first]), changes[first], dims=1)
+
+    models = [_Logits(ingredients.model(state, index)) for index, state in enumerate(ingredients.states)]
+    streams = [itertools.cycle(own) for own in ingredients.inputs]
+    optimizer = torch.optim.Adam(found.values(), lr=learning_rate)
+    base = base_of(ingredients)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        for model, stream, weight in zip(models, streams, ingredients.weights, strict=True):
+            with torch.enable_grad():
+                state = {f"model.{name}": base[name].to(changes[name]) + change(name) for name in changes}
+                (weight * _entropy(functional_call(model, state, (next(stream),)))).backward()
+        optimizer.step()
+    with torch.no_grad():
+        return add_to_base(ingredients, change)
+
+
+class _Logits(nn.Module):
+    """A model that gives its logits."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model.eval().requires_grad_(False)
+
+    def forward(self, batch: Batch) -> Tensor:
+        device = next(self.model.parameters()).device
+        return logits(self.model, {name: value.to(device) for name, value in batch.items()})
+
+
+def _entropy(found: Tensor) -> Tensor:
+    """The mean entropy of predictions, in nats."""
+    if found.dim() != 2:
+        raise InputError(
+            f"adamerging was given models with outputs of {found.dim()} dimensions; expected classifiers, whose logits "
+            f"are examples by classes"
+        )
+    logs = found.float().log_softmax(-1) if found.dtype.itemsize < 4 else found.log_softmax(-1)
+    return -(logs.exp() * logs).sum(-1).mean()

@@ -1,0 +1,155 @@
+"""The layers of a model one after the other, each on what those before it, already changed, have made of the inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
+
+from fusionlab.errors import InputError
+from fusionlab.forward import forward
+from fusionlab.types import Batch, Model
+
+
+def blocks(model: nn.Module, batch: Batch) -> list[str]:
+    """The paths of a model's layers, in the order in which they run: the modules of its outermost numbered lists.
+
+    Args:
+        model: any.
+        batch: to run it on.
+
+    Raises:
+        InputError: no such list, or a layer that runs another number of times than once.
+    """
+    lists: list[str] = []
+    paths: list[str] = []
+    for path, module in model.named_modules():
+        inner = any(path.startswith(outer) for outer in lists)
+        if isinstance(module, nn.ModuleList | nn.Sequential) and len(module) > 1 and not inner:
+            lists.append(f"{path}." if path else "")
+            paths += [f"{lists[-1]}{name}" for name, _ in module.named_children()]
+    ran: list[str] = []
+    handles = [
+        model.get_submodule(path).register_forward_pre_hook(lambda *_, path=path: ran.append(path)) for path in paths
+    ]
+    try:
+        with torch.no_grad():
+            forward(model, batch)
+    finally:
+        for handle in handles:
+            handle.remove()
+    if not ran:
+        raise InputError(f"{type(model).__name__} has no layers in a list; expected some, to go through in order")
+    if len(set(ran)) < len(ran):
+        twice = next(path for path in ran if ran.count(path) > 1)
+        raise InputError(f"{twice!r} runs several times for one input; expected layers that run once")
+    return ran
+
+
+def without_cache(model: Model) -> Model:
+    """The model, changed so that its layers keep no keys and values: a layer that runs twice would read its own."""
+    for module in model.modules():
+        config: Any = getattr(module, "config", None)
+        if hasattr(config, "use_cache"):
+            config.use_cache = False
+    return model
+
+
+class Walk:
+    """Inputs on their way through a model whose layers change as they are reached.
+
+    Each layer runs once for every batch: what it is called with is kept, and what the layers before it gave stands in
+    for them. So it holds what every layer gives for all inputs.
+
+    Args:
+        model: in eval mode, without a cache of keys and values (`without_cache`); its parameters may be changed between
+            two steps, of layers that were not passed yet.
+        paths: its layers, from `blocks`.
+        batches: inputs.
+    """
+
+    def __init__(self, model: nn.Module, paths: Sequence[str], batches: Iterable[Batch]) -> None:
+        self.model, self.paths = model, list(paths)
+        device = next(model.parameters()).device
+        self.batches = [{name: value.to(device) for name, value in batch.items()} for batch in batches]
+        # For each batch, what each layer gave, and the arguments of the one that was reached.
+        self._given: list[dict[str, Any]] = [{} for _ in self.batches]
+        self._calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+        self._place = -1
+
+    @torch.no_grad()
+    def advance(self) -> None:
+        """Go on to the next layer: run the one that was reached as it is now, and find what the next is called with."""
+        if self._place >= 0:
+            path = self.paths[self._place]
+            passed = self.model.get_submodule(path)
+            for given, (args, kwargs) in zip(self._given, self._calls, strict=True):
+                given[path] = passed(*args, **kwargs)
+        self._place += 1
+        self._calls = [self._reached(index) for index in range(len(self.batches)) if self._place < len(self.paths)]
+
+    def run_layer(self, model: nn.Module, index: int) -> None:
+        """Run another model's layer in place of the one that was reached, on one of the batches."""
+        # A layer may change its inputs in place, and the merged one is to read them too.
+        args, kwargs = tree_map_only(Tensor, Tensor.clone, self._calls[index])
+        model.get_submodule(self.paths[self._place])(*args, **kwargs)
+
+    def run_start(self, model: nn.Module, index: int) -> None:
+        """Run what is before the first layer of another model."""
+        with _stopping(model.get_submodule(self.paths[0])):
+            forward(model, self.batches[index])
+
+    def run_end(self, model: nn.Module, index: int) -> None:
+        """Run what is behind the last layer of another model, once all layers were passed."""
+        with _passed(model, self.paths, self._given[index]):
+            forward(model, self.batches[index])
+
+    def _reached(self, index: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        layer = self.model.get_submodule(self.paths[self._place])
+        with _passed(self.model, self.paths[: self._place], self._given[index]), _stopping(layer) as found:
+            forward(self.model, self.batches[index])
+        return found[0]
+
+
+def _instead(made: Any, *_: Any, **__: Any) -> Any:
+    return made
+
+
+class _ReachedError(Exception):
+    """A layer was reached, and nothing behind it is wanted."""
+
+
+@contextmanager
+def _stopping(layer: nn.Module) -> Iterator[list[tuple[tuple[Any, ...], dict[str, Any]]]]:
+    """Keep the arguments of a layer where it is called, and end the forward there."""
+    found: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+
+    def stop(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        found.append((args, kwargs))
+        raise _ReachedError
+
+    handle = layer.register_forward_pre_hook(stop, with_kwargs=True)
+    try:
+        yield found
+    except _ReachedError:
+        pass
+    finally:
+        handle.remove()
+
+
+@contextmanager
+def _passed(model: nn.Module, paths: Sequence[str], given: dict[str, Any]) -> Iterator[None]:
+    """Let layers that were passed give what they gave, without running."""
+    layers = [model.get_submodule(path) for path in paths]
+    for path, layer in zip(paths, layers, strict=True):
+        layer.forward = partial(_instead, given[path])
+    try:
+        yield
+    finally:
+        for layer in layers:
+            del layer.forward

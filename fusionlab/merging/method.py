@@ -1,0 +1,173 @@
+"""A merge method: what it needs, what it refuses, and the one way to call it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_type_hints
+
+from torch import Tensor
+
+from fusionlab.errors import InputError
+from fusionlab.merge_weights import merge_weights
+from fusionlab.merging.by_parameter import WEIGHTS, by_pattern, check_patterns, groups
+from fusionlab.merging.ingredients import Ingredients
+from fusionlab.merging.kinds import check_kind
+
+Merger = Callable[..., dict[str, Tensor]]
+Needs = Sequence[str] | Callable[..., Sequence[str]]
+# What a method may be given at a time: pieces of flattened parameters, single parameters, or whole models only.
+Unit = Literal["number", "parameter", "model"]
+# Of a method that does not say how much memory it takes; see `MergeMethod.holds`.
+HOLDS = (20, 3)
+# What a method may need beside states and weights, and how to ask for it.
+NEEDS = {
+    "gram": "Gram matrices of each model; expected data, or statistics that `fusionlab gather` wrote",
+    "fisher": "the Fisher information of each model; expected data, or statistics that `fusionlab gather` wrote",
+    "activations": "activations of each model; expected data, the same for all",
+    "base": "the base model that all were fine-tuned from; expected one",
+    "score": "a validation set to choose by; expected data",
+    "inputs": "inputs of each model, on which it is run; expected data (statistics do not do)",
+    "blueprint": "a description of the architecture; expected models of a supported one",
+}
+
+
+@dataclass(frozen=True)
+class MergeMethod:
+    """A registered merge method.
+
+    Attributes:
+        name: in options and tables.
+        function: ``f(ingredients, **hyperparameters) -> state``.
+        needs: some of `NEEDS`, or what gives them for given hyperparameters.
+        unit: the least that the method may be given at a time: ``number`` where each number of a merge depends on those
+            in its place in the models alone; ``parameter`` where it depends on that parameter; ``model`` on anything.
+        survey: ``f(survey, **hyperparameters)``, which looks at all parameters before any is merged; what it returns is
+            `surveyed` of the ingredients.
+        refuse: ``f(weights, **hyperparameters)``, which raises `InputError` for numbers that are out of range, and for
+            so many models of these weights; it is called before any work.
+        holds: of a method with the unit ``parameter``, how many numbers of 4 bytes merging one holds in memory at most
+            for each of its numbers: so many, and so many more for each model, which is among them.
+    """
+
+    name: str
+    function: Merger
+    needs: Needs = ()
+    unit: Unit = "model"
+    survey: Callable[..., Any] | None = None
+    refuse: Callable[..., None] | None = None
+    holds: tuple[int, int] = HOLDS
+
+    @property
+    def hyperparameters(self) -> dict[str, Any]:
+        """Every hyperparameter's name and default."""
+        parameters = list(inspect.signature(self.function).parameters.values())[1:]
+        return {parameter.name: parameter.default for parameter in parameters}
+
+    def missing(self, need: str) -> InputError:
+        """The sentence that asks for one of `NEEDS`, where it was not given."""
+        return InputError(f"merge method {self.name!r} needs {NEEDS[need]}")
+
+    def requires(self, **hyperparameters: Any) -> tuple[str, ...]:
+        """The needs of the method with these hyperparameters: some of `NEEDS`.
+
+        Raises:
+            InputError: a hyperparameter that it does not have, or a value of another type than the hyperparameter's.
+        """
+        known = self.hyperparameters
+        own = {name: value for name, value in hyperparameters.items() if name != WEIGHTS or name in known}
+        for name in own:
+            if name not in known:
+                raise InputError(
+                    f"merge method {self.name!r} has no hyperparameter {name!r}; expected {', '.join(known) or 'none'}"
+                )
+        kinds = get_type_hints(self.function)
+        patterns = by_pattern(hyperparameters)
+        for name, values in patterns.items():
+            self._check_can_differ(name, values)
+            if odd := [pattern for pattern in values if not isinstance(pattern, str)]:
+                raise InputError(f"{name} has the pattern {odd[0]!r}; expected text, such as '*{odd[0]}*'")
+        for name, value in own.items():
+            by_name = {f"{name} for {pattern!r}": each for pattern, each in patterns.get(name, {}).items()}
+            for words, each in (by_name if name in patterns else {name: value}).items():
+                check_kind(words, each, kinds.get(name, Any))
+        if WEIGHTS in hyperparameters and WEIGHTS not in known:
+            self._check_weights(hyperparameters[WEIGHTS])
+        return tuple(self.needs(**(known | own)) if callable(self.needs) else self.needs)
+
+    def _check_can_differ(self, name: str, values: Mapping[str, Any]) -> None:
+        """Refuse a mapping from patterns to values where the method needs one value for all parameters."""
+        surveyed = self.survey is not None and name in inspect.signature(self.survey).parameters
+        if self.unit == "model" or surveyed or not values:
+            reason = "patterns of names and values" if not values else "one value for the whole model"
+            raise InputError(f"{name} is {dict(values)!r}; expected {reason}, for merge method {self.name!r}")
+
+    def _check_weights(self, values: object) -> None:
+        """Refuse weights by parameter that are no mapping from patterns to numbers for the models."""
+        patterns = values if isinstance(values, Mapping) else {}
+        if not patterns or not all(
+            isinstance(each, Sequence) and not isinstance(each, str) for each in patterns.values()
+        ):
+            raise InputError(f"{WEIGHTS} is {values!r}; expected patterns of names, and for each a list of weights")
+        for pattern, each in patterns.items():
+            for weight in each:
+                check_kind(f"{WEIGHTS} for {pattern!r}", weight, float)
+
+    def check(
+        self,
+        weights: Sequence[float],
+        hyperparameters: Mapping[str, Any],
+        names: Sequence[str] | None = None,
+        tied: Mapping[str, str] | None = None,
+    ) -> None:
+        """Refuse whatever of its settings the method would refuse in a merge, before any work.
+
+        Args:
+            weights: one for each model, summing to 1.
+            hyperparameters: the method's own, as `merge` takes them.
+            names: of all parameters; None where they are not known yet, so that of hyperparameters by patterns nothing
+                but types and counts is looked at.
+            tied: further names of tied parameters, and the one that each is merged by.
+
+        Raises:
+            InputError: a hyperparameter that it does not have, of another type, out of range or not for so many models,
+                another number of weights than models, or a pattern that matches no parameter.
+        """
+        self.requires(**hyperparameters)
+        patterns = {} if WEIGHTS in self.hyperparameters else hyperparameters.get(WEIGHTS, {})
+        for pattern, each in patterns.items():
+            merge_weights(each, len(weights), f"{WEIGHTS} for {pattern!r}")
+        if names is not None:
+            check_patterns(names, hyperparameters, tied or {})
+        elif by_pattern(hyperparameters):
+            return
+        if self.refuse is None:
+            return
+        merged = [name for name in names or ["any"] if name not in (tied or {})]
+        for _, values in groups(merged, hyperparameters):
+            own = values.pop(WEIGHTS, None)
+            self.refuse(weights if own is None else merge_weights(own, len(weights)), **(self.hyperparameters | values))
+
+    def merge(self, ingredients: Ingredients, **hyperparameters: Any) -> dict[str, Tensor]:
+        """The merged state.
+
+        Args:
+            ingredients: what the method may look at.
+            hyperparameters: the method's own; any of a method that sees no more than a parameter at a time may be a
+                mapping from patterns of names to values, and so may ``layer_weights``, to a weight for each model. All
+                that `check` accepts.
+
+        Raises:
+            InputError: what the method refuses of the models.
+        """
+        if not by_pattern(hyperparameters):
+            return self.function(ingredients, **hyperparameters)
+        merged: dict[str, Tensor] = {}
+        for names, values in groups(ingredients.states[0], hyperparameters):
+            weights = values.pop(WEIGHTS, None)
+            part = ingredients.only(names)
+            if weights is not None:
+                part = replace(part, weights=merge_weights(weights, len(part.states)))
+            merged |= self.function(part, **values)
+        return {name: merged[name] for name in ingredients.states[0]}

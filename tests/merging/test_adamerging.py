@@ -1,0 +1,115 @@
+"""AdaMerging: coefficients of task vectors by the least entropy on inputs without labels."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import fusionlab
+from fusionlab.errors import InputError
+from fusionlab.forward import logits
+from fusionlab.merging import merge_states
+from tests.merging.test_regmean_pp import inputs
+from tests.symmetry.models import generator, random_model
+
+COUNT = 2
+
+
+def classifiers() -> tuple[nn.Module, list[nn.Module]]:
+    """A base model and two others of four inputs and three classes."""
+    made = []
+    for seed in range(COUNT + 1):
+        torch.manual_seed(seed)
+        made.append(nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).double())
+    return made[0], made[1:]
+
+
+def entropy(found: Tensor) -> Tensor:
+    """Of each row, the mean."""
+    shares = found.softmax(-1)
+    return -(shares * shares.log()).sum(-1).mean()
+
+
+def merged(by: str, weights: list[float] | None = None, **changes: Any) -> dict[str, Tensor]:
+    """The merge of the classifiers, each on batches of its own."""
+    base, models = classifiers()
+
+    def model(state: dict[str, Tensor], place: int) -> nn.Module:
+        made = copy.deepcopy(models[place])
+        made.load_state_dict(state)
+        return made
+
+    given = {"base": base.state_dict(), "inputs": [inputs(seed) for seed in range(COUNT)], "model": model}
+    return merge_states([one.state_dict() for one in models], "adamerging", weights, by=by, **given, **changes)
+
+
+@pytest.mark.parametrize("weights", [[0.5, 0.5], [0.8, 0.2]])
+@pytest.mark.parametrize("by", ["task", "layer"])
+def test_equals_the_descent_written_out(by: str, weights: list[float]) -> None:
+    """Adam on the coefficients, the network spelled out, a batch of each model in turn for every step."""
+    base, models = classifiers()
+    data = [[batch["x"] for batch in inputs(seed)] for seed in range(COUNT)]
+    names = list(base.state_dict())
+    start = 0.3 * COUNT * torch.tensor(weights)
+    found = {name: start.clone().requires_grad_() for name in (["all"] if by == "task" else names)}
+    optimizer = torch.optim.Adam(found.values(), lr=0.05)
+
+    def state() -> dict[str, Tensor]:
+        return {
+            name: base.state_dict()[name]
+            + sum(
+                found["all" if by == "task" else name][place] * (model.state_dict()[name] - base.state_dict()[name])
+                for place, model in enumerate(models)
+            )
+            for name in names
+        }
+
+    for step in range(5):
+        optimizer.zero_grad()
+        now = state()
+        total = torch.zeros(())
+        for weight, rows in zip(weights, data, strict=True):
+            hidden = torch.tanh(rows[step % 2] @ now["0.weight"].T + now["0.bias"])
+            total = total + weight * entropy(hidden @ now["2.weight"].T + now["2.bias"])
+        total.backward()
+        optimizer.step()
+    result = merged(by, weights, steps=5, learning_rate=0.05)
+    for name, tensor in state().items():
+        torch.testing.assert_close(result[name], tensor.detach(), rtol=0, atol=1e-6)
+
+
+def test_no_steps_are_task_arithmetic() -> None:
+    """With the coefficients of the start."""
+    base, models = classifiers()
+    states = [one.state_dict() for one in models]
+    expected = merge_states(states, "task_arithmetic", base=base.state_dict(), lambda_=0.3 * COUNT)
+    for name, tensor in merged("layer", steps=0).items():
+        torch.testing.assert_close(tensor, expected[name], rtol=0, atol=1e-7)
+
+
+def test_a_transformer_becomes_surer() -> None:
+    """In Python's one call, with an image classifier; the end models stay as they are."""
+    base, *models = (random_model("vit-classifier", seed) for seed in range(3))
+    before = copy.deepcopy(models[0].state_dict())
+    draw = generator(2)
+    batch = {i.name: i.random(12, draw, torch.float64) for i in fusionlab.blueprint(base).inputs}
+    given = {"data": [batch], "base": base, "learning_rate": 0.02}
+    levels = []
+    for steps in (0, 15):
+        made = fusionlab.merge(models, "adamerging", steps=steps, **given)
+        with torch.no_grad():
+            levels.append(float(entropy(logits(made, batch))))
+    assert levels[1] < levels[0]
+    assert all(torch.equal(tensor, before[name]) for name, tensor in models[0].state_dict().items())
+
+
+def test_what_has_no_entropy_is_a_sentence() -> None:
+    """Outputs that are no logits of examples by classes, and no inputs."""
+    base, *models = (random_model("vit-model", seed) for seed in range(3))
+    batch = {i.name: i.random(2, generator(2), torch.float64) for i in fusionlab.blueprint(base).inputs}
+    with pytest.raises(InputError, match="expected classifiers"):
+        fusionlab.merge(models, "adamerging", data=[batch], base=base)
+    with pytest.raises(InputError, match="'adamerging' needs inputs of each model"):
+        fusionlab.merge(models, "adamerging", base=base)

@@ -1,0 +1,170 @@
+"""RegMean++: layer after layer, each on what the merged layers before it give."""
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    T5Config,
+    T5ForConditionalGeneration,
+)
+
+import fusionlab
+from fusionlab.errors import InputError
+from fusionlab.forward import forward, logits
+from fusionlab.merging import merge_states
+from fusionlab.merging.layers import Walk, blocks, without_cache
+from fusionlab.types import Batch
+from tests.symmetry.models import generator, random_model, relative
+
+WEIGHTS = [0.7, 0.3]
+
+
+class Chain(nn.Module):
+    """A map, two layers with a residual connection, and a map behind."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.first = nn.Linear(4, 5)
+        self.layers = nn.ModuleList([nn.Sequential(nn.Linear(5, 6), nn.GELU(), nn.Linear(6, 5)) for _ in range(2)])
+        self.last = nn.Linear(5, 3)
+        self.double()
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.tanh(self.first(x))
+        for layer in self.layers:
+            x = x + layer(x)
+        return self.last(x)
+
+
+def inputs(seed: int) -> list[Batch]:
+    """Two batches of unlike sizes."""
+    draw = generator(seed)
+    return [{"x": torch.randn(count, 4, generator=draw, dtype=torch.float64)} for count in (30, 17)]
+
+
+def solved(maps: list[nn.Linear], read: list[Tensor]) -> nn.Linear:
+    """One map from several by the paper's formula, weight and bias together, alpha 1."""
+    grams, wanted = torch.zeros(()), torch.zeros(())
+    for weight, linear, rows in zip(WEIGHTS, maps, read, strict=True):
+        ones = torch.cat((rows, torch.ones(len(rows), 1, dtype=rows.dtype)), 1)
+        gram = weight * ones.mT @ ones / len(rows)
+        grams, wanted = grams + gram, wanted + gram @ torch.cat((linear.weight, linear.bias[:, None]), 1).mT
+    solution = torch.linalg.solve(grams, wanted)
+    merged = copy.deepcopy(maps[0])
+    merged.weight.data, merged.bias.data = solution[:-1].mT.contiguous(), solution[-1].contiguous()
+    return merged
+
+
+@torch.no_grad()
+def by_hand(models: list[Chain], data: list[list[Batch]]) -> Chain:
+    """Layer by layer, written out for this model."""
+    merged = copy.deepcopy(models[0])
+    read = [torch.cat([batch["x"] for batch in own]) for own in data]
+    merged.first = solved([model.first for model in models], read)
+    stream = [torch.tanh(merged.first(rows)) for rows in read]
+    for place, layer in enumerate(merged.layers):
+        own = [model.layers[place] for model in models]
+        inside = [one[1](one[0](rows)) for one, rows in zip(own, stream, strict=True)]
+        layer[0], layer[2] = solved([one[0] for one in own], stream), solved([one[2] for one in own], inside)
+        stream = [rows + layer(rows) for rows in stream]
+    merged.last = solved([model.last for model in models], stream)
+    return merged
+
+
+def test_equals_the_algorithm() -> None:
+    """On a model whose passes are written out, every map of it."""
+    models, data = [Chain(seed) for seed in range(2)], [inputs(seed) for seed in range(2)]
+    states = [model.state_dict() for model in models]
+
+    def model(state: dict[str, Tensor], _: int) -> nn.Module:
+        made = Chain(0)
+        made.load_state_dict(state)
+        return made
+
+    given = {"inputs": data, "model": model, "alpha": 1.0, "ridge": 0.0}
+    merged = merge_states(states, "regmean_pp", WEIGHTS, **given)
+    for name, tensor in by_hand(models, data).state_dict().items():
+        torch.testing.assert_close(merged[name], tensor, rtol=0, atol=1e-9)
+    assert all(torch.equal(tensor, states[0][name]) for name, tensor in models[0].state_dict().items())
+
+
+def families() -> dict[str, nn.Module]:
+    """Small models with a cache, rotary positions, a position bias that the first layer hands on, two stacks."""
+    torch.manual_seed(0)
+    gpt2 = GPT2Config(n_embd=8, n_layer=3, n_head=2, vocab_size=20, n_positions=12)
+    llama = LlamaConfig(
+        hidden_size=8, intermediate_size=12, num_hidden_layers=3, num_attention_heads=2, vocab_size=20,
+    )  # fmt: skip
+    t5 = T5Config(d_model=8, d_kv=4, d_ff=12, num_layers=2, num_heads=2, vocab_size=20, decoder_start_token_id=0)
+    made = {"gpt2": GPT2LMHeadModel(gpt2), "llama": LlamaForCausalLM(llama), "t5": T5ForConditionalGeneration(t5)}
+    return {name: model.double().eval() for name, model in made.items()} | {"bert": random_model("bert-sequence")}
+
+
+FAMILIES = families()
+
+
+def tokens(name: str, count: int = 6) -> Batch:
+    """Random tokens, some of them padding."""
+    batch = {"input_ids": torch.randint(3, 20, (count, 7), generator=generator(1))}
+    batch["attention_mask"] = (torch.arange(7)[None] < torch.arange(3, 3 + count)[:, None]).long()
+    return batch | ({"decoder_input_ids": batch["input_ids"][:, :4]} if name == "t5" else {})
+
+
+@pytest.mark.parametrize("name", sorted(FAMILIES))
+def test_equal_models_stay_as_they_are(name: str) -> None:
+    """On real classes, of three kinds of transformers."""
+    model = FAMILIES[name]
+    merged = fusionlab.merge([model, copy.deepcopy(model)], "regmean_pp", data=[tokens(name)])
+    with torch.no_grad():
+        found, expected = (logits(one, tokens(name)) for one in (merged, model))
+    assert relative(found, expected) < 1e-9
+
+
+@pytest.mark.parametrize("name", sorted(FAMILIES))
+@torch.no_grad()
+def test_each_layer_reads_what_it_reads_in_a_forward(name: str) -> None:
+    """Caches, masks, position biases and what the encoder gave: the same arguments, each layer run once."""
+    model = without_cache(copy.deepcopy(FAMILIES[name]))
+    paths, read = blocks(model, tokens(name)), list[Tensor]()
+    assert len(paths) >= 2
+    walk = Walk(model, paths, [tokens(name)])
+
+    def note(module: nn.Module, args: tuple[Tensor, ...], kwargs: object, output: object) -> None:
+        first = output[0] if isinstance(output, tuple) else output
+        assert isinstance(first, Tensor)
+        read.extend((args[0], first))
+
+    layers = [model.get_submodule(path) for path in paths]
+    handles = [layer.register_forward_hook(note, with_kwargs=True) for layer in layers]
+    forward(model, tokens(name))
+    whole = list(read)
+    read.clear()
+    for _ in range(len(paths) + 1):
+        walk.advance()
+    # Layers that were passed are called again, and give what they gave; the last time each runs is the one that counts.
+    assert len(read) >= len(whole)
+    for place in range(0, len(whole), 2):
+        assert any(torch.equal(whole[place], one) and torch.equal(whole[place + 1], two) for one, two in pairs(read))
+    for handle in handles:
+        handle.remove()
+
+
+def pairs(read: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
+    """Inputs and outputs."""
+    return [(one, two) for one, two in zip(read[::2], read[1::2], strict=True) if one.shape == two.shape]
+
+
+def test_what_it_cannot_go_through() -> None:
+    """Data that is missing, and models without layers, are a sentence."""
+    flat = [nn.Linear(3, 2) for _ in range(2)]
+    with pytest.raises(InputError, match="'regmean_pp' needs inputs of each model"):
+        fusionlab.merge(flat, "regmean_pp")
+    with pytest.raises(InputError, match="has no layers in a list"):
+        fusionlab.merge(flat, "regmean_pp", data=[{"x": torch.zeros(2, 3)}])

@@ -171,7 +171,7 @@ def _image_among_tokens(m: Any) -> tuple[Input, ...]:
 
 
 def _among(m: Any, tokens: Input, token: int, count: int, image: list[Input]) -> tuple[Input, ...]:
-    """The text with a token in as many places as the image has features; which places these are, where that is asked."""
+    """The text with a token in as many places as the image has features, which places these are, and the image."""
     length = count + _TOKENS
     kinds = Input("mm_token_type_ids", (length,), numbers=(0, *[1] * count, *[0] * (_TOKENS - 1)))
     told = [kinds] if kinds.name in inspect.signature(m.forward).parameters else []

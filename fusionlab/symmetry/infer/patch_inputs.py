@@ -67,7 +67,7 @@ def stacked_patches(model: nn.Module) -> list[Input]:
 
 
 def features_of(model: nn.Module, grid: Input) -> int:
-    """How many features take their place among the words.
+    """The number of features of an image that take their place among the words.
 
     Args:
         model: of transformers.

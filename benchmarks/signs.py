@@ -3,12 +3,12 @@
     python benchmarks/signs.py --types gemma2 gemma3_text qwen3 olmo2 --seeds 10 11 12 13 --markdown signs.md
 
 Each model has 3 layers, is 64 wide and learns 500 steps of 16 blocks of 128 bytes of Tiny Shakespeare, in the order of
-its seed; every two of them are a pair. All are types whose signs stand in no larger group: streams whose gains cannot
-be folded (norms after branches, a tied output embedding), and queries and keys behind norms. *Without* is the same
-blueprint with every group of signs taken out. BERT, as a language model, has a norm after each branch and no signs, but
-translations: of what each norm reads the mean, and key and value biases. *Without* is the gauge without `biases` there;
-distances are then of different gauges and say nothing of each other. Barriers are of the loss on 128 test blocks, the highest of five points
-of each line.
+its seed; every two of them are a pair. All but BERT are types whose signs stand in no larger group: streams whose gains
+cannot be folded (norms after branches, a tied output embedding), and queries and keys behind norms. *Without* is the
+same blueprint with every group of signs taken out. BERT, as a language model, has a norm after each branch and no
+signs, but translations: key and value biases, and the mean of what each norm reads. *Without* is the gauge without
+`biases` there; distances are then of different gauges and say nothing of each other. Barriers are of the loss on 128
+test blocks, the highest of five points of each line.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def _is_depths(name: str, value: Any) -> bool:
 
 def _representatives(real: nn.Module, config: Any, count: int, every: list[tuple[Path, Fields]]) -> list[int]:
     """Layers that show every kind there is among lists of `count`, each kind twice where it is."""
-    said = [*per_layer(config, count).values(), *_listed(every, count)]
+    said: list[Sequence[Hashable]] = [*per_layer(config, count).values(), *_listed(every, count)]
     kinds: list[Sequence[Hashable]] = list(said)
     kinds += [
         kinds_of(module, count, said)

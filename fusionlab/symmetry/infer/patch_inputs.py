@@ -47,16 +47,17 @@ def stacked_patches(model: nn.Module) -> list[Input]:
     Args:
         model: of transformers, as Qwen2-VL; each text has one image.
     """
-    vision = _vision(model)
+    vision: Any = _vision(model)
     if not {"pixel_values", "image_grid_thw"} <= set(inspect.signature(model.forward).parameters):
         return []
-    merge, patch = getattr(vision, "spatial_merge_size", None), getattr(vision, "patch_size", None)
-    channels = getattr(vision, "in_channels", None) or getattr(vision, "num_channels", None)
+    merge: Any = getattr(vision, "spatial_merge_size", None)
+    patch: Any = getattr(vision, "patch_size", None)
+    channels: Any = getattr(vision, "in_channels", None) or getattr(vision, "num_channels", None)
     if not (is_size(merge) and patch and is_size(channels)):
         return []
-    frames = getattr(vision, "temporal_patch_size", 1)
-    frames = frames if is_size(frames) else frames[0]
-    window = getattr(vision, "window_size", None)
+    every: Any = getattr(vision, "temporal_patch_size", 1)
+    frames = every if is_size(every) else every[0]
+    window: Any = getattr(vision, "window_size", None)
     # Windows of one square more than fit, so that not all are full.
     least = 1 + window // (merge * max(pair_of(patch))) if is_size(window) else 0
     height, width = (merge * max(side, least) for side in _GRID)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from fusionlab.symmetry import Alignment, Blueprint
+from fusionlab.symmetry.float64 import InFloat64
 from fusionlab.symmetry.groups import Permutation, Scale
 from fusionlab.symmetry.infer.attempts import EXACT
 from fusionlab.symmetry.infer.blueprint import infer
@@ -285,3 +286,13 @@ def test_a_triangular_system_is_linear_in_its_right_hand_side() -> None:
     assert {str(space.group) for space in found.spaces.values()} == {"GL(8)", "O(7)"}
     assert found.untouched() == ("down.bias",)
     assert change(Triangular(), Alignment.random(found, torch.Generator().manual_seed(0)), inputs) < EXACT
+
+
+def test_the_least_number_of_float64_fits() -> None:
+    """XGLM fills its masks with it, in a tensor whose type it leaves open."""
+    with InFloat64():
+        least = torch.full((), torch.finfo(torch.float64).min)
+        half = torch.full((2,), 0.5)
+        infinite = torch.full((), -torch.inf)
+    assert (least.dtype, float(least)) == (torch.float64, torch.finfo(torch.float64).min)
+    assert (half.dtype, infinite.dtype) == (torch.float32, torch.float32)

@@ -67,11 +67,13 @@ def _real(size: int, fields: re.Pattern[str], hints: Mapping[str, tuple[int, int
 def inputs_of(reading: Reading) -> tuple[Input, ...]:
     """Inputs of a traced model: numbers, token ids of which it is known how many there are, and what never differs."""
     out = []
-    examples = min((len(tensor) for tensor in reading.traced.inputs.values() if tensor.ndim), default=0)
+    lengths = [len(tensor) for tensor in reading.traced.inputs.values() if tensor.ndim]
+    # At least two: what is one long is the same for all.
+    examples = min((length for length in lengths if length > 1), default=1)
     for name, tensor in reading.traced.inputs.items():
         if tensor.is_floating_point():
-            each = len(tensor) // examples
-            is_stacked = each > 1 and each * examples == len(tensor)
+            each, left = divmod(len(tensor), examples) if tensor.ndim and examples > 1 else (1, 0)
+            is_stacked = each > 1 and left == 0
             shape = (each, *tensor.shape[1:]) if is_stacked else tuple(tensor.shape[1:])
             out.append(Input(name, shape, is_stacked=is_stacked))
         elif name == MASKED:
@@ -82,7 +84,7 @@ def inputs_of(reading: Reading) -> tuple[Input, ...]:
             last = int(ends[0]) if is_last and bool((ends == ends[0]).all()) else None
             vocabulary, placed = reading.notes.vocabularies[name], _placed(tensor)
             out.append(Input(name, tuple(tensor.shape[1:]), vocabulary, last, placed))
-        elif len(tensor) == examples and bool((tensor == tensor[:1]).all()):
+        elif tensor.ndim and len(tensor) == examples > 1 and bool((tensor == tensor[:1]).all()):
             out.append(Input(name, tuple(tensor.shape[1:]), numbers=tuple(tensor[0].flatten().tolist())))
     return tuple(out)
 

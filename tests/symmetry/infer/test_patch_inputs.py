@@ -1,15 +1,20 @@
 """Images that come as lists of patches: Qwen2-VL's stacked ones with their grids, SigLIP 2's with masks and sides."""
 
+from typing import Any
+
 import torch
 import transformers
+from torch import Tensor, nn
 
 from fusionlab.evaluation.preservation import check_preservation
 from fusionlab.probes import probes
 from fusionlab.symmetry import Alignment, blueprint
 from fusionlab.symmetry.blueprint import Input
 from fusionlab.symmetry.infer.blueprint import infer
+from fusionlab.symmetry.infer.examples import guessed_inputs
 from fusionlab.symmetry.infer.models import inferred
 from fusionlab.symmetry.infer.patch_inputs import features_of, listed_patches, stacked_patches
+from fusionlab.symmetry.infer.shrink import shrink
 
 TEXT = {
     "vocab_size": 152064,
@@ -24,7 +29,7 @@ SMALL = {
     "vocab_size": 61,
     "hidden_size": 48,
     "intermediate_size": 40,
-    "num_hidden_layers": 3,
+    "num_hidden_layers": 2,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "max_position_embeddings": 64,
@@ -46,11 +51,12 @@ VISION = {
 }
 
 
-def qwen2_5_vl() -> transformers.PreTrainedModel:
+def qwen2_5_vl(**changes: Any) -> transformers.PreTrainedModel:
+    """A small model, of at least two layers of windows and two of whole attention but for changes to its tower."""
     kind = transformers.Qwen2_5_VLForConditionalGeneration
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        return kind(kind.config_class(text_config=SMALL, vision_config=VISION, **TOKENS)).eval()
+        return kind(kind.config_class(text_config=SMALL, vision_config={**VISION, **changes}, **TOKENS)).eval()
 
 
 def test_numbers_are_the_same_for_every_example() -> None:
@@ -115,10 +121,35 @@ def test_other_models_list_no_patches() -> None:
     assert (listed_patches(model), stacked_patches(model)) == ([], [])
 
 
-def test_an_example_shows_what_is_stacked_and_what_never_differs() -> None:
-    model = qwen2_5_vl()
+class Scaled(nn.Module):
+    """Takes a number and one row of offsets beside its examples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(6, 8), nn.Linear(8, 4)
+
+    def forward(self, x: Tensor, times: Tensor, offset: Tensor) -> Tensor:
+        return self.down(torch.relu(self.up(x * times + offset)))
+
+
+def test_what_is_given_once_makes_no_stack_of_the_rest() -> None:
     draw = torch.Generator().manual_seed(0)
-    inputs = {one.name: one.random(3, draw) for one in blueprint(model).inputs}
+    inputs = {"x": torch.randn(4, 6, generator=draw), "times": torch.tensor(2), "offset": torch.ones(1, 6)}
+    found = {one.name: one for one in infer(Scaled(), inputs, "scaled").inputs}
+    assert (found["x"].shape, found["x"].is_stacked) == ((6,), False)
+    assert found["offset"].shape == (6,)
+
+
+def test_a_list_of_layers_keeps_one_of_each_kind() -> None:
+    """Layers of whole attention and of windows are alike but for the config's list."""
+    vision = shrink(qwen2_5_vl()).config.to_dict()["vision_config"]
+    assert 0 < len(vision["fullatt_block_indexes"]) < vision["depth"]
+
+
+def test_an_example_shows_what_is_stacked_and_what_never_differs() -> None:
+    model = qwen2_5_vl(depth=1, fullatt_block_indexes=[0])
+    draw = torch.Generator().manual_seed(0)
+    inputs = {one.name: one.random(2, draw) for one in guessed_inputs(model)}
     found = {one.name: one for one in infer(model, inputs, "qwen").inputs}
     assert found["pixel_values"].is_stacked
     assert found["image_grid_thw"].numbers == tuple(inputs["image_grid_thw"][0].tolist())

@@ -1,12 +1,14 @@
-"""Signs, before and after: what is left half way between language models of different seeds, with and without them.
+"""Signs and translations, before and after: what is left half way between language models of different seeds.
 
     python benchmarks/signs.py --types gemma2 gemma3_text qwen3 olmo2 --seeds 10 11 12 13 --markdown signs.md
 
 Each model has 3 layers, is 64 wide and learns 500 steps of 16 blocks of 128 bytes of Tiny Shakespeare, in the order of
-its seed; every two of them are a pair. All are types whose signs stand in no larger group: streams whose gains cannot
-be folded (norms after branches, a tied output embedding), and queries and keys behind norms. *Without* is the same
-blueprint with every group of signs taken out. Barriers are of the loss on 128 test blocks, the highest of five points
-of each line.
+its seed; every two of them are a pair. All but BERT are types whose signs stand in no larger group: streams whose gains
+cannot be folded (norms after branches, a tied output embedding), and queries and keys behind norms. *Without* is the
+same blueprint with every group of signs taken out. BERT, as a language model, has a norm after each branch and no
+signs, but translations: key and value biases, and the mean of what each norm reads. *Without* is the gauge without
+`biases` there; distances are then of different gauges and say nothing of each other. Barriers are of the loss on 128
+test blocks, the highest of five points of each line.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean
@@ -39,7 +42,7 @@ from fusionlab.matching.presets import preset
 from fusionlab.matching.weights import squared_distance
 from fusionlab.symmetry import Blueprint
 from fusionlab.symmetry.groups import Signs
-from fusionlab.symmetry.infer.numbered import without
+from fusionlab.symmetry.infer.leaving_out import without
 
 CONFIG = "mixtral_shakespeare_small.yaml"
 COMMON = {
@@ -52,6 +55,7 @@ TYPES: dict[str, dict[str, Any]] = {
     "gemma3_text": {"head_dim": 16, "query_pre_attn_scalar": 16},
     "qwen3": {"head_dim": 16, "tie_word_embeddings": True},
     "olmo2": {},
+    "bert": {"is_decoder": True, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
 }
 STEPS, BATCH, RATE, WARMUP = 500, 16, 3e-3, 30
 TESTS, POINTS = 128, 5
@@ -111,13 +115,17 @@ def matched(pair: Sequence[nn.Module], description: Blueprint, options: MatchOpt
 
 
 def rows(model_type: str, args: argparse.Namespace, blocks: torch.Tensor, test: list[Batch]) -> list[str]:
-    """The lines of one type: unmatched, then by start without signs and with them."""
+    """The lines of one type: unmatched, then by start without signs, or translations, and with them."""
     models = [trained(model_type, seed, blocks, args.folder) for seed in args.seeds]
     pairs = list(combinations(models, 2))
     setting = Setting(model_type, pairs, test, "loss")
     description = fusionlab.blueprint(models[0])
-    if not any(_signs(space.group) for space in description.spaces.values()):
-        raise SystemExit(f"{model_type} has no signs")
+    whole = preset("weights")
+    if any(_signs(space.group) for space in description.spaces.values()):
+        variants = {"without signs": (without_signs(description), whole), "with signs": (description, whole)}
+    else:
+        unmoved = replace(whole, gauge=tuple(gauge for gauge in whole.gauge if gauge != "biases"))
+        variants = {"without translations": (description, unmoved), "with translations": (description, whole)}
     lines = []
 
     def line(variant: str, twins: Sequence[Sequence[nn.Module]], distances: Sequence[float] = ()) -> None:
@@ -134,8 +142,8 @@ def rows(model_type: str, args: argparse.Namespace, blocks: torch.Tensor, test: 
     print(lines[-1], end="", flush=True)
     line("unmatched", pairs)
     for start in args.starts:
-        for variant, used in (("without signs", without_signs(description)), ("with signs", description)):
-            found = [matched(pair, used, preset("weights", start=start)) for pair in pairs]
+        for variant, (used, options) in variants.items():
+            found = [matched(pair, used, replace(options, start=start)) for pair in pairs]
             line(f"{start}, {variant}", [twins for twins, _ in found], [distance for _, distance in found])
     return lines
 

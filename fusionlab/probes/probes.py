@@ -75,7 +75,16 @@ def probes(
         else:
             drawn[wanted.name] = wanted.random(count, generator, torch.float32)
     order = torch.randperm(count, generator=generator)
-    return [{name: values[index] for name, values in drawn.items()} for index in order.split(batch_size)]
+    stacked = {wanted.name for wanted in inputs if wanted.is_stacked}
+    return [
+        {name: _chosen(values, index, count, name in stacked) for name, values in drawn.items()}
+        for index in order.split(batch_size)
+    ]
+
+
+def _chosen(values: Tensor, index: Tensor, count: int, is_stacked: bool) -> Tensor:
+    """Some of the examples; of stacked ones, each of which has several rows, one behind the other."""
+    return values.unflatten(0, (count, -1))[index].flatten(0, 1) if is_stacked else values[index]
 
 
 def _images(shape: tuple[int, ...], count: int, kind: str, generator: torch.Generator) -> Tensor:
@@ -114,6 +123,9 @@ def _text(
     generator: torch.Generator,
 ) -> dict[str, Tensor]:
     """One input of token ids, and its attention mask where the model takes one."""
+    if wanted.placed is not None:
+        # As many tokens as the image has features.
+        return {wanted.name: wanted.random(count, generator)}
     model, vocabulary = models[0], Vocabulary.of(models[0], wanted.vocabulary or 0, tokenizer)
     length = _usable_length(model, wanted, length)
     if wanted.last is not None or wanted.name != "input_ids":

@@ -66,6 +66,9 @@ class Input:
         last: for token ids, the one that every row ends with and that is nowhere else, or None.
         placed: for token ids, the one that stands for an image's features, and how often it stands behind the first
             token of every row, and nowhere else; or None.
+        numbers: whole numbers that are the same for every example, in the order of `shape`: sizes, masks, kinds of
+            tokens; or None.
+        is_stacked: whether the examples stand one behind the other in the first dimension, without one of their own.
     """
 
     name: str
@@ -73,11 +76,16 @@ class Input:
     vocabulary: int | None = None
     last: int | None = None
     placed: tuple[int, int] | None = None
+    numbers: tuple[int, ...] | None = None
+    is_stacked: bool = False
 
     def random(self, batch: int, generator: torch.Generator, dtype: torch.dtype = torch.float64) -> Tensor:
-        """A random batch: normal numbers, or token ids."""
+        """A random batch: normal numbers, or token ids; the numbers that are always the same, where it has those."""
+        if self.numbers is not None:
+            return torch.tensor(self.numbers).reshape(1, *self.shape).repeat(batch, *(1 for _ in self.shape))
         if self.vocabulary is None:
-            return torch.randn(batch, *self.shape, generator=generator, dtype=torch.float64).to(dtype)
+            drawn = torch.randn(batch, *self.shape, generator=generator, dtype=torch.float64).to(dtype)
+            return drawn.flatten(0, 1) if self.is_stacked else drawn
         ids = torch.randint(self.vocabulary, (batch, *self.shape), generator=generator)
         if self.last is not None:
             ids[ids == self.last] = (self.last + 1) % self.vocabulary

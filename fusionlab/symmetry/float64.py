@@ -1,5 +1,6 @@
 """Arithmetic in which a symmetry can be shown to rounding: float64 throughout, by plain operations."""
 
+import math
 from typing import Any
 
 import torch
@@ -22,10 +23,18 @@ class InFloat64(TorchFunctionMode):
         if func is torch.tensor and kwargs.get("dtype") is torch.float32 and isinstance(args[0], int | float):
             # A constant of the code, such as the factor of scores; one number by itself makes nothing else float64.
             return func(*args, **{**kwargs, "dtype": torch.float64})
+        if func is torch.full and "dtype" not in kwargs and len(args) > 1 and _overflows(args[1]):
+            # The least number of float64, for what is masked.
+            return func(*args, **kwargs, dtype=torch.float64)
         if args and isinstance(args[0], Tensor) and args[0].dtype == torch.float64:
             args = tuple(torch.float64 if value is torch.float32 else value for value in args)
             kwargs = {name: torch.float64 if value is torch.float32 else value for name, value in kwargs.items()}
         return func(*args, **kwargs)
+
+
+def _overflows(value: Any) -> bool:
+    """A finite number that float32 cannot hold."""
+    return isinstance(value, float) and torch.finfo(torch.float32).max < abs(value) < math.inf
 
 
 def take_plain_products(model: nn.Module, attention: bool = False) -> None:

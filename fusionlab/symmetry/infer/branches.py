@@ -34,7 +34,7 @@ class Branches(TorchFunctionMode):
         self.taken: dict[str, list[bool | None]] = {}
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
+        out = _listed(args[0]) if func is Tensor.tolist else func(*args, **(kwargs or {}))
         if func in _TOLD and (place := _place()) is not None:
             found = self.taken.setdefault(place, [])
             value = out if isinstance(out, bool) else None
@@ -49,6 +49,11 @@ class Branches(TorchFunctionMode):
             + ": what it would do for another was not tried"
             for place, values in self.taken.items()
         )
+
+
+def _listed(x: Tensor) -> Any:
+    """A tensor's numbers in nested lists, one at a time: what a trace wraps gives them in no other way."""
+    return x.item() if x.ndim == 0 else [_listed(part) for part in x]
 
 
 def _place() -> str | None:

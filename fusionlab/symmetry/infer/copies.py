@@ -17,6 +17,8 @@ from fusionlab.symmetry.infer.layout import joined
 from fusionlab.symmetry.roles import Role
 
 _COPY = re.compile(r"(?P<base>.*)\.copy(?P<number>\d+)$")
+# A copy anywhere in a name: factors inside of a copy are numbered too.
+_NUMBERED = re.compile(r"\.copy\d+")
 INDEX = "numbered"
 
 
@@ -27,6 +29,11 @@ class _Family:
     base: str
     index: str
     count: int
+
+
+def numbered_spaces(blueprint: Blueprint) -> frozenset[str]:
+    """The names of the spaces that are one of several numbered copies."""
+    return frozenset(name for name in blueprint.spaces if _NUMBERED.search(name))
 
 
 def gathered(blueprint: Blueprint) -> Blueprint:

@@ -15,6 +15,7 @@ from torch import nn
 
 from fusionlab.symmetry.blueprint import Input
 from fusionlab.symmetry.infer.combined_sizes import combined_sizes
+from fusionlab.symmetry.infer.patch_inputs import features_of, listed_patches, stacked_patches
 
 _TOKENS, _SAMPLES, _CHOICES = 12, 1200, 2
 _THINGS, _PLACES = 3, 2
@@ -48,7 +49,7 @@ def guessed_inputs(model: nn.Module) -> tuple[Input, ...]:
         inputs.append(_tokens(m, "input_ids", _TOKENS))
         inputs += _things(m, inputs[0].shape[0])
     if "pixel_values" in names:
-        inputs += _image(config)
+        inputs += listed_patches(m) or _image(config)
     if "input_features" in names and hasattr(config, "num_mel_bins"):
         length = 2 * getattr(config, "max_source_positions", 4 * _TOKENS)
         inputs.append(Input("input_features", (config.num_mel_bins, length)))
@@ -143,6 +144,11 @@ def _image_among_tokens(m: Any) -> tuple[Input, ...]:
     token = getattr(config, "image_token_id", None)
     if not isinstance(token, int) or not hasattr(config, "vision_config") or not hasattr(m, "get_image_features"):
         return ()
+    tokens = _tokens(m, "input_ids", _TOKENS)
+    if token >= (tokens.vocabulary or 0):
+        return ()
+    if stacked := stacked_patches(m):
+        return _among(m, tokens, token, features_of(m, stacked[1]), stacked)
     try:
         (image,) = _image(config)
         if (factor := getattr(config, "scale_factor", None)) is not None:
@@ -161,10 +167,15 @@ def _image_among_tokens(m: Any) -> tuple[Input, ...]:
             count = sum(len(one) for one in features) if isinstance(features, (list, tuple)) else features.shape[-2]
     except Exception:  # a class takes images in any way it likes
         return ()
-    tokens = _tokens(m, "input_ids", _TOKENS)
-    if token >= (tokens.vocabulary or 0):
-        return ()
-    return (replace(tokens, shape=(count + _TOKENS,), placed=(token, count)), image)
+    return _among(m, tokens, token, count, [image])
+
+
+def _among(m: Any, tokens: Input, token: int, count: int, image: list[Input]) -> tuple[Input, ...]:
+    """The text with a token in as many places as the image has features, which places these are, and the image."""
+    length = count + _TOKENS
+    kinds = Input("mm_token_type_ids", (length,), numbers=(0, *[1] * count, *[0] * (_TOKENS - 1)))
+    told = [kinds] if kinds.name in inspect.signature(m.forward).parameters else []
+    return (replace(tokens, shape=(length,), placed=(token, count)), *told, *image)
 
 
 def _masks(config: Any) -> list[Input]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from fusionlab.symmetry.axes import Across, Along, Axis, Concat, Fixed, Per, spaces_of
 from fusionlab.symmetry.blueprint import Blueprint, LayerScale, Norm, Reader, Space, SymmetryError
+from fusionlab.symmetry.infer.by_layer import listed_by_layer
 from fusionlab.symmetry.infer.inputs import grown_inputs
 from fusionlab.symmetry.infer.instances import Instances
 from fusionlab.symmetry.infer.outputs import grown_outputs
@@ -41,9 +42,17 @@ def grow(small: Blueprint, shrunk: Shrunk, shapes: Mapping[str, tuple[int, ...]]
     """
     if missing := [name for name in shapes if shrunk.layers.get(name) not in small.parameters]:
         raise SymmetryError(f"the small model has no axes that could be those of {missing[0]!r}")
-    grower = _Grower(small, shrunk, Places({name: shrunk.layers[name] for name in shapes}), shapes)
+    places = Places({name: shrunk.layers[name] for name in shapes})
+    try:
+        found = _Grower(small, shrunk, places, shapes).blueprint()
+    except UnlikeError:
+        raise
+    except SymmetryError:
+        if (longer := listed_by_layer(small, places)) is None:
+            raise
+        found = _Grower(longer, shrunk, places, shapes).blueprint()
     after = small.after_folding
-    return replace(grower.blueprint(), after_folding=None if after is None else grow(after, shrunk, shapes))
+    return replace(found, after_folding=None if after is None else grow(after, shrunk, shapes))
 
 
 @dataclass

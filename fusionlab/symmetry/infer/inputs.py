@@ -25,17 +25,18 @@ _VOCABULARY = re.compile(r"vocab_size")
 def grown_inputs(inputs: tuple[Input, ...], shrunk: Shrunk) -> tuple[Input, ...]:
     """The real model's inputs: shapes and vocabularies follow the fields of the config that they equal.
 
-    Lengths of texts that no field gives stay as they are.
+    Lengths of texts that no field gives stay as they are. Images among words, and inputs that are the same for every
+    example or have no dimension of their own for it, are those that were guessed for the real model.
 
     Raises:
         SymmetryError: a number that fields of the config give two meanings.
     """
-    real = {one.name: one for one in shrunk.real_inputs if one.placed is not None}
-    if unplaced := [one.name for one in inputs if one.placed is not None and one.name not in real]:
+    real = {one.name: one for one in shrunk.real_inputs if _is_of_one_model(one)}
+    if unplaced := [one.name for one in inputs if _is_of_one_model(one) and one.name not in real]:
         raise SymmetryError(f"nothing says where an image's features are placed in the real model's {unplaced[0]!r}")
     return tuple(
         real[given.name]
-        if given.placed is not None
+        if given.name in real
         else replace(
             given,
             shape=tuple(
@@ -51,6 +52,11 @@ def grown_inputs(inputs: tuple[Input, ...], shrunk: Shrunk) -> tuple[Input, ...]
     )
 
 
+def _is_of_one_model(one: Input) -> bool:
+    """An input that follows from a model's config in ways of its own."""
+    return one.placed is not None or one.numbers is not None or one.is_stacked
+
+
 def _real(size: int, fields: re.Pattern[str], hints: Mapping[str, tuple[int, int]], name: str) -> int:
     found = {real for field, (small, real) in hints.items() if small == size and fields.search(field)}
     if len(found) > 1:
@@ -59,11 +65,17 @@ def _real(size: int, fields: re.Pattern[str], hints: Mapping[str, tuple[int, int
 
 
 def inputs_of(reading: Reading) -> tuple[Input, ...]:
-    """Inputs of a traced model: numbers, and token ids of which it is known how many there are."""
+    """Inputs of a traced model: numbers, token ids of which it is known how many there are, and what never differs."""
     out = []
+    lengths = [len(tensor) for tensor in reading.traced.inputs.values() if tensor.ndim]
+    # At least two: what is one long is the same for all.
+    examples = min((length for length in lengths if length > 1), default=1)
     for name, tensor in reading.traced.inputs.items():
         if tensor.is_floating_point():
-            out.append(Input(name, tuple(tensor.shape[1:])))
+            each, left = divmod(len(tensor), examples) if tensor.ndim and examples > 1 else (1, 0)
+            is_stacked = each > 1 and left == 0
+            shape = (each, *tensor.shape[1:]) if is_stacked else tuple(tensor.shape[1:])
+            out.append(Input(name, shape, is_stacked=is_stacked))
         elif name == MASKED:
             out.append(Input(name, tuple(tensor.shape[1:]), vocabulary=2))
         elif name in reading.notes.vocabularies:
@@ -72,6 +84,8 @@ def inputs_of(reading: Reading) -> tuple[Input, ...]:
             last = int(ends[0]) if is_last and bool((ends == ends[0]).all()) else None
             vocabulary, placed = reading.notes.vocabularies[name], _placed(tensor)
             out.append(Input(name, tuple(tensor.shape[1:]), vocabulary, last, placed))
+        elif tensor.ndim and len(tensor) == examples > 1 and bool((tensor == tensor[:1]).all()):
+            out.append(Input(name, tuple(tensor.shape[1:]), numbers=tuple(tensor[0].flatten().tolist())))
     return tuple(out)
 
 

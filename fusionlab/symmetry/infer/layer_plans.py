@@ -46,7 +46,7 @@ def layer_plans(real: nn.Module, config: Any, fields: Fields) -> Iterator[LayerP
     if not counts:
         yield LayerPlan({}, thorough=False)
         return
-    kept = {count: _representatives(real, config, count) for count in counts}
+    kept = {count: _representatives(real, config, count, every) for count in counts}
     yield LayerPlan(_plan(every, kept), thorough=True)
     most = min(max(counts), _MOST_LAYERS)
     for shorter in (False, True):
@@ -74,9 +74,9 @@ def _is_depths(name: str, value: Any) -> bool:
     return isinstance(value, (list, tuple)) and bool(re.search(r"(depths?|num_layers)$", name))
 
 
-def _representatives(real: nn.Module, config: Any, count: int) -> list[int]:
+def _representatives(real: nn.Module, config: Any, count: int, every: list[tuple[Path, Fields]]) -> list[int]:
     """Layers that show every kind there is among lists of `count`, each kind twice where it is."""
-    said = list(per_layer(config, count).values())
+    said: list[Sequence[Hashable]] = [*per_layer(config, count).values(), *_listed(every, count)]
     kinds: list[Sequence[Hashable]] = list(said)
     kinds += [
         kinds_of(module, count, said)
@@ -87,6 +87,19 @@ def _representatives(real: nn.Module, config: Any, count: int) -> list[int]:
     for layer in range(count):
         of_kind.setdefault(tuple(column[layer] for column in kinds), []).append(layer)
     return sorted(layer for layers in of_kind.values() for layer in layers[:_OF_A_KIND])
+
+
+def _listed(every: list[tuple[Path, Fields]], count: int) -> Iterator[list[bool]]:
+    """For every list of layers' indices, beside a number of `count` layers, which layers it names."""
+    for _, node in every:
+        for name, value in node.items():
+            if count in _layer_counts(node) and _is_of_indices(name, value) and max(value) < count:
+                yield [layer in value for layer in range(count)]
+
+
+def _is_of_indices(name: str, value: Any) -> bool:
+    is_list_of_some = isinstance(value, (list, tuple)) and bool(value)
+    return is_list_of_some and bool(_INDICES.search(name)) and is_increasing(value) and not name.startswith("out_")
 
 
 def _plan(every: list[tuple[Path, Fields]], kept: dict[int, list[int]]) -> dict[Path, Any]:
@@ -114,7 +127,7 @@ def _plan(every: list[tuple[Path, Fields]], kept: dict[int, list[int]]) -> dict[
                 continue
             if _is_depths(name, value):
                 changes[*at, name] = [len(kept[n]) if n in kept else n for n in value]
-            elif own and _INDICES.search(name) and is_increasing(value) and not name.startswith("out_"):
+            elif own and _is_of_indices(name, value):
                 layers = kept[max(own)]
                 changes[*at, name] = [layers.index(layer) for layer in value if layer in layers]
             elif len(value) in own and len(kept[len(value)]) < len(value):

@@ -17,11 +17,11 @@ from fusionlab.symmetry.architectures.descriptions import architecture_name
 from fusionlab.symmetry.blueprint import Blueprint, Input, SymmetryError
 from fusionlab.symmetry.infer import kept
 from fusionlab.symmetry.infer.blueprint import UnreadError, infer
-from fusionlab.symmetry.infer.copies import dissolved, gathered
+from fusionlab.symmetry.infer.copies import dissolved, gathered, numbered_spaces
 from fusionlab.symmetry.infer.endings import ended
 from fusionlab.symmetry.infer.examples import guessed_inputs, has_all_inputs, pad_batches
 from fusionlab.symmetry.infer.grow import UnlikeError, grow
-from fusionlab.symmetry.infer.numbered import numbered_spaces, without
+from fusionlab.symmetry.infer.leaving_out import without
 from fusionlab.symmetry.infer.other_batch import OtherBatch
 from fusionlab.symmetry.infer.shrink import NotShrunkError, Shrunk, shrink
 from fusionlab.symmetry.infer.unheard import unheard

@@ -83,4 +83,6 @@ def _another(x: Tensor, generator: torch.Generator) -> Tensor:
     """Inputs of the same kind: other numbers, or the same ids in another order of examples."""
     if x.is_floating_point():
         return torch.randn(x.shape, generator=generator, dtype=torch.float64)
+    if x.ndim == 0:
+        return x
     return x[torch.randperm(len(x), generator=generator)]

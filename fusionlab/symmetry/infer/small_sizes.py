@@ -19,6 +19,7 @@ from fusionlab.symmetry.infer.combined_sizes import (
     is_apart,
     is_list_of_sizes,
     is_size,
+    pair_of,
     partial_of,
     small_rope,
     turns,
@@ -31,6 +32,8 @@ Path = tuple[str, ...]
 LABELS = 7
 _WINDOW = 4
 _CHANNEL_GROUPS = 4
+# The side of a square of patches that becomes one feature, where images come as lists of patches.
+_MERGED = "spatial_merge_size"
 _KEPT = 64
 _OF_HEADS = re.compile(r"(num_|n_)?(attention_|key_value_|kv_|key_|value_)*(heads?|head_kv|query_groups?(_num)?)$")
 _STATE_HEADS = re.compile(r"mamba_")
@@ -155,7 +158,9 @@ class SmallSizes:
                     if any(is_list_of_sizes(heads) for _, heads in self._of(node, Meaning.HEADS)):
                         staged.add(width)
                     if not is_apart(node, width):
-                        partial[width] = min(partial.get(width, 1.0), partial_of(node))
+                        # Rows and columns of an image turn a half each.
+                        turning = 0.5 if _MERGED in node else partial_of(node)
+                        partial[width] = min(partial.get(width, 1.0), turning)
         for width, dividing in divisors.items():
             step = math.lcm(4, *dividing) if len(dividing) < 2 else math.lcm(*dividing)
             inside = max(dividing, default=1)
@@ -244,7 +249,8 @@ class SmallSizes:
                     self.chosen[*at, name] = self.take(start + (which == Meaning.VOCABULARY), step) if step else start
         for name, value in self._of(node, Meaning.WINDOW):
             if is_size(value) and value > 1:
-                self.chosen[*at, name] = 2 if "depths" in node else min(value, _WINDOW)
+                square = node.get(_MERGED, 0) * max(pair_of(node.get("patch_size", 0)))
+                self.chosen[*at, name] = 2 if "depths" in node else min(value, 2 * square or _WINDOW)
         for name, value in self._of(node, Meaning.CHANNEL_GROUPS):
             if is_size(value) and value > 1:
                 self.chosen[*at, name] = _CHANNEL_GROUPS

@@ -19,10 +19,10 @@ PAGE = Path(__file__).parents[3] / "docs" / "results" / "inference.md"
 HEAD = """# What is inferred
 
 One line for each model class of `tests/symmetry/infer/cases`, small and with random weights; no description of any of
-them exists. Seconds are of the processor, one thread, tracing included. *Moved* is the share of the parameters that
-some space acts on. Groups are counted after folding: `GL` every invertible matrix, `O` and `O1` rotations (`O1` keeps
-the ones), `C*` rotary planes, `S` permutations, `Z2` signs, `R*` and `R+` factors of any sign and positive ones.
-*Left out* is the first of the notes.
+them exists. Seconds are of the processor, one thread, tracing included, on a machine that other programs shared.
+*Moved* is the share of the parameters that some space acts on. Groups are counted after folding: `GL` every invertible
+matrix, `O` and `O1` rotations (`O1` keeps the ones), `C*` rotary planes, `S` permutations, `Z2` signs, `R*` and `R+`
+factors of any sign and positive ones. *Left out* is the first of the notes.
 
 Written by `python -m tests.symmetry.infer.table`; shown to be exact by `make test-architectures`.
 

@@ -53,3 +53,29 @@ def test_models_that_follow_nothing_say_nothing() -> None:
     config = BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=9, vocab_size=20)
     assert trace(BertModel(config), {"input_ids": torch.tensor([[1, 2], [3, 4]])}).branches == ()
     assert trace(nn.ReLU(), {"input": torch.ones(2, 4)}).branches == ()
+
+
+class Resized(nn.Module):
+    """Writes into a part of a tensor, of a length that another tensor says, as SigLIP 2 does with its positions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.places, self.down = nn.Linear(6, 8), nn.Parameter(torch.randn(5, 8)), nn.Linear(8, 4)
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        placed = x.new_zeros(len(x), x.shape[1], 8)
+        for row, (length,) in enumerate(lengths.tolist()):
+            placed[row, :length] = self.places[:length]
+        return self.down(torch.relu(self.up(x) + placed))
+
+
+def test_what_is_written_at_listed_places_is_followed() -> None:
+    """Numbers in a list are asked for one at a time: otherwise the trace would lose what is written in place."""
+    inputs = {
+        "x": torch.randn(2, 5, 6, generator=torch.Generator().manual_seed(0)),
+        "lengths": torch.tensor([[3], [4]]),
+    }
+    found = fusionlab.blueprint(Resized(), inputs)
+    assert {str(space.group) for space in found.spaces.values()} == {"S(8)"}
+    assert found.untouched() == ("down.bias",)
+    assert [note for note in found.notes if "test_branches.py" in note]

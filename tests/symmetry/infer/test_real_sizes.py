@@ -210,6 +210,15 @@ def test_fields_that_some_layers_have_of_their_own_stay_in_proportion() -> None:
     assert {fields["head_dim"] for fields in own.values()} == {2 * everywhere}
 
 
+def test_tables_that_list_every_layer_are_as_long_as_the_model_is_deep() -> None:
+    """Gemma 4's layers read 256 numbers each of one row of 30 times 256."""
+    found = inferred(on_meta("Gemma4ForCausalLM"))
+    (rows, _) = found.parameters["model.per_layer_model_projection.weight"]
+    (own, _) = found.parameters["model.layers.29.per_layer_input_gate.weight"]
+    assert rows.parts == (own,) * 30  # type: ignore[union-attr]
+    assert own.size == 256
+
+
 def test_numbered_spaces_are_gathered_and_dissolved_without_loss() -> None:
     """A small BLOOM's blueprint is what it was, in every field."""
     model = transformers.BloomForCausalLM(transformers.BloomConfig(hidden_size=24, n_layer=2, n_head=3, vocab_size=53))

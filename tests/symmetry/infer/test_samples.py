@@ -1,5 +1,6 @@
 """Symmetries inferred for models that nobody described are exact, act, and are found again by matching."""
 
+import os
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,7 @@ from fusionlab.matching.weights import match_weights, squared_distance
 from fusionlab.symmetry import Alignment, Blueprint, SymmetryError
 from fusionlab.symmetry.biases import clear_biases
 from fusionlab.symmetry.folding import fold
-from fusionlab.symmetry.infer import models
+from fusionlab.symmetry.infer import examples, models
 from fusionlab.symmetry.infer.trace import Plain, generic, in_float64
 from fusionlab.symmetry.plain import dumps, loads
 from tests.families.harness import length_preserving
@@ -133,8 +134,10 @@ def test_plain_data_says_all_of_a_blueprint(sample: Sample) -> None:
     assert every_field(loads(dumps(found))) == every_field(found)
 
 
-def test_a_model_that_takes_more_than_can_be_guessed_is_refused() -> None:
+def test_a_model_that_takes_more_than_can_be_guessed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Text alone leaves a vision tower unread, whose projector writes into the stream; with an example it is known."""
+    monkeypatch.setattr(examples, "stacked_patches", lambda model: [])
+    monkeypatch.setenv("FUSIONLAB_CACHE", os.devnull)
     sample = next(s for s in SAMPLES if s.name == "qwen2_vl")
     model = built(sample)
     with pytest.raises(SymmetryError, match=r"input_ids alone leave 'model\.visual.* unread; expected fusionlab"):

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from fusionlab.symmetry import Alignment, Blueprint
+from fusionlab.symmetry.float64 import InFloat64
 from fusionlab.symmetry.groups import Permutation, Scale
 from fusionlab.symmetry.infer.attempts import EXACT
 from fusionlab.symmetry.infer.blueprint import infer
@@ -264,3 +265,34 @@ def test_kinds_of_heads_are_permuted_among_themselves() -> None:
     found = described(KindsOfHeads(), inputs)
     assert {"S(2)", "S(3)", "S(4)"} <= {str(space.group) for space in found.spaces.values()}
     assert change(KindsOfHeads(), Alignment.random(found, torch.Generator().manual_seed(0)), inputs) < EXACT
+
+
+class Triangular(nn.Module):
+    """Each token's units corrected by those before it, as in a gated delta rule."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.key, self.down = nn.Linear(6, 8), nn.Linear(6, 7), nn.Linear(8, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        keys = self.key(x)
+        system = (keys @ keys.transpose(-1, -2)).tril(-1)
+        return self.down(torch.linalg.solve_triangular(system, self.up(x), upper=False, unitriangular=True))
+
+
+def test_a_triangular_system_is_linear_in_its_right_hand_side() -> None:
+    inputs = {"x": torch.randn(3, 4, 6, generator=torch.Generator().manual_seed(3))}
+    found = described(Triangular(), inputs)
+    assert {str(space.group) for space in found.spaces.values()} == {"GL(8)", "O(7)"}
+    assert found.untouched() == ("down.bias",)
+    assert change(Triangular(), Alignment.random(found, torch.Generator().manual_seed(0)), inputs) < EXACT
+
+
+def test_the_least_number_of_float64_fits() -> None:
+    """XGLM fills its masks with it, in a tensor whose type it leaves open."""
+    with InFloat64():
+        least = torch.full((), torch.finfo(torch.float64).min)
+        half = torch.full((2,), 0.5)
+        infinite = torch.full((), -torch.inf)
+    assert (least.dtype, float(least)) == (torch.float64, torch.finfo(torch.float64).min)
+    assert (half.dtype, infinite.dtype) == (torch.float32, torch.float32)

@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fusionlab.symmetry.infer.dims import Dim, atoms, total
+from fusionlab.symmetry.infer.dims import Dim, atoms, freeze, total
 from fusionlab.symmetry.infer.interpreter import Reading
 from fusionlab.symmetry.infer.rules.pointwise import combined
 from fusionlab.symmetry.infer.values import Value, rule
@@ -42,6 +42,20 @@ def _mm(reading: Reading, x: Value, y: Value, *, out: Tensor, **options: Any) ->
     weight = contracted(reading, x, y, -1, -2, y.dims[-1])
     batch = [reading.join([a, b], total) for a, b in zip(x.dims[:-2], y.dims[:-2], strict=True)]
     return Value([*batch, x.dims[-2], y.dims[-1]], out, weight=weight)
+
+
+@rule("linalg_solve_triangular")
+def _solve_triangular(
+    reading: Reading, a: Value, b: Value, *, upper: bool, left: bool = True, out: Tensor, **options: Any
+) -> Value:
+    """Linear in the right-hand side: the system's own rows and columns stay, the dimension beside them is as given."""
+    for dim in a.dims:
+        reading.silence(dim)
+    solved = -2 if left else -1
+    for dim in (a.dims[-1], a.dims[-2], b.dims[solved]):
+        freeze(dim)
+    batch = [reading.join([x, y], total) for x, y in zip(a.dims[:-2], b.dims[:-2], strict=True)]
+    return Value([*batch, *b.dims[-2:]], out)
 
 
 @rule("mv")

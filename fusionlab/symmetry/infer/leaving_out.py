@@ -1,24 +1,13 @@
-"""Spaces whose copies have names of their own, since nothing may permute them: heads that positions tell apart.
-
-How many there are is written in their names, so a small model's cannot stand for a real one's.
-"""
+"""A blueprint with some of its spaces left out: what only they moved stays as it is."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from dataclasses import replace
 
 from fusionlab.symmetry.axes import Across, Along, Axis, Concat, Fixed, Per
 from fusionlab.symmetry.blueprint import Blueprint
 from fusionlab.symmetry.infer.layout import joined
-
-_COPY = re.compile(r"\.copy\d+")
-
-
-def numbered_spaces(blueprint: Blueprint) -> frozenset[str]:
-    """The names of the spaces that are one of several numbered copies."""
-    return frozenset(name for name in blueprint.spaces if _COPY.search(name))
 
 
 def without(blueprint: Blueprint, names: Collection[str], reason: str) -> Blueprint:

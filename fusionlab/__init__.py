@@ -3,7 +3,7 @@
 >>> import fusionlab
 >>> a, b = fusionlab.load("path/to/a"), fusionlab.load("path/to/b")
 >>> twin = fusionlab.match(a, b).apply(a)          # the same function, in b's basis
->>> merged = fusionlab.merge([twin, b])            # or in one call: fusionlab.fuse([a, b], anchor=1)
+>>> merged = fusionlab.merge([twin, b])            # or in one call: fusionlab.fuse([a, b], "paper", anchor=1)
 >>> fusionlab.save(merged, "path/to/merged", like="path/to/b")
 """
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 from jsonargparse import ArgumentParser
 from lightning.pytorch import seed_everything
 
-from fusionlab import growing
-from fusionlab.advice import advice_on, module_weights
+from fusionlab import growing, printing
+from fusionlab.advice import AUTO, advice_on, choose, module_weights
 from fusionlab.atomic import refuse_existing, require_space
 from fusionlab.checkpoints.card import merge_card
 from fusionlab.commands import data_options, fuse_config, matching_options, merging_options, own_data, parsing
 from fusionlab.commands.example import add_example, own_module
-from fusionlab.commands.fuse_output import advice_note, size_of_merge, write_fusion
+from fusionlab.commands.fuse_output import size_of_merge, write_fusion
 from fusionlab.commands.grow import as_grown
 from fusionlab.commands.option_groups import add_fields, told
 from fusionlab.commands.repeat import repeat_config
@@ -53,7 +53,7 @@ def run(argv: Sequence[str]) -> None:
     parser = _parser()
     arguments = parsing.parse(parser, own_data.written_out(argv))
     seed_everything(arguments.seed, verbose=False)
-    is_auto = arguments.match == matching_options.AUTO
+    is_auto = arguments.match == AUTO
     if not is_auto:
         matching_options.matching_recipe(arguments)  # refused before any work
     output, dtype = expanded(arguments.output), find_dtype(arguments.dtype)
@@ -67,9 +67,13 @@ def run(argv: Sequence[str]) -> None:
     found = parsing.read_all(arguments.ckpts, module, arguments.base, arguments.names)
     merging_options.begin_hashes(found, arguments)
     guessed = own_data.fitted(arguments, list(found.values()), "fuse")
-    advice = advice_on([module_weights(checkpoint.model, label) for label, checkpoint in found.items()])
+    ends = {label: checkpoint.model for label, checkpoint in found.items()}
     if is_auto:
-        arguments.match = advice.chosen(arguments.data is not None or arguments.probes is not None)
+        choice = choose(ends, data_options.inputs(arguments, list(ends.values()), arguments.ckpts) is not None)
+        arguments.match, advised = choice.match, choice.note
+        printing.progress().print(f"{choice.sentence} --match names another preset.", highlight=False, soft_wrap=True)
+    else:
+        advised = advice_on([module_weights(model, label) for label, model in ends.items()]).note
     recipe, name = matching_options.matching_recipe(arguments), matching_options.matching_name(arguments)
     plan = Plan(
         matchings={} if arguments.match == "none" else {name: recipe},
@@ -85,7 +89,7 @@ def run(argv: Sequence[str]) -> None:
         seed=arguments.seed,
         dtype=dtype,
     )
-    models = matching_options.untied({label: checkpoint.model for label, checkpoint in found.items()}, arguments)
+    models = matching_options.untied(ends, arguments)
     inputs = data_options.inputs(
         arguments,
         list(models.values()),
@@ -120,9 +124,8 @@ def run(argv: Sequence[str]) -> None:
     made |= {"activations": "corrected"} if arguments.correct else {}
     made |= {f"{label}, grown": growing.described(growth) for label, growth in growths.items()}
     card = merge_card(merging_options.parents(found, arguments), made, next(iter(found.values())).format)
-    notes = [advice_note(advice, (name if plan.matchings else "none") if is_auto else None)]
-    notes += [f"{growing.told(growths)}.", *results.notes] if growths else results.notes
-    results = replace(results, settings=settings, notes=notes)
+    grown = [f"{growing.told(growths)}."] if growths else []
+    results = replace(results, settings=settings, notes=[advised, *grown, *results.notes])
     repeat = repeat_config(parser, own_data.written_out(argv))
     write_fusion(fused, results, as_grown(found, growths), output, arguments.overwrite, types, card, repeat)
 

@@ -14,12 +14,12 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.utilities import rank_zero_only
 
 from fusionlab import configs, printing
-from fusionlab.advice import advice_on, module_weights
+from fusionlab.advice import AUTO, advice_on, module_weights
 from fusionlab.atomic import refuse_existing, require_space
 from fusionlab.checkpoints.card import merge_card
 from fusionlab.commands import merging_options, own_data, parsing
 from fusionlab.commands.console import silence, tell
-from fusionlab.commands.fuse_output import advice_note, size_of_merge, write_fusion
+from fusionlab.commands.fuse_output import size_of_merge, write_fusion
 from fusionlab.commands.lightning_cli import (
     SafeCLI,
     checked_checkpoint,
@@ -77,7 +77,7 @@ def is_meant(argv: Sequence[str]) -> bool:
 
 def fusion(
     models: list[str] | dict[str, str],
-    match: str | Recipe | dict[str, str | Recipe] = "paper",
+    match: str | Recipe | dict[str, str | Recipe] = AUTO,
     methods: str | dict[str, dict[str, Any]] = "simple",
     samples: int | None = 1000,
     statistics: list[str] | None = None,
@@ -88,7 +88,7 @@ def fusion(
 
     Args:
         models: end models: folders, .ckpt files or hub ids, or names for them.
-        match: a preset, a recipe, or several by the name to show them under.
+        match: a preset, a recipe, or several by the name to show them under; ``auto`` for what advice names.
         methods: a merge method, or several with their hyperparameters; the first makes the merge that is kept.
         samples: training samples of each data module that matching and merging see; null for all.
         statistics: files of `fusionlab gather`, of any of the models.
@@ -182,6 +182,7 @@ def _fuse(cli: FuseCLI, command: str, repeat: str) -> None:
         trainer.fit(module, datamodule=data, ckpt_path=ckpt, weights_only=True if ckpt else None)
         if data is not None:
             trainer.test(module, datamodule=data, verbose=False)
+    plan = replace(plan, matchings=module.plan.matchings)
     results = results_of(module, measured, plan, module.results.title, module.fuser.inputs)
     matchings = {name: str(recipe) for name, recipe in plan.matchings.items()}
     told = {
@@ -193,7 +194,10 @@ def _fuse(cli: FuseCLI, command: str, repeat: str) -> None:
     }
     parents = merging_options.parents(found, given.model)
     card = merge_card(parents, {key: told[key] for key in told if key != "command"}, next(iter(found.values())).format)
-    advice = advice_on([module_weights(checkpoint.model, name) for name, checkpoint in found.items()])
-    results = replace(results, settings=told, notes=[advice_note(advice), *results.notes])
+    if module.choice is not None:
+        advised = module.choice.note
+    else:
+        advised = advice_on([module_weights(checkpoint.model, name) for name, checkpoint in found.items()]).note
+    results = replace(results, settings=told, notes=[advised, *results.notes])
     assert module.fused is not None
     write_fusion(module.fused, results, found, output, given.overwrite, types, card, repeat)

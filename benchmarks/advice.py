@@ -25,7 +25,7 @@ from fusionlab.atomic import atomic_file
 from fusionlab.matching.recipe import presets, recipe
 
 HEADS = (
-    "pair", "seed", "case", "end models", "`--match auto`", "best preset", "below it", "without data", "best", "below it",
+    "pair", "seed", "case", "end models", "auto", "best preset", "below it", "auto without data", "best", "below it",
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Pairs of models that are known, of seeds that nothing was chosen by: from other seeds, from one base, moved, resized."""
+"""Pairs of models that are known, of seeds that nothing was chosen by: other seeds, one base, moved, resized."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def results_of(module: FusionModule, data: Data, plan: Plan, title: str, inputs:
         curves.sort(key=lambda curve: fuser.names.index(curve.source))
     measured = "only distances between the models were measured" if plan.matchings else "nothing was measured"
     notes = [] if data.loaders else [f"No data was given, so {measured}."]
-    if inputs is not None and inputs.described:
+    if inputs is not None and inputs.described and fuser.looks_at_inputs:
         notes.append(f"Matching and merging looked at {inputs.described}; no score here is measured on them.")
     notes += [note] if (note := merge_note(module.models, plan.dtype)) else []
     notes += [averaged_note()] if fuser.averaged else []

@@ -39,7 +39,7 @@ class Case:
 
 # The cosine from which two vectors of one length are closer to one another than they are long: 60 degrees.
 CLOSE = 0.5
-# Of a kind of parameters whose units are in another order: at least 16 units, fewer than a quarter nearest to themselves.
+# Of a kind of parameters whose units are in another order: 16 units or more, not a quarter of them their own nearest.
 _CHANCE, _RENUMBERED = 1 / 16, 1 / 4
 # From what stands in the way most to what stands in no way: several models are the first of these that a pair is.
 CASES: dict[CaseName, Case] = {
@@ -81,7 +81,7 @@ CASES: dict[CaseName, Case] = {
         "weights",
     ),
     "partly_one_basis": Case(
-        "models that share a part of a basis: trained far from one start, matched by learning already, or renumbered in places",
+        "models that share a part of a basis: trained far from one start, matched by learning, or renumbered in places",
         "Measure both: the merge as they are, and after learned matching.",
         "No rule says which is better here.",
         "learned",

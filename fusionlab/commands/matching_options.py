@@ -70,7 +70,7 @@ def matching_recipe(arguments: Namespace) -> Recipe:
     if arguments.match == NOTHING and (changed := _changes(arguments)):
         raise InputError(
             f"--{next(iter(changed))} was given, and nothing is matched (match is {NOTHING}, named or chosen by {AUTO}); "
-            f"expected it with a preset that it changes, such as --match paper, or left out"
+            f"expected a preset that it changes, such as --match paper"
         )
     return recipe(
         arguments.match,

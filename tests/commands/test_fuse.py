@@ -135,6 +135,7 @@ def test_matching_none(ckpts: Path, tmp_path: Path, command: Command) -> None:
     assert command("fuse", *arguments, "--output", tmp_path / "out").code == 0
     models = [checkpoints.load(ckpts / name) for name in "ab"]
     assert same(checkpoints.load(tmp_path / "out" / "merged"), fusionlab.merge(models))
+    assert "looked at" not in (tmp_path / "out" / "report.html").read_text()
     found = rows(tmp_path / "out")
     assert {row["matching"] for row in found} == {"-", "none"}
     assert {row["metric"] for row in found} == {"loss", "accuracy"}
@@ -271,6 +272,7 @@ def test_what_follows_the_merge(ckpts: Path, tmp_path: Path, command: Command, o
     )
     outcome = command("fuse", *arguments, "--output", tmp_path / "out")
     assert (outcome.code, outcome.err) == (0, "")
+    assert "Matching and merging looked at 100 " in outcome.out
     merged = checkpoints.load(tmp_path / "out" / "merged")
     assert not same(merged, fusionlab.fuse([checkpoints.load(ckpts / name) for name in "ab"], "paper"))
     found = rows(tmp_path / "out")

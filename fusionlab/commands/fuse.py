@@ -85,6 +85,7 @@ def run(argv: Sequence[str]) -> None:
         polish=polishing,
         heads=arguments.heads,
         points=arguments.points if arguments.heads == "merged" else 0,
+        examples=arguments.examples,
         trainer=trainer,
         seed=arguments.seed,
         dtype=dtype,
@@ -146,4 +147,5 @@ def _parser() -> ArgumentParser:
     defaults = {name: {"default": value} for name, value in DEFAULTS.items()}
     add_fields(parser, FusionPlan, AFTERWARDS, {"polish": steps, **defaults})
     data_options.add_data(parser)
+    add_fields(parser.add_argument_group("In the report"), Plan, ("examples",))
     return parser

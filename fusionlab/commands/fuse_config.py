@@ -113,7 +113,7 @@ class FuseCLI(SafeCLI):
         """Add where to write, how far to draw lines, and which checkpoint to go on from."""
         parsing.add_output(parser)
         parsing.add_json(parser)
-        add_fields(parser, Plan, ("points",))
+        add_fields(parser, Plan, ("points", "examples"))
         add_fields(parser, ResumeOptions)
 
     def instantiate_trainer(self, **keywords: Any) -> Trainer:
@@ -168,6 +168,7 @@ def _fuse(cli: FuseCLI, command: str, repeat: str) -> None:
     plan = Plan(
         **{field.name: getattr(module.plan, field.name) for field in fields(FusionPlan)},
         points=given.points if module.plan.heads == "merged" else 0,
+        examples=given.examples,
         trainer={name: value for name, value in settings.items() if value is not None},
     )
     measured = Data() if data is None else data.data

@@ -69,8 +69,8 @@ def matching_recipe(arguments: Namespace) -> Recipe:
     """
     if arguments.match == NOTHING and (changed := _changes(arguments)):
         raise InputError(
-            f"--{next(iter(changed))} was given, and nothing is matched (match is {NOTHING}, named or chosen by {AUTO}); "
-            f"expected a preset that it changes, such as --match paper"
+            f"--{next(iter(changed))} was given, and nothing is matched (match is {NOTHING}, named or chosen by "
+            f"{AUTO}); expected a preset that it changes, such as --match paper"
         )
     return recipe(
         arguments.match,

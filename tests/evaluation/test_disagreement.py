@@ -68,16 +68,14 @@ def test_images_and_texts_are_shown() -> None:
     assert len(one.text) == LETTERS
 
 
-@pytest.mark.parametrize(
-    "change", [{"labels": torch.tensor([[0], [1]])}, {"labels": torch.tensor([0.5, 1.0])}, {"pixel_values": None}]
-)
+CHANGES = [{"labels": torch.tensor([[0], [1]])}, {"labels": torch.tensor([0.5, 1.0])}, {"pixel_values": None}]
+
+
+@pytest.mark.parametrize("change", CHANGES)
 def test_other_tasks_are_passed_over(change: dict[str, Any]) -> None:
     """Several labels for an input, numbers for labels, inputs that are neither images nor texts."""
-    given: dict[str, Any] = {
-        "x": batch(ANSWERS[:2], LABELS[:2])["pixel_values"],
-        **batch(ANSWERS[:2], LABELS[:2]),
-        **change,
-    }
+    whole = batch(ANSWERS[:2], LABELS[:2])
+    given = {"x": whole["pixel_values"], **whole, **change}
     assert disagreements(MODELS, [{name: one for name, one in given.items() if one is not None}], "x") == []
     assert disagreements(MODELS, [[torch.zeros(2)]], "x") == []
 

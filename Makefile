@@ -9,7 +9,7 @@ LOWEST := .venv-lowest
 PEERS := .venv-peers
 LOWEST_PYTHON ?= $(or $(shell command -v python3.11),$(PYTHON))
 
-.PHONY: install demo test test-architectures test-matrix test-lowest test-peers mutants fuzz lint docs site notebooks wheel bench clean
+.PHONY: install demo test test-architectures test-matrix test-lowest test-peers mutants fuzz lint docs site look notebooks wheel bench clean
 
 install: $(STAMP)
 
@@ -86,6 +86,11 @@ site: $(STAMP)
 	@$(BIN)/python -c 'import mkdocstrings, material, jupytext' 2>/dev/null || $(BIN)/python -m pip install --quiet --editable '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
 
+# The report of the demo and pages of the site in a headless Chromium: at three widths in both modes, and by axe-core.
+LOOK ?= demo/report.html site/index.html site/start/two_vits.html site/which_method.html
+look: $(STAMP)
+	$(BIN)/python -m tests.browser $(LOOK)
+
 # The examples, executed, in notebooks/; their pictures lie beside them.
 notebooks: $(STAMP)
 	@$(BIN)/python -c 'import jupytext, nbconvert, ipykernel, peft' 2>/dev/null || $(BIN)/python -m pip install --quiet --editable '.[notebooks]'
@@ -102,4 +107,4 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/matching.py
 
 clean:
-	rm -rf $(VENV) $(LOWEST) $(PEERS) demo site notebooks dist .matrix .mutants .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(LOWEST) $(PEERS) demo site notebooks dist .look .matrix .mutants .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -9,7 +9,7 @@ LOWEST := .venv-lowest
 PEERS := .venv-peers
 LOWEST_PYTHON ?= $(or $(shell command -v python3.11),$(PYTHON))
 
-.PHONY: install demo test test-architectures test-matrix test-lowest test-peers mutants fuzz lint docs site look notebooks wheel bench clean
+.PHONY: install demo test test-architectures test-matrix test-lowest test-peers mutants fuzz lint docs constraints site look notebooks wheel bench clean
 
 install: $(STAMP)
 
@@ -85,6 +85,10 @@ docs: $(STAMP)
 site: $(STAMP)
 	@$(BIN)/python -c 'import mkdocstrings, material, jupytext' 2>/dev/null || $(BIN)/python -m pip install --quiet --editable '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+
+# Writes constraints.txt: the versions in .venv, of all that fusionlab needs.
+constraints: $(STAMP)
+	$(BIN)/python -m tests.constraints
 
 # The report of the demo and pages of the site in a headless Chromium: at three widths in both modes, and by axe-core.
 LOOK ?= demo/report.html site/index.html site/start/two_vits.html site/which_method.html

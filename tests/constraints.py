@@ -1,0 +1,62 @@
+"""The versions that were tested, of everything that fusionlab needs and of what those packages need.
+
+``python -m tests.constraints`` is ``make constraints``: it writes ``constraints.txt`` from the environment that runs it.
+"""
+
+import sys
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+ROOT = Path(__file__).parents[1]
+PLACE = ROOT / "constraints.txt"
+# Of fusionlab; packages of the other extras are of no test.
+EXTRAS = ("dev", "docs", "notebooks")
+
+
+def installed(name: str, extras: tuple[str, ...]) -> dict[str, str]:
+    """The versions of all packages below one, by name, without the parts that tell builds of one version apart.
+
+    Args:
+        name: of an installed package.
+        extras: of its extras.
+    """
+    found: dict[str, str] = {}
+    seen: set[tuple[str, str]] = set()
+    left = [(canonicalize_name(name), extra) for extra in ("", *extras)]
+    while left:
+        package, extra = left.pop()
+        if (package, extra) in seen:
+            continue
+        seen.add((package, extra))
+        try:
+            told = distribution(package)
+        except PackageNotFoundError:
+            # Of another platform, or of an extra that is not installed.
+            continue
+        found[package] = Version(told.version).public
+        for line in told.requires or []:
+            needed = Requirement(line)
+            if needed.marker is None or needed.marker.evaluate({"extra": extra}):
+                left += [(canonicalize_name(needed.name), one) for one in ("", *needed.extras)]
+    found.pop(canonicalize_name(name), None)
+    return dict(sorted(found.items()))
+
+
+def text(versions: dict[str, str]) -> str:
+    """The file.
+
+    Args:
+        versions: by name.
+    """
+    python = ".".join(map(str, sys.version_info[:2]))
+    head = f"# The newest set that was tested, with Python {python}; written by make constraints.\n"
+    return head + "".join(f"{name}=={version}\n" for name, version in versions.items())
+
+
+if __name__ == "__main__":
+    PLACE.write_text(text(installed("fusionlab", EXTRAS)), encoding="utf-8")
+    print(f"{PLACE.name}: {len(PLACE.read_text(encoding='utf-8').splitlines()) - 1} packages")

@@ -1,9 +1,11 @@
 """The versions that were tested, of everything that fusionlab needs and of what those packages need.
 
-``python -m tests.constraints`` is ``make constraints``: it writes ``constraints.txt`` from the environment that runs it.
+``python -m tests.constraints`` is ``make constraints``: it writes ``constraints.txt`` from the environment it runs in.
 """
 
 import sys
+import tomllib
+from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
@@ -14,19 +16,25 @@ from packaging.version import Version
 ROOT = Path(__file__).parents[1]
 PLACE = ROOT / "constraints.txt"
 # Of fusionlab; packages of the other extras are of no test.
-EXTRAS = ("dev", "docs", "notebooks")
+EXTRAS = ("dev", "docs")
 
 
-def installed(name: str, extras: tuple[str, ...]) -> dict[str, str]:
-    """The versions of all packages below one, by name, without the parts that tell builds of one version apart.
+def wanted() -> list[str]:
+    """All that ``pyproject.toml`` asks for, extras included."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return [*project["dependencies"], *(line for extra in EXTRAS for line in project["optional-dependencies"][extra])]
+
+
+def installed(lines: Iterable[str]) -> dict[str, str]:
+    """The versions of some packages and all below them, by name, without what tells builds of one version apart.
 
     Args:
-        name: of an installed package.
-        extras: of its extras.
+        lines: requirements, such as ``peft>=0.21``.
     """
     found: dict[str, str] = {}
     seen: set[tuple[str, str]] = set()
-    left = [(canonicalize_name(name), extra) for extra in ("", *extras)]
+    given = [Requirement(line) for line in lines]
+    left = [(canonicalize_name(needed.name), extra) for needed in given for extra in ("", *needed.extras)]
     while left:
         package, extra = left.pop()
         if (package, extra) in seen:
@@ -42,7 +50,6 @@ def installed(name: str, extras: tuple[str, ...]) -> dict[str, str]:
             needed = Requirement(line)
             if needed.marker is None or needed.marker.evaluate({"extra": extra}):
                 left += [(canonicalize_name(needed.name), one) for one in ("", *needed.extras)]
-    found.pop(canonicalize_name(name), None)
     return dict(sorted(found.items()))
 
 
@@ -58,5 +65,5 @@ def text(versions: dict[str, str]) -> str:
 
 
 if __name__ == "__main__":
-    PLACE.write_text(text(installed("fusionlab", EXTRAS)), encoding="utf-8")
+    PLACE.write_text(text(installed(wanted())), encoding="utf-8")
     print(f"{PLACE.name}: {len(PLACE.read_text(encoding='utf-8').splitlines()) - 1} packages")

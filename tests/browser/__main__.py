@@ -24,7 +24,7 @@ SERIOUS = ("serious", "critical")
 class Quiet(http.server.SimpleHTTPRequestHandler):
     """Files of a folder, without a line for each request."""
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name that the class has
+    def log_message(self, format: str, *args: object) -> None:
         return
 
 

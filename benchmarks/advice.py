@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from advice_pairs import KINDS, Pair
@@ -70,7 +71,7 @@ def row(pair: Pair) -> Row:
     setting = Setting(pair.kind, [pair.models], pair.test)
     reached = {}
     for name in presets():
-        options = {"data": pair.inputs} if recipe(name).needs_inputs else {}
+        options: dict[str, Any] = {"data": pair.inputs} if recipe(name).needs_inputs else {}
         try:
             twins = fusionlab.align(pair.models, anchor=1, preset=name, **options)
         except fusionlab.InputError as error:

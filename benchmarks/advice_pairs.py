@@ -73,7 +73,7 @@ def digits_model(seed: int, width: int = 48) -> nn.Module:
     torch.manual_seed(seed)
     config = ViTConfig(
         hidden_size=width, num_hidden_layers=3, num_attention_heads=4, intermediate_size=2 * width, image_size=8,
-        patch_size=4, num_channels=1, num_labels=10, initializer_range=0.07,
+        patch_size=4, num_channels=1, id2label=dict(enumerate("0123456789")), initializer_range=0.07,
     )  # fmt: skip
     train, _ = digits()
     return trained(ViTForImageClassification(config), batches(train, labels=True), seed, 40, 3e-3)

@@ -2,7 +2,7 @@
 
     python benchmarks/starting.py MODEL_A MODEL_B --before ../an_older_checkout
 
-Each is run three times in a new process and the least counts, user and system together, so that a busy machine tells
+Each is run some times in a new process and the least counts, user and system together, so that a busy machine tells
 nearly the same as a quiet one.
 """
 
@@ -17,15 +17,21 @@ from pathlib import Path
 START = "import sys; from fusionlab.cli import main; sys.exit(main(sys.argv[1:]))"
 
 
-def seconds(code: str, arguments: list[str], checkout: Path) -> float:
-    """The least of three runs of Python code."""
+def seconds(code: str, arguments: list[str], checkout: Path, runs: int) -> float:
+    """The least of some runs of Python code."""
     spent = []
-    for _ in range(3):
+    for _ in range(runs):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         with tempfile.TemporaryDirectory() as folder:
-            words = [word.replace("OUT", f"{folder}/out") for word in arguments]
-            settings = os.environ | {"PYTHONPATH": str(checkout), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-            subprocess.run([sys.executable, "-c", code, *words], check=True, capture_output=True, env=settings)
+            words = [f"{folder}/out" if word == "OUT" else word for word in arguments]
+            settings = os.environ | {
+                "PYTHONPATH": str(checkout.resolve()),
+                "HF_HUB_OFFLINE": "1",
+                "OMP_NUM_THREADS": "1",
+            }
+            # From a folder of its own: what lies in the working folder is imported first.
+            line = [sys.executable, "-c", code, *words]
+            subprocess.run(line, check=True, capture_output=True, env=os.environ | settings, cwd=folder)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     return min(spent)
@@ -35,6 +41,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs=2, type=Path)
     parser.add_argument("--before", type=Path, required=True)
+    parser.add_argument("--runs", type=int, default=3)
     args = parser.parse_args()
     models = [str(model.resolve()) for model in args.models]
     tasks = {

@@ -98,8 +98,8 @@ CASES: dict[CaseName, Case] = {
     "one_base": Case(
         "fine-tunes of one base, or merges or snapshots of one run: they share a basis and most of their weights",
         "The merge method decides: with data regmean or fisher; without, simple, or with the base model ties and dare.",
-        "Matching by weights changes nothing: each unit is nearest to itself. Where the tasks conflict, learned matching may "
-        "gain some points for its time: measure it.",
+        "Matching by weights changes nothing: each unit is nearest to itself. Where tasks conflict, learned matching "
+        "may gain some points for its time: measure it.",
         "none",
         "none",
         ("regmean", "simple"),

@@ -21,7 +21,7 @@ class Choice:
 
     Attributes:
         advice: on them.
-        has_inputs: whether there are inputs to look at.
+        has_inputs: whether there are inputs to look at, and outputs in common to learn by.
         weights: theirs, by which the cost is told.
     """
 

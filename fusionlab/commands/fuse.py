@@ -69,7 +69,9 @@ def run(argv: Sequence[str]) -> None:
     guessed = own_data.fitted(arguments, list(found.values()), "fuse")
     ends = {label: checkpoint.model for label, checkpoint in found.items()}
     if is_auto:
-        choice = choose(ends, data_options.inputs(arguments, list(ends.values()), arguments.ckpts) is not None)
+        seen = data_options.inputs(arguments, list(ends.values()), arguments.ckpts)
+        # Models with heads of their own have no outputs in common to learn by.
+        choice = choose(ends, seen is not None and arguments.heads != "own")
         arguments.match, advised = choice.match, choice.note
         printing.progress().print(f"{choice.sentence} --match names another preset.", highlight=False, soft_wrap=True)
     else:

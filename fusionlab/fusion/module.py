@@ -95,7 +95,7 @@ class FusionModule(StagedModule, CandidateTest):
             for name, model in given.items()
         }
         # Whether there are inputs is known when the fit begins; until then that there will be.
-        self.choice = choose(self.models, has_inputs=True) if match == AUTO else None
+        self.choice = choose(self.models, has_inputs=options.get("heads") != "own") if match == AUTO else None
         self.plan = make_plan(match if self.choice is None else self.choice.match, methods, **options)
         self.inputs, self.samples, self.statistics = inputs, samples, statistics
         self.base = base if base is None or isinstance(base, nn.Module) else checkpoints.load(str(base))
@@ -137,8 +137,10 @@ class FusionModule(StagedModule, CandidateTest):
             super().setup(stage)
             return
         inputs = self._seen_inputs() if self.inputs is None else self.inputs
-        if self.choice is not None and self.choice.has_inputs != (inputs is not None):
-            self.choice = replace(self.choice, has_inputs=inputs is not None)
+        # Models with heads of their own have no outputs in common to learn by.
+        may_learn = inputs is not None and self.plan.heads != "own"
+        if self.choice is not None and self.choice.has_inputs != may_learn:
+            self.choice = replace(self.choice, has_inputs=may_learn)
             self.plan = replace(self.plan, matchings=recipes(self.choice.match))
             self.fuser = Fuser(self.models, self.plan, inputs, self.statistics, self.base)
         if inputs is not self.inputs or not self.is_fresh or self.fused is not None:

@@ -77,17 +77,6 @@ def test_a_plan_without_data_has_an_empty_fit() -> None:
         assert module.kept.matching == "matched"
 
 
-def test_the_default_is_what_advice_chooses() -> None:
-    """With inputs until the fit knows better."""
-    module = FusionModule([vit(0), vit(1)])
-    assert list(module.plan.matchings) == ["learned"]
-    trainer().fit(module)
-    assert module.choice is not None
-    assert (list(module.plan.matchings), module.kept.matching, module.choice.match) == (["weights"], *["weights"] * 2)
-    assert FusionModule([vit(0), vit(0)]).plan.matchings == {}
-    assert FusionModule([vit(0), vit(1)], "paper").choice is None
-
-
 class Watched(Callback):
     """Which stages a Trainer went through, with how many batches, and when the fit ended."""
 

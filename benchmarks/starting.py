@@ -57,10 +57,8 @@ def main() -> int:
     print("| | before, s | now, s |\n|---|---:|---:|")
     now = Path(__file__).parents[1]
     for name, (code, arguments) in tasks.items():
-        print(
-            f"| {name} | {' | '.join(f'{seconds(code, arguments, one):.2f}' for one in (args.before, now))} |",
-            flush=True,
-        )
+        found = [f"{seconds(code, arguments, one, args.runs):.2f}" for one in (args.before, now)]
+        print(f"| {name} | {' | '.join(found)} |", flush=True)
     return 0
 
 

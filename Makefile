@@ -9,7 +9,7 @@ LOWEST := .venv-lowest
 PEERS := .venv-peers
 LOWEST_PYTHON ?= $(or $(shell command -v python3.11),$(PYTHON))
 
-.PHONY: install demo test test-architectures test-matrix test-lowest test-peers mutants fuzz lint docs site notebooks wheel bench rows results clean
+.PHONY: install demo test test-architectures test-matrix test-lowest test-peers mutants fuzz lint docs constraints site look notebooks wheel bench rows results clean
 
 install: $(STAMP)
 
@@ -86,6 +86,15 @@ site: $(STAMP)
 	@$(BIN)/python -c 'import mkdocstrings, material, jupytext' 2>/dev/null || $(BIN)/python -m pip install --quiet --editable '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
 
+# Writes constraints.txt: the versions in .venv, of all that fusionlab needs.
+constraints: $(STAMP)
+	$(BIN)/python -m tests.constraints
+
+# The report of the demo and pages of the site in a headless Chromium: at three widths in both modes, and by axe-core.
+LOOK ?= demo/report.html site/index.html site/start/two_vits.html site/which_method.html
+look: $(STAMP)
+	$(BIN)/python -m tests.browser $(LOOK)
+
 # The examples, executed, in notebooks/; their pictures lie beside them.
 notebooks: $(STAMP)
 	@$(BIN)/python -c 'import jupytext, nbconvert, ipykernel, peft' 2>/dev/null || $(BIN)/python -m pip install --quiet --editable '.[notebooks]'
@@ -110,4 +119,4 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/matching.py
 
 clean:
-	rm -rf $(VENV) $(LOWEST) $(PEERS) demo site notebooks dist .matrix .mutants .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(LOWEST) $(PEERS) demo site notebooks dist .look .matrix .mutants .pytest_cache .mypy_cache .ruff_cache .hypothesis

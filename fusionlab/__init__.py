@@ -3,7 +3,7 @@
 >>> import fusionlab
 >>> a, b = fusionlab.load("path/to/a"), fusionlab.load("path/to/b")
 >>> twin = fusionlab.match(a, b).apply(a)          # the same function, in b's basis
->>> merged = fusionlab.merge([twin, b])            # or in one call: fusionlab.fuse([a, b], anchor=1)
+>>> merged = fusionlab.merge([twin, b])            # or in one call: fusionlab.fuse([a, b], "paper", anchor=1)
 >>> fusionlab.save(merged, "path/to/merged", like="path/to/b")
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fusionlab.symmetry import Alignment, Blueprint, SymmetryError
     from fusionlab.symmetry.any_model import blueprint
 
-__version__ = "0.1.0"
+    __version__: str
 
 __all__ = [
     "Alignment",
@@ -59,6 +59,14 @@ def __getattr__(name: str) -> Any:
     # Imported when first used: torch and transformers take seconds, and `fusionlab --help` needs neither.
     import importlib  # noqa: PLC0415
 
+    if name == "__version__":
+        from importlib import metadata  # noqa: PLC0415
+
+        try:
+            return metadata.version("fusionlab")
+        except metadata.PackageNotFoundError:
+            # Source files that nobody installed.
+            return "0+unknown"
     for home, names in _HOMES.items():
         if name in names:
             return getattr(importlib.import_module(home), name)

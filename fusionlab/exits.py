@@ -12,7 +12,6 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from fusionlab import __version__
 from fusionlab.errors import first_line
 from fusionlab.sentences import sentence
 
@@ -84,6 +83,8 @@ def _print(text: str) -> None:
 
 def _report(error: BaseException, name: str, argv: Sequence[str]) -> str:
     """The traceback with what is needed to see it again."""
+    from fusionlab import __version__  # noqa: PLC0415 - looked up among the installed packages, for faults alone
+
     found = [f"{package} {module.__version__}" for package in _PACKAGES if (module := sys.modules.get(package))]
     return "\n".join(
         [

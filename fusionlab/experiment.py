@@ -13,6 +13,7 @@ from fusionlab.atomic import MIB
 from fusionlab.batch_norm import averaged_note
 from fusionlab.dtypes import merge_note
 from fusionlab.errors import InputError, first_line
+from fusionlab.evaluation.disagreement import Example, disagreements
 from fusionlab.evaluation.kept import kept_note
 from fusionlab.evaluation.line import LineModule, refuse_points
 from fusionlab.evaluation.report import write_report
@@ -29,6 +30,8 @@ from fusionlab.trainers import make_tester, make_trainer
 
 # Larger changes of logits by rounding twins to their dtype, relative to the largest logit, are told to the reader.
 NOTED_ROUNDING = 0.05
+# In a report, of each data set.
+MOST_EXAMPLES = 100
 # What tables, plots and TensorBoard logs take at most, roughly.
 REPORT_BYTES = 16 * MIB
 
@@ -39,15 +42,20 @@ class Plan(FusionPlan):
 
     Attributes:
         points: evenly spaced positions on each line between two models, both ends included; 0 draws none.
+        examples: at most so many test examples of each data set that end models and merge classify differently are
+            shown in the report; 0 shows none, for data that must not be in it.
         trainer: arguments of every Trainer: accelerator, devices, precision, strategy.
     """
 
     points: int = 11
+    examples: int = 4
     trainer: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         refuse_points(self.points, may_be_none=True)
+        if not 0 <= self.examples <= MOST_EXAMPLES:
+            raise InputError(f"examples is {self.examples}; expected a number from 0 to {MOST_EXAMPLES}")
 
 
 def run(
@@ -111,7 +119,7 @@ def results_of(module: FusionModule, data: Data, plan: Plan, title: str, inputs:
         curves.sort(key=lambda curve: fuser.names.index(curve.source))
     measured = "only distances between the models were measured" if plan.matchings else "nothing was measured"
     notes = [] if data.loaders else [f"No data was given, so {measured}."]
-    if inputs is not None and inputs.described:
+    if inputs is not None and inputs.described and fuser.looks_at_inputs:
         notes.append(f"Matching and merging looked at {inputs.described}; no score here is measured on them.")
     notes += [note] if (note := merge_note(module.models, plan.dtype)) else []
     notes += [averaged_note()] if fuser.averaged else []
@@ -120,7 +128,25 @@ def results_of(module: FusionModule, data: Data, plan: Plan, title: str, inputs:
     if fuser.base is not None and fuser.needs_base:
         notes += [base_note(fuser.base, name) for name in plan.matchings]
     notes += [note] if (note := kept_note(module.results)) else []
-    return replace(module.results, title=title, curves=curves, notes=notes)
+    examples = []
+    if fused.kept is not None and plan.heads == "merged":
+        examples = examples_of([*fuser.end_models, fused.kept.model], data, plan.examples)
+    return replace(module.results, title=title, curves=curves, notes=notes, examples=examples)
+
+
+def examples_of(models: Sequence[nn.Module], data: Data, most: int) -> list[Example]:
+    """Test examples that some models of one task classify differently.
+
+    Args:
+        models: the end models, then the merge.
+        data: what to look at.
+        most: examples of each data set.
+    """
+    found = []
+    for given, loader in zip(data.sets, data.loaders, strict=True):
+        if given.task in (None, "classification"):
+            found += disagreements(models, loader, given.name, given.class_names, given.tokenizer, most)
+    return found
 
 
 def rounding_notes(fused: Fused) -> list[str]:

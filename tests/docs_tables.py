@@ -65,7 +65,7 @@ TABLES = {
             (MergingOptions, None),
             (FusionPlan, ("dtype", "anchor", *fuse.AFTERWARDS)),
             (MeasuringOptions, None),
-            (Plan, ("points",)),
+            (Plan, ("points", "examples")),
             defaults=fuse.DEFAULTS,
         )
     },

@@ -52,6 +52,7 @@ OPTIONS = {
         *DEVICES,
     ],
     "fuse": [
+        "--examples",
         "--ckpts",
         "--json",
         "--names",

@@ -1,16 +1,20 @@
 """Advice on models that are to be merged: told from their weights alone, before anything is run."""
 
 from fusionlab.advice.advice import HEADS, Advice, advice_on, table_lines
+from fusionlab.advice.choosing import AUTO, Choice, choose
 from fusionlab.advice.naming import of_one_naming
 from fusionlab.advice.situations import CASES
 from fusionlab.advice.tensors import Weights, module_weights, stored_weights
 
 __all__ = [
+    "AUTO",
     "CASES",
     "HEADS",
     "Advice",
+    "Choice",
     "Weights",
     "advice_on",
+    "choose",
     "module_weights",
     "of_one_naming",
     "stored_weights",

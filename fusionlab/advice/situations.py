@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from fusionlab.advice.nearness import Relation
-from fusionlab.advice.pairs import Pair, pattern
+from fusionlab.advice.pairs import Kind, Pair, pattern
 from fusionlab.advice.tensors import Weights
 
 CaseName = Literal[
@@ -39,6 +39,8 @@ class Case:
 
 # The cosine from which two vectors of one length are closer to one another than they are long: 60 degrees.
 CLOSE = 0.5
+# Of a kind of parameters whose units are in another order: 16 units or more, not a quarter of them their own nearest.
+_CHANCE, _RENUMBERED = 1 / 16, 1 / 4
 # From what stands in the way most to what stands in no way: several models are the first of these that a pair is.
 CASES: dict[CaseName, Case] = {
     "architectures": Case(
@@ -79,7 +81,7 @@ CASES: dict[CaseName, Case] = {
         "weights",
     ),
     "partly_one_basis": Case(
-        "models that share a part of a basis: trained far from one start, or matched by learning already",
+        "models that share a part of a basis: trained far from one start, matched by learning, or renumbered in places",
         "Measure both: the merge as they are, and after learned matching.",
         "No rule says which is better here.",
         "learned",
@@ -96,7 +98,8 @@ CASES: dict[CaseName, Case] = {
     "one_base": Case(
         "fine-tunes of one base, or merges or snapshots of one run: they share a basis and most of their weights",
         "The merge method decides: with data regmean or fisher; without, simple, or with the base model ties and dare.",
-        "Matching changes nothing: each unit is nearest to itself.",
+        "Matching by weights changes nothing: each unit is nearest to itself. Where tasks conflict, learned matching "
+        "may gain some points for its time: measure it.",
         "none",
         "none",
         ("regmean", "simple"),
@@ -152,13 +155,25 @@ def _by_weights(pair: Pair, is_matched: bool) -> CaseName:
     if pair.whole.equal == 1 and not pair.shapes and not pair.only:
         return "same"
     matched: CaseName = "one_basis_far_apart" if is_matched else "partly_one_basis"
+    own: CaseName = "one_base" if pair.matrices.cosine >= CLOSE else "one_basis_far_apart"
+    if any(_is_renumbered(kind) for kind in pair.kinds):
+        own = "partly_one_basis"
     by_relation: dict[Relation | None, CaseName] = {
         None: "unclear",
-        "own": "one_base" if pair.matrices.cosine >= CLOSE else "one_basis_far_apart",
+        "own": own,
         "related": matched,
         "unrelated": "one_model_in_two_bases" if pair.same_lengths else "other_seeds",
     }
     return by_relation[pair.relation]
+
+
+def _is_renumbered(kind: Kind) -> bool:
+    """True for parameters of several layers whose units are in another order, whatever the rest of the model shares.
+
+    Heads are no such parameters: fine-tunes may each begin a fresh one. Nor are a few units, of which few can be own.
+    """
+    tells = kind.nearest is not None and kind.chance is not None and kind.chance <= _CHANCE
+    return tells and kind.tensors > 1 and kind.relation == "unrelated" and (kind.nearest or 0) < _RENUMBERED
 
 
 def worst(names: Sequence[CaseName]) -> CaseName:

@@ -1,11 +1,13 @@
 """One model from several of one architecture: match, then merge."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
+from fusionlab.advice import AUTO, choose
 from fusionlab.api.given import Source, module_of, modules_of
 from fusionlab.api.growing import of_one_size
 from fusionlab.api.matching import Data, alignments_and_anchor
@@ -16,10 +18,12 @@ from fusionlab.matching.recipe import recipe
 from fusionlab.models import common_blueprint
 from fusionlab.types import Model
 
+_LOGGER = logging.getLogger("fusionlab")
+
 
 def fuse(
     models: Sequence[Model | Source],
-    preset: str = "paper",
+    preset: str = AUTO,
     method: str = "simple",
     anchor: int | str | None = None,
     weights: Sequence[float] | None = None,
@@ -35,7 +39,9 @@ def fuse(
     Args:
         models: end models of one class, or paths of their checkpoints, in one list; not modified. Those of different
             sizes are grown to one, as `align` does.
-        preset: how to match, see `align`.
+        preset: how to match, see `align`; ``auto`` for what `advise` says of the models, with data or without: nothing
+            for fine-tunes of one base, ``learned`` or ``weights`` for models that were trained apart. The logger
+            ``fusionlab`` tells at level INFO which, why, and about how long it takes.
         method: how to merge, see `merge`.
         anchor: see `align`.
         weights: see `merge`.
@@ -51,6 +57,10 @@ def fuse(
     """
     given: list[Model] = modules_of(models, "fuse", preset)
     batches = None if data is None or given_statistics(data) else Inputs.from_batches(data, len(given))
+    if preset == AUTO:
+        choice = choose({f"model {index}": model for index, model in enumerate(given)}, batches is not None)
+        _LOGGER.info(choice.sentence)
+        preset = choice.match
     given = of_one_size(given, batches, recipe(preset).matches)
     if base is not None:
         base = module_of(base, "base")

@@ -20,7 +20,7 @@ from fusionlab.data import Digits
 from fusionlab.errors import InputError
 from fusionlab.evaluation.report import console_table
 from fusionlab.evaluation.verdict import verdict
-from fusionlab.experiment import REPORT_BYTES, Plan, write
+from fusionlab.experiment import REPORT_BYTES, Plan, examples_of, write
 from fusionlab.experiment import run as run_experiment
 from fusionlab.fusion import Data
 from fusionlab.inputs import Inputs
@@ -76,9 +76,12 @@ def run(argv: Sequence[str]) -> None:
     plan = Plan(matchings(), anchor=1, ensemble=True, trainer=settings_of_trainer, seed=arguments.seed)
     with one_thread():
         data = Digits(**settings["data"]["init_args"])
+        measured = Data.of([data])
         inputs = Inputs.of([data], len(models))
         title = "Two vision transformers from different seeds"
-        fused, results = run_experiment(models, Data.of([data]), plan, title, inputs)
+        fused, results = run_experiment(models, measured, plan, title, inputs)
+        learned = next(c for c in fused.candidates if c.matching == list(plan.matchings)[-1])
+        examples = examples_of([*models.values(), learned.model], measured, plan.examples)
     passes = "1 epoch" if epochs == 1 else f"{epochs} epochs"
     results = replace(
         results,
@@ -98,12 +101,12 @@ def run(argv: Sequence[str]) -> None:
             *results.notes,
         ],
         # The one that is written.
-        kept=("simple", list(plan.matchings)[-1]),
+        kept=("simple", learned.matching),
+        examples=examples,
     )
     with atomic_folder(output, arguments.overwrite) as temporary:
         for name, model in models.items():
             checkpoints.save(model, temporary / "end_models" / name.replace(" ", "_"))
-        learned = next(c for c in fused.candidates if c.matching == list(plan.matchings)[-1])
         checkpoints.save(learned.model, temporary / "merged")
         write(results, temporary)
     console.print()

@@ -9,8 +9,8 @@ from jsonargparse import ArgumentParser, Namespace
 from lightning.pytorch import seed_everything
 from lightning.pytorch.utilities import rank_zero_only
 
-from fusionlab import growing
-from fusionlab.advice import advice_on, module_weights
+from fusionlab import growing, printing
+from fusionlab.advice import AUTO, advice_on, choose, module_weights
 from fusionlab.atomic import refuse_existing, require_space
 from fusionlab.checkpoints.card import merge_card
 from fusionlab.commands import (
@@ -23,9 +23,8 @@ from fusionlab.commands import (
     parsing,
 )
 from fusionlab.commands.example import add_example, own_module
-from fusionlab.commands.fuse_output import advice_note, size_of_merge, write_fusion
+from fusionlab.commands.fuse_output import size_of_merge, write_fusion
 from fusionlab.commands.grow import as_grown
-from fusionlab.commands.matching_options import AUTO
 from fusionlab.commands.option_groups import add_fields, told
 from fusionlab.commands.pushing import push_output, refuse_unpushable
 from fusionlab.commands.repeat import repeat_config
@@ -108,12 +107,18 @@ def _in_memory(
     found = parsing.read_all(arguments.ckpts, module, arguments.base, arguments.names)
     merging_options.begin_hashes(found, arguments)
     guessed = own_data.fitted(arguments, list(found.values()), "fuse")
-    advice = advice_on([module_weights(checkpoint.model, label) for label, checkpoint in found.items()])
+    ends = {label: checkpoint.model for label, checkpoint in found.items()}
     if is_auto:
-        arguments.match = advice.chosen(arguments.data is not None or arguments.probes is not None)
+        seen = data_options.inputs(arguments, list(ends.values()), arguments.ckpts)
+        # Models with heads of their own have no outputs in common to learn by.
+        choice = choose(ends, seen is not None and arguments.heads != "own")
+        arguments.match, advised = choice.match, choice.note
+        printing.progress().print(f"{choice.sentence} --match names another preset.", highlight=False, soft_wrap=True)
+    else:
+        advised = advice_on([module_weights(model, label) for label, model in ends.items()]).note
     recipe, name = matching_options.matching_recipe(arguments), matching_options.matching_name(arguments)
     plan = _plan(arguments, polishing, trainer)
-    models = matching_options.untied({label: checkpoint.model for label, checkpoint in found.items()}, arguments)
+    models = matching_options.untied(ends, arguments)
     inputs = data_options.inputs(
         arguments,
         list(models.values()),
@@ -149,8 +154,7 @@ def _in_memory(
     made |= {"activations": "corrected"} if arguments.correct else {}
     made |= {f"{label}, grown": growing.described(growth) for label, growth in growths.items()}
     card = merge_card(merging_options.parents(found, arguments), made, next(iter(found.values())).format)
-    notes = [advice_note(advice, (name if plan.matchings else "none") if is_auto else None)]
-    notes += [f"{growing.told(growths)}.", *results.notes] if growths else results.notes
+    notes = [advised, *([f"{growing.told(growths)}."] if growths else []), *results.notes]
     notes = [*notes, *told, *held, *_way_back(argv, results, polishing is None and arguments.heads != "own")]
     results = replace(results, settings=settings, notes=notes)
     written = as_grown(found, growths)
@@ -170,6 +174,7 @@ def _plan(arguments: Namespace, polishing: PolishOptions | None, trainer: Mappin
         polish=polishing,
         heads=arguments.heads,
         points=arguments.points if arguments.heads == "merged" else 0,
+        examples=arguments.examples,
         trainer=trainer,
         seed=arguments.seed,
         dtype=find_dtype(arguments.dtype),
@@ -205,4 +210,5 @@ def _parser() -> ArgumentParser:
     defaults = {name: {"default": value} for name, value in DEFAULTS.items()}
     add_fields(parser, FusionPlan, AFTERWARDS, {"polish": steps, **defaults})
     data_options.add_data(parser)
+    add_fields(parser.add_argument_group("In the report"), Plan, ("examples",))
     return parser

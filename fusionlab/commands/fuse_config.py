@@ -14,12 +14,12 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.utilities import rank_zero_only
 
 from fusionlab import configs, printing
-from fusionlab.advice import advice_on, module_weights
+from fusionlab.advice import AUTO, advice_on, module_weights
 from fusionlab.atomic import refuse_existing, require_space
 from fusionlab.checkpoints.card import merge_card
 from fusionlab.commands import merging_options, own_data, parsing
 from fusionlab.commands.console import silence, tell
-from fusionlab.commands.fuse_output import advice_note, size_of_merge, write_fusion
+from fusionlab.commands.fuse_output import size_of_merge, write_fusion
 from fusionlab.commands.lightning_cli import (
     SafeCLI,
     checked_checkpoint,
@@ -78,7 +78,7 @@ def is_meant(argv: Sequence[str]) -> bool:
 
 def fusion(
     models: list[str] | dict[str, str],
-    match: str | Recipe | dict[str, str | Recipe] = "paper",
+    match: str | Recipe | dict[str, str | Recipe] = AUTO,
     methods: str | dict[str, dict[str, Any]] = "simple",
     samples: int | None = 1000,
     statistics: list[str] | None = None,
@@ -89,7 +89,7 @@ def fusion(
 
     Args:
         models: end models: folders, .ckpt files or hub ids, or names for them.
-        match: a preset, a recipe, or several by the name to show them under.
+        match: a preset, a recipe, or several by the name to show them under; ``auto`` for what advice names.
         methods: a merge method, or several with their hyperparameters; the first makes the merge that is kept.
         samples: training samples of each data module that matching and merging see; null for all.
         statistics: files of `fusionlab gather`, of any of the models.
@@ -114,7 +114,7 @@ class FuseCLI(SafeCLI):
         """Add where to write, how far to draw lines, and which checkpoint to go on from."""
         parsing.add_output(parser)
         parsing.add_json(parser)
-        add_fields(parser, Plan, ("points",))
+        add_fields(parser, Plan, ("points", "examples"))
         add_fields(parser, ResumeOptions)
 
     def instantiate_trainer(self, **keywords: Any) -> Trainer:
@@ -169,6 +169,7 @@ def _fuse(cli: FuseCLI, command: str, repeat: str) -> None:
     plan = Plan(
         **{field.name: getattr(module.plan, field.name) for field in fields(FusionPlan)},
         points=given.points if module.plan.heads == "merged" else 0,
+        examples=given.examples,
         trainer={name: value for name, value in settings.items() if value is not None},
     )
     measured = Data() if data is None else data.data
@@ -184,6 +185,7 @@ def _fuse(cli: FuseCLI, command: str, repeat: str) -> None:
         trainer.fit(module, datamodule=data, ckpt_path=ckpt, weights_only=True if ckpt else None)
         if data is not None:
             trainer.test(module, datamodule=data, verbose=False)
+    plan = replace(plan, matchings=module.plan.matchings)
     results = results_of(module, measured, plan, module.results.title, module.fuser.inputs)
     matchings = {name: str(recipe) for name, recipe in plan.matchings.items()}
     told = {
@@ -195,7 +197,10 @@ def _fuse(cli: FuseCLI, command: str, repeat: str) -> None:
     }
     parents = merging_options.parents(found, given.model)
     card = merge_card(parents, {key: told[key] for key in told if key != "command"}, next(iter(found.values())).format)
-    advice = advice_on([module_weights(checkpoint.model, name) for name, checkpoint in found.items()])
-    results = replace(results, settings=told, notes=[advice_note(advice), *results.notes, *words])
+    if module.choice is not None:
+        advised = module.choice.note
+    else:
+        advised = advice_on([module_weights(checkpoint.model, name) for name, checkpoint in found.items()]).note
+    results = replace(results, settings=told, notes=[advised, *results.notes, *words])
     assert module.fused is not None
     write_fusion(module.fused, results, found, output, given.overwrite, types, card, repeat, modules)

@@ -9,7 +9,6 @@ from lightning.pytorch.utilities import rank_zero_only
 from torch import nn
 
 from fusionlab import checkpoints, printing
-from fusionlab.advice import Advice
 from fusionlab.atomic import atomic_folder
 from fusionlab.checkpoints.beside import write_beside
 from fusionlab.checkpoints.card import CARD
@@ -103,19 +102,6 @@ def _publish(results: Results, output: Path, differences: Mapping[str, float]) -
             "output": str(output),
         }
     )
-
-
-def advice_note(advice: Advice, chosen: str | None = None) -> str:
-    """A paragraph for the top of a report: what the models are to one another, and what was chosen for it.
-
-    Args:
-        advice: on the end models.
-        chosen: the matching that it chose; None where the user did.
-    """
-    if chosen is None:
-        return advice.note
-    done = "nothing was matched" if chosen == "none" else f"the models were matched by {chosen}"
-    return f"{advice.note} So {done} (--match auto)."
 
 
 def size_of_merge(kept: Sequence[nn.Module], first: checkpoints.Checkpoint, types: Types | torch.dtype) -> int:

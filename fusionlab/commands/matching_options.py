@@ -7,8 +7,10 @@ from typing import Any
 from jsonargparse import ArgumentParser, Namespace
 from torch import nn
 
+from fusionlab.advice import AUTO
 from fusionlab.commands.examples import RESEARCH
 from fusionlab.commands.option_groups import add_fields, add_options, options_of, told
+from fusionlab.errors import InputError
 from fusionlab.matching.matchers.registry import matchers
 from fusionlab.matching.recipe import LEARNED, RECIPES, Recipe, meanings, recipe
 from fusionlab.matching.refine_options import RefineOptions
@@ -16,8 +18,7 @@ from fusionlab.models import untie
 
 # Of the refinement; all commands have one seed.
 SEED = "seed"
-# In place of a preset: the one that advice on the models names.
-AUTO = "auto"
+NOTHING = "none"
 
 
 @dataclass(frozen=True)
@@ -49,18 +50,28 @@ def add_matching(parser: ArgumentParser, may_be_auto: bool = False) -> None:
 
     Args:
         parser: of a command.
-        may_be_auto: whether `AUTO` may stand in place of a preset.
+        may_be_auto: whether `AUTO` may stand in place of a preset, and does where none is given.
     """
     group = parser.add_argument_group("Matching")
-    known = {**({AUTO: "as fusionlab advise says of the models"} if may_be_auto else {}), **meanings()}
+    known = {**({AUTO: "what fusionlab advise says of the models"} if may_be_auto else {}), **meanings()}
     presets = "; ".join(f"{name} ({words})" for name, words in known.items())
     words = f"{told(PresetOptions, 'match')} Presets: {presets}.".replace("`", "")
-    add_fields(group, PresetOptions, changes={"match": {"help": words}})
+    default = {"default": AUTO} if may_be_auto else {}
+    add_fields(group, PresetOptions, changes={"match": {"help": words, **default}})
     add_options(parser.add_argument_group(RESEARCH), options(), leave_out=(SEED,))
 
 
 def matching_recipe(arguments: Namespace) -> Recipe:
-    """The matching that the arguments describe."""
+    """The matching that the arguments describe.
+
+    Raises:
+        InputError: a preset or an option that does not exist, or options of a matching where nothing is matched.
+    """
+    if arguments.match == NOTHING and (changed := _changes(arguments)):
+        raise InputError(
+            f"--{next(iter(changed))} was given, and nothing is matched (match is {NOTHING}, named or chosen by "
+            f"{AUTO}); expected a preset that it changes, such as --match paper"
+        )
     return recipe(
         arguments.match,
         seed=arguments.seed if arguments.match == LEARNED else None,
@@ -70,9 +81,13 @@ def matching_recipe(arguments: Namespace) -> Recipe:
 
 def matching_name(arguments: Namespace) -> str:
     """The name of the matching: its preset, with what was changed."""
+    return ", ".join([arguments.match, *(f"{name} {_said(value)}" for name, value in _changes(arguments).items())])
+
+
+def _changes(arguments: Namespace) -> dict[str, Any]:
+    """The options of the matching that were given."""
     given = {name: getattr(arguments, name) for name in options_of(options(), (SEED,))}
-    changes = [f"{name} {_said(value)}" for name, value in given.items() if value is not None]
-    return ", ".join([arguments.match, *changes])
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def untied(models: Mapping[str, nn.Module], arguments: Namespace) -> dict[str, nn.Module]:

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from fusionlab.evaluation.comparison import Comparison, GroupComparison, Level
 from fusionlab.evaluation.curves import Curve
+from fusionlab.evaluation.disagreement import Example
 from fusionlab.evaluation.distances import Distance, TotalDistance, by_pair
 from fusionlab.evaluation.metrics import DISTANCE, DISTANCE_IN_GAUGE, is_fraction, lower_is_better
 from fusionlab.evaluation.rows import (
@@ -103,6 +104,7 @@ class Results:
         levels: how sure each score is, and what chance would give.
         overall: the same over the groups of a grid, where there are several.
         kept: method and matching of the merge that is kept; the first of each if None.
+        examples: some on which the end models and the merge that is kept differ, for the report.
     """
 
     title: str
@@ -116,6 +118,7 @@ class Results:
     levels: list[Level] = field(default_factory=list)
     overall: list[GroupComparison] = field(default_factory=list)
     kept: tuple[str, str] | None = None
+    examples: list[Example] = field(default_factory=list)
 
     def __repr__(self) -> str:
         return (

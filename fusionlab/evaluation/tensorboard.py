@@ -197,7 +197,7 @@ def _write_summary(writer: SummaryWriter, results: Results) -> None:
         canvas = FigureCanvasAgg(plot.figure)
         canvas.draw()
         pixels = np.asarray(canvas.buffer_rgba())[..., :3]
-        writer.add_image(f"{plot.kind}/{plot.name}", pixels, 0, dataformats="HWC")
+        writer.add_image(f"{plot.kind}/{plot.title}", pixels, 0, dataformats="HWC")
     summary = verdict(results)
     parts = [f"**{summary.headline}**", *summary.paragraphs, *(f"- {note}" for note in results.notes)]
     writer.add_text("verdict", "\n\n".join(parts), 0)

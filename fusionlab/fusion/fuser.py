@@ -116,6 +116,13 @@ class Fuser:
         gathers = any(self.kinds_of(method) for method in self.needs)
         return gathers or self.plan.polish is not None or any(r.needs_inputs for r in self.plan.matchings.values())
 
+    @property
+    def looks_at_inputs(self) -> bool:
+        """True if inputs were given and something looks at them: a stage, a correction, BatchNorm, a choice."""
+        chooses = any("score" in needs for needs in self.needs.values())
+        is_needed = self.looks_at_data or self.plan.correct or chooses or self._has_statistics
+        return self._given is not None and is_needed
+
     def prepare(self) -> Stages[None]:
         """Do all that looks at data, and of the rest only what that needs; `fuse` then has no stages.
 
@@ -212,7 +219,11 @@ class Fuser:
     @property
     def averaged(self) -> bool:
         """True if the models have BatchNorm, and no data was given to measure its running statistics on."""
-        return self._given is None and any(bool(batch_norms(model)) for model in self.end_models)
+        return self._given is None and self._has_statistics
+
+    @property
+    def _has_statistics(self) -> bool:
+        return any(bool(batch_norms(model)) for model in self.end_models)
 
     @property
     def needs_base(self) -> bool:

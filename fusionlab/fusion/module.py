@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from fusionlab import checkpoints
+from fusionlab.advice import AUTO, choose
 from fusionlab.checkpoints.names import short_names
 from fusionlab.dtypes import find_dtype
 from fusionlab.errors import InputError
@@ -50,11 +52,12 @@ class FusionModule(StagedModule, CandidateTest):
 
     Attributes:
         checkpoints: the end models that were read, by name; `Checkpoint.write` writes the merge in their format.
+        choice: what ``auto`` chose and why; None where the matching was named.
 
     Args:
         models: paths, hub ids or modules, or a mapping from names to them; not modified.
         match: a preset, a recipe, or several by the name to show them under; ``none`` for the unmatched merge alone,
-            which is always made too.
+            which is always made too; ``auto`` for what `fusionlab.advise` says of the models, with inputs or without.
         methods: a merge method, or several with their hyperparameters; the first makes the merge that is kept.
         inputs: what matching and merging may look at; the training data of the Trainer if None, and where there is
             none and some are needed, synthetic ones.
@@ -72,7 +75,7 @@ class FusionModule(StagedModule, CandidateTest):
     def __init__(
         self,
         models: Sequence[ModelSource] | Mapping[str, ModelSource],
-        match: str | Recipe | Mapping[str, str | Recipe] = "paper",
+        match: str | Recipe | Mapping[str, str | Recipe] = AUTO,
         methods: str | Mapping[str, Mapping[str, Any]] = "simple",
         inputs: Inputs | None = None,
         samples: int | None = None,
@@ -83,7 +86,6 @@ class FusionModule(StagedModule, CandidateTest):
     ) -> None:
         super().__init__()
         self._given_sets = tuple(test_sets)
-        self.plan = make_plan(match, methods, **options)
         given = _named(models)
         self.checkpoints = {
             name: checkpoints.read(str(model)) for name, model in given.items() if not isinstance(model, nn.Module)
@@ -92,6 +94,9 @@ class FusionModule(StagedModule, CandidateTest):
             name: model if isinstance(model, nn.Module) else self.checkpoints[name].model
             for name, model in given.items()
         }
+        # Whether there are inputs is known when the fit begins; until then that there will be.
+        self.choice = choose(self.models, has_inputs=options.get("heads") != "own") if match == AUTO else None
+        self.plan = make_plan(match if self.choice is None else self.choice.match, methods, **options)
         self.inputs, self.samples, self.statistics = inputs, samples, statistics
         self.base = base if base is None or isinstance(base, nn.Module) else checkpoints.load(str(base))
         self.fused: Fused | None = None
@@ -132,6 +137,12 @@ class FusionModule(StagedModule, CandidateTest):
             super().setup(stage)
             return
         inputs = self._seen_inputs() if self.inputs is None else self.inputs
+        # Models with heads of their own have no outputs in common to learn by.
+        may_learn = inputs is not None and self.plan.heads != "own"
+        if self.choice is not None and self.choice.has_inputs != may_learn:
+            self.choice = replace(self.choice, has_inputs=may_learn)
+            self.plan = replace(self.plan, matchings=recipes(self.choice.match))
+            self.fuser = Fuser(self.models, self.plan, inputs, self.statistics, self.base)
         if inputs is not self.inputs or not self.is_fresh or self.fused is not None:
             self.fuser = Fuser(self.models, self.plan, inputs, self.statistics, self.base)
         super().setup(stage)
@@ -210,15 +221,26 @@ def make_plan(
     known = FusionPlan.__dataclass_fields__.keys() - {"matchings", "methods"}
     if unknown := sorted(options.keys() - known):
         raise InputError(f"a fusion has no option {unknown[0]!r}; expected some of {', '.join(sorted(known))}")
+    chosen_methods = {methods: {}} if isinstance(methods, str) else methods
+    dtype: torch.dtype | None = find_dtype(options.pop("dtype", None))
+    return FusionPlan(recipes(match), chosen_methods, dtype=dtype, **options)
+
+
+def recipes(match: str | Recipe | Mapping[str, str | Recipe]) -> dict[str, Recipe]:
+    """Recipes by the name to show them under; none for the unmatched merge.
+
+    Args:
+        match: a preset, a recipe, or several by name.
+
+    Raises:
+        InputError: a preset that does not exist.
+    """
     named = match if isinstance(match, Mapping) else {match if isinstance(match, str) else "matched": match}
-    recipes = {
+    return {
         name: recipe(chosen) if isinstance(chosen, str) else chosen
         for name, chosen in named.items()
         if chosen != UNMATCHED
     }
-    chosen_methods = {methods: {}} if isinstance(methods, str) else methods
-    dtype: torch.dtype | None = find_dtype(options.pop("dtype", None))
-    return FusionPlan(recipes, chosen_methods, dtype=dtype, **options)
 
 
 def told_by(data: LightningDataModule | None, count: int) -> tuple[TestSet, ...]:

@@ -30,6 +30,7 @@ class TestSet:
         task: how it is scored; the model's own task if None (see `make_scores`).
         class_names: of its labels, in order, where scores need them.
         options: further choices of the scores.
+        tokenizer: of texts, by which they are read back; None where there are none.
     """
 
     __test__ = False
@@ -40,6 +41,7 @@ class TestSet:
     task: Task | None = None
     class_names: tuple[str, ...] | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    tokenizer: Any = None
 
     @staticmethod
     def of(facts: DataFacts, name: str, domain: Domain = "in", owner: int | None = None) -> TestSet:
@@ -58,6 +60,7 @@ class TestSet:
             task=facts.task,
             class_names=None if facts.class_names is None else tuple(facts.class_names),
             options={name: value for name in ("metric", "pooling") if (value := getattr(facts, name)) is not None},
+            tokenizer=facts.tokenizer,
         )
 
     def scores(self, model: nn.Module) -> Scores:

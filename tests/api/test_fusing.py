@@ -16,7 +16,7 @@ def test_fuse_is_align_then_merge(make: Make) -> None:
     """Bit by bit, with the same options."""
     models = [make(0), make(1)]
     options = {"spaces": "ffn,attention.vo", "layers": 1, "rescale": "off"}
-    fused = fusionlab.fuse(models, anchor=1, weights=[2, 1], options=options)
+    fused = fusionlab.fuse(models, "paper", anchor=1, weights=[2, 1], options=options)
     twins = fusionlab.align(models, 1, "paper", spaces=["ffn", "attention.vo"], layers=[1], rescale="off")
     assert same(fused, fusionlab.merge(twins, weights=[2, 1]))
     assert not same(fused, fusionlab.merge(models, weights=[2, 1]))
@@ -31,7 +31,35 @@ def test_fusing_a_model_with_its_rebased_copy_gives_the_model_back() -> None:
     copy = fusionlab.Alignment(hidden, {k: v for k, v in elements.items() if k.endswith("ffn")}).apply(a)
     assert closeness(copy, a) < 1e-5
     assert closeness(fusionlab.merge([a, copy]), a) > 0.1
-    assert closeness(fusionlab.fuse([a, copy]), a) < 1e-5
+    assert closeness(fusionlab.fuse([a, copy], "paper"), a) < 1e-5
+
+
+@pytest.mark.parametrize(("preset", "data"), [("none", None), ("weights", None), ("learned", batches())])
+def test_default_is_what_advice_chooses(preset: str, data: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing for fine-tunes of one base, else by weights or, with data, by learning; a logger tells, if asked."""
+    a, options = vit(0), {"steps": 2, "batch_size": 8} if preset == "learned" else {}
+    b = vit(0 if preset == "none" else 1)
+    with torch.no_grad():
+        b.vit.layers[0].attention.q_proj.weight.mul_(1.01)
+    with caplog.at_level("INFO", "fusionlab"):
+        fused = fusionlab.fuse([a, b], data=data, options=options)
+    assert same(fused, fusionlab.fuse([a, b], preset, data=data, options=options))
+    told = "So nothing is matched." if preset == "none" else f"So they are matched by {preset}: about "
+    assert told in caplog.text
+    caplog.clear()
+    fusionlab.fuse([a, b], data=data, options=options)
+    assert caplog.text == ""
+
+
+def test_default_sees_hidden_units_in_another_order() -> None:
+    """Although most parameters of the two models are the same."""
+    a = vit(0, hidden_size=32, intermediate_size=64)
+    hidden = fusionlab.blueprint(a)
+    drawn = fusionlab.Alignment.random(hidden, torch.Generator().manual_seed(1)).elements
+    copy = fusionlab.Alignment(hidden, {name: e for name, e in drawn.items() if name.endswith("ffn")}).apply(a)
+    assert fusionlab.advise(a, copy).case == "partly_one_basis"
+    assert closeness(fusionlab.merge([a, copy]), a) > 0.1
+    assert closeness(fusionlab.fuse([a, copy]), a) < 1e-4
 
 
 def test_fuse_passes_its_seed_on() -> None:

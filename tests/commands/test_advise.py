@@ -82,11 +82,11 @@ def test_bad_input(ckpts: Path, tmp_path: Path, command: Command) -> None:
     assert command("advise", ckpts / "a", tmp_path / "broken").code == 2
 
 
-def test_auto_matches_nothing_of_fine_tunes(tuned: Path, tmp_path: Path, command: Command) -> None:
+def test_the_default_matches_nothing_of_fine_tunes(tuned: Path, tmp_path: Path, command: Command) -> None:
     """The merge is the plain mean, and the report says why."""
-    outcome = command("fuse", "--ckpts", tuned / "a", tuned / "b", "--match", "auto", "--output", tmp_path / "out")
+    outcome = command("fuse", "--ckpts", tuned / "a", tuned / "b", "--output", tmp_path / "out")
     assert (outcome.code, outcome.err) == (0, "")
-    assert "So nothing was matched (--match auto)." in outcome.out
+    assert "So nothing was matched (match: auto)." in outcome.out
     assert "So nothing was matched" in (tmp_path / "out" / "report.html").read_text()
     a, b, merged = (weights(folder) for folder in (tuned / "a", tuned / "b", tmp_path / "out" / "merged"))
     for name, tensor in merged.items():
@@ -105,10 +105,22 @@ def test_auto_matches_other_seeds(ckpts: Path, tmp_path: Path, command: Command,
     assert value(rows(tmp_path / "out"), metric="distance_to_anchor", matching=matching) > 0
 
 
+@pytest.mark.parametrize("match", [["--match", "none"], []])
+def test_options_of_a_matching_are_not_passed_over(
+    tuned: Path, tmp_path: Path, command: Command, match: list[str]
+) -> None:
+    """Where nothing is matched, whoever said so."""
+    line = ("--ckpts", tuned / "a", tuned / "b", *match, "--spaces", "ffn", "--output", tmp_path / "out")
+    outcome = command("fuse", *line)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "--spaces was given, and nothing is matched" in outcome.err
+    assert not (tmp_path / "out").exists()
+
+
 def test_explicit_matching_is_advised_too(ckpts: Path, tmp_path: Path, command: Command) -> None:
     """The advice stands at the top of every report; what was asked for is done."""
     outcome = command("fuse", "--ckpts", ckpts / "a", ckpts / "b", "--match", "paper", "--output", tmp_path / "out")
     assert outcome.code == 0
     report = (tmp_path / "out" / "report.html").read_text()
     assert "These are models trained apart" in report
-    assert "--match auto" not in report
+    assert "match: auto" not in report

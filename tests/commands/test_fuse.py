@@ -28,10 +28,10 @@ def same(first: nn.Module, second: nn.Module) -> bool:
 
 @pytest.fixture(scope="module")
 def fused(ckpts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One run on the digits, with everything at its default."""
+    """One run on the digits, matched by the paper, with all else at its default."""
     output = tmp_path_factory.mktemp("fuse") / "out"
     paths = [str(ckpts / name) for name in "ab"]
-    assert main(["fuse", "--ckpts", *paths, "--data", "Digits", "--output", str(output)]) == 0
+    assert main(["fuse", "--ckpts", *paths, "--match", "paper", "--data", "Digits", "--output", str(output)]) == 0
     return output
 
 
@@ -74,8 +74,8 @@ def test_every_model_is_measured_as_it_is(fused: Path, ckpts: Path) -> None:
 def test_merged_checkpoint_is_match_then_merge(fused: Path, ckpts: Path) -> None:
     """What is saved is bit by bit what the Python calls give, with the first model's side files."""
     models = [checkpoints.load(ckpts / name) for name in "ab"]
-    assert same(checkpoints.load(fused / "merged"), fusionlab.fuse(models))
-    assert not same(fusionlab.fuse(models), fusionlab.merge(models))
+    assert same(checkpoints.load(fused / "merged"), fusionlab.fuse(models, "paper"))
+    assert not same(fusionlab.fuse(models, "paper"), fusionlab.merge(models))
     assert (fused / "merged" / "preprocessor_config.json").exists()
 
 
@@ -113,7 +113,7 @@ def test_csv_says_what_json_says(fused: Path) -> None:
 
 def test_same_seed_same_bytes(fused: Path, ckpts: Path, tmp_path: Path, command: Command) -> None:
     """A second run writes the same weights, and the same numbers apart from the time they took."""
-    arguments = ("--ckpts", ckpts / "a", ckpts / "b", "--data", "Digits")
+    arguments = ("--ckpts", ckpts / "a", ckpts / "b", "--match", "paper", "--data", "Digits")
     assert command("fuse", *arguments, "--output", tmp_path / "out").code == 0
     assert without_seconds(rows(tmp_path / "out")) == without_seconds(rows(fused))
     first, second = (folder / "merged" / "model.safetensors" for folder in (fused, tmp_path / "out"))
@@ -124,7 +124,7 @@ def test_without_data_only_distances(ckpts: Path, tmp_path: Path, command: Comma
     """The merge is written, distances are, scores are not, and the user is told."""
     outcome = command("fuse", "--ckpts", ckpts / "a", ckpts / "b", "--output", tmp_path / "out")
     assert (outcome.code, outcome.err) == (0, "")
-    assert {row["metric"] for row in rows(tmp_path / "out")} == {"distance_to_anchor"}
+    assert {row["metric"] for row in rows(tmp_path / "out")} == {"distance_to_anchor", "distance_to_anchor_in_gauge"}
     assert "No data was given" in outcome.out
     assert "No data was given" in (tmp_path / "out" / "report.html").read_text()
 
@@ -135,6 +135,7 @@ def test_matching_none(ckpts: Path, tmp_path: Path, command: Command) -> None:
     assert command("fuse", *arguments, "--output", tmp_path / "out").code == 0
     models = [checkpoints.load(ckpts / name) for name in "ab"]
     assert same(checkpoints.load(tmp_path / "out" / "merged"), fusionlab.merge(models))
+    assert "looked at" not in (tmp_path / "out" / "report.html").read_text()
     found = rows(tmp_path / "out")
     assert {row["matching"] for row in found} == {"-", "none"}
     assert {row["metric"] for row in found} == {"loss", "accuracy"}
@@ -148,24 +149,24 @@ def test_three_models_and_another_anchor(
 ) -> None:
     """All are moved into that model's basis, weights count in the order of the models."""
     paths = [ckpts / name for name in names]
-    options = ("--anchor", anchor, "--weights", "1", "2", "3")
+    options = ("--match", "paper", "--anchor", anchor, "--weights", "1", "2", "3")
     assert command("fuse", "--ckpts", *paths, *options, "--output", tmp_path / "out").code == 0
     models = [checkpoints.load(path) for path in paths]
     merged = checkpoints.load(tmp_path / "out" / "merged")
-    assert same(merged, fusionlab.fuse(models, anchor=index, weights=[1, 2, 3]))
-    assert not same(merged, fusionlab.fuse(models, anchor=0, weights=[1, 2, 3]))
+    assert same(merged, fusionlab.fuse(models, "paper", anchor=index, weights=[1, 2, 3]))
+    assert not same(merged, fusionlab.fuse(models, "paper", anchor=0, weights=[1, 2, 3]))
     assert all(row["models"][0] == names[index] for row in rows(tmp_path / "out"))
 
 
 @pytest.mark.parametrize(
     ("arguments", "options"),
     [
-        (["--spaces", "ffn"], {"spaces": ["ffn"]}),
-        (["--spaces", "attention.vo, heads"], {"spaces": ["attention.vo", "heads"]}),
-        (["--layers", "last:1"], {"layers": [1]}),
-        (["--rescale", "off"], {"rescale": "off"}),
-        (["--rescale", "joint"], {"rescale": "joint"}),
-        (["--gauge", "balanced"], {"gauge": "balanced"}),
+        (["--match", "paper", "--spaces", "ffn"], {"spaces": ["ffn"]}),
+        (["--match", "paper", "--spaces", "attention.vo, heads"], {"spaces": ["attention.vo", "heads"]}),
+        (["--match", "paper", "--layers", "last:1"], {"layers": [1]}),
+        (["--match", "paper", "--rescale", "off"], {"rescale": "off"}),
+        (["--match", "paper", "--rescale", "joint"], {"rescale": "joint"}),
+        (["--match", "paper", "--gauge", "balanced"], {"gauge": "balanced"}),
         (["--match", "weights", "--sweeps", "1"], {"preset": "weights", "sweeps": 1}),
     ],
 )
@@ -197,6 +198,7 @@ def test_yaml_with_lists_of_data(
         "ckpts": [str(ckpts / "a"), str(ckpts / "b")],
         "output": "out",
         "spaces": ["attention", "ffn"],
+        "match": "paper",
         "layers": 0,
         "points": 0,
         "data": [digits(0, 1, 2), digits(3, 4)],
@@ -208,7 +210,7 @@ def test_yaml_with_lists_of_data(
     assert (outcome.code, outcome.err) == (0, "")
     merged = checkpoints.load("out/merged")
     models = [checkpoints.load(path) for path in config["ckpts"]]
-    assert same(merged, fusionlab.fuse(models, options={"layers": 0, "rescale": "off"}))
+    assert same(merged, fusionlab.fuse(models, "paper", options={"layers": 0, "rescale": "off"}))
     found = [row for row in rows(Path("out")) if row["method"] == "simple" and row["matching"] != "none"]
     sets = {"digits": ((0, 1, 2), "in"), "digits 2": ((3, 4), "in"), "digits 3": ((7,), "out")}
     assert {row["data_set"] for row in found} == set(sets)
@@ -231,7 +233,7 @@ def test_other_kinds_of_checkpoint(ckpts: Path, tmp_path: Path, command: Command
     """bfloat16, timm and Lightning checkpoints are measured too, and the merge is of their kind and dtype."""
     suffix = ".ckpt" if kind == "lightning" else ""
     paths = [ckpts / f"{kind}_{name}{suffix}" for name in "ab"]
-    options = ("--data", "Digits", "--points", "0", "--precision", precision)
+    options = ("--match", "paper", "--data", "Digits", "--points", "0", "--precision", precision)
     outcome = command("fuse", "--ckpts", *paths, *options, "--output", tmp_path / "out")
     assert (outcome.code, outcome.err) == (0, "")
     first, merged = checkpoints.read(paths[0]), checkpoints.read(tmp_path / "out" / f"merged{suffix}")
@@ -254,11 +256,25 @@ def test_text_models_without_data(ckpts: Path, tmp_path: Path, command: Command)
 )
 def test_what_follows_the_merge(ckpts: Path, tmp_path: Path, command: Command, option: list[str], word: str) -> None:
     """Unmatched and matched are both corrected (polished), measured beside the plain ones; the matched one is kept."""
-    arguments = ("--ckpts", ckpts / "a", ckpts / "b", "--data", "Digits", "--samples", "100", "--points", "0", *option)
+    arguments = (
+        "--ckpts",
+        ckpts / "a",
+        ckpts / "b",
+        "--match",
+        "paper",
+        "--data",
+        "Digits",
+        "--samples",
+        "100",
+        "--points",
+        "0",
+        *option,
+    )
     outcome = command("fuse", *arguments, "--output", tmp_path / "out")
     assert (outcome.code, outcome.err) == (0, "")
+    assert "Matching and merging looked at 100 " in outcome.out
     merged = checkpoints.load(tmp_path / "out" / "merged")
-    assert not same(merged, fusionlab.fuse([checkpoints.load(ckpts / name) for name in "ab"]))
+    assert not same(merged, fusionlab.fuse([checkpoints.load(ckpts / name) for name in "ab"], "paper"))
     found = rows(tmp_path / "out")
     loss = {(row["method"], row["matching"]): row["value"] for row in found if row["metric"] == "loss"}
     merges = {key for key in loss if key[1] != "-"}

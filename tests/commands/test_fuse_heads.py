@@ -25,7 +25,18 @@ def test_heads_of_a_union_of_labels(tmp_path: Path, command: Command) -> None:
     """Models of the digits 0 to 6 and 4 to 9 become one of all ten, measured on them by name."""
     first, second = [str(digit) for digit in range(7)], [str(digit) for digit in range(4, 10)]
     paths = [labelled(0, first, tmp_path / "low"), labelled(1, second, tmp_path / "high")]
-    arguments = ("--heads", "union", "--data", "Digits", "--points", "0", "--output", tmp_path / "out")
+    arguments = (
+        "--heads",
+        "union",
+        "--match",
+        "paper",
+        "--data",
+        "Digits",
+        "--points",
+        "0",
+        "--output",
+        tmp_path / "out",
+    )
     outcome = command("fuse", "--ckpts", *paths, *arguments)
     assert (outcome.code, outcome.err) == (0, "")
     merged = checkpoints.load(tmp_path / "out" / "merged")
@@ -50,6 +61,6 @@ def test_heads_of_their_own(ckpts: Path, tmp_path: Path, command: Command) -> No
     body = [name for name in states[0] if name.startswith("vit.")]
     assert all(torch.equal(states[0][name], states[1][name]) for name in body)
     assert tasks["twelve"].classifier.weight.shape[0] == 12
-    found = [row for row in rows(tmp_path / "out") if row["matching"] == "paper" and row["metric"] == "loss"]
+    found = [row for row in rows(tmp_path / "out") if row["matching"] == "weights" and row["metric"] == "loss"]
     for name, data_set, classes in (("a", "digits", (0, 1, 2)), ("twelve", "digits 2", (3, 4))):
         assert value(found, data_set=data_set) == pytest.approx(digit_scores(tasks[name], classes)["loss"], rel=1e-5)

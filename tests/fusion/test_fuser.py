@@ -182,7 +182,7 @@ def test_without_a_trainer() -> None:
     fused = run(fuser.fuse())
     assert fused is fuser.fused
     assert fused.kept is fused.candidates[-1]
-    assert same(fused.candidates[-1].model, fusionlab.fuse([vit(0), vit(1)]))
+    assert same(fused.candidates[-1].model, fusionlab.fuse([vit(0), vit(1)], "paper"))
     assert same(run(Fuser({"a": vit(0), "b": vit(1)}, FusionPlan()).fuse()).candidates[-1].model, _mean())
 
 

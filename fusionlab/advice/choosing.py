@@ -1,0 +1,62 @@
+"""The matching that advice chooses where nobody did: what ``auto`` stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from torch import nn
+
+from fusionlab.advice.advice import Advice, advice_on
+from fusionlab.advice.costs import cost_of
+from fusionlab.advice.tensors import Weights, module_weights
+
+# In place of a preset: the one that advice on the models names.
+AUTO = "auto"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A preset of matching that follows from advice on some models.
+
+    Attributes:
+        advice: on them.
+        has_inputs: whether there are inputs to look at, and outputs in common to learn by.
+        weights: theirs, by which the cost is told.
+    """
+
+    advice: Advice
+    has_inputs: bool
+    weights: Sequence[Weights]
+
+    @property
+    def match(self) -> str:
+        """The preset; ``none`` where nothing is to be matched."""
+        return self.advice.chosen(self.has_inputs)
+
+    @property
+    def sentence(self) -> str:
+        """The case, what will be done, and what it costs; before it is done."""
+        if self.match == "none":
+            return f"{self.advice.sentence} So nothing is matched."
+        return f"{self.advice.sentence} So they are matched by {self.match}: {cost_of(self.weights, self.match)}."
+
+    @property
+    def note(self) -> str:
+        """The case, what helps, and what was done; for a report."""
+        done = "nothing was matched" if self.match == "none" else f"the models were matched by {self.match}"
+        return f"{self.advice.note} So {done} (match: {AUTO})."
+
+
+def choose(models: Mapping[str, nn.Module], has_inputs: bool) -> Choice:
+    """A preset of matching for models that are in memory.
+
+    Args:
+        models: two or more by name.
+        has_inputs: whether there are inputs to look at, labels or not.
+
+    Raises:
+        InputError: fewer than two models, or numbers that are not finite.
+    """
+    weights = [module_weights(model, name) for name, model in models.items()]
+    return Choice(advice_on(weights), has_inputs, weights)

@@ -39,19 +39,21 @@ def grow(model: Model | Source, like: Any, data: Batches | None = None, fill: bo
     return grown(small, larger, data, fill).model
 
 
-def of_one_size(models: Sequence[Model], inputs: Inputs | None, fill: bool) -> list[Model]:
+def of_one_size(models: Sequence[Model], inputs: Inputs | None, fill: bool, like: Any = None) -> list[Model]:
     """The models, those that are smaller than another grown; a warning says what was grown.
 
     Args:
         models: not modified.
         inputs: to find where layers go by.
         fill: whether they will be matched, see `grown_to_one_size`.
+        like: a model, the path of one, or a config that all become as large as; the largest of all if None.
 
     Raises:
         InputError: models of sizes that cannot become one.
     """
     named = {f"model {index}": model for index, model in enumerate(models)}
-    growths = grown_to_one_size(named, None if inputs is None else inputs.shared, fill)
+    larger = module_of(like, "like") if isinstance(like, nn.Module | str | PathLike) else like
+    growths = grown_to_one_size(named, None if inputs is None else inputs.shared, fill, larger)
     if growths:
         warnings.warn(f"{told(growths)}.", stacklevel=3)
     return [growths[name].model if (name := f"model {i}") in growths else model for i, model in enumerate(models)]

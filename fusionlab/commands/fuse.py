@@ -14,7 +14,7 @@ from fusionlab.checkpoints.card import merge_card
 from fusionlab.commands import data_options, fuse_config, matching_options, merging_options, own_data, parsing
 from fusionlab.commands.example import add_example, own_module
 from fusionlab.commands.fuse_output import advice_note, size_of_merge, write_fusion
-from fusionlab.commands.grow import as_grown
+from fusionlab.commands.grow import as_grown, of_one_size
 from fusionlab.commands.option_groups import add_fields, told
 from fusionlab.commands.repeat import repeat_config
 from fusionlab.dtypes import common_types, find_dtype
@@ -92,8 +92,7 @@ def run(argv: Sequence[str]) -> None:
         arguments.ckpts,
         recipe.needs_inputs or arguments.correct or polishing is not None,
     )
-    growths = growing.grown_to_one_size(models, None if inputs is None else inputs.shared, recipe.matches)
-    models |= {label: growth.model for label, growth in growths.items()}
+    models, growths = of_one_size(models, inputs, recipe.matches)
     types = common_types(models.values()) if dtype is None else dtype
     kept = list(models.values()) if arguments.heads == "own" else list(models.values())[:1]
     require_space(output, size_of_merge(kept, next(iter(found.values())), types) + REPORT_BYTES)

@@ -24,6 +24,7 @@ from fusionlab.fusion.fuser import Fuser
 from fusionlab.fusion.plan import FusionPlan
 from fusionlab.fusion.results import Candidate, Fused, TestSet
 from fusionlab.fusion.testing import CandidateTest
+from fusionlab.growing import grown_to_one_size
 from fusionlab.inputs import Inputs
 from fusionlab.matching.recipe import Recipe, recipe
 from fusionlab.stages import StagedModule, Stages
@@ -50,6 +51,8 @@ class FusionModule(StagedModule, CandidateTest):
 
     Attributes:
         checkpoints: the end models that were read, by name; `Checkpoint.write` writes the merge in their format.
+        models: the end models, those grown that were smaller than others (`fusionlab.grow`).
+        growths: of those, by name.
 
     Args:
         models: paths, hub ids or modules, or a mapping from names to them; not modified.
@@ -88,7 +91,7 @@ class FusionModule(StagedModule, CandidateTest):
         self.checkpoints = {
             name: checkpoints.read(str(model)) for name, model in given.items() if not isinstance(model, nn.Module)
         }
-        self.models = {
+        self._as_given = {
             name: model if isinstance(model, nn.Module) else self.checkpoints[name].model
             for name, model in given.items()
         }
@@ -96,6 +99,7 @@ class FusionModule(StagedModule, CandidateTest):
         self.base = base if base is None or isinstance(base, nn.Module) else checkpoints.load(str(base))
         self.fused: Fused | None = None
         # What does not fit is refused here, not after the Trainer has been set up.
+        self._grow(inputs)
         self.fuser = Fuser(self.models, self.plan, inputs, statistics, self.base)
 
     @property
@@ -133,10 +137,25 @@ class FusionModule(StagedModule, CandidateTest):
             return
         inputs = self._seen_inputs() if self.inputs is None else self.inputs
         if inputs is not self.inputs or not self.is_fresh or self.fused is not None:
+            if self.growths and inputs is not self.inputs:
+                self._grow(inputs)
             self.fuser = Fuser(self.models, self.plan, inputs, self.statistics, self.base)
         super().setup(stage)
         if not self.fuser.looks_at_data:
             self.trainer.fit_loop.max_epochs = 0
+
+    def _grow(self, inputs: Inputs | None) -> None:
+        """Bring the end models to one size, the largest of all in every dimension.
+
+        Args:
+            inputs: to find where layers go by.
+
+        Raises:
+            InputError: sizes that cannot become one.
+        """
+        matches = any(recipe.matches for recipe in self.plan.matchings.values())
+        self.growths = grown_to_one_size(self._as_given, None if inputs is None else inputs.shared, matches)
+        self.models = self._as_given | {name: growth.model for name, growth in self.growths.items()}
 
     def _seen_inputs(self) -> Inputs | None:
         """The Trainer's training data."""

@@ -123,7 +123,16 @@ def run(argv: Sequence[str]) -> None:
     notes += [f"{growing.told(growths)}.", *results.notes] if growths else results.notes
     results = replace(results, settings=settings, notes=notes)
     repeat = repeat_config(parser, own_data.written_out(argv))
-    write_fusion(fused, results, as_grown(found, growths), output, arguments.overwrite, types, card, repeat)
+    write_fusion(
+        fused,
+        results,
+        as_grown(found, {label: models[label] for label in growths}),
+        output,
+        arguments.overwrite,
+        types,
+        card,
+        repeat,
+    )
 
 
 def _parser() -> ArgumentParser:

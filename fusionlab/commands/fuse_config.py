@@ -200,4 +200,5 @@ def _fuse(cli: FuseCLI, command: str, repeat: str) -> None:
     advice = advice_on([module_weights(checkpoint.model, name) for name, checkpoint in found.items()])
     results = replace(results, settings=told, notes=[advice_note(advice), *results.notes])
     assert module.fused is not None
-    write_fusion(module.fused, results, as_grown(found, module.growths), output, given.overwrite, types, card, repeat)
+    grew = as_grown(found, {name: module.models[name] for name in module.growths})
+    write_fusion(module.fused, results, grew, output, given.overwrite, types, card, repeat)

@@ -63,7 +63,7 @@ def run(argv: Sequence[str]) -> None:
     output = expanded(arguments.output)
     refuse_existing(output, arguments.overwrite)
     small = checkpoints.read(arguments.ckpt)
-    larger = _larger(arguments.like)
+    larger = read_size(arguments.like)
     models: dict[str, Any] = {"like": larger.model if isinstance(larger, checkpoints.Checkpoint) else larger}
     if isinstance(models["like"], nn.Module):
         models = untied({"small": small.model, **models}, arguments)
@@ -77,7 +77,9 @@ def run(argv: Sequence[str]) -> None:
     made = {"grown": described(growth) or "nothing", "logits differ by": f"{growth.stored:.1e} of the largest"}
     card = grown_card(parent(names[0], small.location), names[1], made, small.format)
     both = {"small": small} | ({"like": larger} if isinstance(larger, checkpoints.Checkpoint) else {})
-    as_grown(both, {"small": growth})["small"].write(growth.model, output, arguments.overwrite, texts={CARD: card})
+    as_grown(both, {"small": growth.model})["small"].write(
+        growth.model, output, arguments.overwrite, texts={CARD: card}
+    )
     _tell(growth, names[0], output)
 
 
@@ -99,26 +101,33 @@ def of_one_size(
 
 
 def as_grown(
-    found: Mapping[str, checkpoints.Checkpoint], growths: Mapping[str, Growth[Any]]
+    found: Mapping[str, checkpoints.Checkpoint], made: Mapping[str, nn.Module]
 ) -> dict[str, checkpoints.Checkpoint]:
-    """Checkpoints as they are written once their models are grown.
+    """Checkpoints as they are written once some of their models have the size of another.
 
     Args:
         found: as they were read.
-        growths: by name, of those that grew.
+        made: the models of another size, by name.
     """
-    # Formats other than transformers' write sizes that the model itself does not know: those of the largest model.
-    largest = next((checkpoint for name, checkpoint in found.items() if name not in growths), None)
-    grew = dict(found)
-    for name, growth in growths.items():
+    # Formats other than transformers' write sizes that the model itself does not know: those of a model that has them.
+    sized = next((checkpoint for name, checkpoint in found.items() if name not in made), None)
+    written = dict(found)
+    for name, model in made.items():
         own = found[name]
-        kept = own if largest is None or own.format == "transformers" else largest
-        grew[name] = replace(own, model=growth.model, location=kept.location, dtypes=types_of(growth.model))
-    return grew
+        kept = own if sized is None or own.format == "transformers" else sized
+        written[name] = replace(own, model=model, location=kept.location, dtypes=types_of(model))
+    return written
 
 
-def _larger(path: str) -> Any:
-    """The larger checkpoint, or the config of transformers where there is no more than that."""
+def read_size(path: str) -> Any:
+    """The checkpoint that gives a size, or the config of transformers where there is no more than that.
+
+    Args:
+        path: a checkpoint, the folder of a config, or a file ``config.json``.
+
+    Raises:
+        InputError: nothing that can be read.
+    """
     place = Path(expanded(path))
     folder = place.parent if place.name == CONFIG else place
     has_weights = any(folder.glob("*.safetensors")) or any(folder.glob("*.bin")) or place.suffix == ".ckpt"

@@ -83,7 +83,7 @@ def run(argv: Sequence[str]) -> None:
     source_names, anchor_name = names[: len(arguments.sources)], names[len(arguments.sources)]
     base_name = names[-1] if base_path else None
     models, growths = _prepared(found, arguments, recipe, base_name)
-    found = as_grown(found, growths)
+    found = as_grown(found, {name: growth.model for name, growth in growths.items()})
     blueprint = common_blueprint(models)
     notes += types_note(differing({name: checkpoint.model for name, checkpoint in found.items()}), dtype)
     notes += [f"{growing.told(growths)}."] if growths else []

@@ -27,7 +27,7 @@ def grown_to_one_size(
 
     Args:
         models: by name; not modified.
-        data: batches of inputs that all take, to find where layers go by; evenly spread without.
+        data: batches of inputs that all take, to find where layers go by; see `grown` for where they go without.
         fill: whether what is new and changes nothing is taken from the model that is grown to, or where there is none
             from the one before (see `filling`): for models that will be matched.
         like: a model or a config that all become as large as, in place of the largest of them.

@@ -98,3 +98,12 @@ def test_paths_grow_as_modules_do(tmp_path: Path) -> None:
         fusionlab.save(model, tmp_path / name)
     twin = fusionlab.grow(tmp_path / "small", str(tmp_path / "large"))
     assert closeness(twin, vit(0)) < 1e-5
+
+
+def test_shrinking_takes_back_what_growing_did_and_learns_where_there_are_data() -> None:
+    small, large = vit(0), vit(1, **LARGER)
+    assert closeness(fusionlab.shrink(fusionlab.grow(small, large), like=small.config), small) < 1e-4
+    data = [{"pixel_values": torch.randn(8, 1, 8, 8, generator=torch.Generator().manual_seed(0))}]
+    left, learned = fusionlab.shrink(large, small), fusionlab.shrink(large, small, data, steps=5)
+    wanted, before, after = (model(**data[0]).logits.softmax(-1).detach() for model in (large, left, learned))
+    assert float((after - wanted).norm()) < float((before - wanted).norm())

@@ -27,7 +27,7 @@ def sizes(tmp_path: Path) -> Path:
 def test_the_grown_model_is_a_checkpoint_of_the_larger_config(sizes: Path, command: Command) -> None:
     outcome = command("grow", sizes / "small", "--like", sizes / "large", "--output", sizes / "grown")
     assert (outcome.code, outcome.err) == (0, "")
-    for row in ("residual │ 16 │ 24", "ffn │ 32 │ 40", "layers of vit.layers │ 2 │ 3", "stand at 0, 2."):
+    for row in ("residual │ 16 │ 24", "ffn │ 32 │ 40", "layers of vit.layers │ 2 │ 3", "stand at 1, 2."):
         assert row in outcome.out
     assert closeness(fusionlab.load(sizes / "grown"), vit(0)) < 1e-5
     config = json.loads((sizes / "grown" / "config.json").read_text())

@@ -55,19 +55,6 @@ def test_fit_matches_and_merges_and_test_measures() -> None:
     assert module.results.kept == ("simple", "mine")
 
 
-def test_end_models_of_two_sizes_are_grown_to_one() -> None:
-    """At once, so that what does not fit is refused early; and anew by the data that the Trainer brings."""
-    ends = {"small": vit(0), "large": vit(1, hidden_size=24, num_hidden_layers=3)}
-    module = FusionModule(ends, match="paper", methods={"regmean": {}}, samples=40)
-    assert list(module.growths) == ["small"]
-    before = module.growths["small"]
-    trainer().fit(module, datamodule=Digits())
-    assert module.growths["small"] is not before
-    merged: Any = module.kept.model
-    assert (merged.config.hidden_size, merged.config.num_hidden_layers) == (24, 3)
-    assert module.models["large"] is ends["large"]
-
-
 def test_data_of_the_trainer_is_what_merging_sees() -> None:
     """Its training split, and as many samples of it as are asked for."""
     module = FusionModule([vit(0), vit(1)], "paper", {"regmean": {"alpha": 0.5}}, samples=40)

@@ -137,7 +137,8 @@ class Embedding:
         for move in self._moves(name, target, widening):
             if move.share is not None:
                 mean = out.mean(move.dim, keepdim=True) / move.share
-                out = move.gather.back(out - out.mean(move.dim, keepdim=True), move.dim) + mean
+                out = move.gather.back(out - out.mean(move.dim, keepdim=True), move.dim)
+                out = out - out.mean(move.dim, keepdim=True) + mean
                 continue
             out = move.gather.back(out, move.dim)
             if move.is_centred:

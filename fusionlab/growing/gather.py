@@ -73,7 +73,7 @@ class Gather:
         return Gather(torch.cat(sources), torch.cat([part.factor for part in parts]), start, torch.cat(new))
 
     def back(self, tensor: Tensor, dim: int) -> Tensor:
-        """What dimension `dim` was mapped from, in float64: the mean where several entries come from one.
+        """The tensor that dimension `dim` was mapped from, in float64: the mean where several entries come from one.
 
         Of any tensor of the larger shape, so that ``back(map(x)) = x``; what comes from nowhere is left out.
         """

@@ -35,7 +35,7 @@ def smaller_sizes(small: Blueprint, large: Blueprint, names: Mapping[str, str]) 
 
 
 def sorted_forward(state: Mapping[str, Tensor], blueprint: Blueprint, sizes: Mapping[str, int]) -> dict[str, Tensor]:
-    """The model in a basis whose first coordinates say most, space by space; it reads streams no further than kept.
+    """The same model in a basis whose first coordinates say most, space by space.
 
     Spaces that may be rotated: the principal directions of what is written to them, by weights (of heads in their
     balanced form, so that what is left out of a product of query and key, or value and output, is its smallest
@@ -62,14 +62,15 @@ def sorted_forward(state: Mapping[str, Tensor], blueprint: Blueprint, sizes: Map
     streams = [space for space in spaces if space.role in STREAMS]
     turns = {space.name: _rotation(state, blueprint, space, sizes[space.name]) for space in streams}
     current = Alignment(blueprint, turns).apply(state)
-    # What heads read of coordinates that will be cut says nothing. Orthogonal groups act by a matrix and its inverse's
-    # transpose alike, so that a projection acts as an element would.
+    # What heads read of coordinates that will be cut says nothing about them. Orthogonal groups act by a matrix and its
+    # inverse's transpose alike, so that a projection acts as an element would.
     kept = {space.name: _projection(space, sizes[space.name]) for space in streams}
-    current = Alignment(blueprint, kept).apply(current)
+    seen = Alignment(blueprint, kept).apply(current)
     if any(space.group.is_general_linear for space in spaces):
-        current = balance(current, blueprint).apply(current)
+        balanced = balance(seen, blueprint)
+        current, seen = balanced.apply(current), balanced.apply(seen)
     inner = [space for space in spaces if space not in streams and not isinstance(space.group, Permutation)]
-    turns = {space.name: _rotation(current, blueprint, space, sizes[space.name]) for space in inner}
+    turns = {space.name: _rotation(seen, blueprint, space, sizes[space.name]) for space in inner}
     current = Alignment(blueprint, turns).apply(current)
     ordered = [space for space in spaces if isinstance(space.group, Permutation)]
     orders = {space.name: _order(current, blueprint, space, sizes[space.name]) for space in ordered}

@@ -21,7 +21,7 @@ def sizes(tmp_path: Path) -> Path:
     """A small ViT, the same grown, and a large one."""
     fusionlab.save(vit(0), tmp_path / "small")
     fusionlab.save(vit(1, **LARGER), tmp_path / "large")
-    fusionlab.save(fusionlab.grow(vit(0), vit(1, **LARGER), fill=True), tmp_path / "grown")
+    fusionlab.save(fusionlab.grow(vit(0), vit(1, **LARGER)), tmp_path / "grown")
     return tmp_path
 
 

@@ -13,7 +13,7 @@ TYPE_CHECKING = False  # as typing has it, whose import takes longer than all el
 if TYPE_CHECKING:
     from typing import Any
 
-    from fusionlab.api import advise, align, alignments, barrier, canonical, fuse, grow, match, merge
+    from fusionlab.api import advise, align, alignments, barrier, canonical, fuse, grow, match, merge, shrink
     from fusionlab.checkpoints import load, save
     from fusionlab.errors import InputError
     from fusionlab.fusion import FusionData, FusionModule
@@ -43,10 +43,22 @@ __all__ = [
     "merge",
     "recipe",
     "save",
+    "shrink",
 ]
 
 _HOMES = {
-    "fusionlab.api": ("advise", "align", "alignments", "barrier", "canonical", "fuse", "grow", "match", "merge"),
+    "fusionlab.api": (
+        "advise",
+        "align",
+        "alignments",
+        "barrier",
+        "canonical",
+        "fuse",
+        "grow",
+        "match",
+        "merge",
+        "shrink",
+    ),
     "fusionlab.checkpoints": ("load", "save"),
     "fusionlab.errors": ("InputError",),
     "fusionlab.fusion": ("FusionData", "FusionModule"),

@@ -21,6 +21,7 @@ COMMANDS = {
     "advise": "what models are to one another, and what will help to merge them",
     "match": "write matched twins: ordinary checkpoints with the same function",
     "grow": "a model in a larger architecture, with the same function",
+    "shrink": "a model in a smaller architecture, with as much of the function as fits",
     "merge": "merge checkpoints as they are",
     "fuse": "match, merge, measure and report: the main job",
     "barrier": "loss and accuracy along the line between two models",

@@ -22,6 +22,7 @@ from fusionlab.evaluation.tensorboard import write_tensorboard
 from fusionlab.evaluation.wording import format_value, listing
 from fusionlab.forward import LABELS, logits
 from fusionlab.fusion import BaseModel, Data, Fused, Fuser, FusionModule, FusionPlan
+from fusionlab.growing import told
 from fusionlab.inputs import Inputs
 from fusionlab.stages import RETURNS_NOTHING
 from fusionlab.statistics import Grams, Statistics
@@ -118,7 +119,8 @@ def results_of(module: FusionModule, data: Data, plan: Plan, title: str, inputs:
             curves += draw_lines(fuser, matching, data, plan.points, plan.trainer)
         curves.sort(key=lambda curve: fuser.names.index(curve.source))
     measured = "only distances between the models were measured" if plan.matchings else "nothing was measured"
-    notes = [] if data.loaders else [f"No data was given, so {measured}."]
+    notes = [f"{told(module.growths)}."] if module.growths else []
+    notes += [] if data.loaders else [f"No data was given, so {measured}."]
     if inputs is not None and inputs.described and fuser.looks_at_inputs:
         notes.append(f"Matching and merging looked at {inputs.described}; no score here is measured on them.")
     notes += [note] if (note := merge_note(module.models, plan.dtype)) else []

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+# Entries of a config that say how wide, deep or divided a model is, and no more.
+_SIZE = re.compile(
+    r"hidden_sizes?|intermediate_size|embed_dim|d_(model|ff|kv)|n_(embd|layers?|heads?|inner)|dim|depth|"
+    r"(head|ffn|.*_ffn)_dim|num_.*experts|.*_layers|.*_heads"
+)
+_SHOWN = 3
 OTHER_HEADS = "fuse --heads own merges what lies below different heads, and --heads union classifiers of one task"
 
 
@@ -22,7 +29,36 @@ def of_shapes(shapes: Sequence[Sequence[int]], configs: Sequence[Any]) -> str:
         sizes = [key(config) for config in configs]
         if sizes[0] != sizes[1] and all(size in shape for size, shape in zip(sizes, shapes, strict=True)):
             return f" ({'classes' if key is _labels else 'tokens'}: {sizes[0]} and {sizes[1]}; {words})"
-    return ""
+    return of_sizes(configs)
+
+
+def of_sizes(configs: Sequence[Any]) -> str:
+    """The way on where models of one architecture have other widths, layers or heads, as the end of a sentence.
+
+    Args:
+        configs: of two models, as objects or mappings.
+
+    Returns:
+        Nothing where no size is known to differ.
+    """
+    kinds = [_entry(config, "model_type") for config in configs]
+    differing = list(_sizes(*configs)) if kinds[0] == kinds[1] is not None else []
+    if not differing:
+        return ""
+    shown = ", ".join(f"{name}: {one} and {other}" for name, one, other in differing[:_SHOWN])
+    return f" ({shown}; fusionlab fuse grows the smaller one and matches them, and fusionlab grow writes it alone)"
+
+
+def _sizes(one: Any, other: Any) -> Iterator[tuple[str, int, int]]:
+    """The sizes that differ in two configs, those of their parts too."""
+    names = one if isinstance(one, Mapping) else vars(one) if hasattr(one, "__dict__") else ()
+    for name in names:
+        first, second = _entry(one, name), _entry(other, name)
+        if all(isinstance(value, int) and not isinstance(value, bool) for value in (first, second)):
+            if first != second and _SIZE.fullmatch(name):
+                yield name, first, second
+        elif str(name).endswith("_config") and first is not None and second is not None:
+            yield from _sizes(first, second)
 
 
 def _labels(config: Any) -> int | None:

@@ -38,6 +38,7 @@ def common_blueprint(models: Mapping[str, nn.Module]) -> Blueprint:
         if extra := [parameter for parameter in state if parameter not in reference]:
             raise InputError(
                 f"{name} has the parameter {extra[0]!r}, which {first_name} lacks; expected one architecture"
+                f"{misfits.of_sizes(_configs(model, first))}"
             )
         for parameter in reference:
             if parameter not in state or state[parameter].shape != reference[parameter].shape:
@@ -127,7 +128,11 @@ def _way_on(parameter: str, model: nn.Module, first: nn.Module) -> str:
     """The way on where a parameter has different shapes in two models."""
     found = [one.state_dict().get(parameter) for one in (model, first)]
     shapes = [() if tensor is None else tuple(tensor.shape) for tensor in found]
-    return misfits.of_shapes(shapes, [getattr(one, "config", one) for one in (model, first)])
+    return misfits.of_shapes(shapes, _configs(model, first))
+
+
+def _configs(*models: nn.Module) -> list[Any]:
+    return [getattr(model, "config", model) for model in models]
 
 
 def _shape(tensor: Tensor) -> str:

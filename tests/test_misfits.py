@@ -2,7 +2,7 @@
 
 from transformers import BertConfig
 
-from fusionlab.misfits import of_shapes
+from fusionlab.misfits import of_shapes, of_sizes
 
 
 def test_other_numbers_of_classes() -> None:
@@ -19,3 +19,13 @@ def test_added_tokens() -> None:
 def test_nothing_is_known() -> None:
     assert of_shapes([(3, 8), (3, 9)], [{"hidden_size": 8}, {"hidden_size": 9}]) == ""
     assert of_shapes([(4,), (5,)], [None, None]) == ""
+
+
+def test_other_sizes_of_one_architecture() -> None:
+    """Sizes of parts too, a few of many; of two architectures nothing is known."""
+    small, large = BertConfig(hidden_size=24), BertConfig(hidden_size=48, num_hidden_layers=3)
+    told = of_shapes([(9, 24), (9, 48)], [small, large])
+    assert told.startswith(" (hidden_size: 24 and 48, num_hidden_layers: 12 and 3; fusionlab fuse grows")
+    parts = [{"model_type": "clip", "text_config": {"hidden_size": size, "eos_token_id": size}} for size in (8, 16)]
+    assert of_sizes(parts).startswith(" (hidden_size: 8 and 16; ")
+    assert of_sizes([small, {"model_type": "vit", "hidden_size": 48}]) == ""

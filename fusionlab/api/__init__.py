@@ -2,9 +2,9 @@
 
 from fusionlab.api.advising import advise
 from fusionlab.api.fusing import fuse
-from fusionlab.api.growing import grow
+from fusionlab.api.growing import grow, shrink
 from fusionlab.api.lines import barrier
 from fusionlab.api.matching import align, alignments, canonical, match
 from fusionlab.api.merging import merge
 
-__all__ = ["advise", "align", "alignments", "barrier", "canonical", "fuse", "grow", "match", "merge"]
+__all__ = ["advise", "align", "alignments", "barrier", "canonical", "fuse", "grow", "match", "merge", "shrink"]

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from fusionlab.api.given import Source, module_of
+from fusionlab.api.growing import of_one_size
 from fusionlab.errors import InputError
 from fusionlab.evaluation.line import move_along_line, refuse_points
 from fusionlab.evaluation.results import UNMATCHED, Curve
@@ -29,7 +30,7 @@ def barrier(
 
     Args:
         a: the model at position 0, on the device to use, or the path of its checkpoint; not modified.
-        b: the model at position 1, of the same class.
+        b: the model at position 1, of the same class; the smaller one of two sizes is grown first, as `grow` does it.
         data: batches with ``labels``; gone through once for each point, so no one-way iterator.
         points: evenly spaced positions, both ends included; at least 2.
         inputs: batches, labels ignored, that the points between are run on, other than those they are measured on:
@@ -55,6 +56,7 @@ def barrier(
     if not isinstance(first, Mapping) or LABELS not in first:
         held = ", ".join(map(str, first)) if isinstance(first, Mapping) else type(first).__name__
         raise InputError(f"the batches of data hold {held}, without {LABELS!r}; expected labels, to measure loss by")
+    a, b = of_one_size([a, b], None, fill=False)
     common_blueprint({"a": a, "b": b})
     positions = [index / (points - 1) for index in range(points)]
     model, found = with_state(a, a.state_dict()), []

@@ -140,16 +140,18 @@ def align(
     data: Data = None,
     seed: int = 0,
     trainer: Mapping[str, Any] | None = None,
+    like: Any = None,
     **options: Any,
 ) -> list[Model]:
     """Matched twins of all models, in order, in one common basis; each computes its own function, unchanged.
 
     The twins are what `alignments` turns the models into; arguments and errors are the same. Models of different sizes
-    are grown to one first, the largest of all in every dimension (see `grow`), with a warning that says so.
+    are grown to one first, the largest of all in every dimension (see `grow`), with a warning that says so; `like`, a
+    model, the path of one, or a config, names a larger one that all are grown to.
     """
     given: list[Model] = modules_of(models, "align", anchor)
     inputs = None if data is None else Inputs.from_batches(data, len(given))
-    given = of_one_size(given, inputs, recipe(preset, **options).matches)
+    given = of_one_size(given, inputs, recipe(preset, **options).matches, like)
     found, _ = alignments_and_anchor(given, anchor, preset, inputs, seed, trainer, **options)
     return [alignment.apply(model) for alignment, model in zip(found, given, strict=True)]
 

@@ -107,6 +107,22 @@ def grown_card(of: Parent, like: str, made: Mapping[str, str], library: str) -> 
     return _card(f"{of.name}, grown", said, [of], made, library)
 
 
+def shrunk_card(of: Parent, like: str, made: Mapping[str, str], library: str) -> str:
+    """The card of a model in a smaller architecture.
+
+    Args:
+        of: the model that it was made from.
+        like: what gave the architecture.
+        made: how, in words.
+        library: ``transformers`` or ``timm``.
+    """
+    said = (
+        f"This model is what the architecture of {_code(like)} holds of {_code(of.name)}; fusionlab {__version__} "
+        f"shrank it."
+    )
+    return _card(f"{of.name}, shrunk", said, [of], made, library)
+
+
 def adapter_card(of: Parent, base: Parent, made: Mapping[str, str]) -> str:
     """The card of an adapter that stands for a model's difference from its base model.
 

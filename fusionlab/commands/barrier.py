@@ -9,10 +9,11 @@ from lightning.pytorch import seed_everything
 from lightning.pytorch.utilities import rank_zero_only
 from rich.table import Table
 
-from fusionlab import printing
+from fusionlab import growing, printing
 from fusionlab.atomic import atomic_folder, refuse_existing, require_space
 from fusionlab.commands import data_options, matching_options, own_data, parsing
 from fusionlab.commands.example import add_example, own_module
+from fusionlab.commands.grow import of_one_size
 from fusionlab.commands.option_groups import add_fields
 from fusionlab.evaluation.line import refuse_points
 from fusionlab.evaluation.results import UNMATCHED, Curve, Results
@@ -80,18 +81,18 @@ def run(argv: Sequence[str]) -> None:
         seed=arguments.seed,
     )
     models = matching_options.untied({label: checkpoint.model for label, checkpoint in found.items()}, arguments)
-    _, results = run_experiment(
-        models,
-        data_options.test_data(arguments),
-        plan,
-        f"From {' to '.join(models)}",
-        data_options.inputs(
-            arguments,
-            list(models.values()),
-            [arguments.anchor, arguments.source],
-            recipe.needs_inputs or arguments.correct,
-        ),
+    inputs = data_options.inputs(
+        arguments,
+        list(models.values()),
+        [arguments.anchor, arguments.source],
+        recipe.needs_inputs or arguments.correct,
     )
+    models, growths = of_one_size(models, inputs, recipe.matches)
+    title = f"From {' to '.join(models)}"
+    _, results = run_experiment(models, data_options.test_data(arguments), plan, title, inputs)
+    if growths:
+        results = replace(results, notes=[f"{growing.told(growths)}.", *results.notes])
+        printing.results().print(results.notes[0], highlight=False)
     settings = {"command": shlex.join(["fusionlab", "barrier", *argv]), "seed": str(arguments.seed), **guessed}
     _write(replace(results, settings=settings), output, arguments.overwrite)
 

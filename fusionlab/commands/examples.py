@@ -46,6 +46,10 @@ EXAMPLES = {
         "fusionlab grow small --like large --output small_in_the_size_of_large",
         "fusionlab grow small --like larger/config.json --untie --output grown",
     ),
+    "shrink": (
+        "fusionlab shrink merged --like small --output merged_in_the_size_of_small",
+        "fusionlab shrink merged --like small --polish 300 --probes pictures/ --output merged_in_the_size_of_small",
+    ),
     "check": (
         "fusionlab check model_a model_b",
         "fusionlab check model_a model_b --base base_model --output merged --values",

@@ -24,7 +24,7 @@ from fusionlab.commands import (
 )
 from fusionlab.commands.example import add_example, own_module
 from fusionlab.commands.fuse_output import size_of_merge, write_fusion
-from fusionlab.commands.grow import as_grown
+from fusionlab.commands.grow import as_grown, of_one_size
 from fusionlab.commands.option_groups import add_fields, told
 from fusionlab.commands.pushing import push_output, refuse_unpushable
 from fusionlab.commands.repeat import repeat_config
@@ -125,8 +125,7 @@ def _in_memory(
         arguments.ckpts,
         recipe.needs_inputs or arguments.correct or polishing is not None,
     )
-    growths = growing.grown_to_one_size(models, None if inputs is None else inputs.shared, recipe.matches)
-    models |= {label: growth.model for label, growth in growths.items()}
+    models, growths = of_one_size(models, inputs, recipe.matches)
     types = common_types(models.values()) if dtype is None else dtype
     kept = list(models.values()) if arguments.heads == "own" else list(models.values())[:1]
     require_space(output, size_of_merge(kept, next(iter(found.values())), types) + REPORT_BYTES)
@@ -157,7 +156,7 @@ def _in_memory(
     notes = [advised, *([f"{growing.told(growths)}."] if growths else []), *results.notes]
     notes = [*notes, *told, *held, *_way_back(argv, results, polishing is None and arguments.heads != "own")]
     results = replace(results, settings=settings, notes=notes)
-    written = as_grown(found, growths)
+    written = as_grown(found, {label: models[label] for label in growths})
     write_fusion(fused, results, written, output, arguments.overwrite, types, card, repeat, modules)
 
 

@@ -20,6 +20,7 @@ from fusionlab.checkpoints.card import merge_card
 from fusionlab.commands import merging_options, own_data, parsing
 from fusionlab.commands.console import silence, tell
 from fusionlab.commands.fuse_output import size_of_merge, write_fusion
+from fusionlab.commands.grow import as_grown
 from fusionlab.commands.lightning_cli import (
     SafeCLI,
     checked_checkpoint,
@@ -34,6 +35,7 @@ from fusionlab.data import OwnData
 from fusionlab.dtypes import common_types
 from fusionlab.experiment import REPORT_BYTES, Plan, refuse_misfit, results_of
 from fusionlab.fusion import Data, FusionData, FusionModule, FusionPlan
+from fusionlab.growing import described
 from fusionlab.matching.recipe import Recipe
 from fusionlab.paths import expanded
 from fusionlab.sentences import naming
@@ -196,11 +198,14 @@ def _fuse(cli: FuseCLI, command: str, repeat: str) -> None:
         "seed": str(plan.seed),
     }
     parents = merging_options.parents(found, given.model)
-    card = merge_card(parents, {key: told[key] for key in told if key != "command"}, next(iter(found.values())).format)
+    made = {key: told[key] for key in told if key != "command"}
+    made |= {f"{label}, grown": described(growth) for label, growth in module.growths.items()}
+    card = merge_card(parents, made, next(iter(found.values())).format)
     if module.choice is not None:
         advised = module.choice.note
     else:
         advised = advice_on([module_weights(checkpoint.model, name) for name, checkpoint in found.items()]).note
     results = replace(results, settings=told, notes=[advised, *results.notes, *words])
     assert module.fused is not None
-    write_fusion(module.fused, results, found, output, given.overwrite, types, card, repeat, modules)
+    grew = as_grown(found, {name: module.models[name] for name in module.growths})
+    write_fusion(module.fused, results, grew, output, given.overwrite, types, card, repeat, modules)

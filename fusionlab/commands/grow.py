@@ -21,7 +21,8 @@ from fusionlab.commands.matching_options import PresetOptions, untied
 from fusionlab.commands.option_groups import add_fields
 from fusionlab.dtypes import stored_size, types_of
 from fusionlab.errors import InputError
-from fusionlab.growing import Growth, described, grown, size_range
+from fusionlab.growing import Growth, described, grown, grown_to_one_size, size_range
+from fusionlab.inputs import Inputs
 from fusionlab.paths import expanded
 
 DESCRIPTION = """Write a model in a larger architecture: more width, layers, heads or units, and the same function.
@@ -62,7 +63,7 @@ def run(argv: Sequence[str]) -> None:
     output = expanded(arguments.output)
     refuse_existing(output, arguments.overwrite)
     small = checkpoints.read(arguments.ckpt)
-    larger = _larger(arguments.like)
+    larger = read_size(arguments.like)
     models: dict[str, Any] = {"like": larger.model if isinstance(larger, checkpoints.Checkpoint) else larger}
     if isinstance(models["like"], nn.Module):
         models = untied({"small": small.model, **models}, arguments)
@@ -76,31 +77,57 @@ def run(argv: Sequence[str]) -> None:
     made = {"grown": described(growth) or "nothing", "logits differ by": f"{growth.stored:.1e} of the largest"}
     card = grown_card(parent(names[0], small.location), names[1], made, small.format)
     both = {"small": small} | ({"like": larger} if isinstance(larger, checkpoints.Checkpoint) else {})
-    as_grown(both, {"small": growth})["small"].write(growth.model, output, arguments.overwrite, texts={CARD: card})
+    as_grown(both, {"small": growth.model})["small"].write(
+        growth.model, output, arguments.overwrite, texts={CARD: card}
+    )
     _tell(growth, names[0], output)
 
 
+def of_one_size(
+    models: Mapping[str, nn.Module], inputs: Inputs | None, matches: bool
+) -> tuple[dict[str, nn.Module], dict[str, Growth[nn.Module]]]:
+    """End models of one size, and the growths of those that were smaller.
+
+    Args:
+        models: by name; not modified.
+        inputs: to find where layers go by.
+        matches: whether they will be matched, so that what is new is taken from the others.
+
+    Raises:
+        InputError: sizes that cannot become one.
+    """
+    growths = grown_to_one_size(models, None if inputs is None else inputs.shared, matches)
+    return {**models, **{name: growth.model for name, growth in growths.items()}}, growths
+
+
 def as_grown(
-    found: Mapping[str, checkpoints.Checkpoint], growths: Mapping[str, Growth[Any]]
+    found: Mapping[str, checkpoints.Checkpoint], made: Mapping[str, nn.Module]
 ) -> dict[str, checkpoints.Checkpoint]:
-    """Checkpoints as they are written once their models are grown.
+    """Checkpoints as they are written once some of their models have the size of another.
 
     Args:
         found: as they were read.
-        growths: by name, of those that grew.
+        made: the models of another size, by name.
     """
-    # Formats other than transformers' write sizes that the model itself does not know: those of the largest model.
-    largest = next((checkpoint for name, checkpoint in found.items() if name not in growths), None)
-    grew = dict(found)
-    for name, growth in growths.items():
+    # Formats other than transformers' write sizes that the model itself does not know: those of a model that has them.
+    sized = next((checkpoint for name, checkpoint in found.items() if name not in made), None)
+    written = dict(found)
+    for name, model in made.items():
         own = found[name]
-        kept = own if largest is None or own.format == "transformers" else largest
-        grew[name] = replace(own, model=growth.model, location=kept.location, dtypes=types_of(growth.model))
-    return grew
+        kept = own if sized is None or own.format == "transformers" else sized
+        written[name] = replace(own, model=model, location=kept.location, dtypes=types_of(model))
+    return written
 
 
-def _larger(path: str) -> Any:
-    """The larger checkpoint, or the config of transformers where there is no more than that."""
+def read_size(path: str) -> Any:
+    """The checkpoint that gives a size, or the config of transformers where there is no more than that.
+
+    Args:
+        path: a checkpoint, the folder of a config, or a file ``config.json``.
+
+    Raises:
+        InputError: nothing that can be read.
+    """
     place = Path(expanded(path))
     folder = place.parent if place.name == CONFIG else place
     has_weights = any(folder.glob("*.safetensors")) or any(folder.glob("*.bin")) or place.suffix == ".ckpt"

@@ -11,20 +11,23 @@ from lightning.pytorch import seed_everything
 from rich.progress import track
 from torch import nn
 
-from fusionlab import checkpoints, printing
+from fusionlab import checkpoints, growing, printing
 from fusionlab.atomic import MIB, atomic_file, atomic_folder, refuse_existing, require_space
 from fusionlab.checkpoints.card import CARD
 from fusionlab.checkpoints.names import short_names
 from fusionlab.commands import data_options, matching_options, own_data, parsing
 from fusionlab.commands.example import add_example, own_module
+from fusionlab.commands.grow import as_grown, of_one_size
 from fusionlab.commands.match_output import ALIGNMENT, ALIGNMENT_SUFFIX, MatchTable, card, kept_basis_note, types_note
 from fusionlab.commands.match_stream import by_parts
 from fusionlab.commands.option_groups import add_fields, told
 from fusionlab.commands.pushing import push_output, refuse_unpushable
 from fusionlab.commands.repeat import REPEAT, repeat_config
 from fusionlab.dtypes import DTYPES, differing, find_dtype, rounded, stored_size, widened
+from fusionlab.errors import InputError
 from fusionlab.evaluation.distance import parameter_distance
 from fusionlab.evaluation.preservation import check_preservation
+from fusionlab.growing import Growth
 from fusionlab.matching.align import gauged
 from fusionlab.matching.recipe import Recipe, align_models
 from fusionlab.models import aliases, common_blueprint
@@ -86,15 +89,15 @@ def _in_memory(arguments: Namespace, argv: Sequence[str], recipe: Recipe, repeat
     own_data.fitted(arguments, [found[names[len(arguments.sources)]]], "match")
     source_names, anchor_name = names[: len(arguments.sources)], names[len(arguments.sources)]
     base_name = names[-1] if base_path else None
-    models = matching_options.untied({name: checkpoint.model for name, checkpoint in found.items()}, arguments)
+    models, growths = _prepared(found, arguments, recipe, base_name)
+    found = as_grown(found, {name: growth.model for name, growth in growths.items()})
     blueprint = common_blueprint(models)
-    notes += types_note(differing(models), dtype)
-    if dtype is not None:
-        models = {name: widened({name: model}, dtype)[name] for name, model in models.items()}
+    notes += types_note(differing({name: checkpoint.model for name, checkpoint in found.items()}), dtype)
+    notes += [f"{growing.told(growths)}."] if growths else []
     recipe.options.select(blueprint)
 
     table = MatchTable(anchor_name, bool(recipe.gauge))
-    moves_anchor = bool(recipe.gauge) or arguments.untie
+    moves_anchor = bool(recipe.gauge) or arguments.untie or anchor_name in growths
     written = [models[name] for name in (names if moves_anchor else source_names)]
     require_space(output, sum(stored_size(model, dtype) for model in written) + MIB)
     twins: dict[str, tuple[checkpoints.Checkpoint, nn.Module, Alignment]] = {}
@@ -119,11 +122,44 @@ def _in_memory(arguments: Namespace, argv: Sequence[str], recipe: Recipe, repeat
                 base_twin = rounded(of_anchor.apply(models[base_name]), dtype)
                 check_preservation(models[base_name], base_twin, of_anchor, arguments.seed)
                 twins[base_name] = (found[base_name], base_twin, of_anchor)
-    cards = {name: card(name, source, anchor_name, recipe, arguments.seed) for name, (source, _, _) in twins.items()}
+    cards = {
+        name: card(name, source, anchor_name, recipe, arguments.seed, growths.get(name))
+        for name, (source, _, _) in twins.items()
+    }
     _write(twins, output, arguments.overwrite, dtype, cards, repeat)
     if base_name is not None and not moves_anchor:
         notes.append(kept_basis_note(anchor_name, base_name))
     table.tell(notes, output)
+
+
+def _prepared(
+    found: Mapping[str, checkpoints.Checkpoint], arguments: Namespace, recipe: Recipe, base: str | None
+) -> tuple[dict[str, nn.Module], dict[str, Growth[nn.Module]]]:
+    """The models that are matched, of one size and in the type that is asked for, and the growths of those that grew.
+
+    Args:
+        found: their checkpoints, by name.
+        arguments: of the command.
+        recipe: that they describe.
+        base: name of the base model, if there is one.
+
+    Raises:
+        InputError: sizes that cannot become one, or a base model of models of different sizes.
+    """
+    models = matching_options.untied({name: checkpoint.model for name, checkpoint in found.items()}, arguments)
+    growths: dict[str, Growth[nn.Module]] = {}
+    if growing.differ_in_size(list(models.values())):
+        if base is not None:
+            raise InputError(
+                f"the end models and {base} are of different sizes, which fine-tunes of one base are not; expected "
+                f"models of one size with --base, or no --base"
+            )
+        inputs = data_options.inputs(arguments, list(models.values()), [arguments.anchor], recipe.needs_inputs)
+        models, growths = of_one_size(models, inputs, recipe.matches)
+    dtype = find_dtype(arguments.dtype)
+    if dtype is not None:
+        models = {name: widened({name: model}, dtype)[name] for name, model in models.items()}
+    return models, growths
 
 
 def _parser() -> ArgumentParser:

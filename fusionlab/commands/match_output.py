@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.table import Table
@@ -13,6 +14,7 @@ from fusionlab.checkpoints import Checkpoint
 from fusionlab.checkpoints.card import parent, twin_card
 from fusionlab.dtypes import name_of
 from fusionlab.evaluation.wording import format_change
+from fusionlab.growing import Growth, described
 from fusionlab.matching.recipe import Recipe
 from fusionlab.streaming import StoredModel
 
@@ -22,7 +24,14 @@ ALIGNMENT = f"fusionlab{ALIGNMENT_SUFFIX}"
 _GAUGED = ": of the models as given, in their common gauge, and matched (the change is from the second to the third)"
 
 
-def card(name: str, model: Checkpoint | StoredModel, anchor: str, recipe: Recipe, seed: int) -> str:
+def card(
+    name: str,
+    model: Checkpoint | StoredModel,
+    anchor: str,
+    recipe: Recipe,
+    seed: int,
+    growth: Growth[Any] | None = None,
+) -> str:
     """The card of a twin.
 
     Args:
@@ -31,8 +40,9 @@ def card(name: str, model: Checkpoint | StoredModel, anchor: str, recipe: Recipe
         anchor: the name of the model whose basis it is in.
         recipe: how it was matched.
         seed: of anything random.
+        growth: what was done to it before it was matched, if it was grown.
     """
-    made = {"matching": str(recipe), "seed": str(seed)}
+    made = {"matching": str(recipe), "seed": str(seed)} | ({} if growth is None else {"grown": described(growth)})
     return twin_card(parent(name, model.location), anchor, made, model.format)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from fusionlab.checkpoints.weightless import Weightless, weightless
+from fusionlab.growing import differ_in_size
 from fusionlab.matching.options import MatchOptions
 from fusionlab.matching.parts import Part, separated
 from fusionlab.matching.recipe import Recipe
@@ -46,12 +47,15 @@ def described(models: Mapping[str, StoredModel], recipe: Recipe) -> Described:
         recipe: how they are matched.
 
     Raises:
-        NotByPartsError: models that are not stored as their class has them, or a matching that couples its spaces.
-        InputError: models of different classes or sizes.
+        NotByPartsError: models that are not stored as their class has them, that are of different sizes, or a matching
+            that couples its spaces.
+        InputError: models of different classes.
     """
     if not looks_at_parts(recipe):
         raise NotByPartsError(f"this matching ({recipe}) looks at whole models")
     made = made_of(models)
+    if differ_in_size([one.model for one in made.values()]):
+        raise NotByPartsError("the models are of different sizes, so that some are grown first")
     blueprint = common_blueprint({name: one.model for name, one in made.items()})
     return Described(made, parts_of(blueprint, recipe, made))
 

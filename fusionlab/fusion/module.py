@@ -26,6 +26,7 @@ from fusionlab.fusion.fuser import Fuser
 from fusionlab.fusion.plan import FusionPlan
 from fusionlab.fusion.results import Candidate, Fused, TestSet
 from fusionlab.fusion.testing import CandidateTest
+from fusionlab.growing import grown_to_one_size
 from fusionlab.inputs import Inputs
 from fusionlab.matching.recipe import Recipe, recipe
 from fusionlab.stages import StagedModule, Stages
@@ -53,6 +54,8 @@ class FusionModule(StagedModule, CandidateTest):
     Attributes:
         checkpoints: the end models that were read, by name; `Checkpoint.write` writes the merge in their format.
         choice: what ``auto`` chose and why; None where the matching was named.
+        models: the end models, those grown that were smaller than others (`fusionlab.grow`).
+        growths: of those, by name.
 
     Args:
         models: paths, hub ids or modules, or a mapping from names to them; not modified.
@@ -90,17 +93,18 @@ class FusionModule(StagedModule, CandidateTest):
         self.checkpoints = {
             name: checkpoints.read(str(model)) for name, model in given.items() if not isinstance(model, nn.Module)
         }
-        self.models = {
+        self._as_given = {
             name: model if isinstance(model, nn.Module) else self.checkpoints[name].model
             for name, model in given.items()
         }
         # Whether there are inputs is known when the fit begins; until then that there will be.
-        self.choice = choose(self.models, has_inputs=options.get("heads") != "own") if match == AUTO else None
+        self.choice = choose(self._as_given, has_inputs=options.get("heads") != "own") if match == AUTO else None
         self.plan = make_plan(match if self.choice is None else self.choice.match, methods, **options)
         self.inputs, self.samples, self.statistics = inputs, samples, statistics
         self.base = base if base is None or isinstance(base, nn.Module) else checkpoints.load(str(base))
         self.fused: Fused | None = None
         # What does not fit is refused here, not after the Trainer has been set up.
+        self._grow(inputs)
         self.fuser = Fuser(self.models, self.plan, inputs, statistics, self.base)
 
     @property
@@ -139,15 +143,30 @@ class FusionModule(StagedModule, CandidateTest):
         inputs = self._seen_inputs() if self.inputs is None else self.inputs
         # Models with heads of their own have no outputs in common to learn by.
         may_learn = inputs is not None and self.plan.heads != "own"
-        if self.choice is not None and self.choice.has_inputs != may_learn:
+        is_other = self.choice is not None and self.choice.has_inputs != may_learn
+        if self.choice is not None and is_other:
             self.choice = replace(self.choice, has_inputs=may_learn)
             self.plan = replace(self.plan, matchings=recipes(self.choice.match))
-            self.fuser = Fuser(self.models, self.plan, inputs, self.statistics, self.base)
-        if inputs is not self.inputs or not self.is_fresh or self.fused is not None:
+        if is_other or inputs is not self.inputs or not self.is_fresh or self.fused is not None:
+            if self.growths and (is_other or inputs is not self.inputs):
+                self._grow(inputs)
             self.fuser = Fuser(self.models, self.plan, inputs, self.statistics, self.base)
         super().setup(stage)
         if not self.fuser.looks_at_data:
             self.trainer.fit_loop.max_epochs = 0
+
+    def _grow(self, inputs: Inputs | None) -> None:
+        """Bring the end models to one size, the largest of all in every dimension.
+
+        Args:
+            inputs: to find where layers go by.
+
+        Raises:
+            InputError: sizes that cannot become one.
+        """
+        matches = any(recipe.matches for recipe in self.plan.matchings.values())
+        self.growths = grown_to_one_size(self._as_given, None if inputs is None else inputs.shared, matches)
+        self.models = self._as_given | {name: growth.model for name, growth in self.growths.items()}
 
     def _seen_inputs(self) -> Inputs | None:
         """The Trainer's training data."""

@@ -27,6 +27,7 @@ from fusionlab.grid.data_sets import TestData
 from fusionlab.grid.design import Cell, EndModel, Grid
 from fusionlab.grid.published import PublishedFuser
 from fusionlab.grid.statistics_files import StatisticsFiles
+from fusionlab.growing import grown_to_one_size, told
 from fusionlab.inputs import Inputs
 from fusionlab.sentences import sentence
 from fusionlab.stages import Stages, run
@@ -161,12 +162,15 @@ class GridRunner:
             # Models and Trainers point to each other, and nothing else would free the models of the last group soon.
             gc.collect()
             models = {name: self.load(name, seed) for name in group}
-            self._note = measured_note(models)
-            grid = self.grid
+            grid, inputs = self.grid, self._inputs(group, seed)
+            matches = any(recipe.matches for recipe in grid.matchings.values())
+            growths = grown_to_one_size(models, None if inputs is None else inputs.shared, matches)
+            models |= {name: growth.model for name, growth in growths.items()}
+            self._note = " ".join(filter(None, [measured_note(models), f"{told(growths)}." if growths else ""]))
             kind = PublishedFuser if grid.protocol == "published" else Fuser
             plan = FusionPlan(grid.matchings, grid.methods, heads=grid.heads, seed=seed)
             known = self._statistics.read(models, seed)
-            fuser = kind(models, plan, self._inputs(group, seed), known, self._base)
+            fuser = kind(models, plan, inputs, known, self._base)
             self._group = (group, seed), fuser
         return self._group[1]
 

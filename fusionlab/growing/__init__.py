@@ -6,6 +6,17 @@ is, and `growth` tries what axes leave open and accepts nothing that a forward p
 """
 
 from fusionlab.growing.growth import Growth, grown
-from fusionlab.growing.several import described, grown_to_one_size, size_range, told
+from fusionlab.growing.several import described, differ_in_size, grown_to_one_size, size_range, told
+from fusionlab.growing.shrinking import Shrinkage, shrunk
 
-__all__ = ["Growth", "described", "grown", "grown_to_one_size", "size_range", "told"]
+__all__ = [
+    "Growth",
+    "Shrinkage",
+    "described",
+    "differ_in_size",
+    "grown",
+    "grown_to_one_size",
+    "shrunk",
+    "size_range",
+    "told",
+]

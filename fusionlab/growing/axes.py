@@ -122,6 +122,12 @@ class Widening:
             return small.size / large.size
         return 1.0 if of_norm else None
 
+    def is_centred(self, small: Axis) -> bool:
+        """True if what is written along an axis of the small model has mean zero, as in a folded stream."""
+        if not isinstance(small, Along) or small.is_dual:
+            return False
+        return isinstance(self.small.spaces[small.space].group, OrthogonalFixingOnes)
+
     def _along(self, small: Along, large: Along, primal: bool, gain: bool) -> Gather:
         space = self.small.spaces[small.space]
         if space.role in (Role.HEADS, Role.QUERIES):

@@ -23,6 +23,25 @@ _LAST_NORMS = 4
 
 
 @dataclass(frozen=True)
+class Move:
+    """The map of one dimension of a parameter into the larger model.
+
+    Attributes:
+        dim: which dimension.
+        gather: the map of what is left when the mean is taken away, or of everything where no share is set.
+        share: the share of the mean that every entry of the larger dimension gets; None for a mean like the rest.
+        routes: new entries hold experts down.
+        is_centred: what lies along it has mean zero.
+    """
+
+    dim: int
+    gather: Gather
+    share: float | None = None
+    routes: bool = False
+    is_centred: bool = False
+
+
+@dataclass(frozen=True)
 class Embedding:
     """A small model's parameters in a larger architecture.
 
@@ -96,37 +115,71 @@ class Embedding:
                     changed[bias] = state[bias] * factor
                 yield changed
 
+    def cut(self, state: Mapping[str, Tensor], widening: Widening) -> dict[str, Tensor]:
+        """The small model's parameters that a larger model's hold; of what `with_choice` makes, those it was made from.
+
+        What lies in new entries is left out.
+
+        Args:
+            state: of the larger model, in the gauge of `large`.
+            widening: what made an exact embedding.
+        """
+        out = {}
+        for name, tensor in self.state.items():
+            target = renamed(name, self.placements)
+            out[name] = self._cut(name, target, state[target], widening) if tensor.is_floating_point() else tensor
+        for name in (name for name in out if renamed(name, self.placements) in self.tables):
+            out[name] = out[name] / widening.choice.tokens
+        return out
+
+    def _cut(self, name: str, target: str, tensor: Tensor, widening: Widening) -> Tensor:
+        out = tensor.double()
+        for move in self._moves(name, target, widening):
+            if move.share is not None:
+                mean = out.mean(move.dim, keepdim=True) / move.share
+                out = move.gather.back(out - out.mean(move.dim, keepdim=True), move.dim)
+                out = out - out.mean(move.dim, keepdim=True) + mean
+                continue
+            out = move.gather.back(out, move.dim)
+            if move.is_centred:
+                out = out - out.mean(move.dim, keepdim=True)
+        return out
+
     def _mapped(self, name: str, target: str, tensor: Tensor, widening: Widening) -> Tensor:
         fresh = self.fresh[target]
         if not tensor.is_floating_point():
             return fresh
-        gain = self._is_gain(target, fresh)
-        fill = 1 - self._offset(target) if gain else 0.0
-        out, primal = tensor.double(), target in self.written
-        norm_biases = {norm.bias for norm in self.large.norms}
-        new = []
-        axes = zip(self.small.parameters[name], self.large.parameters[target], strict=True)
-        for dim, (ours, theirs) in enumerate(axes):
-            if gain and isinstance(ours, Fixed) and tensor.shape != fresh.shape:
-                behind = Gather.padding(len(tensor), len(fresh))
-                out = behind(out, dim, fill)
-                new.append(behind.new)
-                continue
-            small, large = _sized(ours, tensor.shape[dim]), _sized(theirs, fresh.shape[dim])
-            try:
-                move = widening.of(small, large, primal, gain)
-            except UnequalError as unequal:
-                raise self.refuse(name, unequal.small, unequal.large) from unequal
+        fill = 1 - self._offset(target) if self._is_gain(target, fresh) else 0.0
+        out, new = tensor.double(), []
+        for move in self._moves(name, target, widening):
             # What holds new experts down has an effect wherever one is picked, however seldom that is.
-            new.append(torch.zeros_like(move.new) if self._routes(target) else move.new)
-            share = widening.share_of_mean(small, large, target in norm_biases)
-            if share is None:
-                out = move(out, dim, NEVER if self._routes(target) else fill)
+            new.append(torch.zeros_like(move.gather.new) if move.routes else move.gather.new)
+            if move.share is None:
+                out = move.gather(out, move.dim, NEVER if move.routes else fill)
             else:
-                mean = out.mean(dim, keepdim=True)
-                out = move(out - mean, dim) + share * mean
+                mean = out.mean(move.dim, keepdim=True)
+                out = move.gather(out - mean, move.dim) + move.share * mean
         widening.new[target] = tuple(new)
         return out
+
+    def _moves(self, name: str, target: str, widening: Widening) -> Iterator[Move]:
+        """The map of each dimension of a parameter into the larger model."""
+        shape, fresh = self.state[name].shape, self.fresh[target]
+        gain, primal = self._is_gain(target, fresh), target in self.written
+        norm_biases = {norm.bias for norm in self.large.norms}
+        axes = zip(self.small.parameters[name], self.large.parameters[target], strict=True)
+        for dim, (ours, theirs) in enumerate(axes):
+            if gain and isinstance(ours, Fixed) and shape != fresh.shape:
+                yield Move(dim, Gather.padding(shape[dim], fresh.shape[dim]))
+                continue
+            small, large = _sized(ours, shape[dim]), _sized(theirs, fresh.shape[dim])
+            try:
+                gather = widening.of(small, large, primal, gain)
+            except UnequalError as unequal:
+                raise self.refuse(name, unequal.small, unequal.large) from unequal
+            share = widening.share_of_mean(small, large, target in norm_biases)
+            routes, centred = self._routes(target) and not gain, widening.is_centred(small) and gather.changes
+            yield Move(dim, gather, share, routes, centred)
 
     def _silent(self, name: str) -> Tensor:
         """The value of a parameter of a layer that writes nothing."""

@@ -72,6 +72,20 @@ class Gather:
             start, count = start + part.size, count + int(part.new.max())
         return Gather(torch.cat(sources), torch.cat([part.factor for part in parts]), start, torch.cat(new))
 
+    def back(self, tensor: Tensor, dim: int) -> Tensor:
+        """The tensor that dimension `dim` was mapped from, in float64: the mean where several entries come from one.
+
+        Of any tensor of the larger shape, so that ``back(map(x)) = x``; what comes from nowhere is left out.
+        """
+        if not self.changes:
+            return tensor.double()
+        known = torch.where(self.source >= 0)[0].to(tensor.device)
+        source, shape = self.source.to(tensor.device)[known], [-1 if d == dim else 1 for d in range(tensor.ndim)]
+        taken = tensor.double().index_select(dim, known) / self.factor.to(tensor.device)[known].reshape(shape)
+        sizes = [self.size if d == dim else length for d, length in enumerate(tensor.shape)]
+        counts = torch.bincount(source, minlength=self.size).clamp(min=1).reshape(shape)
+        return torch.zeros(sizes, dtype=torch.float64, device=tensor.device).index_add(dim, source, taken) / counts
+
     def __call__(self, tensor: Tensor, dim: int, fill: float = 0.0) -> Tensor:
         """The tensor with dimension `dim` mapped, in float64; `fill` stands where nothing comes from."""
         if not self.changes:

@@ -66,7 +66,8 @@ def grown(model: Model, like: Any, data: Batches | None = None, fill: bool = Fal
     Streams are as long an entry on average as before, so that norms act as they did, epsilon included; new units, heads
     and layers write nothing, and queries of wider heads grow by the root of the ratio that their scores are divided by.
     Layers go where the activations of `data` are most alike, in order (linear CKA, Kornblith et al., "Similarity of
-    neural network representations revisited", 2019, equation 5); evenly spread without data.
+    neural network representations revisited", 2019, equation 5); without data each stands at the end of its share of
+    the larger stack, where its output is as deep as in the small one.
 
     Args:
         model: the small model; not modified.
@@ -81,7 +82,7 @@ def grown(model: Model, like: Any, data: Batches | None = None, fill: bool = Fal
         SymmetryError: an architecture whose blueprint is not found.
     """
     large = larger_model(model, like)
-    small = _untied_as(model, large).eval()
+    small = untied_as(model, large).eval()
     if not isinstance(like, nn.Module) and (fill or data is not None):
         raise InputError(
             "the larger one is a config alone; expected a model, to align layers by its activations (data) or to take "
@@ -90,10 +91,10 @@ def grown(model: Model, like: Any, data: Batches | None = None, fill: bool = Fal
     costs = None if data is None else unlikeness(small, like, data)
     places = placements(small, large, costs)
     large = in_types(large, _types(small, large, places)).eval()
-    embedding = _embedding(small, large, places)
+    embedding = embedding_of(small, large, places)
     inputs = embedding.small.inputs
     reference = random_logits(copy.deepcopy(small).double(), inputs)
-    state, widening, exact = _exact(embedding, small, large, reference)
+    state, widening, exact = exact_embedding(embedding, small, large, reference)
     if fill:
         state, exact = _filled(state, widening, embedding, large, like, exact)
     large.load_state_dict(state)
@@ -119,7 +120,7 @@ def _filled(
     return (found, max(exact, error)) if error <= EXACT else (state, exact)
 
 
-def _exact(
+def exact_embedding(
     embedding: Embedding, small: nn.Module, large: nn.Module, reference: Tensor
 ) -> tuple[dict[str, Tensor], Widening, float]:
     """The first parameters of the grown model that compute what the small model does, what made them, and the error.
@@ -144,8 +145,14 @@ def _exact(
     raise InputError(inexact(small, large, embedding.placements, embedding.small, widening, least))
 
 
-def _embedding(small: nn.Module, large: nn.Module, places: tuple[Placement, ...]) -> Embedding:
-    """The two models side by side, folded where a stream gets wider and can be folded."""
+def embedding_of(small: nn.Module, large: nn.Module, places: tuple[Placement, ...]) -> Embedding:
+    """The two models side by side, folded where a stream gets wider and can be folded.
+
+    Args:
+        small: the small model.
+        large: one of the larger architecture.
+        places: where layers go.
+    """
     ours, theirs = blueprint(small), blueprint(large)
     # Folding rounds to the type that it is given.
     state = copy.deepcopy(small).double().state_dict()
@@ -156,9 +163,9 @@ def _embedding(small: nn.Module, large: nn.Module, places: tuple[Placement, ...]
 
     def between(ours: Blueprint, theirs: Blueprint, state: dict[str, Tensor]) -> Embedding:
         there, tokens = (frozenset(renamed(name, places) for name in names) for names in (written, tables))
-        return Embedding(ours, theirs, state, large.state_dict(), places, there, tokens, _is_tied(small), refuse)
+        return Embedding(ours, theirs, state, large.state_dict(), places, there, tokens, is_tied(small), refuse)
 
-    wider = _stream_sizes(ours) != _stream_sizes(theirs)
+    wider = stream_sizes(ours) != stream_sizes(theirs)
     if wider and ours.after_folding is not None and theirs.after_folding is not None:
         folded = ours.in_gauge((FOLDED,))
         return between(folded, theirs.in_gauge((FOLDED,)), fold(state, folded))
@@ -222,11 +229,15 @@ def _types(small: nn.Module, large: nn.Module, places: Sequence[Placement]) -> d
     return new | {renamed(name, places): dtype for name, dtype in types_of(small).items()}
 
 
-def _untied_as(model: Model, large: nn.Module) -> Model:
-    """The small model, its output embeddings untied where the larger one's are."""
-    if _is_tied(model) and not _is_tied(large):
+def untied_as(model: Model, large: nn.Module) -> Model:
+    """The small model, its output embeddings untied where the larger one's are.
+
+    Raises:
+        InputError: they are not tied, and the larger one's are.
+    """
+    if is_tied(model) and not is_tied(large):
         return untie(model)
-    if _is_tied(large) and not _is_tied(model):
+    if is_tied(large) and not is_tied(model):
         raise InputError(
             "the larger model's output embeddings are its input embeddings, and the small model has some of its own; "
             "expected a config with tie_word_embeddings false"
@@ -234,7 +245,8 @@ def _untied_as(model: Model, large: nn.Module) -> Model:
     return copy.deepcopy(model)
 
 
-def _is_tied(model: nn.Module) -> bool:
+def is_tied(model: nn.Module) -> bool:
+    """True if a model's output embeddings are its input embeddings."""
     table, get_output = input_embeddings(model), getattr(model, "get_output_embeddings", None)
     output = None if get_output is None else get_output()
     return table is not None and getattr(output, "weight", None) is table.weight
@@ -249,7 +261,8 @@ def _looked_up(model: nn.Module) -> tuple[frozenset[str], frozenset[str]]:
     return frozenset(name for name, p in named if id(p) in embeddings), tokens
 
 
-def _stream_sizes(blueprint: Blueprint) -> dict[str, int]:
+def stream_sizes(blueprint: Blueprint) -> dict[str, int]:
+    """The width of every stream, by the name of its space."""
     return {s.name: s.group.size for s in blueprint.spaces.values() if s.role in STREAMS and not s.index}
 
 

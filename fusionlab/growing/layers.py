@@ -56,7 +56,8 @@ def placements(
         small: the small model.
         large: one of the larger architecture.
         unlikeness: by the path of a stack in the small model, of shape ``(layers, larger layers)``, what it costs to
-            put a layer in a place; stacks that are not named are spread evenly.
+            put a layer in a place; in stacks that are not named each layer stands at the
+            end of its share of the places.
 
     Raises:
         InputError: more layers than the larger model has, or layers of a kind that it lacks.
@@ -133,9 +134,14 @@ def renamed(name: str, found: Sequence[Placement]) -> str:
 
 
 def _uneven(layers: int, places: int) -> Tensor:
-    """The squared distance of each place from where a layer stands in an even spread from the first to the last."""
-    even = torch.linspace(0, places - 1, layers, dtype=torch.float64) if layers > 1 else torch.zeros(1).double()
-    return (even[:, None] - torch.arange(places)[None]).square()
+    """The squared distance of each place from the last one of a layer's share.
+
+    Each layer has a share of the places that is as long as the others, and stands at its end: there its output is as
+    deep in the larger stack as in the small one.
+    """
+    last = torch.arange(1, layers + 1, dtype=torch.float64) * places / layers - 1
+    # Of two places that are as near, the later one.
+    return (last[:, None] + 1e-6 - torch.arange(places)[None]).square()
 
 
 def _of_one_kind(small: nn.Module, large: nn.Module, path: str, target: str) -> Tensor:

@@ -18,18 +18,19 @@ from fusionlab.types import Model
 
 
 def grown_to_one_size(
-    models: Mapping[str, Model], data: Batches | None = None, fill: bool = False
+    models: Mapping[str, Model], data: Batches | None = None, fill: bool = False, like: Any = None
 ) -> dict[str, Growth[Model]]:
-    """The growths of those models that are smaller than another in some dimension.
+    """The growths of those models that are smaller than another in some dimension, or than what is asked for.
 
     All become as large as the largest of them in each dimension: as one of them where one is, else by a config of
     transformers with the larger of any two sizes.
 
     Args:
         models: by name; not modified.
-        data: batches of inputs that all take, to find where layers go by; evenly spread without.
+        data: batches of inputs that all take, to find where layers go by; see `grown` for where they go without.
         fill: whether what is new and changes nothing is taken from the model that is grown to, or where there is none
             from the one before (see `filling`): for models that will be matched.
+        like: a model or a config that all become as large as, in place of the largest of them.
 
     Returns:
         By name, for models that grow; nothing where all are of one size already, or of different classes.
@@ -38,9 +39,10 @@ def grown_to_one_size(
         InputError: sizes that cannot become one, see `grown`.
     """
     everyone = list(models.values())
-    if len({type(model) for model in everyone}) > 1 or not any(_differ_in_size(everyone[0], m) for m in everyone[1:]):
-        return {}
-    like = _largest(everyone)
+    if like is None:
+        if not differ_in_size(everyone):
+            return {}
+        like = _largest(everyone)
     if isinstance(like, nn.Module):
         smaller = {name: model for name, model in models.items() if _differ_in_size(model, like)}
         return {name: grown(model, like, data, fill) for name, model in smaller.items()}
@@ -50,6 +52,11 @@ def grown_to_one_size(
         for name, other in zip(found, before, strict=True):
             found[name] = grown(models[name], found[other].model, fill=True)
     return found
+
+
+def differ_in_size(models: Sequence[nn.Module]) -> bool:
+    """True of models of one class of which one has other layers, or is wider along some space, than another."""
+    return len({type(model) for model in models}) == 1 and any(_differ_in_size(models[0], m) for m in models[1:])
 
 
 def told(growths: Mapping[str, Growth[Any]]) -> str:

@@ -45,7 +45,7 @@ def balance(state: Mapping[str, Tensor], blueprint: Blueprint) -> Alignment:
     for _ in range(SWEEPS):
         moved = 0.0
         for space in spaces:
-            element = geometry(space.group).balance(*_grams(current, blueprint, space))
+            element = geometry(space.group).balance(*grams(current, blueprint, space))
             moved = max(moved, float((element - space.group.identity(space.copies).to(element)).abs().max()))
             step = Alignment(blueprint, {space.name: element})
             current |= {name: step.apply_to(name, current[name]) for name in blueprint.touching([space.name])}
@@ -55,7 +55,7 @@ def balance(state: Mapping[str, Tensor], blueprint: Blueprint) -> Alignment:
     return alignment
 
 
-def _grams(state: Mapping[str, Tensor], blueprint: Blueprint, space: Space) -> tuple[Tensor, Tensor]:
+def grams(state: Mapping[str, Tensor], blueprint: Blueprint, space: Space) -> tuple[Tensor, Tensor]:
     """Gram matrices of a space's primal and dual stretches, each ``(*copies, n, n)`` in float64."""
     size = space.group.size
     sums: dict[bool, Tensor] = {}

@@ -63,6 +63,23 @@ def test_twins_across_sizes_keep_their_functions_and_have_one_size() -> None:
     assert shapes[0] == shapes[1] == shapes[2]
 
 
+def test_all_grow_to_a_config_that_is_given() -> None:
+    models, larger = [vit(0), vit(1, hidden_size=20)], vit(2, **LARGER).config
+    with pytest.warns(UserWarning, match="model 0 .* and model 1 .* were grown"):
+        twins = fusionlab.align(models, preset="weights", like=larger)
+    assert all(closeness(twin, model) < 1e-4 for twin, model in zip(twins, models, strict=True))
+    assert {twin.config.hidden_size for twin in twins} == {24}
+
+
+def test_the_line_between_two_sizes_has_their_losses_at_its_ends() -> None:
+    models = [vit(0), vit(1, **LARGER)]
+    data = [{"pixel_values": torch.randn(8, 1, 8, 8), "labels": torch.arange(8)}]
+    with pytest.warns(UserWarning, match=SAID):
+        line = fusionlab.barrier(*models, data, points=2)
+    ends = [model(**data[0]).loss.item() for model in models]
+    assert line.loss == pytest.approx(ends, rel=1e-4)
+
+
 def test_a_base_of_the_small_model_does_not_fit_the_grown_one() -> None:
     with pytest.warns(UserWarning, match=SAID), pytest.raises(fusionlab.InputError, match="the base model"):
         fusionlab.fuse([vit(0), vit(1, **LARGER)], method="ties", base=vit(2))
@@ -81,3 +98,12 @@ def test_paths_grow_as_modules_do(tmp_path: Path) -> None:
         fusionlab.save(model, tmp_path / name)
     twin = fusionlab.grow(tmp_path / "small", str(tmp_path / "large"))
     assert closeness(twin, vit(0)) < 1e-5
+
+
+def test_shrinking_takes_back_what_growing_did_and_learns_where_there_are_data() -> None:
+    small, large = vit(0), vit(1, **LARGER)
+    assert closeness(fusionlab.shrink(fusionlab.grow(small, large), like=small.config), small) < 1e-4
+    data = [{"pixel_values": torch.randn(8, 1, 8, 8, generator=torch.Generator().manual_seed(0))}]
+    left, learned = fusionlab.shrink(large, small), fusionlab.shrink(large, small, data, steps=5)
+    wanted, before, after = (model(**data[0]).logits.softmax(-1).detach() for model in (large, left, learned))
+    assert float((after - wanted).norm()) < float((before - wanted).norm())

@@ -11,9 +11,11 @@ from lightning.pytorch import Callback, Trainer
 from safetensors.torch import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+import fusionlab
 from fusionlab.cli import main
 from fusionlab.configs import shipped_folder
 from tests.commands.conftest import Command
+from tests.commands.small import vit
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
@@ -95,6 +97,17 @@ def test_a_config_gives_what_flags_give(ckpts: Path, at: Path) -> None:
     assert len(log.Scalars("polishing regmean, weights/loss")) == 6
     assert any("regmean/weights/accuracy" in tag for tag in tags)
     assert any("regmean/none/accuracy" in tag for tag in tags)
+
+
+def test_end_models_of_two_sizes_are_grown_to_one(at: Path) -> None:
+    """When the models are read, so that what does not fit is refused early; and anew by the data that come."""
+    for name, model in {"a": vit(0), "b": vit(1, hidden_size=24, num_hidden_layers=3)}.items():
+        fusionlab.save(model, at / name)
+    main(["fuse", "--config", str(config(at, at))])
+    merged: Any = fusionlab.load(at / "out" / "merged")
+    assert (merged.config.hidden_size, merged.config.num_hidden_layers) == (24, 3)
+    assert "a, grown" in (at / "out" / "merged" / "README.md").read_text()
+    assert "so that a (residual 16 to 24" in (at / "out" / "report.html").read_text()
 
 
 def test_a_fit_that_was_cut_goes_on(ckpts: Path, at: Path) -> None:

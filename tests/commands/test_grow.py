@@ -27,7 +27,7 @@ def sizes(tmp_path: Path) -> Path:
 def test_the_grown_model_is_a_checkpoint_of_the_larger_config(sizes: Path, command: Command) -> None:
     outcome = command("grow", sizes / "small", "--like", sizes / "large", "--output", sizes / "grown")
     assert (outcome.code, outcome.err) == (0, "")
-    for row in ("residual │ 16 │ 24", "ffn │ 32 │ 40", "layers of vit.layers │ 2 │ 3", "stand at 0, 2."):
+    for row in ("residual │ 16 │ 24", "ffn │ 32 │ 40", "layers of vit.layers │ 2 │ 3", "stand at 1, 2."):
         assert row in outcome.out
     assert closeness(fusionlab.load(sizes / "grown"), vit(0)) < 1e-5
     config = json.loads((sizes / "grown" / "config.json").read_text())
@@ -86,3 +86,56 @@ def test_fuse_grows_and_says_so(sizes: Path, command: Command) -> None:
     for name, tensor in expected.state_dict().items():
         torch.testing.assert_close(merged.state_dict()[name], tensor, rtol=1e-4, atol=1e-4)
     assert "small, grown" in (sizes / "fused" / "merged" / "README.md").read_text()
+
+
+@pytest.mark.parametrize("grows", ["source", "anchor"])
+def test_match_grows_whichever_is_smaller(grows: str, sizes: Path, command: Command) -> None:
+    """The twins are of one size and compute what their models do; the anchor gets one where it grew."""
+    source, anchor = ("small", "large") if grows == "source" else ("large", "small")
+    line = ("match", sizes / source, "--anchor", sizes / anchor, "--match", "paper", "--output", sizes / "twins")
+    outcome = command(*line)
+    assert outcome.code == 0, outcome.err
+    assert "different sizes, so that small (residual 16 to 24" in outcome.out
+    twins = (
+        {"small": sizes / "twins"}
+        if grows == "source"
+        else {name: sizes / "twins" / name for name in ("small", "large")}
+    )
+    for name, place in twins.items():
+        twin = fusionlab.load(place)
+        assert twin.config.hidden_size == 24  # type: ignore[union-attr]
+        assert closeness(twin, fusionlab.load(sizes / name)) < 1e-5
+    assert "grown" in (twins["small"] / "README.md").read_text()
+
+
+def test_match_takes_no_base_of_models_of_several_sizes(sizes: Path, command: Command) -> None:
+    line = (
+        "match",
+        sizes / "small",
+        "--anchor",
+        sizes / "large",
+        "--base",
+        sizes / "base",
+        "--output",
+        sizes / "twins",
+    )
+    fusionlab.save(vit(2), sizes / "base")
+    outcome = command(*line)
+    assert outcome.code == 2
+    assert "the end models and base are of different sizes" in outcome.err
+    assert not (sizes / "twins").exists()
+
+
+def test_a_plain_merge_is_refused_with_the_way_on(sizes: Path, command: Command) -> None:
+    outcome = command("merge", sizes / "small", sizes / "large", "--output", sizes / "merged")
+    assert outcome.code == 2
+    assert "hidden_size: 24 and 16" in outcome.err
+    assert "fusionlab fuse grows the smaller one and matches them" in outcome.err
+    assert not (sizes / "merged").exists()
+
+
+def test_barrier_grows_and_says_so(sizes: Path, command: Command) -> None:
+    line = ("barrier", sizes / "small", sizes / "large", "--match", "none", "--data", "Digits", "--points", "2")
+    outcome = command(*line)
+    assert outcome.code == 0, outcome.err
+    assert "different sizes, so that small (residual 16 to 24" in outcome.out

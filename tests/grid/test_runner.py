@@ -56,6 +56,17 @@ def test_seeds_in_paths_and_hub_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert {row.seconds for row in ends_alone} == {None}, "a model that is given takes no time to train"
 
 
+def test_end_models_of_two_sizes_are_grown_to_one_and_a_note_says_so(tmp_path: Path) -> None:
+    ends = vits(tmp_path)
+    checkpoints.save(vit(1, hidden_size=24), tmp_path / "wide")
+    ends = {"a": ends["a"], "wide": EndModel(ends["b"].data, str(tmp_path / "wide"))}
+    finished = list(runner(grid(ends), tmp_path / "out").run())
+    assert [done.error for done in finished] == [None] * len(finished)
+    notes = {done.cell.matching: done.note for done in finished if done.cell.is_merge}
+    assert set(notes) == {"none", "paper"}
+    assert all("so that a (residual 16 to 24" in note for note in notes.values())
+
+
 def test_lines_and_distances(tmp_path: Path) -> None:
     """Lines once for each matching, of the first seed on the pair's own sets; distances with each matching, shorter."""
     ends = vits(tmp_path, seeds=(0, 1))

@@ -62,7 +62,7 @@ def test_what_grew_is_told() -> None:
         "attention.vo": ((6, 6), (10, 10)),
         "ffn": ((20, 20), (31, 31)),
     }
-    assert [(stack.small, stack.positions, stack.length) for stack in growth.placements] == [("vit.layers", (0, 3), 4)]
+    assert [(stack.small, stack.positions, stack.length) for stack in growth.placements] == [("vit.layers", (1, 3), 4)]
     assert growth.parameters == tuple(sum(p.numel() for p in model.parameters()) for model in (small, large))
 
 
@@ -134,10 +134,10 @@ def test_a_grown_model_has_the_symmetry_of_its_size() -> None:
 def test_layers_go_where_data_say() -> None:
     """A model's layers are found again among one that writes nothing, and one that comes after all."""
     small = randomize(vit(num_hidden_layers=2), 0)
-    large = among_silent_layers(small, randomize(vit(num_hidden_layers=4), 0), (0, 2), (1,))
+    large = among_silent_layers(small, randomize(vit(num_hidden_layers=4), 0), (1, 2), (0,))
     data = [{"pixel_values": torch.randn(8, 1, 8, 8, generator=generator(5))}]
     (stack,) = grown(small, large, data).placements
-    assert stack.positions == (0, 2)
+    assert stack.positions == (1, 2)
 
 
 REFUSALS: dict[str, tuple[Callable[[], Any], Callable[[], Any], str]] = {

@@ -43,9 +43,18 @@ class Nested(nn.Module):
 
 def test_stacks_inside_stacks_grow_by_themselves() -> None:
     found = placements(Nested(1, 2), Nested(3, 2))
-    assert [(p.small, p.positions) for p in found] == [("stages", (0, 1)), ("stages.0", (0,)), ("stages.1", (0, 1))]
+    assert [(p.small, p.positions) for p in found] == [("stages", (0, 1)), ("stages.0", (2,)), ("stages.1", (0, 1))]
     assert [p.deepens for p in found] == [False, True, False]
     assert stacks(Nested(1, 2)) == {"stages": 2, "stages.0": 1, "stages.1": 2}
+
+
+@pytest.mark.parametrize(
+    ("layers", "places", "expected"),
+    [(4, 6, (1, 2, 4, 5)), (2, 6, (2, 5)), (3, 3, (0, 1, 2)), (1, 4, (3,)), (2, 3, (1, 2))],
+)
+def test_without_data_each_layer_ends_its_share(layers: int, places: int, expected: tuple[int, ...]) -> None:
+    (found,) = placements(*(nn.Sequential(*(nn.Linear(2, 2) for _ in range(count))) for count in (layers, places)))
+    assert found.positions == expected
 
 
 def test_a_name_follows_every_stack_that_it_lies_in() -> None:

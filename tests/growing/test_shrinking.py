@@ -1,0 +1,97 @@
+"""Shrinking: what was grown comes back, on real classes and in float64; what cannot be cut is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fusionlab.errors import InputError
+from fusionlab.growing import grown, shrunk
+from fusionlab.symmetry import Alignment, blueprint
+from tests.growing.test_growth import apart
+from tests.symmetry.models import generator, laws, randomize
+
+from .families import CASES, among_silent_layers, bert, gpt2, llama, vit
+
+# Whose streams are rotated, and whose heads are divided alike in both sizes.
+COME_BACK = (
+    "vit-everything", "vit-heads", "vit-depth", "timm", "gpt2-untied", "llama", "llama-queries", "gpt-oss-experts",
+    "mixtral",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COME_BACK)
+def test_what_was_grown_comes_back(name: str) -> None:
+    case = CASES[name]
+    small, large = randomize(case.build(**case.smaller), 0), case.build(**case.larger)
+    found = shrunk(grown(small, large).model, case.build(**case.smaller))
+    assert type(found.model) is type(small)
+    assert apart(found.model, small) < 1e-9
+    assert found.differs < 1e-9
+    assert found.parameters[0] > found.parameters[1] == sum(parameter.numel() for parameter in small.parameters())
+
+
+@settings(laws, max_examples=3)
+@given(st.integers(0, 100))
+def test_growing_and_shrinking_is_the_identity(seed: int) -> None:
+    """Whatever basis the grown model is brought into between."""
+    small = randomize(vit(num_hidden_layers=1), seed)
+    large = vit(hidden_size=16, intermediate_size=23, num_hidden_layers=2)
+    twin = grown(small, randomize(large, seed + 1)).model
+    folded = blueprint(twin).after_folding
+    assert folded is not None
+    moved = Alignment.random(folded, generator(seed)).apply(twin)
+    assert apart(shrunk(moved, small).model, small) < 1e-9
+
+
+def test_what_was_left_in_place_is_the_small_model_itself() -> None:
+    """In its folded form, number by number."""
+    small = randomize(llama(head_dim=4), 0)
+    twin = grown(small, llama(head_dim=4, hidden_size=24, intermediate_size=31)).model
+    folded = blueprint(small).after_folding
+    assert folded is not None
+    expected, found = Alignment.identity(folded).apply(small).state_dict(), shrunk(twin, small).model.state_dict()
+    for name, tensor in expected.items():
+        torch.testing.assert_close(found[name], tensor, rtol=1e-9, atol=1e-9)
+
+
+def test_labels_types_and_the_layers_that_write_stay() -> None:
+    small = vit(num_hidden_layers=1, num_labels=5)
+    large = randomize(vit(num_hidden_layers=3, num_labels=2, id2label={0: "cat", 1: "dog"}), 0)
+    silent = among_silent_layers(
+        small=randomize(vit(num_hidden_layers=0, num_labels=2), 0), large=large, places=(), silent=(0, 2)
+    )
+    found = shrunk(silent.to(torch.bfloat16), small)
+    model: Any = found.model
+    assert [(stack.positions, stack.length) for stack in found.placements] == [((1,), 3)]
+    assert model.config.id2label == {0: "cat", 1: "dog"}
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}
+
+
+def test_the_more_is_left_the_nearer_the_function() -> None:
+    """Units, by what they write and read."""
+    large = randomize(vit(intermediate_size=40), 0)
+    errors = [shrunk(large, vit(intermediate_size=size)).differs for size in (40, 30, 10)]
+    assert errors[0] < 1e-9 < errors[1] < errors[2]
+
+
+@pytest.mark.parametrize(
+    ("large", "small", "words"),
+    [
+        (vit(hidden_size=20), vit(hidden_size=24), "has a dimension of 24 that would be 20"),
+        (vit(), bert(), "the model to shrink is a ViTForImageClassification and the smaller one a BertFor"),
+        (bert(hidden_size=24), bert(), "cannot be mixed"),
+        (gpt2(n_embd=24), gpt2(), "untied (--untie)"),
+        (vit(num_attention_heads=4), vit(num_attention_heads=1), "has a dimension of 12 that would be 3"),
+        (bert(vocab_size=23), bert(), "is no hidden one"),
+    ],
+    ids=["larger", "classes", "mean", "tied", "one-head", "tokens"],
+)  # fmt: skip
+def test_what_cannot_be_shrunk_is_refused(large: torch.nn.Module, small: torch.nn.Module, words: str) -> None:
+    with pytest.raises(InputError) as refusal:
+        shrunk(randomize(large, 0), small)
+    assert words in str(refusal.value)

@@ -16,6 +16,8 @@ from fusionlab.errors import InputError, first_line
 from fusionlab.evaluation.disagreement import Example, disagreements
 from fusionlab.evaluation.kept import kept_note
 from fusionlab.evaluation.line import LineModule, refuse_points
+from fusionlab.evaluation.plane import Plane
+from fusionlab.evaluation.plane_points import PlaneModule, corners_of, grid_of, points_of, refuse_plane
 from fusionlab.evaluation.report import write_report
 from fusionlab.evaluation.results import UNMATCHED, Curve, Results
 from fusionlab.evaluation.tensorboard import write_tensorboard
@@ -45,11 +47,14 @@ class Plan(FusionPlan):
         points: evenly spaced positions on each line between two models, both ends included; 0 draws none.
         examples: at most so many test examples of each data set that end models and merge classify differently are
             shown in the report; 0 shows none, for data that must not be in it.
+        plane: points along each side of a grid in the plane through three models, on which the loss is drawn; 0 draws
+            none. Each of their square is a pass over the test data.
         trainer: arguments of every Trainer: accelerator, devices, precision, strategy.
     """
 
     points: int = 11
     examples: int = 4
+    plane: int = 0
     trainer: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -57,6 +62,10 @@ class Plan(FusionPlan):
         refuse_points(self.points, may_be_none=True)
         if not 0 <= self.examples <= MOST_EXAMPLES:
             raise InputError(f"examples is {self.examples}; expected a number from 0 to {MOST_EXAMPLES}")
+        refuse_plane(self.plane)
+        if self.plane and (self.heads != "merged" or self.correct):
+            other = "correct" if self.correct else f"heads {self.heads}"
+            raise InputError(f"plane was given with {other}; expected a plane of models as they are, with merged heads")
 
 
 def run(
@@ -93,6 +102,7 @@ def run(
         models, **chosen, inputs=inputs, test_sets=data.sets, statistics=statistics, base=base, **options
     )
     refuse_misfit(module.fuser.end_models, data)
+    refuse_no_plane(plan, len(module.models), data)
     trainer.fit(module)
     fused = module.fused
     if fused is None:
@@ -118,6 +128,7 @@ def results_of(module: FusionModule, data: Data, plan: Plan, title: str, inputs:
         for matching in (UNMATCHED, *plan.matchings):
             curves += draw_lines(fuser, matching, data, plan.points, plan.trainer)
         curves.sort(key=lambda curve: fuser.names.index(curve.source))
+    planes = draw_planes(fuser, data, plan) if plan.plane else []
     measured = "only distances between the models were measured" if plan.matchings else "nothing was measured"
     notes = [f"{told(module.growths)}."] if module.growths else []
     notes += [] if data.loaders else [f"No data was given, so {measured}."]
@@ -133,7 +144,7 @@ def results_of(module: FusionModule, data: Data, plan: Plan, title: str, inputs:
     examples = []
     if fused.kept is not None and plan.heads == "merged":
         examples = examples_of([*fuser.end_models, fused.kept.model], data, plan.examples)
-    return replace(module.results, title=title, curves=curves, notes=notes, examples=examples)
+    return replace(module.results, title=title, curves=curves, notes=notes, examples=examples, planes=planes)
 
 
 def examples_of(models: Sequence[nn.Module], data: Data, most: int) -> list[Example]:
@@ -213,6 +224,55 @@ def draw_lines(fuser: Fuser, matching: str, data: Data, points: int, trainer: Ma
             loss, score = (tuple(found[metric] for found in line.scores) for metric in ("loss", line.main))
             place = (test_set.name, test_set.domain)
             found.append(Curve(source, anchor, matching, *place, positions, loss, score, line.main))
+    return found
+
+
+def refuse_no_plane(plan: Plan, count: int, data: Data) -> None:
+    """Refuse to draw a plane of other than three models, or of a loss that nothing is measured of.
+
+    Args:
+        plan: of the fusion.
+        count: of end models.
+        data: what to measure on.
+
+    Raises:
+        InputError: there is no plane.
+    """
+    if plan.plane and (count != 3 or not data.loaders):
+        given = f"{count} models" if count != 3 else "no data"
+        raise InputError(f"plane is {plan.plane}, and there are {given}; expected three models and data to measure on")
+
+
+def draw_planes(fuser: Fuser, data: Data, plan: Plan) -> list[Plane]:
+    """The loss on the plane through three models, unmatched and in each matching, on every test set.
+
+    Args:
+        fuser: whose models and matchings these are.
+        data: what to measure on.
+        plan: how many points, and the Trainer's arguments.
+    """
+    found = []
+    order = [fuser.anchor, *(index for index in range(3) if index != fuser.anchor)]
+    for matching in (UNMATCHED, *plan.matchings):
+        twins = fuser.end_models if matching == UNMATCHED else fuser.fused.matched[matching].twins
+        models = [twins[index] for index in order]
+        corners = corners_of([model.state_dict() for model in models])
+        for test_set, loader in zip(data.sets, data.loaders, strict=True) if corners is not None else ():
+            assert corners is not None
+            across, upwards = grid_of(corners, plan.plane)
+            scores, shares = partial(test_set.scores, models[0]), points_of(corners, plan.plane)
+            module = PlaneModule(models, shares, scores, fuser.settle(matching, order[1]))
+            label = f"plane, {'unmatched' if matching == UNMATCHED else matching}"
+            make_tester(plan.trainer, label).test(module, [loader] * len(shares), verbose=False)
+            *loss, first, second, third, mean = (one["loss"] for one in module.scores)
+            rows = tuple(tuple(loss[start : start + plan.plane]) for start in range(0, len(loss), plan.plane))
+            names = tuple(fuser.names[index] for index in order)
+            found.append(
+                Plane(
+                    (names[0], names[1], names[2]), matching, test_set.name, test_set.domain, corners, across, upwards,
+                    rows, (first, second, third), mean,
+                )
+            )  # fmt: skip
     return found
 
 

@@ -174,6 +174,7 @@ def _plan(arguments: Namespace, polishing: PolishOptions | None, trainer: Mappin
         heads=arguments.heads,
         points=arguments.points if arguments.heads == "merged" else 0,
         examples=arguments.examples,
+        plane=arguments.plane,
         trainer=trainer,
         seed=arguments.seed,
         dtype=find_dtype(arguments.dtype),
@@ -209,5 +210,5 @@ def _parser() -> ArgumentParser:
     defaults = {name: {"default": value} for name, value in DEFAULTS.items()}
     add_fields(parser, FusionPlan, AFTERWARDS, {"polish": steps, **defaults})
     data_options.add_data(parser)
-    add_fields(parser.add_argument_group("In the report"), Plan, ("examples",))
+    add_fields(parser.add_argument_group("In the report"), Plan, ("examples", "plane"))
     return parser

@@ -33,7 +33,7 @@ from fusionlab.commands.repeat import repeat_config
 from fusionlab.commands.sentence_modules import modules_of_fusion
 from fusionlab.data import OwnData
 from fusionlab.dtypes import common_types
-from fusionlab.experiment import REPORT_BYTES, Plan, refuse_misfit, results_of
+from fusionlab.experiment import REPORT_BYTES, Plan, refuse_misfit, refuse_no_plane, results_of
 from fusionlab.fusion import Data, FusionData, FusionModule, FusionPlan
 from fusionlab.growing import described
 from fusionlab.matching.recipe import Recipe
@@ -116,7 +116,7 @@ class FuseCLI(SafeCLI):
         """Add where to write, how far to draw lines, and which checkpoint to go on from."""
         parsing.add_output(parser)
         parsing.add_json(parser)
-        add_fields(parser, Plan, ("points", "examples"))
+        add_fields(parser, Plan, ("points", "examples", "plane"))
         add_fields(parser, ResumeOptions)
 
     def instantiate_trainer(self, **keywords: Any) -> Trainer:
@@ -172,10 +172,12 @@ def _fuse(cli: FuseCLI, command: str, repeat: str) -> None:
         **{field.name: getattr(module.plan, field.name) for field in fields(FusionPlan)},
         points=given.points if module.plan.heads == "merged" else 0,
         examples=given.examples,
+        plane=given.plane,
         trainer={name: value for name, value in settings.items() if value is not None},
     )
     measured = Data() if data is None else data.data
     refuse_misfit(module.fuser.end_models, measured)
+    refuse_no_plane(plan, len(module.models), measured)
     types = common_types(module.models.values()) if plan.dtype is None else plan.dtype
     kept = list(module.models.values()) if plan.heads == "own" else list(module.models.values())[:1]
     require_space(output, size_of_merge(kept, next(iter(found.values())), types) + REPORT_BYTES)

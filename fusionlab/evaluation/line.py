@@ -1,14 +1,12 @@
 """The straight line between two models: loss and metrics at points from one to the other."""
 
-import copy
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import torch
-from lightning import LightningModule
-from torch import Tensor, nn
+from torch import nn
 
 from fusionlab.errors import InputError
+from fusionlab.evaluation.points import PointsModule
 from fusionlab.evaluation.scores import Scores
 
 # On one line; each is a pass over the data.
@@ -32,11 +30,8 @@ def refuse_points(points: int, may_be_none: bool) -> None:
         raise InputError(f"points is {points}; expected at most {MOST_POINTS:,}")
 
 
-class LineModule(LightningModule):
-    """Tests the models on the line between two; the dataloader with index k belongs to the k-th position.
-
-    Run it as ``trainer.test(module, [loader] * len(positions))``: devices, precision and the progress bar are the
-    Trainer's. Afterwards ``scores`` has one dict for each position.
+class LineModule(PointsModule):
+    """Tests the models on the line between two; see `PointsModule`.
 
     Args:
         anchor: the model at position 0; not modified.
@@ -55,42 +50,16 @@ class LineModule(LightningModule):
         scores: Callable[[], Scores] = Scores,
         settle: Callable[[nn.Module, float], None] | None = None,
     ) -> None:
-        super().__init__()
-        self.anchor, self.source = anchor, source
+        super().__init__([anchor, source], len(positions), scores)
         self.positions = tuple(positions)
         self._settle = settle
-        self.model = copy.deepcopy(anchor).eval()
-        self.points = nn.ModuleList(scores() for _ in positions)
-        self.scores: list[dict[str, float]] = []
-        self._at: int | None = None
 
-    @property
-    def main(self) -> str:
-        """Name of the metric to look at first."""
-        first: Any = self.points[0]
-        return first.main
-
-    def on_test_start(self) -> None:
-        self.anchor.eval()
-        self.source.eval()
-        self._at = None
-        points: Any = self.points
-        for point in points:
-            point.reset()
-
-    def test_step(self, batch: Mapping[str, Tensor], batch_index: int, dataloader_idx: int = 0) -> None:
-        if self._at != dataloader_idx:
-            position = self.positions[dataloader_idx]
-            move_along_line(self.model, self.anchor, self.source, position)
-            if self._settle is not None:
-                self._settle(self.model, position)
-            self._at = dataloader_idx
-        point: Any = self.points[dataloader_idx]
-        point.update(self.model, batch)
-
-    def on_test_epoch_end(self) -> None:
-        points: Any = self.points
-        self.scores = [point.compute() for point in points]
+    def place(self, model: nn.Module, index: int) -> None:
+        """Set the model to one position on the line."""
+        anchor, source = self.given
+        move_along_line(model, anchor, source, self.positions[index])
+        if self._settle is not None:
+            self._settle(model, self.positions[index])
 
 
 @torch.no_grad()

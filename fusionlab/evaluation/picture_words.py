@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from fusionlab.evaluation.plane import Plane
 from fusionlab.evaluation.results import Curve, Results, main_columns
 from fusionlab.evaluation.wording import format_value, matching_label, metric_label
 
@@ -37,6 +38,20 @@ def told_of_lines(curves: Sequence[Curve]) -> str:
         f"{metric_label(curve.metric)} half way {format_value(curve.metric, curve.midpoint_score, unit=True)}."
         for curve in curves
     )
+
+
+def told_of_plane(planes: Sequence[Plane]) -> str:
+    """The loss of three models, and of their mean in each matching.
+
+    Args:
+        planes: of the same models on one data set.
+    """
+    ends = ", ".join(
+        f"{name} {format_value('loss', loss)}"
+        for name, loss in zip(planes[0].models, planes[0].at_corners, strict=True)
+    )
+    means = "; ".join(f"{matching_label(plane.matching)} {format_value('loss', plane.at_mean)}" for plane in planes)
+    return f"Loss of the models: {ends}; of their mean: {means}."
 
 
 def told_of_distances(results: Results, anchor: str, source: str) -> str:

@@ -8,10 +8,11 @@ from fusionlab.evaluation.distance_figure import distance_figure
 from fusionlab.evaluation.drawing import Style, styles
 from fusionlab.evaluation.heat_figure import heat_figure, may_be_map
 from fusionlab.evaluation.line_figure import line_figure
-from fusionlab.evaluation.picture_words import told_of_distances, told_of_lines, told_of_scores
+from fusionlab.evaluation.picture_words import told_of_distances, told_of_lines, told_of_plane, told_of_scores
+from fusionlab.evaluation.plane_figure import plane_figure
 from fusionlab.evaluation.results import Results, main_columns
 from fusionlab.evaluation.scores_figure import scores_figure, scores_title
-from fusionlab.evaluation.wording import file_name
+from fusionlab.evaluation.wording import file_name, listing
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,20 @@ def plots(results: Results, stacked: bool = False) -> list[Plot]:
                 "in the loss is the barrier. Both ends stay where they are, because matching does not change what "
                 "a model computes.",
                 told_of_lines(curves),
+            )
+        )
+    for data_set in dict.fromkeys(plane.data_set for plane in results.planes):
+        planes = [plane for plane in results.planes if plane.data_set == data_set]
+        names = listing(list(planes[0].models))
+        drawn.append(
+            Plot(
+                "line",
+                file_name("plane", data_set),
+                plane_figure(planes, stacked),
+                f"The plane through {names} on {data_set}",
+                "Every point is a weighted sum of the three models; the weights sum to 1. Where a basin of "
+                "low loss holds all three and their mean, they can be averaged; a ridge between them is the barrier.",
+                told_of_plane(planes),
             )
         )
     for anchor, source in dict.fromkeys((d.anchor, d.source) for d in results.distances):

@@ -14,6 +14,7 @@ from fusionlab.evaluation.curves import Curve
 from fusionlab.evaluation.disagreement import Example
 from fusionlab.evaluation.distances import Distance, TotalDistance, by_pair
 from fusionlab.evaluation.metrics import DISTANCE, DISTANCE_IN_GAUGE, is_fraction, lower_is_better
+from fusionlab.evaluation.plane import Plane
 from fusionlab.evaluation.rows import (
     END_MODEL,
     NO_MATCHING,
@@ -105,6 +106,7 @@ class Results:
         overall: the same over the groups of a grid, where there are several.
         kept: method and matching of the merge that is kept; the first of each if None.
         examples: some on which the end models and the merge that is kept differ, for the report.
+        planes: the loss on the plane through three models, for the report.
     """
 
     title: str
@@ -119,6 +121,7 @@ class Results:
     overall: list[GroupComparison] = field(default_factory=list)
     kept: tuple[str, str] | None = None
     examples: list[Example] = field(default_factory=list)
+    planes: list[Plane] = field(default_factory=list)
 
     def __repr__(self) -> str:
         return (

@@ -76,7 +76,7 @@ def test_a_second_test_moves_the_model_again() -> None:
     found = []
     module = LineModule(a, b, [0.5])
     for source in (b, other):
-        module.source.load_state_dict(source.state_dict())
+        module.given[1].load_state_dict(source.state_dict())
         Trainer(accelerator="cpu", enable_model_summary=False, **quiet).test(module, [loader], verbose=False)
         found.append(module.scores[0]["loss"])
     fresh = LineModule(a, other, [0.5])

@@ -39,5 +39,5 @@ class Plane:
 
     @property
     def mean(self) -> tuple[float, float]:
-        """Where the mean of the models lies."""
+        """The place of the mean of the models."""
         return sum(x for x, _ in self.corners) / 3, sum(y for _, y in self.corners) / 3

@@ -18,14 +18,14 @@ from fusionlab.fusion.base_model import BaseModel
 from fusionlab.fusion.finishing import finished, normalised
 from fusionlab.fusion.heads import STRATEGIES
 from fusionlab.fusion.matchings import Matchings
+from fusionlab.fusion.methods import refuse_methods, with_merged
 from fusionlab.fusion.plan import FusionPlan
 from fusionlab.fusion.results import Candidate, Fused, Matched
 from fusionlab.inputs import Inputs
 from fusionlab.matching.align import choose_anchor
 from fusionlab.merge_weights import merge_weights
-from fusionlab.merging import check_merge, find_method, merge_states
+from fusionlab.merging import find_method, merge_states
 from fusionlab.merging.settling import settling
-from fusionlab.models import with_state
 from fusionlab.stages import Stages
 from fusionlab.statistics import Statistics
 from fusionlab.statistics.store import StatisticsStore
@@ -82,7 +82,8 @@ class Fuser:
         self.heads.refuse(plan, self.needs)
         self.fused = Fused(self.anchor)
         self.base = None if base is None else BaseModel(base, self.heads, self.end_models, self.fused)
-        self._check_methods()
+        before = None if self.base is None else self.base.state(UNMATCHED)
+        refuse_methods(plan.methods, self.heads.states(self.end_models), self.weights, before)
         settings = {"seed": plan.seed, "labels": plan.methods.get("fisher", {}).get("labels")}
         self.store = self.store_class(inputs, statistics, settings)
         for name, model in self.heads.models.items():
@@ -94,14 +95,6 @@ class Fuser:
         self._gathered: dict[tuple[str, str], float] = {}  # seconds
         self._merges: dict[tuple[str, str], Candidate] = {}
         self._finished: list[Candidate] | None = None
-
-    def _check_methods(self) -> None:
-        """Refuse now what a merge would refuse after all matching."""
-        base = None if self.base is None else self.base.state(UNMATCHED)
-        for name, values in self.plan.methods.items():
-            if base is None and "base" in self.needs[name]:
-                raise find_method(name).missing("base")
-            check_merge(self.heads.states(self.end_models), name, self.weights, values, base)
 
     @cached_property
     def inputs(self) -> Inputs | None:
@@ -279,14 +272,14 @@ class Fuser:
             score=self._score if held_out else None,
             seed=self.plan.seed,
             inputs=() if self._given is None else self._given.own,
-            model=lambda state, index: _with(models[index], state),
+            model=lambda state, index: with_merged(models[index], state),
             **self.plan.methods[method],
         )
 
     def _score(self, state: Mapping[str, Tensor]) -> float:
         """The score of a merged state on inputs that were held out; higher is better."""
         assert self.inputs is not None
-        return score_of(normalised(_with(self.end_models[self.anchor], state), self.inputs), self.inputs.held_out)
+        return score_of(normalised(with_merged(self.end_models[self.anchor], state), self.inputs), self.inputs.held_out)
 
     def _models(self, matching: str) -> Sequence[nn.Module]:
         """The end models, or their twins of one of the matchings, which was matched by."""
@@ -304,8 +297,3 @@ class Fuser:
                 plan, starts, self._models, self.end_models, self.inputs, self.weights, self.heads.known
             )
         return self._finished
-
-
-def _with(model: nn.Module, state: Mapping[str, Tensor]) -> nn.Module:
-    """A model with the parameters of a merged state, and its own others."""
-    return with_state(model, {**model.state_dict(), **state})

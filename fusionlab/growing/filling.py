@@ -20,7 +20,9 @@ from fusionlab.evaluation.preservation import random_logits
 from fusionlab.matching.align import align_states
 from fusionlab.matching.presets import preset
 from fusionlab.symmetry import Alignment, Blueprint
+from fusionlab.symmetry.axes import spaces_of
 from fusionlab.symmetry.blueprint import FOLDED
+from fusionlab.symmetry.roles import Role
 
 # The largest change of the logits in float64, relative to the largest, of what is taken to change nothing.
 UNSEEN = 1e-11
@@ -63,7 +65,7 @@ def filled(
     trial.load_state_dict(found)
     reference = random_logits(trial, blueprint.inputs, count=_COUNT)
     largest = float(reference.abs().max())
-    for kind, names in _kinds(trial, new).items():
+    for kind, names in _kinds(trial, new, described).items():
         entries = {name: _entries(new[name], kind[1]) for name in names}
         before = {name: found[name][entries[name]] for name in names}
         for name, chosen in entries.items():
@@ -76,24 +78,30 @@ def filled(
     return found
 
 
-# The name of a parameter without numbers, and a part of what is new along each of its dimensions.
+# The name and axes of a parameter without numbers, and a part of what is new along each of its dimensions.
 Kind = tuple[str, tuple[int, ...]]
 
 
-def _kinds(model: nn.Module, new: Mapping[str, tuple[Tensor, ...]]) -> dict[Kind, list[str]]:
+def _kinds(model: nn.Module, new: Mapping[str, tuple[Tensor, ...]], blueprint: Blueprint) -> dict[Kind, list[str]]:
     """The kinds of new entries in a grown model, and the parameters that have each, in all layers.
+
+    New experts are none: they are never picked, so whatever they held would change nothing, in a merge either.
 
     Args:
         model: of the grown model's architecture. Parameters that it knows by several names are left out.
         new: by parameter, the parts along each of its dimensions.
+        blueprint: of the model, whose axes tell maps apart that numbers alone tell apart in names (``fc1``, ``fc2``).
     """
     uses = Counter(id(parameter) for _, parameter in model.named_parameters(remove_duplicate=False))
     found: dict[Kind, list[str]] = {}
     for name, parameter in model.named_parameters():
-        if uses[id(parameter)] == 1:
-            for parts in itertools.product(*(part.unique().tolist() for part in new[name])):
-                if any(parts):
-                    found.setdefault((_NUMBER.sub("*", name), parts), []).append(name)
+        if uses[id(parameter)] > 1:
+            continue
+        axes = blueprint.parameters[name]
+        of_experts = [any(blueprint.spaces[space].role == Role.EXPERTS for space in spaces_of(axis)) for axis in axes]
+        for parts in itertools.product(*(part.unique().tolist() for part in new[name])):
+            if any(parts) and not any(part and held for part, held in zip(parts, of_experts, strict=True)):
+                found.setdefault((_NUMBER.sub("*", f"{name} {axes}"), parts), []).append(name)
     return found
 
 

@@ -25,10 +25,13 @@ COME_BACK = (
 
 
 @pytest.mark.parametrize("name", COME_BACK)
-def test_what_was_grown_comes_back(name: str) -> None:
+@pytest.mark.parametrize("fill", [False, True], ids=["zeros", "filled"])
+def test_what_was_grown_comes_back(name: str, fill: bool) -> None:
+    """What is new is cut off again, whether it is zero or the larger model's."""
     case = CASES[name]
     small, large = randomize(case.build(**case.smaller), 0), case.build(**case.larger)
-    found = shrunk(grown(small, large).model, case.build(**case.smaller))
+    twin = grown(small, randomize(large, 1) if fill else large, fill=fill).model
+    found = shrunk(twin, case.build(**case.smaller))
     assert type(found.model) is type(small)
     assert apart(found.model, small) < 1e-9
     assert found.differs < 1e-9

@@ -30,7 +30,7 @@ ROUNDS = 20
 HOPELESS = 1 / 8
 # Entries of the matrix that are looked at together: as many as a processor's cache holds.
 BLOCK = 2**18
-# A rise of prices that is rounding, as a share of the largest entry.
+# A rise of prices that is rounding, as a share of the largest price or entry.
 NO_GAIN = 1e-13
 
 
@@ -45,9 +45,10 @@ def sparse_assignment(correlation: Tensor) -> Tensor | None:
         roundoff of the dtype times the largest entry. None where candidates do not lead to it soon, where
         entries are not finite or all zero, or where lapx is not installed.
     """
-    if lap is None:
-        return None
     size = len(correlation)
+    if lap is None or size == 0:
+        return None
+    correlation = correlation.detach()
     scale = max(abs(float(bound)) for bound in correlation.aminmax())
     if not math.isfinite(scale) or scale == 0:
         return None
@@ -62,11 +63,11 @@ def sparse_assignment(correlation: Tensor) -> Tensor | None:
         prices = scale * _raised(rows, columns, values, places, prices / scale)
         best = correlation.gather(1, places[:, None])[:, 0].double() - prices[places]
         missing = _better(correlation, prices, best + tolerance)
+        if missing is None:
+            return None
         if not missing.numel():
             return places
         if missing.numel() > size * CANDIDATES // 2:
-            if missing.numel() > HOPELESS * size**2:
-                return None
             missing = _best(correlation, prices)
         known = len(chosen)
         chosen = torch.cat([chosen, missing]).unique()
@@ -113,15 +114,18 @@ def _best(correlation: Tensor, prices: Tensor) -> Tensor:
     return (torch.arange(size)[:, None] * size + columns).reshape(-1)
 
 
-def _better(correlation: Tensor, prices: Tensor, bounds: Tensor) -> Tensor:
-    """The flat indices of the entries that are worth more to their row than its bound."""
-    found = []
+def _better(correlation: Tensor, prices: Tensor, bounds: Tensor) -> Tensor | None:
+    """The flat indices of the entries that are worth more to their row than its bound; None where they are too many."""
+    found, count = [], 0
     for first, worth in _blocks(correlation, prices):
         here = bounds[first : first + len(worth)].to(worth.dtype)
         rows = (worth.amax(1) > here).nonzero()[:, 0]
         if rows.numel():
             which, columns = (worth[rows] > here[rows, None]).nonzero(as_tuple=True)
             found.append((rows[which] + first) * len(correlation) + columns)
+            count += len(columns)
+            if count > HOPELESS * correlation.numel():
+                return None
     return torch.cat(found) if found else torch.empty(0, dtype=torch.long)
 
 
@@ -145,7 +149,7 @@ def _raised(rows: Tensor, columns: Tensor, values: Tensor, places: Tensor, price
     gains = values - values[columns == mine][rows]
     for _ in range(len(places)):
         raised = prices.scatter_reduce(0, columns, prices[mine] + gains, "amax")
-        if bool((raised <= prices + NO_GAIN).all()):
+        if bool((raised <= prices + NO_GAIN * prices.abs().max().clamp(min=1)).all()):
             break
         prices = raised
     return prices - prices.mean()

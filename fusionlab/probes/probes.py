@@ -66,13 +66,16 @@ def probes(
     _refuse_unfit(kind, inputs)
     generator = torch.Generator().manual_seed(seed)
     drawn: dict[str, Tensor] = {}
+    # Masks and kinds of tokens that were given once are as long as the text that they were given with.
+    fixed = {one.shape[0] for one in inputs if len(one.shape) == 1 and _is_beside_text(one)}
     for wanted in inputs:
         if _is_image(wanted):
             images = _images(wanted.shape, count, kind if kind in IMAGES else MIXTURE, generator)
             drawn[wanted.name] = _normalised(images, mean, std)
         elif _is_text(wanted):
-            drawn |= _text(models, wanted, count, kind, length, tokenizer, generator)
-        else:
+            longest = wanted.shape[0] if wanted.shape[0] in fixed else length
+            drawn |= _text(models, wanted, count, kind, longest, tokenizer, generator)
+        elif wanted.name not in drawn:
             drawn[wanted.name] = wanted.random(count, generator, torch.float32)
     order = torch.randperm(count, generator=generator)
     stacked = {wanted.name for wanted in inputs if wanted.is_stacked}
@@ -183,6 +186,10 @@ def _is_image(wanted: Input) -> bool:
 def _is_text(wanted: Input) -> bool:
     # Two values are a choice, such as which patches are hidden.
     return wanted.vocabulary is not None and wanted.vocabulary > 2
+
+
+def _is_beside_text(wanted: Input) -> bool:
+    return wanted.numbers is not None or (wanted.vocabulary is not None and not _is_text(wanted))
 
 
 def _refuse_unfit(kind: str, inputs: Sequence[Input]) -> None:

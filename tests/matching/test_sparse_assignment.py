@@ -68,7 +68,7 @@ def test_the_optimum_is_found_or_nothing(kind, dtype):
     law()
 
 
-@pytest.mark.parametrize("kind", ["normal", "low rank", "all negative", "one permutation", "scaled"])
+@pytest.mark.parametrize("kind", ["normal", "all negative", "one permutation"])
 def test_candidates_suffice_where_rows_differ(kind):
     """More rows than candidates, so that some must be added where the first guess of prices is wrong."""
     for seed in range(4):
@@ -95,6 +95,7 @@ def test_what_is_not_finite_is_left_to_others(value):
     correlation[3, 4] = value
     assert sparse_assignment(correlation) is None
     assert sparse_assignment(torch.zeros(5, 5)) is None
+    assert sparse_assignment(torch.zeros(0, 0)) is None
 
 
 def test_large_problems_go_by_candidates_and_fall_back(monkeypatch):

@@ -250,3 +250,14 @@ def test_what_does_not_fit_is_refused_in_a_sentence() -> None:
         probes(vit(), 0)
     with pytest.raises(InputError, match="mean has 2 numbers"):
         probes(clip(), 4, mean=(0.5, 0.5))
+
+
+def test_text_is_as_long_as_masks_that_were_given_with_an_example() -> None:
+    """A mask of ones is a constant of the example, and kinds of tokens are as many as its tokens."""
+    model = BertForSequenceClassification(BertConfig(**TEXT)).eval()
+    ids, draw = torch.randint(0, 31, (3, 12)), torch.Generator().manual_seed(0)
+    kinds = torch.randint(0, 2, (3, 12), generator=draw)
+    blueprint(model, {"input_ids": ids, "attention_mask": torch.ones_like(ids), "token_type_ids": kinds})
+    (batch,) = probes(model, 4, length=16)
+    assert {tuple(values.shape) for values in batch.values()} == {(4, 12)}
+    assert logits(model, batch).shape == (4, 2)

@@ -67,9 +67,9 @@ def _real(size: int, fields: re.Pattern[str], hints: Mapping[str, tuple[int, int
 def inputs_of(reading: Reading) -> tuple[Input, ...]:
     """Inputs of a traced model: numbers, token ids of which it is known how many there are, and what never differs."""
     out = []
-    lengths = [len(tensor) for tensor in reading.traced.inputs.values() if tensor.ndim]
-    # At least two: what is one long is the same for all.
-    examples = min((length for length in lengths if length > 1), default=1)
+    # As many examples as there are rows of ids or sizes; what is one long is the same for all.
+    rows = [len(x) for x in reading.traced.inputs.values() if x.ndim == 2 and not x.is_floating_point()]
+    examples = min((count for count in rows if count > 1), default=1)
     for name, tensor in reading.traced.inputs.items():
         if tensor.is_floating_point():
             each, left = divmod(len(tensor), examples) if tensor.ndim and examples > 1 else (1, 0)

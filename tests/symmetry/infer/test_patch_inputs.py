@@ -140,6 +140,24 @@ def test_what_is_given_once_makes_no_stack_of_the_rest() -> None:
     assert found["offset"].shape == (6,)
 
 
+class Picked(nn.Module):
+    """Takes one example's rows by number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(5, 8), nn.Linear(8, 4)
+
+    def forward(self, x: Tensor, index: Tensor) -> Tensor:
+        return self.down(torch.relu(self.up(x[index])))
+
+
+def test_rows_that_are_picked_are_no_stack() -> None:
+    draw = torch.Generator().manual_seed(0)
+    inputs = {"x": torch.randn(8, 5, generator=draw), "index": torch.tensor([0, 3, 5, 6])}
+    found = {one.name: one for one in infer(Picked(), inputs, "picked").inputs}
+    assert (found["x"].shape, found["x"].is_stacked) == ((5,), False)
+
+
 def test_a_list_of_layers_keeps_one_of_each_kind() -> None:
     """Layers of whole attention and of windows are alike but for the config's list."""
     vision = shrink(qwen2_5_vl()).config.to_dict()["vision_config"]

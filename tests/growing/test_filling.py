@@ -66,6 +66,16 @@ def test_what_is_read_of_nothing_and_written_to_nothing_is_the_other_models() ->
         assert angles.fill_diagonal_(0).abs().max() > 0
 
 
+def test_maps_that_numbers_tell_apart_are_filled_apart() -> None:
+    """More width, units and layers: what new units write stays zero, what they read is the other model's."""
+    small = randomize(vit(num_hidden_layers=1), 0)
+    large = randomize(vit(hidden_size=16, intermediate_size=31, num_hidden_layers=2), 1)
+    state = grown(small, large, fill=True).model.state_dict()
+    for layer in range(2):
+        assert (state[f"vit.layers.{layer}.mlp.fc2.weight"][:, 20:] == 0).all()
+        assert (state[f"vit.layers.{layer}.mlp.fc1.weight"][20:].norm(dim=1) > 0).all()
+
+
 def test_experts_that_are_seldom_picked_stay_held_down() -> None:
     """No bias of a router is filled, though two inputs may pick none of the new experts."""
     small = randomize(gpt_oss(), 0)

@@ -32,8 +32,12 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return [folder / name for name in "ab"]
 
 
+def is_weights(file: str) -> bool:
+    return "model" in file
+
+
 def killed(arguments: Sequence[object], after: int) -> None:
-    """A command that is killed once so many files are complete."""
+    """A command that is killed once so many weight files are complete."""
 
     def work() -> int:
         add, done = Manifest.add, 0
@@ -41,7 +45,7 @@ def killed(arguments: Sequence[object], after: int) -> None:
         def told(self: Manifest, file: str, found: object) -> None:
             nonlocal done
             add(self, file, found)
-            done += 1
+            done += is_weights(file)
             if done == after:
                 os.kill(os.getpid(), signal.SIGKILL)
 
@@ -61,7 +65,7 @@ def line(name: str, models: Sequence[Path]) -> list[object]:
     return match if name == "match" else ["merge", *models, "--max-shard-size", "6KB"]
 
 
-@pytest.mark.parametrize(("name", "after"), [("merge", 2), ("match", 12)])
+@pytest.mark.parametrize(("name", "after"), [("merge", 2), ("match", 1)])
 def test_the_same_bytes_after_a_kill(
     models: list[Path], tmp_path: Path, command: Command, name: str, after: int
 ) -> None:
@@ -73,10 +77,9 @@ def test_the_same_bytes_after_a_kill(
     killed(arguments, after)
     (left,) = tmp_path.glob(".*")
     lines = [json.loads(line) for line in (left / MANIFEST).read_text().splitlines()]
-    assert len(lines) == after + 1
-    weights = [file for line in lines[1:] if "model" in (file := line["file"])]
+    weights = [file for line in lines[1:] if is_weights(file := line["file"])]
+    assert len(weights) == after
     kept = {file: (left / file).stat().st_ino for file in weights}
-    assert kept
     outcome = command(*arguments)
     assert (outcome.code, outcome.err) == (0, "")
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")

@@ -19,6 +19,8 @@ from fusionlab.types import Batch, Model
 def blocks(model: nn.Module, batch: Batch) -> list[str]:
     """The paths of a model's layers, in the order in which they run: the modules of its outermost numbered lists.
 
+    A list of a single layer counts, a sequence (``Sequential``) of a single module does not: it only wraps it.
+
     Args:
         model: any.
         batch: to run it on.
@@ -30,7 +32,8 @@ def blocks(model: nn.Module, batch: Batch) -> list[str]:
     paths: list[str] = []
     for path, module in model.named_modules():
         inner = any(path.startswith(outer) for outer in lists)
-        if isinstance(module, nn.ModuleList | nn.Sequential) and len(module) > 1 and not inner:
+        numbered = isinstance(module, nn.ModuleList) or (isinstance(module, nn.Sequential) and len(module) > 1)
+        if numbered and not inner:
             lists.append(f"{path}." if path else "")
             paths += [f"{lists[-1]}{name}" for name, _ in module.named_children()]
     ran: list[str] = []

@@ -84,9 +84,9 @@ def by_hand(models: list[Chain], data: list[list[Batch]]) -> Chain:
     return merged
 
 
-@pytest.mark.parametrize("counts", [(2,), (1,)])
+@pytest.mark.parametrize("counts", [(2,), (1,), (2, 1), (1, 2, 1)])
 def test_equals_the_algorithm(counts: tuple[int, ...]) -> None:
-    """On a model whose passes are written out, every map of it."""
+    """On a model whose passes are written out, every map of it; those between two stacks before the second one."""
     models, data = [Chain(seed, *counts) for seed in range(2)], [inputs(seed) for seed in range(2)]
     states = [model.state_dict() for model in models]
 

@@ -181,9 +181,9 @@ def _given(
         blueprint = common_blueprint({name: one.model for name, one in models.items()})
     except (InputError, SymmetryError) as error:
         blueprint, made = str(error), None
-    tensors = [tensor.count for model in stored.values() for tensor in model.tensors.values()]
+    shapes = frozenset(tuple(tensor.shape) for model in stored.values() for tensor in model.tensors.values())
     sizes = tuple(one.bytes for one in facts.values())
-    return Given(sizes, max(tensors, default=0), arguments.base is not None, streams, blueprint, made)
+    return Given(sizes, shapes, arguments.base is not None, streams, blueprint, made)
 
 
 def _free(output: Path | None) -> int | None:

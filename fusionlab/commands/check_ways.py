@@ -48,7 +48,7 @@ class Given:
 
     Attributes:
         sizes: bytes of each.
-        largest: numbers of the largest tensor of a model.
+        shapes: of all tensors of the models.
         has_base: a base model is among them.
         streams: for ``number`` and ``parameter``, whether files are merged piece by piece by methods of that unit.
         blueprint: of all; or the sentence that says why there is none.
@@ -56,7 +56,7 @@ class Given:
     """
 
     sizes: tuple[int, ...]
-    largest: int
+    shapes: frozenset[tuple[int, ...]]
     has_base: bool
     streams: Mapping[str, bool]
     blueprint: Blueprint | str
@@ -79,7 +79,7 @@ def _merge_way(name: str, given: Given) -> Way:
     held, memory = WHOLE, sum(given.sizes) + given.sizes[0]
     if streams:
         held = "pieces" if method.unit == "number" else "parameters"
-        memory = min(memory, memory_of(given.largest, given.models, method))
+        memory = min(memory, memory_of(given.shapes, given.models, method))
     if (method.unit == "model" or not streams) and isinstance(given.blueprint, str):
         return Way(name, "no", "", None, given.blueprint)
     needs = method.requires()

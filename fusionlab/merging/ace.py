@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fusionlab.errors import InputError
 from fusionlab.merging.ingredients import Ingredients
-from fusionlab.merging.matrices import merge_matrices
+from fusionlab.merging.matrices import as_matrix, merge_matrices
 from fusionlab.merging.registry import merge_method
 from fusionlab.merging.task_vectors import check_fraction, weighted_sum
 
@@ -24,7 +24,15 @@ def _refuse(_: Sequence[float], epsilon: float, rank: float, **__: Any) -> None:
     check_fraction("rank", rank)
 
 
-@merge_method("ace", needs=("base",), unit="parameter", refuse=_refuse, holds=(24, 4))
+def _holds(shape: Sequence[int], models: int) -> float:
+    """Covariances are as large as a square matrix of the inputs, however few outputs there are."""
+    rows, columns = as_matrix(shape) or (1, WIDEST + 1)
+    if columns > WIDEST:
+        return 3 + 4 * models
+    return max(12 + 4 * models + 14 * columns / rows, 2 + 6 * models)
+
+
+@merge_method("ace", needs=("base",), unit="parameter", refuse=_refuse, holds=_holds)
 def ace(ingredients: Ingredients, lambda_: float = 1.0, epsilon: float = 1e-2, rank: float = 0.3) -> dict[str, Tensor]:
     """RegMean without data: what fine-tuning changed says how the inputs of every matrix vary.
 

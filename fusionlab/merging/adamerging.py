@@ -1,16 +1,17 @@
 """AdaMerging (Yang et al., "AdaMerging: adaptive model merging for multi-task learning", 2024)."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from fusionlab.dtypes import in_types
 from fusionlab.errors import InputError
 from fusionlab.forward import logits
-from fusionlab.merging.ingredients import Ingredients
+from fusionlab.merging.ingredients import Ingredients, working_type
 from fusionlab.merging.registry import merge_method
 from fusionlab.merging.task_vectors import add_to_base, base_of, check_fraction, task_vectors
 from fusionlab.models import aliases
@@ -54,7 +55,8 @@ def adamerging(
     """
     assert ingredients.model is not None
     count, names = len(ingredients.states), ingredients.floating()
-    if not all(next(iter(own), None) is not None for own in ingredients.inputs):
+    batches = [list(own) for own in ingredients.inputs]
+    if not all(batches):
         raise InputError("adamerging was given no inputs of a model; expected at least one batch of each")
     # A tied parameter has the coefficients of its first name.
     tied = aliases(ingredients.states[0])
@@ -69,8 +71,10 @@ def adamerging(
         coefficients = found["all" if by == "task" else first]
         return torch.tensordot(coefficients.to(changes[first]), changes[first], dims=1)
 
-    models = [_Logits(ingredients.model(state, index)) for index, state in enumerate(ingredients.states)]
-    streams = [itertools.cycle(own) for own in ingredients.inputs]
+    models = [
+        _Logits(_widened(ingredients.model(state, index), state)) for index, state in enumerate(ingredients.states)
+    ]
+    streams = [itertools.cycle(own) for own in batches]
     optimizer = torch.optim.Adam(found.values(), lr=learning_rate)
     base = base_of(ingredients)
     for _ in range(steps):
@@ -82,6 +86,13 @@ def adamerging(
         optimizer.step()
     with torch.no_grad():
         return add_to_base(ingredients, change)
+
+
+def _widened(model: nn.Module, merged: Container[str]) -> nn.Module:
+    """A model whose parameters that are not merged, of a head of its own, are in the types that merged ones are in."""
+    tensors = itertools.chain(model.named_parameters(), model.named_buffers())
+    kept = {name: one for name, one in tensors if name not in merged and one.is_floating_point()}
+    return in_types(model, {name: working_type(one) for name, one in kept.items()})
 
 
 class _Logits(nn.Module):

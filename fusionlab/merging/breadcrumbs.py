@@ -18,7 +18,7 @@ def _refuse(_: Sequence[float], density: float, gamma: float, **__: Any) -> None
         raise InputError(f"gamma is {gamma}; expected a number from 0 to 1 - density, which is {1 - density:g}")
 
 
-@merge_method("breadcrumbs", needs=("base",), unit="parameter", refuse=_refuse, holds=(9, 2))
+@merge_method("breadcrumbs", needs=("base",), unit="parameter", refuse=_refuse, holds=(9, 3))
 def breadcrumbs(
     ingredients: Ingredients, density: float = 0.2, gamma: float = 0.1, lambda_: float = 1.0
 ) -> dict[str, Tensor]:

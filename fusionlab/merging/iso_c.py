@@ -8,7 +8,7 @@ from fusionlab.merging.registry import merge_method
 from fusionlab.merging.task_vectors import weighted_sum
 
 
-@merge_method("iso_c", needs=("base",), unit="parameter", holds=(11, 2))
+@merge_method("iso_c", needs=("base",), unit="parameter", holds=(11, 3))
 def iso_c(ingredients: Ingredients, lambda_: float = 1.0) -> dict[str, Tensor]:
     """Add the task vectors of every matrix, and set all singular values of the sum to their mean.
 

@@ -19,6 +19,8 @@ from fusionlab.types import Batch, Model
 def blocks(model: nn.Module, batch: Batch) -> list[str]:
     """The paths of a model's layers, in the order in which they run: the modules of its outermost numbered lists.
 
+    A list of a single layer counts, a sequence (``Sequential``) of a single module does not: it only wraps it.
+
     Args:
         model: any.
         batch: to run it on.
@@ -30,7 +32,8 @@ def blocks(model: nn.Module, batch: Batch) -> list[str]:
     paths: list[str] = []
     for path, module in model.named_modules():
         inner = any(path.startswith(outer) for outer in lists)
-        if isinstance(module, nn.ModuleList | nn.Sequential) and len(module) > 1 and not inner:
+        numbered = isinstance(module, nn.ModuleList) or (isinstance(module, nn.Sequential) and len(module) > 1)
+        if numbered and not inner:
             lists.append(f"{path}." if path else "")
             paths += [f"{lists[-1]}{name}" for name, _ in module.named_children()]
     ran: list[str] = []
@@ -68,7 +71,7 @@ class Walk:
 
     Args:
         model: in eval mode, without a cache of keys and values (`without_cache`); its parameters may be changed between
-            two steps, of layers that were not passed yet.
+            two steps, of what was not run yet.
         paths: its layers, from `blocks`.
         batches: inputs.
     """
@@ -77,42 +80,50 @@ class Walk:
         self.model, self.paths = model, list(paths)
         device = next(model.parameters()).device
         self.batches = [{name: value.to(device) for name, value in batch.items()} for batch in batches]
-        # For each batch, what each layer gave, and the arguments of the one that was reached.
+        # For each batch, what each layer gave; and by batch the arguments of the one that was reached.
         self._given: list[dict[str, Any]] = [{} for _ in self.batches]
-        self._calls: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+        self._calls: dict[int, tuple[tuple[Any, ...], dict[str, Any]]] = {}
         self._place = -1
 
     @torch.no_grad()
     def advance(self) -> None:
-        """Go on to the next layer: run the one that was reached as it is now, and find what the next is called with."""
+        """Go on to the next layer: run the one that was reached as it is now.
+
+        What the next is called with is found when it is asked for, so that what runs between the two may change first.
+        """
         if self._place >= 0:
             path = self.paths[self._place]
             passed = self.model.get_submodule(path)
-            for given, (args, kwargs) in zip(self._given, self._calls, strict=True):
+            for index, given in enumerate(self._given):
+                args, kwargs = self._call(index)
                 given[path] = passed(*args, **kwargs)
         self._place += 1
-        self._calls = [self._reached(index) for index in range(len(self.batches)) if self._place < len(self.paths)]
+        self._calls.clear()
 
     def run_layer(self, model: nn.Module, index: int) -> None:
         """Run another model's layer in place of the one that was reached, on one of the batches."""
         # A layer may change its inputs in place, and the merged one is to read them too.
-        args, kwargs = tree_map_only(Tensor, Tensor.clone, self._calls[index])
+        args, kwargs = tree_map_only(Tensor, Tensor.clone, self._call(index))
         model.get_submodule(self.paths[self._place])(*args, **kwargs)
 
-    def run_start(self, model: nn.Module, index: int) -> None:
-        """Run what is before the first layer of another model."""
-        with _stopping(model.get_submodule(self.paths[0])):
-            forward(model, self.batches[index])
+    def run_up_to(self, model: nn.Module, index: int) -> None:
+        """Run what is before the layer that was reached, in another model, on what the passed layers gave."""
+        self._reached(model, index)
 
     def run_end(self, model: nn.Module, index: int) -> None:
         """Run what is behind the last layer of another model, once all layers were passed."""
         with _passed(model, self.paths, self._given[index]):
             forward(model, self.batches[index])
 
-    def _reached(self, index: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        layer = self.model.get_submodule(self.paths[self._place])
-        with _passed(self.model, self.paths[: self._place], self._given[index]), _stopping(layer) as found:
-            forward(self.model, self.batches[index])
+    def _call(self, index: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        if index not in self._calls:
+            self._calls[index] = self._reached(self.model, index)
+        return self._calls[index]
+
+    def _reached(self, model: nn.Module, index: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        layer = model.get_submodule(self.paths[self._place])
+        with _passed(model, self.paths[: self._place], self._given[index]), _stopping(layer) as found:
+            forward(model, self.batches[index])
         return found[0]
 
 

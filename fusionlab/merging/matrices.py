@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -13,6 +13,11 @@ from fusionlab.merging.task_vectors import add_to_base, base_of, task_vectors, w
 
 # Singular values and both bases of a matrix: U (rows, rank), s (rank), V^T (rank, columns).
 Decomposed = tuple[Tensor, Tensor, Tensor]
+
+
+def as_matrix(shape: Sequence[int]) -> tuple[int, int] | None:
+    """Rows and columns of the matrix that `merge_matrices` takes a parameter as; None for what is no matrix."""
+    return (shape[0], math.prod(shape[1:])) if len(shape) in (2, 4, 5) and 0 not in shape else None
 
 
 def merge_matrices(
@@ -41,7 +46,7 @@ def merge_matrices(
         changes = task_vectors(present, name)
         mean = weighted_sum(changes, present.weights)
         # What is not finite has no singular values. Its mean is no number either, which is refused where it is written.
-        if changes.dim() not in (3, 5, 6) or 0 in changes.shape or not bool(mean.isfinite().all()):
+        if as_matrix(mean.shape) is None or not bool(mean.isfinite().all()):
             return lambda_ * mean
         factors = len(changes) * changes.new_tensor(present.weights)
         flat = changes.flatten(2)

@@ -19,6 +19,9 @@ Merger = Callable[..., dict[str, Tensor]]
 Needs = Sequence[str] | Callable[..., Sequence[str]]
 # What a method may be given at a time: pieces of flattened parameters, single parameters, or whole models only.
 Unit = Literal["number", "parameter", "model"]
+# Numbers in memory for each number of a parameter: so many, and so many more for each model; or all of them, by the
+# parameter's shape and the number of models.
+Holds = tuple[int, int] | Callable[[Sequence[int], int], float]
 # Of a method that does not say how much memory it takes; see `MergeMethod.holds`.
 HOLDS = (20, 3)
 # What a method may need beside states and weights, and how to ask for it.
@@ -48,7 +51,8 @@ class MergeMethod:
         refuse: ``f(weights, **hyperparameters)``, which raises `InputError` for numbers that are out of range, and for
             so many models of these weights; it is called before any work.
         holds: of a method with the unit ``parameter``, how many numbers of 4 bytes merging one holds in memory at most
-            for each of its numbers: so many, and so many more for each model, which is among them.
+            for each of its numbers: so many, and so many more for each model, which is among them; or a function that
+            gives all of them for a parameter's shape and a number of models.
     """
 
     name: str
@@ -57,7 +61,7 @@ class MergeMethod:
     unit: Unit = "model"
     survey: Callable[..., Any] | None = None
     refuse: Callable[..., None] | None = None
-    holds: tuple[int, int] = HOLDS
+    holds: Holds = HOLDS
 
     @property
     def hyperparameters(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 
 from fusionlab.errors import InputError
 from fusionlab.merging.kinds import is_plain
-from fusionlab.merging.method import HOLDS, NEEDS, MergeMethod, Merger, Needs, Unit
+from fusionlab.merging.method import HOLDS, NEEDS, Holds, MergeMethod, Merger, Needs, Unit
 from fusionlab.registration import first_parameters
 from fusionlab.suggestions import did_you_mean
 
@@ -23,7 +23,7 @@ def merge_method(
     unit: Unit = "model",
     survey: Callable[..., Any] | None = None,
     refuse: Callable[..., None] | None = None,
-    holds: tuple[int, int] = HOLDS,
+    holds: Holds = HOLDS,
 ) -> Callable[[Merger], Merger]:
     """Register ``f(ingredients, **hyperparameters) -> state`` as a merge method.
 

@@ -28,8 +28,9 @@ def regmean_pp(
 
     A layer of each model is run on what the merge gives for that model's inputs up to there; the Gram matrices of what
     its linear maps read then are those of `regmean`. So every layer takes account of what merging did before it. What
-    comes before the first layer reads the inputs themselves, what comes behind the last one its merged outputs. Each
-    layer runs twice for each batch, as it is in the model and as it is in the merge: two passes over the data in all.
+    comes before the first layer reads the inputs themselves; what runs between two layers (a projector between two
+    stacks), or behind the last one, their merged outputs. Each layer runs twice for each batch, as it is in the model
+    and as it is in the merge: two passes over the data in all.
 
     Args:
         ingredients: models, weights, inputs of each model, and how a model is made of a state. Layers are the modules
@@ -56,9 +57,6 @@ def regmean_pp(
     walks = [Walk(merge, paths, own) for own in batches]
     maps = [_explored(model, walk.batches[0]) for model, walk in zip(models, walks, strict=True)]
     inside = {path: {name for name in maps[0].weights if name.startswith(f"{path}.")} for path in paths}
-    started = _before(models[0], walks[0])
-    before = started & maps[0].weights.keys()
-    behind = set(maps[0].weights) - before - set().union(*inside.values())
 
     def solve(names: Collection[str], run: Callable[[Walk, nn.Module, int], None]) -> None:
         known = {name for name in names if name in merged}
@@ -66,17 +64,22 @@ def regmean_pp(
         solve_maps(merged, ingredients, grams, alpha, ridge, normalize)
         merge.load_state_dict({name: merged.get(name, own) for name, own in merge.state_dict().items()})
 
-    solve(before, Walk.run_start)
+    seen: set[str] = set()
     for path in paths:
         for walk in walks:
             walk.advance()
-        solve(inside[path], Walk.run_layer)
-    for walk, model in zip(walks, models, strict=True):
-        walk.advance()
+        ran = _up_to(models[0], walks[0]) - seen
+        if between := ran & maps[0].weights.keys():
+            solve(between, Walk.run_up_to)
         # Where a stream goes past the layers, what it starts from is the merge's too.
-        given = {name: merged[name] for name in started if name in merged}
-        model.load_state_dict({**model.state_dict(), **given})
-    solve(behind, Walk.run_end)
+        if given := {name: merged[name] for name in ran if name in merged}:
+            for model in models:
+                model.load_state_dict({**model.state_dict(), **given})
+        seen |= ran
+        solve(inside[path], Walk.run_layer)
+    for walk in walks:
+        walk.advance()
+    solve(set(maps[0].weights) - seen - set().union(*inside.values()), Walk.run_end)
     return merged
 
 
@@ -87,8 +90,8 @@ def _explored(model: nn.Module, batch: Batch) -> LinearMaps:
     return maps
 
 
-def _before(model: nn.Module, walk: Walk) -> set[str]:
-    """The parameters and buffers of all modules that run before the first layer."""
+def _up_to(model: nn.Module, walk: Walk) -> set[str]:
+    """The parameters and buffers of all modules that run before the layer that was reached, outside of layers."""
     ran: set[str] = set()
 
     def note(path: str, module: nn.Module, *_: object) -> None:
@@ -98,7 +101,7 @@ def _before(model: nn.Module, walk: Walk) -> set[str]:
     handles = [module.register_forward_hook(partial(note, path)) for path, module in leaves]
     try:
         with torch.no_grad():
-            walk.run_start(model, 0)
+            walk.run_up_to(model, 0)
     finally:
         for handle in handles:
             handle.remove()

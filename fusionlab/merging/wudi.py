@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fusionlab.errors import InputError
 from fusionlab.merging.ingredients import Ingredients
-from fusionlab.merging.matrices import merge_matrices
+from fusionlab.merging.matrices import as_matrix, merge_matrices
 from fusionlab.merging.registry import merge_method
 from fusionlab.merging.task_vectors import check_fraction, weighted_sum
 
@@ -21,7 +21,15 @@ def _refuse(_: Sequence[float], steps: int, learning_rate: float, **__: Any) -> 
     check_fraction("learning_rate", learning_rate)
 
 
-@merge_method("wudi", needs=("base",), unit="parameter", refuse=_refuse, holds=(17, 4))
+def _holds(shape: Sequence[int], models: int) -> float:
+    """The exact solver's sums are square: of the inputs, or of all models' rows where these are fewer."""
+    if (matrix := as_matrix(shape)) is None:
+        return 3 + 4 * models
+    rows, columns = matrix
+    return 9 + 6 * models + 10 * min(models * rows, columns) ** 2 / (rows * columns)
+
+
+@merge_method("wudi", needs=("base",), unit="parameter", refuse=_refuse, holds=_holds)
 def wudi(
     ingredients: Ingredients,
     lambda_: float = 1.0,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection, Sequence
+
 from fusionlab.merging.ingredients import PIECE
 from fusionlab.merging.method import MergeMethod
 from fusionlab.streaming.pipeline import MOST
@@ -10,27 +13,31 @@ from fusionlab.streaming.pipeline import MOST
 STRETCH = 8 * PIECE
 
 
-def held(count: int, models: int, method: MergeMethod) -> int:
+def held(shape: Sequence[int], models: int, method: MergeMethod) -> int:
     """About how many numbers of 4 bytes merging a stretch holds in memory.
 
     Args:
-        count: numbers of the stretch in one model.
+        shape: of the stretch in one model: of a parameter, or the count of some of its numbers.
         models: how many.
         method: that merges them.
     """
+    count = math.prod(shape)
     if method.unit == "number":
         return count * (models + 2)
+    if callable(method.holds):
+        return math.ceil(count * method.holds(shape, models))
     fixed, each = method.holds
     return count * (fixed + each * models)
 
 
-def memory_of(largest: int, models: int, method: MergeMethod) -> int:
+def memory_of(shapes: Collection[Sequence[int]], models: int, method: MergeMethod) -> int:
     """About how many bytes a streamed merge holds at most, beside torch itself.
 
     Args:
-        largest: numbers of the largest tensor.
+        shapes: of all tensors.
         models: how many.
         method: that merges them.
     """
-    count = min(largest, STRETCH) if method.unit == "number" else largest
-    return 4 * max(MOST, held(count, models, method))
+    if method.unit == "number":
+        shapes = [(min(STRETCH, max(map(math.prod, shapes), default=0)),)]
+    return 4 * max([MOST, *(held(shape, models, method) for shape in shapes)])

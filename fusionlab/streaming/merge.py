@@ -178,7 +178,8 @@ class _Work:
 
     def _held(self, stretch: _Stretch) -> int:
         """About how many numbers of 4 bytes merging a stretch holds in memory."""
-        return held(stretch.count, len(self.readers), self.recipe.method)
+        shape = (stretch.count,) if self.by_number else self.planned[stretch.name].shape
+        return held(shape, len(self.readers), self.recipe.method)
 
     def _merge(self, stretch: _Stretch) -> tuple[_Stretch, list[float]]:
         """Merge and write a stretch; given are the squared distances of the models to it."""

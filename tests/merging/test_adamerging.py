@@ -10,6 +10,7 @@ from torch import Tensor, nn
 import fusionlab
 from fusionlab.errors import InputError
 from fusionlab.forward import logits
+from fusionlab.fusion.methods import with_merged
 from fusionlab.merging import merge_states
 from tests.merging.test_regmean_pp import inputs
 from tests.symmetry.models import generator, random_model
@@ -42,7 +43,7 @@ def merged(by: str, weights: list[float] | None = None, **changes: Any) -> dict[
         return made
 
     given = {"base": base.state_dict(), "inputs": [inputs(seed) for seed in range(COUNT)], "model": model}
-    return merge_states([one.state_dict() for one in models], "adamerging", weights, by=by, **given, **changes)
+    return merge_states([one.state_dict() for one in models], "adamerging", weights, by=by, **{**given, **changes})
 
 
 @pytest.mark.parametrize("weights", [[0.5, 0.5], [0.8, 0.2]])
@@ -113,3 +114,32 @@ def test_what_has_no_entropy_is_a_sentence() -> None:
         fusionlab.merge(models, "adamerging", data=[batch], base=base)
     with pytest.raises(InputError, match="'adamerging' needs inputs of each model"):
         fusionlab.merge(models, "adamerging", base=base)
+
+
+def test_heads_of_half_precision_that_models_keep() -> None:
+    """What is merged is in float32 while in work, and so is a head that is not: the same as of models in float32."""
+    base, models = classifiers()
+    base, models = base.bfloat16(), [one.bfloat16() for one in models]
+
+    def result(dtype: torch.dtype) -> dict[str, Tensor]:
+        typed = [copy.deepcopy(one).to(dtype) for one in (base, *models)]
+        bodies = [{name: one for name, one in each.state_dict().items() if name.startswith("0.")} for each in typed]
+
+        def model(state: dict[str, Tensor], place: int) -> nn.Module:
+            return with_merged(typed[1 + place], state)
+
+        given = {"base": bodies[0], "inputs": [inputs(seed) for seed in range(COUNT)], "model": model}
+        return merge_states(bodies[1:], "adamerging", steps=3, learning_rate=0.05, **given)
+
+    expected = result(torch.float32)
+    for name, tensor in result(torch.bfloat16).items():
+        torch.testing.assert_close(tensor, expected[name].bfloat16(), rtol=0.01, atol=1e-4)
+
+
+def test_batches_that_come_once() -> None:
+    """A generator gives all its batches, as a list does, and a single one is gone through over and over."""
+    for count in (1, 2):
+        data = [inputs(seed)[:count] for seed in range(COUNT)]
+        expected = merged("layer", steps=3, inputs=data)
+        found = merged("layer", steps=3, inputs=[iter(own) for own in data])
+        assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())

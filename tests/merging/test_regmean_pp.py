@@ -26,20 +26,24 @@ WEIGHTS = [0.7, 0.3]
 
 
 class Chain(nn.Module):
-    """A map, two layers with a residual connection, and a map behind."""
+    """Stacks of layers with residual connections, a map before each and a map behind all."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *counts: int) -> None:
         super().__init__()
         torch.manual_seed(seed)
-        self.first = nn.Linear(4, 5)
-        self.layers = nn.ModuleList([nn.Sequential(nn.Linear(5, 6), nn.GELU(), nn.Linear(6, 5)) for _ in range(2)])
+        self.stacks = [(f"before_{place}", f"layers_{place}") for place in range(len(counts))]
+        for place, (before, layers) in enumerate(self.stacks):
+            made = [nn.Sequential(nn.Linear(5, 6), nn.GELU(), nn.Linear(6, 5)) for _ in range(counts[place])]
+            self.add_module(before, nn.Linear(5 if place else 4, 5))
+            self.add_module(layers, nn.ModuleList(made))
         self.last = nn.Linear(5, 3)
         self.double()
 
     def forward(self, x: Tensor) -> Tensor:
-        x = torch.tanh(self.first(x))
-        for layer in self.layers:
-            x = x + layer(x)
+        for before, layers in self.stacks:
+            x = torch.tanh(self.get_submodule(before)(x))
+            for layer in self.get_submodule(layers).children():
+                x = x + layer(x)
         return self.last(x)
 
 
@@ -64,27 +68,30 @@ def solved(maps: list[nn.Linear], read: list[Tensor]) -> nn.Linear:
 
 @torch.no_grad()
 def by_hand(models: list[Chain], data: list[list[Batch]]) -> Chain:
-    """Layer by layer, written out for this model."""
+    """Map after map in the order of the forward, written out for this model."""
     merged = copy.deepcopy(models[0])
-    read = [torch.cat([batch["x"] for batch in own]) for own in data]
-    merged.first = solved([model.first for model in models], read)
-    stream = [torch.tanh(merged.first(rows)) for rows in read]
-    for place, layer in enumerate(merged.layers):
-        own = [model.layers[place] for model in models]
-        inside = [one[1](one[0](rows)) for one, rows in zip(own, stream, strict=True)]
-        layer[0], layer[2] = solved([one[0] for one in own], stream), solved([one[2] for one in own], inside)
-        stream = [rows + layer(rows) for rows in stream]
+    stream = [torch.cat([batch["x"] for batch in own]) for own in data]
+    for before, layers in merged.stacks:
+        made = solved([model.get_submodule(before) for model in models], stream)
+        merged.set_submodule(before, made)
+        stream = [torch.tanh(made(rows)) for rows in stream]
+        for place, layer in merged.get_submodule(layers).named_children():
+            own = [model.get_submodule(f"{layers}.{place}") for model in models]
+            inside = [one[1](one[0](rows)) for one, rows in zip(own, stream, strict=True)]
+            layer[0], layer[2] = solved([one[0] for one in own], stream), solved([one[2] for one in own], inside)
+            stream = [rows + layer(rows) for rows in stream]
     merged.last = solved([model.last for model in models], stream)
     return merged
 
 
-def test_equals_the_algorithm() -> None:
-    """On a model whose passes are written out, every map of it."""
-    models, data = [Chain(seed) for seed in range(2)], [inputs(seed) for seed in range(2)]
+@pytest.mark.parametrize("counts", [(2,), (1,), (2, 1), (1, 2, 1)])
+def test_equals_the_algorithm(counts: tuple[int, ...]) -> None:
+    """On a model whose passes are written out, every map of it; those between two stacks before the second one."""
+    models, data = [Chain(seed, *counts) for seed in range(2)], [inputs(seed) for seed in range(2)]
     states = [model.state_dict() for model in models]
 
     def model(state: dict[str, Tensor], _: int) -> nn.Module:
-        made = Chain(0)
+        made = Chain(0, *counts)
         made.load_state_dict(state)
         return made
 
@@ -159,6 +166,30 @@ def test_each_layer_reads_what_it_reads_in_a_forward(name: str) -> None:
 def pairs(read: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
     """Inputs and outputs."""
     return [(one, two) for one, two in zip(read[::2], read[1::2], strict=True) if one.shape == two.shape]
+
+
+def test_layers_are_the_outermost_lists_however_short() -> None:
+    """A list of one layer too, not the lists inside it; a sequence of one is no stack of layers."""
+    inner = nn.ModuleList([nn.Linear(3, 3), nn.Linear(3, 3)])
+
+    class Nested(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.start = nn.Sequential(nn.Linear(3, 3))
+            self.layers = nn.ModuleList([Layer()])
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layers[0](self.start(x))
+
+    class Layer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x: Tensor) -> Tensor:
+            return inner[1](inner[0](x))
+
+    assert blocks(Nested(), {"x": torch.zeros(2, 3)}) == ["layers.0"]
 
 
 def test_what_it_cannot_go_through() -> None:

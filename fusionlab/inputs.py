@@ -133,7 +133,7 @@ class Inputs:
         return Inputs(own, list(itertools.chain.from_iterable(own)), described="the given data of each model")
 
 
-def _train_loader(module: LightningDataModule) -> DataLoader | None:
+def _train_loader(module: LightningDataModule) -> DataLoader[Any] | None:
     if not is_overridden("train_dataloader", module):
         return None
     module.prepare_data()
@@ -142,7 +142,7 @@ def _train_loader(module: LightningDataModule) -> DataLoader | None:
     return found[0] if found else None
 
 
-def _loaders(loaders: Any) -> list[DataLoader]:
+def _loaders(loaders: Any) -> list[DataLoader[Any]]:
     found = loaders if isinstance(loaders, Sequence) else [loaders]
     return [loader for loader in found if isinstance(loader, DataLoader) and gives_batches(loader)]
 
@@ -164,7 +164,7 @@ def gives_batches(loaders: Any) -> bool:
         return True
 
 
-def in_order(loader: DataLoader, samples: int | None, seed: int) -> DataLoader:
+def in_order(loader: DataLoader[Any], samples: int | None, seed: int) -> DataLoader[Any]:
     """The loader's data in a fixed order, or a part of it drawn at random; the last batch is kept.
 
     Raises:
@@ -182,7 +182,7 @@ def in_order(loader: DataLoader, samples: int | None, seed: int) -> DataLoader:
     return DataLoader(dataset, batch_size=loader.batch_size, collate_fn=loader.collate_fn)
 
 
-def _mixed(loaders: Sequence[DataLoader]) -> DataLoader:
+def _mixed(loaders: Sequence[DataLoader[Any]]) -> DataLoader[Any]:
     """All data of several loaders, shuffled once so that every stretch of it has some of each."""
     together: Any = ConcatDataset([loader.dataset for loader in loaders])
     order = torch.randperm(len(together), generator=torch.Generator().manual_seed(0))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from os import PathLike
 from typing import Any
 
 import torch
@@ -115,6 +116,10 @@ class Inputs:
         """
         if isinstance(data, Inputs):
             return data
+        if isinstance(data, str | PathLike):
+            raise InputError(
+                f"data is a path ({data}); expected batches, such as those of fusionlab.data.own_data(PATH, MODEL_PATH)"
+            )
         if iter(data) is data:
             raise InputError("data can be gone through only once; expected a list of batches or a DataLoader")
         first = next(iter(data), None)
@@ -123,11 +128,11 @@ class Inputs:
         if isinstance(first, Mapping):
             return Inputs((data,) * count, data, described="the given data")
         own = tuple(data)
-        if not all(isinstance(batches, Iterable) for batches in own):
+        if not all(isinstance(batches, Iterable) and not isinstance(batches, Tensor) for batches in own):
             kind = type(first).__name__
             raise InputError(f"data holds a {kind}; expected batches as mappings from names to tensors")
         if len(own) != count:
-            raise InputError(f"data holds {len(own)} sets of batches for {count} models; expected one for each")
+            raise InputError(f"data holds {len(own)} set{'s' * (len(own) > 1)} of batches for {count} models; expected one for each")
         if any(iter(batches) is batches for batches in own):
             raise InputError("data can be gone through only once; expected lists of batches or DataLoaders")
         return Inputs(own, list(itertools.chain.from_iterable(own)), described="the given data of each model")

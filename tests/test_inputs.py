@@ -120,7 +120,9 @@ def test_from_batches() -> None:
     for data, message in (
         (iter([batch]), "gone through only once"),
         ([], "holds no batch"),
-        ([[batch]], "1 sets of batches for 2 models"),
+        ([[batch]], "1 set of batches for 2 models"),
+        ("reviews.csv", r"a path \(reviews.csv\); expected batches, such as those of fusionlab.data.own_data"),
+        ([torch.ones(2, 3)], "data holds a Tensor; expected batches as mappings"),
         ([1, 2], "holds a int"),
         ([iter([batch]), [batch]], "gone through only once"),
     ):

@@ -19,6 +19,7 @@ from fusionlab.sentences import sentence
 from fusionlab.suggestions import nearest
 
 _UNKNOWN = re.compile(r"Option '([\w.-]+)' is not accepted|unrecognized arguments: (.*)")
+_LACKING = re.compile(r"(the following arguments are required: )([\w., ]+)", re.IGNORECASE)
 look_in_own_path()
 
 
@@ -41,6 +42,9 @@ class OneLineParser(ArgumentParser):
 
     def _as_typed(self, message: str) -> str:
         """A message about options in the words that they are typed in."""
+        if (lacking := _LACKING.fullmatch(message.strip().rstrip("."))) is not None:
+            options = {action.dest: flag for action in self._actions for flag in action.option_strings[:1]}
+            message = f"{lacking[1]}{', '.join(options.get(name, name) for name in lacking[2].split(', '))}"
         for action in self._actions:
             flag = next((flag.lstrip("-") for flag in action.option_strings if flag.startswith("--")), action.dest)
             if flag.replace("-", "_") != action.dest:

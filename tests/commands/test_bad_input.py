@@ -200,7 +200,8 @@ CASES = [
     (f"merge a no/such/folder/here {OUT}", "no/such/folder/here", "no such file or folder"),
     (f"match gone.ckpt --anchor a {OUT}", "gone.ckpt", "no such file or folder"),
     (f"fuse --ckpts a someone/hidden-model {OUT}", "someone/hidden-model", "Hugging Face hub"),
-    (f"match {OUT}", "arguments are required", "anchor"),
+    (f"match {OUT}", "arguments are required", "ckpts, --anchor"),
+    ("merge a b", "arguments are required", "--output"),
     # data
     (f"fuse --ckpts a b --data {HERE}.WithoutTest {OUT}", "'half' has no test split", "expected one"),
     (f"fuse --ckpts a b --data {HERE}.EmptyTest {OUT}", "'hollow' has no test split", "expected one"),

@@ -132,7 +132,8 @@ class Inputs:
             kind = type(first).__name__
             raise InputError(f"data holds a {kind}; expected batches as mappings from names to tensors")
         if len(own) != count:
-            raise InputError(f"data holds {len(own)} set{'s' * (len(own) > 1)} of batches for {count} models; expected one for each")
+            sets = "1 set" if len(own) == 1 else f"{len(own)} sets"
+            raise InputError(f"data holds {sets} of batches for {count} models; expected one for each")
         if any(iter(batches) is batches for batches in own):
             raise InputError("data can be gone through only once; expected lists of batches or DataLoaders")
         return Inputs(own, list(itertools.chain.from_iterable(own)), described="the given data of each model")

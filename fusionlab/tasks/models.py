@@ -99,7 +99,7 @@ def pretrained_model(source: str, auto_class: Any, fields: Mapping[str, Any] | N
         location = locate(source)
     except InputError as error:
         raise InputError(
-            f"{error}; a fresh model needs none: model: {{model_type: bert, hidden_size: 128, ...}} in place of the name"
+            f"{error}; a fresh model needs none: model: {{model_type: bert, ...}} in place of the name"
         ) from error
     if location.is_dir():
         model, fresh = checkpoints.load_with_head(location, auto_class, **_with_padding(load_config(location), fields))

@@ -1,7 +1,7 @@
 """Consoles: results on the standard output, progress on the standard error stream, nothing where quiet was asked for.
 
-Progress is shown on terminals alone, as in a log it would be lines of half-drawn bars. Verbose commands print a bar there
-once it is full.
+Progress is shown on terminals alone, as in a log it would be lines of half-drawn bars. Verbose commands print a bar
+there once it is full.
 """
 
 from __future__ import annotations

@@ -112,13 +112,16 @@ class Inputs:
             count: how many models.
 
         Raises:
-            InputError: something that can be gone through only once, or another number of iterables than models.
+            InputError: no batches, something that can be gone through only once, or another number of iterables than
+                models.
         """
         if isinstance(data, Inputs):
             return data
-        if isinstance(data, str | PathLike):
+        if isinstance(data, str | PathLike | LightningDataModule) or not isinstance(data, Iterable):
+            kind = f"a path ({data})" if isinstance(data, str | PathLike) else f"of the class {type(data).__name__}"
             raise InputError(
-                f"data is a path ({data}); expected batches, such as those of fusionlab.data.own_data(PATH, MODEL_PATH)"
+                f"data is {kind}; expected batches, such as module.train_dataloader() of a data module after "
+                f"module.setup('fit'); fusionlab.data.own_data(PATH, MODEL_PATH) makes one of a file"
             )
         if iter(data) is data:
             raise InputError("data can be gone through only once; expected a list of batches or a DataLoader")

@@ -44,7 +44,7 @@ def digits_model(
     return module.model.eval()
 
 
-def digits() -> tuple[DataLoader, list[Batch]]:
+def digits() -> tuple[DataLoader[Any], list[Batch]]:
     """Training images to look at, and the test set."""
     data = Digits(val_size=0)
     return data.train_dataloader(), batches(data.test_dataloader(), labels=True)

@@ -67,22 +67,24 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    # Imported when first used: torch and transformers take seconds, and `fusionlab --help` needs neither.
-    import importlib  # noqa: PLC0415
+if not TYPE_CHECKING:  # a type checker takes a module with this function for one that has any name
 
-    if name == "__version__":
-        from importlib import metadata  # noqa: PLC0415
+    def __getattr__(name: str) -> Any:
+        # Imported when first used: torch and transformers take seconds, and `fusionlab --help` needs neither.
+        import importlib  # noqa: PLC0415
 
-        try:
-            return metadata.version("fusionlab")
-        except metadata.PackageNotFoundError:
-            # Source files that nobody installed.
-            return "0+unknown"
-    for home, names in _HOMES.items():
-        if name in names:
-            return getattr(importlib.import_module(home), name)
-    raise AttributeError(f"module 'fusionlab' has no attribute {name!r}")
+        if name == "__version__":
+            from importlib import metadata  # noqa: PLC0415
+
+            try:
+                return metadata.version("fusionlab")
+            except metadata.PackageNotFoundError:
+                # Source files that nobody installed.
+                return "0+unknown"
+        for home, names in _HOMES.items():
+            if name in names:
+                return getattr(importlib.import_module(home), name)
+        raise AttributeError(f"module 'fusionlab' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -37,6 +37,8 @@ COMMANDS = {
 }
 # Taken by every command: errors are printed, and nothing else.
 QUIET = ("--quiet", "-q")
+# The opposite: progress is told in logs too.
+VERBOSE = ("--verbose", "-v")
 TRAINING = ("fit", "validate", "test", "predict")
 
 
@@ -52,7 +54,8 @@ def usage() -> str:
             *lines,
             "",
             "fusionlab COMMAND --help lists a command's options; fusionlab --version prints the version.",
-            "With --quiet a command prints errors only. Results go to standard output, the rest to standard error.",
+            "With --quiet a command prints errors only, with --verbose progress also where no terminal is.",
+            "Results go to standard output, the rest to standard error.",
         ]
     )
 
@@ -125,7 +128,7 @@ def _command(arguments: list[str], watch: Watch) -> int:
         print(f"fusionlab {__version__}")
         return 0
     command, *rest = arguments
-    if command in QUIET and rest:
+    if command in (*QUIET, *VERBOSE) and rest:
         command, *rest = [*rest, command]
     if command not in COMMANDS:
         print(f"fusionlab: error: {_no_command(command)}", file=sys.stderr)
@@ -137,11 +140,11 @@ def _command(arguments: list[str], watch: Watch) -> int:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     module = importlib.import_module(f"fusionlab.commands.{'train' if command in TRAINING else command}")
     from fusionlab.atomic import discard_all
-    from fusionlab.printing import quieted
+    from fusionlab.printing import quieted, spoken
 
     watch.begin(discard_all)
-    kept = [word for word in rest if word not in QUIET]
-    with quieted(len(kept) < len(rest)):
+    kept = [word for word in rest if word not in (*QUIET, *VERBOSE)]
+    with quieted(any(word in QUIET for word in rest)), spoken(any(word in VERBOSE for word in rest)):
         if command in TRAINING:
             module.run(command, kept)
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from os import PathLike
 from typing import Any
 
 import torch
@@ -111,10 +112,17 @@ class Inputs:
             count: how many models.
 
         Raises:
-            InputError: something that can be gone through only once, or another number of iterables than models.
+            InputError: no batches, something that can be gone through only once, or another number of iterables than
+                models.
         """
         if isinstance(data, Inputs):
             return data
+        if isinstance(data, str | PathLike | LightningDataModule) or not isinstance(data, Iterable):
+            kind = f"a path ({data})" if isinstance(data, str | PathLike) else f"of the class {type(data).__name__}"
+            raise InputError(
+                f"data is {kind}; expected batches, such as module.train_dataloader() of a data module after "
+                f"module.setup('fit'); fusionlab.data.own_data(PATH, MODEL_PATH) makes one of a file"
+            )
         if iter(data) is data:
             raise InputError("data can be gone through only once; expected a list of batches or a DataLoader")
         first = next(iter(data), None)
@@ -123,17 +131,18 @@ class Inputs:
         if isinstance(first, Mapping):
             return Inputs((data,) * count, data, described="the given data")
         own = tuple(data)
-        if not all(isinstance(batches, Iterable) for batches in own):
+        if not all(isinstance(batches, Iterable) and not isinstance(batches, Tensor) for batches in own):
             kind = type(first).__name__
             raise InputError(f"data holds a {kind}; expected batches as mappings from names to tensors")
         if len(own) != count:
-            raise InputError(f"data holds {len(own)} sets of batches for {count} models; expected one for each")
+            sets = "1 set" if len(own) == 1 else f"{len(own)} sets"
+            raise InputError(f"data holds {sets} of batches for {count} models; expected one for each")
         if any(iter(batches) is batches for batches in own):
             raise InputError("data can be gone through only once; expected lists of batches or DataLoaders")
         return Inputs(own, list(itertools.chain.from_iterable(own)), described="the given data of each model")
 
 
-def _train_loader(module: LightningDataModule) -> DataLoader | None:
+def _train_loader(module: LightningDataModule) -> DataLoader[Any] | None:
     if not is_overridden("train_dataloader", module):
         return None
     module.prepare_data()
@@ -142,7 +151,7 @@ def _train_loader(module: LightningDataModule) -> DataLoader | None:
     return found[0] if found else None
 
 
-def _loaders(loaders: Any) -> list[DataLoader]:
+def _loaders(loaders: Any) -> list[DataLoader[Any]]:
     found = loaders if isinstance(loaders, Sequence) else [loaders]
     return [loader for loader in found if isinstance(loader, DataLoader) and gives_batches(loader)]
 
@@ -164,7 +173,7 @@ def gives_batches(loaders: Any) -> bool:
         return True
 
 
-def in_order(loader: DataLoader, samples: int | None, seed: int) -> DataLoader:
+def in_order(loader: DataLoader[Any], samples: int | None, seed: int) -> DataLoader[Any]:
     """The loader's data in a fixed order, or a part of it drawn at random; the last batch is kept.
 
     Raises:
@@ -182,7 +191,7 @@ def in_order(loader: DataLoader, samples: int | None, seed: int) -> DataLoader:
     return DataLoader(dataset, batch_size=loader.batch_size, collate_fn=loader.collate_fn)
 
 
-def _mixed(loaders: Sequence[DataLoader]) -> DataLoader:
+def _mixed(loaders: Sequence[DataLoader[Any]]) -> DataLoader[Any]:
     """All data of several loaders, shuffled once so that every stretch of it has some of each."""
     together: Any = ConcatDataset([loader.dataset for loader in loaders])
     order = torch.randperm(len(together), generator=torch.Generator().manual_seed(0))

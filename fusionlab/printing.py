@@ -1,6 +1,7 @@
 """Consoles: results on the standard output, progress on the standard error stream, nothing where quiet was asked for.
 
-Progress is shown on terminals alone: in a log it would be lines of half-drawn bars.
+Progress is shown on terminals alone, as in a log it would be lines of half-drawn bars. Verbose commands print a bar
+there once it is full.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 # Columns of what no terminal shows: programs and files break no lines.
 WIDE = 1000
 _quiet = [False]
+_verbose = [False]
 _for_machines = [False]
 
 
@@ -42,6 +44,26 @@ def quieted(quiet: bool) -> Iterator[None]:
 def is_quiet() -> bool:
     """True inside a block that prints errors only."""
     return _quiet[0]
+
+
+@contextmanager
+def spoken(verbose: bool) -> Iterator[None]:
+    """Show progress inside the block where no terminal is too; quiet goes first.
+
+    Args:
+        verbose: whether to; nothing is changed if not.
+    """
+    before = _verbose[0]
+    _verbose[0] = before or verbose
+    try:
+        yield
+    finally:
+        _verbose[0] = before
+
+
+def is_verbose() -> bool:
+    """True inside a block that shows progress everywhere."""
+    return _verbose[0] and not _quiet[0]
 
 
 def ask_for_json() -> None:
@@ -92,6 +114,9 @@ def progress() -> Console:
 
 
 def progress_options() -> dict[str, Any]:
-    """Arguments of rich's Console for progress: on the standard error stream, on a terminal or in a notebook alone."""
-    is_seen = sys.stderr.isatty() or "ipykernel" in sys.modules
+    """Arguments of rich's Console for progress: on the standard error stream, on a terminal or in a notebook alone.
+
+    Verbose commands show it everywhere.
+    """
+    is_seen = is_verbose() or sys.stderr.isatty() or "ipykernel" in sys.modules
     return {"stderr": True, "quiet": is_quiet() or not is_seen}

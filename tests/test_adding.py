@@ -96,7 +96,7 @@ def test_a_merge_method(added: Any) -> None:
     assert torch.allclose(mean.weight, sum(model.weight for model in shown["models"]) / 3)
     with pytest.raises(InputError, match="share is 2; expected a number from 0 to 1"):
         fusionlab.merge(shown["models"], "median", share=2)
-    with pytest.raises(InputError, match="has no hyperparameter 'shrae'; expected share"):
+    with pytest.raises(InputError, match="has no hyperparameter 'shrae'; expected share, did you mean share"):
         find_method("median").requires(shrae=1)
 
 

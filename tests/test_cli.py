@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fusionlab import __version__, checkpoints, cli
+from fusionlab import __version__, checkpoints, cli, printing
 from fusionlab.commands import matching_options
 from fusionlab.commands.option_groups import options_of
 from tests.commands.small import vit
@@ -180,6 +180,21 @@ def test_quiet(arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixtu
     assert (captured.out, captured.err) == ("", "")
     assert cli.main([word.format(tmp_path / "b") for word in arguments]) == 2
     assert "there is no such file or folder" in capsys.readouterr().err
+
+
+def test_verbose(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Progress is told where no terminal shows it; results are those of the plain command."""
+    for seed in (0, 1):
+        checkpoints.save(vit(seed), tmp_path / f"{seed}")
+    ends, output = [str(tmp_path / "0"), str(tmp_path / "1")], str(tmp_path / "out")
+    assert cli.main(["merge", *ends, "--output", output]) == 0
+    plain = capsys.readouterr()
+    assert cli.main(["merge", *ends, "--output", output, "--overwrite", "--verbose"]) == 0
+    more = capsys.readouterr()
+    assert plain.err == ""
+    assert more.err.startswith("merging ")
+    assert plain.out.splitlines()[1:] == more.out.splitlines()[1:]
+    assert not printing.is_verbose()
 
 
 def test_help_is_quick() -> None:

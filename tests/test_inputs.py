@@ -120,7 +120,11 @@ def test_from_batches() -> None:
     for data, message in (
         (iter([batch]), "gone through only once"),
         ([], "holds no batch"),
-        ([[batch]], "1 sets of batches for 2 models"),
+        ([[batch]], "1 set of batches for 2 models"),
+        ("reviews.csv", r"data is a path \(reviews.csv\); expected batches, .*fusionlab.data.own_data"),
+        (Digits(), "data is of the class Digits; expected batches, such as module.train_dataloader"),
+        (3, "data is of the class int; expected batches"),
+        ([torch.ones(2, 3)], "data holds a Tensor; expected batches as mappings"),
         ([1, 2], "holds a int"),
         ([iter([batch]), [batch]], "gone through only once"),
     ):

@@ -39,6 +39,16 @@ def test_json_for_machines(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out) == {"a": [1, None, [None, "é"]], "b": {"c": -0.5}}
 
 
+def test_verbose(capsys: pytest.CaptureFixture[str]) -> None:
+    """Progress is shown inside the block, but not where quiet was asked for too."""
+    for quiet, told in ((False, "half"), (True, "")):
+        with printing.spoken(True), printing.quieted(quiet):
+            printing.progress().print("half")
+        assert capsys.readouterr().err.strip() == told
+    printing.progress().print("half")
+    assert capsys.readouterr().err == ""
+
+
 def test_quiet(capsys: pytest.CaptureFixture[str]) -> None:
     """Inside the block alone; a block inside a quiet one is quiet too."""
     with printing.quieted(True), printing.quieted(False):

@@ -55,4 +55,7 @@ def modules_of(given: Sequence[Model | Source], call: str, second: Any = None) -
 
 def _kind(given: object) -> str:
     """A path, or the name of a class, in words."""
-    return f"a path ({given})" if isinstance(given, str | PathLike) else f"a {type(given).__name__}"
+    if isinstance(given, str | PathLike):
+        return f"a path ({given})"
+    name = type(given).__name__
+    return f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}"

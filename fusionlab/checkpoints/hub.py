@@ -13,6 +13,7 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 # fnmatch's * also matches slashes, so names are given with their beginning: other formats in subfolders stay away.
 _DESCRIPTION = ["*.json", "*.txt", "*.model", "*.jinja", "README.md"]
 _SAFETENSORS = ["model.safetensors", "model-*.safetensors", "adapter_model.safetensors"]
+_NOT_FOUND = ("RepositoryNotFound", "GatedRepo", "Unauthorized", "DatasetNotFound")
 _PICKLES = ["pytorch_model.bin", "pytorch_model-*.bin", "adapter_model.bin"]
 
 
@@ -59,14 +60,20 @@ def _way_on(hub_id: str, error: Exception) -> str:
     """The way on where a model of the hub cannot be reached."""
     if close := beside(expanded(hub_id)):
         return close.removeprefix("; ")
+    return f"{unreachable(error)}, or give a folder that holds the model"
+
+
+def unreachable(error: BaseException) -> str:
+    """The way on where the hub does not give something.
+
+    Args:
+        error: of its client.
+    """
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}:
-        return "HF_HUB_OFFLINE is set, so nothing is downloaded: unset it, or give a folder that holds the model"
-    if any(word in type(error).__name__ for word in ("RepositoryNotFound", "GatedRepo", "Unauthorized")):
+        return "HF_HUB_OFFLINE is set, so nothing is downloaded: unset it"
+    if any(word in type(error).__name__ for word in _NOT_FOUND):
         return "check the name, and log in (hf auth login, or HF_TOKEN) where it is private or gated"
-    return (
-        "check the network (HTTPS_PROXY for a proxy, HF_ENDPOINT for a mirror, HF_HOME for another cache), or give a "
-        "folder that holds the model"
-    )
+    return "check the network (HTTPS_PROXY for a proxy, HF_ENDPOINT for a mirror, HF_HOME for another cache)"
 
 
 def _download(hub_id: str, weights: bool = True) -> Path:

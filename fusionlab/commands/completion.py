@@ -68,7 +68,8 @@ def whole_parser() -> ArgumentParser:
     commands = parser.add_subparsers()
     for command, words in cli.COMMANDS.items():
         one, page = commands.add_parser(command, help=words, description=words), cli.help_page(command)
-        _repeat(one, _switch("--quiet", "print errors only"), shtab.FILE)
+        for switch, told in (("--quiet", "print errors only"), ("--verbose", "print progress in logs too")):
+            _repeat(one, _switch(switch, told), shtab.FILE)
         for entry in entries(page.read_text(encoding="utf-8") if page.is_file() else _WITHOUT_PAGE):
             if entry.name != "--help":
                 _repeat(one, entry, shtab.FILE)

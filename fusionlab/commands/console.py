@@ -19,6 +19,7 @@ from fusionlab.sentences import sentence
 from fusionlab.suggestions import nearest
 
 _UNKNOWN = re.compile(r"Option '([\w.-]+)' is not accepted|unrecognized arguments: (.*)")
+_LACKING = re.compile(r"(?<=the following arguments are required: )[\w.]+(?:, [\w.]+)*$")
 look_in_own_path()
 
 
@@ -41,6 +42,12 @@ class OneLineParser(ArgumentParser):
 
     def _as_typed(self, message: str) -> str:
         """A message about options in the words that they are typed in."""
+        # The parser of a class inside a command knows only the ends of options.
+        if str(self.prog).startswith("fusionlab "):
+            options = {action.dest: flag for action in self._actions for flag in action.option_strings[:1]}
+            message = _LACKING.sub(
+                lambda found: ", ".join(options.get(name, name) for name in found[0].split(", ")), message
+            )
         for action in self._actions:
             flag = next((flag.lstrip("-") for flag in action.option_strings if flag.startswith("--")), action.dest)
             if flag.replace("-", "_") != action.dest:
@@ -150,7 +157,11 @@ def _one_sentence(message: str, known: Sequence[str] = ()) -> str:
     ]
     reasons = [reason for reason in reasons if reason != "Expected a <class 'list'>"] or reasons
     if key and reasons:
-        message = f"{key.group(1)}: {'; '.join(dict.fromkeys(reasons))}"
+        inside = (
+            _LACKING.sub(lambda found: f"--{key[1]}." + found[0].replace(", ", f", --{key[1]}."), reason.rstrip("."))
+            for reason in reasons
+        )
+        message = f"{key.group(1)}: {'; '.join(dict.fromkeys(inside))}"
     message = re.sub(r"a <class '(\w+)'>", r"\1", message)
     message = re.sub(
         r"Expected a dot import path string: (\S+)", r"there is no class \1; expected its import path", message

@@ -111,7 +111,7 @@ def tell_difference(found: Extracted, output: Path) -> None:
 
 def _shown(layers: Sequence[Layer]) -> Iterable[Layer]:
     """The layers, with a bar."""
-    return track(layers, "decomposing", transient=True, console=printing.progress())
+    return track(layers, "decomposing", transient=not printing.is_verbose(), console=printing.progress())
 
 
 def _table(captured: Mapping[str, float]) -> Table:

@@ -101,7 +101,7 @@ def _in_memory(arguments: Namespace, argv: Sequence[str], recipe: Recipe, repeat
     written = [models[name] for name in (names if moves_anchor else source_names)]
     require_space(output, sum(stored_size(model, dtype) for model in written) + MIB)
     twins: dict[str, tuple[checkpoints.Checkpoint, nn.Module, Alignment]] = {}
-    for name in track(source_names, "matching", transient=True, console=printing.progress()):
+    for name in track(source_names, "matching", transient=not printing.is_verbose(), console=printing.progress()):
         start = time.perf_counter()
         pair = [models[name], models[anchor_name]]
         inputs = data_options.inputs(arguments, pair, [arguments.anchor], recipe.needs_inputs)

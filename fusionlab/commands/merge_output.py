@@ -18,7 +18,7 @@ def progress(what: str, size: int) -> Iterator[Callable[[int], object]]:
         what: is being done.
         size: the bytes of all.
     """
-    if printing.is_quiet() or not sys.stderr.isatty():
+    if printing.is_quiet() or not (printing.is_verbose() or sys.stderr.isatty()):
         yield lambda _: None
         return
     from rich import progress as bars  # noqa: PLC0415 - takes as long as a small merge
@@ -30,7 +30,7 @@ def progress(what: str, size: int) -> Iterator[Callable[[int], object]]:
         bars.TransferSpeedColumn(),
         bars.TimeRemainingColumn(),
     )
-    with bars.Progress(*columns, console=printing.progress(), transient=True) as bar:
+    with bars.Progress(*columns, console=printing.progress(), transient=not printing.is_verbose()) as bar:
         task = bar.add_task(what, total=size)
         yield lambda written: bar.advance(task, written)
 

@@ -17,6 +17,7 @@ from fusionlab.grid.design import Grid
 from fusionlab.grid.runner import GridRunner
 from fusionlab.paths import expanded
 from fusionlab.sentences import sentence
+from fusionlab.suggestions import did_you_mean
 
 DESCRIPTION = """Repeat the experiments of "Beyond the Permutation Symmetry of Transformers", by the paper's protocol.
 
@@ -83,7 +84,10 @@ def run(argv: Sequence[str]) -> None:
     data_options.add_devices(parser)
     arguments = parsing.parse(parser, argv)
     if arguments.experiment not in EXPERIMENTS:
-        raise InputError(f"experiment is {arguments.experiment!r}; expected one of {', '.join(EXPERIMENTS)}")
+        raise InputError(
+            f"experiment is {arguments.experiment!r}; expected one of {', '.join(EXPERIMENTS)}"
+            f"{did_you_mean(arguments.experiment, EXPERIMENTS)}"
+        )
     experiment, console = EXPERIMENTS[arguments.experiment], printing.results()
     output = expanded(arguments.output or f"reproduce/{arguments.experiment}") / arguments.protocol
     command = shlex.join(["fusionlab", "reproduce", *argv])

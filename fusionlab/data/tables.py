@@ -12,6 +12,7 @@ import datasets
 import datasets.config
 from datasets import Dataset, DatasetDict, Features, load_dataset, load_from_disk
 
+from fusionlab.checkpoints.hub import unreachable
 from fusionlab.data.json_lines import refuse_null_rows
 from fusionlab.errors import InputError, first_line
 from fusionlab.paths import expanded
@@ -73,7 +74,10 @@ def load(source: Source, split: str | None) -> Any:
         # Builders, the hub client and Arrow each raise their own; the sentence says which data set and why.
         where = f" split {split!r}" if split else ""
         reason = first_line(error.__cause__ or error)
-        raise InputError(f"{source.path}:{where} cannot be read as a data set ({reason})") from error
+        # A data set that the hub has and that does not fit raises others.
+        is_away = not path.exists() and isinstance(error, ConnectionError | FileNotFoundError)
+        hint = f"; {unreachable(error)}, or give a file or folder" if is_away else ""
+        raise InputError(f"{source.path}:{where} cannot be read as a data set ({reason}){hint}") from error
 
 
 def _saved(path: Path, split: str | None) -> Any:

@@ -39,7 +39,10 @@ def load_tokenizer(source: str, *, words: bool = False) -> PreTrainedTokenizerBa
     """
     if source == BYTES:
         return byte_tokenizer()
-    location = locate(source)
+    try:
+        location = locate(source)
+    except InputError as error:
+        raise InputError(f"{error}; tokenizer: {BYTES} is one token a byte and needs no file") from error
     # Byte-level tokenizers take a word for the continuation of the one before unless a space is put before it.
     options: dict[str, Any] = {"add_prefix_space": True} if words else {}
     if not has_tokenizer(location):

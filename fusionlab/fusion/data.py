@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from lightning.pytorch import LightningDataModule
 from torch.utils.data import DataLoader
@@ -19,7 +20,7 @@ class Data:
     """Test loaders with what they are."""
 
     sets: tuple[TestSet, ...] = ()
-    loaders: tuple[DataLoader, ...] = ()
+    loaders: tuple[DataLoader[Any], ...] = ()
 
     def inside(self) -> Data:
         """The part in domain."""
@@ -36,7 +37,7 @@ class Data:
         from fusionlab.data.contract import described  # noqa: PLC0415 (its library takes most of a second)
 
         sets: list[TestSet] = []
-        loaders: list[DataLoader] = []
+        loaders: list[DataLoader[Any]] = []
         for modules, domain in ((inside, "in"), (outside, "out")):
             for owner, module in enumerate(modules):
                 facts = described(module)
@@ -93,6 +94,6 @@ class FusionData(LightningDataModule):
             self._data = Data.of(self._inside, self._outside)
         return self._data
 
-    def test_dataloader(self) -> list[DataLoader]:
+    def test_dataloader(self) -> list[DataLoader[Any]]:
         """One for each data module."""
         return list(self.data.loaders)

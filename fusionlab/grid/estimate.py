@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule
@@ -101,7 +102,7 @@ def _training(model: nn.Module, end: EndModel) -> float:
 
 
 @torch.no_grad()
-def _seconds(model: nn.Module, loaders: Iterable[DataLoader]) -> float:
+def _seconds(model: nn.Module, loaders: Iterable[DataLoader[Any]]) -> float:
     seconds = 0.0
     for loader in loaders:
         batch, start = next(iter(loader)), time.perf_counter()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from fusionlab.atomic import replaced_entries
 from fusionlab.data.contract import described
@@ -160,7 +161,7 @@ def _count(samples: int | None) -> str:
 
 def _over_seeds(finished: Sequence[Finished]) -> list[Row]:
     """The mean over seeds of every score; a seed whose cell failed is missing in it."""
-    found: dict[tuple, list[Row]] = {}
+    found: dict[tuple[Any, ...], list[Row]] = {}
     for done in finished:
         for row in done.rows:
             key = (row.models, row.method, row.matching, row.data_set, row.domain, row.metric)
@@ -181,7 +182,7 @@ def _curves(finished: Sequence[Finished]) -> list[Curve]:
 
 def _distances(finished: Sequence[Finished]) -> list[Distance]:
     """Means over seeds; a model that is in several groups with one anchor counts as one."""
-    found: dict[tuple, list[Distance]] = {}
+    found: dict[tuple[Any, ...], list[Distance]] = {}
     for done in finished:
         for one in done.distances:
             found.setdefault((one.anchor, one.source, one.matching, one.role, one.layer), []).append(one)

@@ -60,7 +60,7 @@ class ExamplePool:
     """
 
     def __init__(self, batches: Sequence[DistillationBatch]) -> None:
-        alike: dict[tuple, list[DistillationBatch]] = {}
+        alike: dict[tuple[Any, ...], list[DistillationBatch]] = {}
         for batch in batches:
             shapes = tuple((name, value.shape[1:], value.dtype) for name, value in batch.inputs.items())
             alike.setdefault(shapes, []).append(batch)

@@ -23,6 +23,8 @@ from fusionlab.statistics.gather import gathered
 from fusionlab.suggestions import did_you_mean
 from fusionlab.symmetry import Alignment, Blueprint
 
+# In place of a name, where advice may choose one (`fusionlab.advice`).
+CHOSEN = "auto"
 LEARNED, GIT_REBASIN, OT_FUSION = "learned", "git-rebasin", "ot-fusion"
 
 
@@ -114,8 +116,9 @@ def recipe(name: str, **changes: Any) -> Recipe:
     """
     known = presets()
     if name not in known:
+        hint = "" if name == CHOSEN else did_you_mean(name, (*known, CHOSEN))
         raise InputError(
-            f"matching preset {name!r} does not exist; expected one of {', '.join(known)}{did_you_mean(name, known)}"
+            f"matching preset {name!r} does not exist; expected one of {', '.join(known)}, or {CHOSEN} in fuse{hint}"
         )
     chosen, wanted = known[name], given(changes)
     matching = {field.name for field in fields(chosen.options)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -233,7 +234,7 @@ class _Batch:
 
 def _batches(found: Sequence[Block], problem: Problem) -> Iterable[_Batch]:
     """Stack the correlations of blocks of one shape, as many at a time as memory allows."""
-    by_shape: dict[tuple, list[Block]] = {}
+    by_shape: dict[tuple[Any, ...], list[Block]] = {}
     for block in found:
         shape = (block.permutation and block.permutation.group, *((s.group, s.copies) for s in block.inner))
         by_shape.setdefault(shape, []).append(block)

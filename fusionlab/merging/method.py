@@ -14,6 +14,7 @@ from fusionlab.merge_weights import merge_weights
 from fusionlab.merging.by_parameter import WEIGHTS, by_pattern, check_patterns, groups
 from fusionlab.merging.ingredients import Ingredients
 from fusionlab.merging.kinds import check_kind
+from fusionlab.suggestions import did_you_mean
 
 Merger = Callable[..., dict[str, Tensor]]
 Needs = Sequence[str] | Callable[..., Sequence[str]]
@@ -85,6 +86,7 @@ class MergeMethod:
             if name not in known:
                 raise InputError(
                     f"merge method {self.name!r} has no hyperparameter {name!r}; expected {', '.join(known) or 'none'}"
+                    f"{did_you_mean(name, known)}"
                 )
         kinds = get_type_hints(self.function)
         patterns = by_pattern(hyperparameters)

@@ -12,7 +12,7 @@ from fusionlab.errors import InputError
 from fusionlab.types import Batch
 
 
-def ordered_loader(batches: Iterable[Batch]) -> tuple[DataLoader, Batch]:
+def ordered_loader(batches: Iterable[Batch]) -> tuple[DataLoader[Any], Batch]:
     """A loader that gives all of the data in order, and a batch of it.
 
     Args:
@@ -40,7 +40,7 @@ def ordered_loader(batches: Iterable[Batch]) -> tuple[DataLoader, Batch]:
     return loader, first
 
 
-def _in_order(loader: DataLoader) -> DataLoader:
+def _in_order(loader: DataLoader[Any]) -> DataLoader[Any]:
     """A loader of the same data that neither shuffles nor drops a last batch: a process would shuffle by itself."""
     if isinstance(loader.dataset, IterableDataset) or loader.batch_size is None:
         return loader
@@ -66,19 +66,19 @@ class Stream(IterableDataset[Batch]):
         return iter(self._batches)
 
 
-def count_of(loader: DataLoader) -> int | None:
+def count_of(loader: DataLoader[Any]) -> int | None:
     """The number of batches of a loader; None if it is not known before."""
     return None if isinstance(loader.dataset, IterableDataset) else len(loader)
 
 
-def _shares_batches(loader: DataLoader) -> bool:
+def _shares_batches(loader: DataLoader[Any]) -> bool:
     """True if the batches are made before they are shared out."""
     return isinstance(loader.dataset, IterableDataset) or (
         loader.batch_size is None and loader.batch_sampler is not None
     )
 
 
-def shared_out(loader: DataLoader, rank: int, processes: int) -> Iterator[Batch]:
+def shared_out(loader: DataLoader[Any], rank: int, processes: int) -> Iterator[Batch]:
     """One process's share of the data; as many batches for each, empty ones at the end where another has more.
 
     The examples of a data set are shared, each process taking every so many, and the batches of anything else.

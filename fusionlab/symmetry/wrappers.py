@@ -23,4 +23,5 @@ def unwrapped(model: Model) -> Model:
         elif isinstance(inner, DataParallel | DistributedDataParallel) or type(inner).__name__ == "_FabricModule":
             inner = inner.module
         else:
-            return inner
+            found: Model = inner
+            return found

@@ -95,7 +95,12 @@ def pretrained_model(source: str, auto_class: Any, fields: Mapping[str, Any] | N
     Raises:
         InputError: as `fusionlab.checkpoints.read`, or the type has no such head.
     """
-    location = locate(source)
+    try:
+        location = locate(source)
+    except InputError as error:
+        raise InputError(
+            f"{error}; a fresh model needs none: model: {{model_type: bert, ...}} in place of the name"
+        ) from error
     if location.is_dir():
         model, fresh = checkpoints.load_with_head(location, auto_class, **_with_padding(load_config(location), fields))
         if fields is not None and not fresh and not _same_head(load_config(location), model):

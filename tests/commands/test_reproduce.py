@@ -22,6 +22,7 @@ def test_unknown_experiment(command: Command) -> None:
     """One sentence that names those that there are."""
     outcome = command("reproduce", "table9")
     assert outcome.code == 2
+    assert "did you mean table" in outcome.err
     assert "experiment is 'table9'; expected one of table1, table2" in outcome.err
 
 

@@ -245,6 +245,8 @@ def test_mistakes(tmp_path: Path, folder: Path) -> None:
     reviews(tmp_path / "mine.csv")
     with pytest.raises(InputError, match=r"mime.csv: there is no such file or folder; did you mean .*mine.csv\?"):
         OwnData(str(tmp_path / "mime.csv"))
+    with pytest.raises(InputError, match=r"owner/name: cannot be read .*HF_HUB_OFFLINE.*or give a file or folder"):
+        own_data("owner/name", folder / "texts")
     with pytest.raises(InputError, match="is a BertForQuestionAnswering, for which no data can be guessed"):
         own_data(str(tmp_path / "mine.csv"), folder / "answers")
     bare = tmp_path / "bare"

@@ -24,6 +24,12 @@ def changed(tokenizer: str, folder: Path, **changes: Any) -> str:
     return str(folder)
 
 
+def test_there_is_none() -> None:
+    """The way on needs no file."""
+    with pytest.raises(InputError, match=r"no/such/place: there is no such .*; tokenizer: bytes is one token a byte"):
+        load_tokenizer("no/such/place")
+
+
 @pytest.mark.parametrize("where", ["model", "added_tokens"])
 @pytest.mark.parametrize("number", [2**24, 2**31])
 def test_far_numbers_are_refused(tmp_path: Path, tokenizer: str, where: str, number: int) -> None:

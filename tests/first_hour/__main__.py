@@ -6,6 +6,7 @@ is lent by the environment that runs this.
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -103,6 +104,23 @@ def installed(wheel: Path, folder: Path) -> Path:
     return folder / "bin" / "fusionlab"
 
 
+def typed(command: Path, folder: Path) -> float:
+    """A type checker takes the installed package for typed, and the public names for what they are.
+
+    Returns:
+        The seconds that it took.
+    """
+    script, start = folder / "typed.py", time.perf_counter()
+    shutil.copy(ROOT / "tests" / "first_hour" / "typed.py", script)
+    options = ("--strict", "--ignore-missing-imports", "--cache-dir", folder / "types")
+    run(
+        *(sys.executable, "-m", "mypy", *options, "--python-executable", command.parent / "python", script),
+        cwd=folder,
+        env=clean(),
+    )
+    return time.perf_counter() - start
+
+
 def clean() -> dict[str, str]:
     """The environment's variables without what would lead to the checkout or to the network."""
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
@@ -135,6 +153,7 @@ def main() -> None:
         start = time.perf_counter()
         help_text = run(command, "--help", cwd=folder, env=clean())
         print(f"fusionlab --help: {len(help_text.splitlines())} lines, {time.perf_counter() - start:.2f} s")
+        print(f"mypy --strict on the public names: {typed(command, folder):.0f} s")
         start = time.perf_counter()
         for words in DEMO:
             run(command, *words, cwd=folder, env=clean())

@@ -53,6 +53,8 @@ def test_changes_go_where_they_belong() -> None:
     ("name", "changes", "message"),
     [
         ("learnt", {}, "'learnt' does not exist; expected one of none, paper, weights"),
+        ("atuo", {}, "'atuo' does not exist; .* or auto in fuse, did you mean auto"),
+        ("auto", {}, "'auto' does not exist; .* or auto in fuse$"),
         ("weights", {"steps": 3}, "has no option 'steps' .an option of learned.; expected some of"),
         ("learned", {"step": 3}, "has no option 'step'; expected some of"),
         ("learned", {"steps": 0}, "steps is 0"),

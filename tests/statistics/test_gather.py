@@ -84,6 +84,7 @@ def assert_close(found: Statistics, expected: Statistics, tolerance: float = 1e-
 def test_watchers_share_one_forward() -> None:
     """Gram matrices and activations of three batches take three forwards, besides those on one example at the start."""
     model = model_of("bert-sequence")
+    blueprint(model)  # what is inferred once runs the model too
     rows: list[int] = []
     handle = model.register_forward_pre_hook(lambda *given: rows.append(len(given[2]["input_ids"])), with_kwargs=True)
     passed(model, batched(examples_for(model), 2), "gram", "activations")

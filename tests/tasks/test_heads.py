@@ -107,6 +107,7 @@ def test_image_heads_follow_the_names_too(tmp_path: Path) -> None:
         (lambda: SequenceClassification(bert(), NAMES, learning_rate=0), "learning_rate is 0"),
         (lambda: SequenceClassification(bert(hiden_size=3), NAMES), "hiden_size"),
         (lambda: SequenceClassification({"model_type": "vit"}, NAMES), "cannot build vit"),
+        (lambda: SequenceClassification("checkpoints/gone", NAMES), "; a fresh model needs none: model: {model_type"),
         (lambda: TokenClassification({"library": "timm"}, NAMES), "library is 'timm'"),
         (lambda: CausalLanguageModelling({"model_type": "vit"}), "cannot build vit"),
         (lambda: TokenClassification(bert(), ["O", "X"]), ""),

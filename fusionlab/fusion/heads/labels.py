@@ -108,7 +108,7 @@ def with_labels(model: Model, labels: Sequence[str]) -> Model:
 
 
 def merge_heads(
-    merged: Model, models: Sequence[nn.Module], union: LabelUnion, weights: Sequence[float] | None = None
+    merged: Model, models: Sequence[nn.Module], union: LabelUnion[Model], weights: Sequence[float] | None = None
 ) -> Model:
     """Set the rows of a merged classifier: each label's is the mean over the models that know it.
 

@@ -40,7 +40,8 @@ class Invertible(Group):
         )
 
     def inverse(self, element: Tensor) -> Tensor:
-        return torch.linalg.inv(element.double())
+        found: Tensor = torch.linalg.inv(element.double())
+        return found
 
     def compose(self, second: Tensor, first: Tensor) -> Tensor:
         return second.double() @ first.double()

@@ -36,4 +36,5 @@ def random_orthogonal(size: int, copies: Copies = (), generator: torch.Generator
     """
     gaussian = torch.randn(*copies, size, size, generator=generator, dtype=torch.float64)
     q, r = torch.linalg.qr(gaussian)
-    return q * r.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)
+    found: Tensor = q * r.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)
+    return found

@@ -19,6 +19,7 @@ from fusionlab.errors import InputError
 from fusionlab.statistics import Activations, Fisher, Grams, Statistics
 from fusionlab.statistics.files import load, save
 from fusionlab.statistics.gather import gather
+from fusionlab.symmetry import blueprint
 from tests.statistics.passes import Batch, batched, examples_for, grams_of, model_of, passed, trainer
 from tests.symmetry.models import generator
 

@@ -2,9 +2,12 @@
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from fusionlab.checkpoints import bare
+from fusionlab.checkpoints.files import PICKLE, SAFETENSORS
+from fusionlab.checkpoints.sentence_modules import sentence_modules
 from fusionlab.errors import InputError
 from fusionlab.paths import expanded
 from fusionlab.suggestions import beside
@@ -80,6 +83,8 @@ def _download(hub_id: str, weights: bool = True) -> Path:
             folder = Path(snapshot_download(hub_id, allow_patterns=[*_DESCRIPTION, *(_SAFETENSORS if weights else ())]))
             if weights and not any(any(folder.glob(pattern)) for pattern in _SAFETENSORS):
                 snapshot_download(hub_id, allow_patterns=[*_DESCRIPTION, *_PICKLES])
+            if weights and (beside := [*_of_modules(folder)]):
+                snapshot_download(hub_id, allow_patterns=[*_DESCRIPTION, *beside])
     except Exception as error:
         # Hub, cache and network fail in the exceptions of whichever client library is installed.
         raise InputError(
@@ -87,3 +92,10 @@ def _download(hub_id: str, weights: bool = True) -> Path:
             f"Hugging Face hub or in its local cache ({type(error).__name__}); {_way_on(hub_id, error)}"
         ) from error
     return folder
+
+
+def _of_modules(folder: Path) -> Iterator[str]:
+    """Where the modules beside the transformer of a sentence-transformers folder may have their weights."""
+    for module in sentence_modules(folder) or ():
+        if module.file is None:
+            yield from (f"{module.folder}/{name}" for name in (SAFETENSORS, PICKLE))

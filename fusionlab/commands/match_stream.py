@@ -207,7 +207,8 @@ class Twins:
                     if other == self.base:
                         self._move(other, matched, places[other], advance)
                     self._finish(other, matched.anchor, matched.of_anchor, places[other])
-        remove_parts(folder)
+        if manifest is not None:
+            remove_parts(folder)
         return made
 
     def _match(

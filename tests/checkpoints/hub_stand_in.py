@@ -1,6 +1,7 @@
 """A stand-in of the hub's API on this machine: who asks, repositories, commits."""
 
 import base64
+import hashlib
 import json
 import threading
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import huggingface_hub
 import pytest
 
 TOKEN = "hf_stand_in"
+_COMMIT = "0" * 40
 
 
 class Hub:
@@ -51,7 +53,26 @@ def stand_in() -> Iterator[Hub]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self._answer(*_read(hub, self._asked()))
+            asked = self._asked()
+            repository, resolved, rest = asked.strip("/").partition("/resolve/")
+            if not resolved:
+                self._answer(*_read(hub, asked))
+            elif (content := hub.files.get(repository, {}).get(rest.partition("/")[2])) is None:
+                self._answer(404, {"error": "Entry not found"})
+            else:
+                self._send(content)
+
+        do_HEAD = do_GET  # noqa: N815
+
+        def _send(self, content: bytes) -> None:
+            """A file; of a HEAD request what describes it."""
+            self.send_response(200)
+            self.send_header("X-Repo-Commit", _COMMIT)
+            self.send_header("ETag", f'"{hashlib.sha256(content).hexdigest()}"')
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(content)
 
         def do_POST(self) -> None:
             asked = self._asked()
@@ -99,7 +120,7 @@ def _read(hub: Hub, path: str) -> tuple[int, Any]:
     if "/tree/" in path:
         return 200, entries
     siblings = [{"rfilename": entry["path"]} for entry in entries]
-    return 200, {"id": repository, "sha": "0" * 40, "siblings": siblings, "tags": [], "private": False}
+    return 200, {"id": repository, "sha": _COMMIT, "siblings": siblings, "tags": [], "private": False}
 
 
 def _write(hub: Hub, path: str, body: bytes) -> tuple[int, Any]:

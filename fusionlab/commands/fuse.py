@@ -33,7 +33,7 @@ from fusionlab.dtypes import common_types, find_dtype
 from fusionlab.evaluation.kept import kept_of_tasks
 from fusionlab.evaluation.results import Results
 from fusionlab.evaluation.wording import listing
-from fusionlab.experiment import REPORT_BYTES, Plan
+from fusionlab.experiment import REPORT_BYTES, SHOWN_EXAMPLES, Plan
 from fusionlab.experiment import run as run_experiment
 from fusionlab.fusion import FusionPlan
 from fusionlab.matching.options import describe
@@ -54,7 +54,7 @@ AFTERWARDS = ("polish", "correct", "heads", "ensemble")
 # Of what the best end model has on a task; a merge that keeps less of some is told how to get it back.
 NOTED_SHARE = 0.99
 # Defaults that are not the plan's: whoever reads a report wants the reference.
-DEFAULTS = {"ensemble": True}
+DEFAULTS = {"ensemble": True, "examples": SHOWN_EXAMPLES}
 
 
 def run(argv: Sequence[str]) -> None:
@@ -210,5 +210,5 @@ def _parser() -> ArgumentParser:
     defaults = {name: {"default": value} for name, value in DEFAULTS.items()}
     add_fields(parser, FusionPlan, AFTERWARDS, {"polish": steps, **defaults})
     data_options.add_data(parser)
-    add_fields(parser.add_argument_group("In the report"), Plan, ("examples", "plane"))
+    add_fields(parser.add_argument_group("In the report"), Plan, ("examples", "plane"), defaults)
     return parser

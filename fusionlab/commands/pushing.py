@@ -8,6 +8,7 @@ from jsonargparse import Namespace
 
 from fusionlab import printing
 from fusionlab.checkpoints.publishing import push, refuse_push
+from fusionlab.commands.repeat import REPEAT
 from fusionlab.errors import InputError
 
 
@@ -27,6 +28,8 @@ def refuse_unpushable(arguments: Namespace) -> None:
 def push_output(arguments: Namespace, output: Path) -> None:
     """Upload a complete output where that was asked for, and tell its address.
 
+    The config that repeats the command stays here: it holds paths of this machine.
+
     Args:
         arguments: of the command.
         output: what it wrote.
@@ -38,5 +41,5 @@ def push_output(arguments: Namespace, output: Path) -> None:
         return
     if not output.is_dir():
         raise InputError(f"{output} is complete, but was not uploaded to {arguments.push}: expected a folder to push")
-    address = push(output, arguments.push)
+    address = push(output, arguments.push, [REPEAT])
     printing.results().print(f"Uploaded to {address}", highlight=False, soft_wrap=True)

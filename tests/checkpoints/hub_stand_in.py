@@ -22,12 +22,14 @@ class Hub:
     Attributes:
         files: of each repository, the content by path.
         requests: method and path of each request.
+        private: of each repository that was made, whether it is.
         refused: the status that commits are answered with, if not done.
     """
 
     def __init__(self, address: str) -> None:
         self.address = address
         self.files: dict[str, dict[str, bytes]] = {}
+        self.private: dict[str, bool] = {}
         self.requests: list[str] = []
         self.refused: int | None = None
 
@@ -130,6 +132,7 @@ def _write(hub: Hub, path: str, body: bytes) -> tuple[int, Any]:
         asked = json.loads(body)
         repository = f"{asked.get('organization') or 'me'}/{asked['name']}"
         hub.files.setdefault(repository, {})
+        hub.private[repository] = asked.get("private") is True or asked.get("visibility") == "private"
         return 200, {"url": f"{hub.address}/{repository}"}
     if path == "/api/validate-yaml":
         return 200, {"errors": [], "warnings": []}

@@ -48,7 +48,7 @@ def test_what_is_left_out(hub: Hub, tmp_path: Path) -> None:
     push(made, "me/merged", ["notes"])
     assert hub.files["me/merged"] == {"config": b"{}"}
     hub.refused = 403
-    with pytest.raises(InputError, match="hf upload --private me/merged .*one --exclude notes"):
+    with pytest.raises(InputError, match=r"hf upload --private me/merged .*one --exclude notes"):
         push(made, "me/merged", ["notes"])
 
 

@@ -41,6 +41,17 @@ def test_the_output_is_uploaded(ckpts: Path, tmp_path: Path, command: Command, h
     assert all("push" not in path.read_text() for path in out.rglob("fusionlab.yaml"))
 
 
+@pytest.mark.parametrize("name", ["merge", "match"])
+def test_a_file_is_no_repository(ckpts: Path, tmp_path: Path, command: Command, hub: Hub, name: str) -> None:
+    """What becomes one file is refused before any work, and a fusion of such files is not, which has a folder."""
+    a, b = ckpts / "lightning_a.ckpt", ckpts / "lightning_b.ckpt"
+    line = ["merge", a, b] if name == "merge" else ["match", a, "--anchor", b]
+    outcome = command(*line, "--push", "me/model", "--output", tmp_path / "out.ckpt")
+    assert (outcome.code, "is one file; expected checkpoint folders with --push" in outcome.err) == (2, True)
+    assert hub.requests == []
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_nothing_is_uploaded_of_what_is_refused(ckpts: Path, tmp_path: Path, command: Command, hub: Hub) -> None:
     """Neither of models that do not fit, nor to a repository that is there; that one ends before any work."""
     outcome = command("merge", ckpts / "a", ckpts / "bert_a", "--push", "me/model", "--output", tmp_path / "out")

@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from scipy.stats import spearmanr
 from torch import Tensor
 
+from fusionlab.commands import merge_models
 from tests.checkpoints.embedding_models import embedding_model
 from tests.commands.conftest import Command
 
@@ -98,6 +99,16 @@ def test_models_that_embed_in_other_ways_are_refused(
     outcome = command("merge", models[0], b, "--output", tmp_path / "m")
     assert (outcome.code, words in outcome.err) == (2, True), outcome.err
     assert not (tmp_path / "m").exists()
+
+
+def test_other_modules_are_refused_before_merging(
+    models: list[Path], tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where whole models are merged."""
+    monkeypatch.setattr(merge_models, "run_stages", lambda *_: pytest.fail("was merged"))
+    b = embedding_model(tmp_path / "b", 1, pooling="cls")
+    outcome = command("merge", models[0], b, "--method", "circuit", "--output", tmp_path / "m")
+    assert (outcome.code, "the module 1_Pooling of b is another" in outcome.err) == (2, True)
 
 
 def test_weights_that_all_lack_are_missed(tmp_path: Path, command: Command) -> None:

@@ -26,8 +26,8 @@ def refuse_unpushable(arguments: Namespace, like: str | None = None) -> None:
     """
     if arguments.push is None:
         return
-    is_own = like is not None and arguments.get("architecture") is None
-    if is_own and _becomes_file(expanded(like), expanded(arguments.output)):
+    is_file = like is not None and _becomes_file(expanded(like), expanded(arguments.output))
+    if is_file and arguments.get("architecture") is None:
         raise InputError(
             f"push is {arguments.push}, but what is made of {like} is one file; expected checkpoint folders with "
             f"--push, or no --push"

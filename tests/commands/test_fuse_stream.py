@@ -136,6 +136,8 @@ def test_bad_hyperparameters_are_refused_before_matching(
     """A pattern that no parameter has is refused when nothing has been matched yet."""
     a, b, base = saved(tmp_path, *(model("LlamaForCausalLM", seed) for seed in range(3)))
     monkeypatch.setattr(match_stream.Twins, "make", lambda *_: pytest.fail("was matched"))
-    pattern = ["--method", "ties", "--base", base, "--hyperparameters", '{"density": {"nothing.*": 0.5, "*": 0.2}}']
+    pattern = ["--method", "task_arithmetic", "--base", base, "--hyperparameters.lambda_", '{"nothing.*": 0.5}']
     outcome = command("fuse", "--ckpts", a, b, "--match", "paper", *pattern, "--output", tmp_path / "fused")
-    assert (outcome.code, "nothing.*" in outcome.err) == (2, True), outcome.err
+    assert (outcome.code, "the pattern 'nothing.*', which matches no parameter" in outcome.err) == (2, True), (
+        outcome.err
+    )

@@ -2,7 +2,6 @@
 
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 from fusionlab.checkpoints import bare
@@ -83,8 +82,8 @@ def _download(hub_id: str, weights: bool = True) -> Path:
             folder = Path(snapshot_download(hub_id, allow_patterns=[*_DESCRIPTION, *(_SAFETENSORS if weights else ())]))
             if weights and not any(any(folder.glob(pattern)) for pattern in _SAFETENSORS):
                 snapshot_download(hub_id, allow_patterns=[*_DESCRIPTION, *_PICKLES])
-            if weights and (beside := [*_of_modules(folder)]):
-                snapshot_download(hub_id, allow_patterns=[*_DESCRIPTION, *beside])
+            if weights and (inside := _of_modules(folder)):
+                snapshot_download(hub_id, allow_patterns=[*_DESCRIPTION, *inside])
     except Exception as error:
         # Hub, cache and network fail in the exceptions of whichever client library is installed.
         raise InputError(
@@ -94,8 +93,11 @@ def _download(hub_id: str, weights: bool = True) -> Path:
     return folder
 
 
-def _of_modules(folder: Path) -> Iterator[str]:
-    """Where the modules beside the transformer of a sentence-transformers folder may have their weights."""
-    for module in sentence_modules(folder) or ():
-        if module.file is None:
-            yield from (f"{module.folder}/{name}" for name in (SAFETENSORS, PICKLE))
+def _of_modules(folder: Path) -> list[str]:
+    """Where the modules beside the transformer of a sentence-transformers folder may have weights that are not here."""
+    try:
+        modules = sentence_modules(folder) or ()
+    except InputError:
+        return []  # told by what reads them
+    without = [module.folder for module in modules if module.file is None]
+    return [f"{place}/{name}" for place in without for name in (SAFETENSORS, PICKLE)]

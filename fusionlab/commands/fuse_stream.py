@@ -52,8 +52,6 @@ from fusionlab.streaming import (
 _TWINS = "twins"
 # Options whose values ask for whole models.
 _WHOLE = ("data", "probes", "samples", "statistics", "example", "polish")
-
-
 # Ends the reason for which large models are held, where nobody asked for a matching that holds them.
 _WAY_ON = "; --match paper goes a part at a time"
 
@@ -155,7 +153,8 @@ class _Fusion:
         weights = merge_weights(plan.weights, len(labels))
         self.merge = Merge(find_method(method), values, weights, plan.seed, plan.dtype)
         named = under_one_naming([*models.values(), *of_base.values()])[: len(models)]
-        self.merge.method.check(weights, values, list(self.merge.types(named)))
+        self.planned = self.merge.types(named)
+        self.merge.method.check(weights, values, list(self.planned))
         # A twin is rounded to its model's own type, or to that of the merge where that is as wide.
         types = [model.main_dtype for model in models.values()]
         dtype = plan.dtype if plan.dtype is not None and widest([*types, plan.dtype]) == plan.dtype else None
@@ -174,8 +173,7 @@ class _Fusion:
             "seed": str(self.plan.seed),
         }
         first, output = self.models[self.labels[0]], expanded(arguments.output)
-        planned = self.merge.types(list(self.models.values()))
-        size = sum(tensor.size for tensor in planned.values())
+        size = sum(tensor.size for tensor in self.planned.values())
         of_twins = 0 if self.twins is None else self.twins.size
         require_space(output, of_twins + size + REPORT_BYTES + MIB)
         sources = {label: model.source for label, model in self.models.items()}
@@ -198,7 +196,7 @@ class _Fusion:
             shutil.rmtree(folder / _TWINS, ignore_errors=self.twins is None)
             parents = merging_options.parents(self.models, arguments)
             how = {key: settings[key] for key in ("matching", "anchor")} | merging_options.described(arguments)
-            main = main_of((tensor.dtype, tensor.count) for tensor in planned.values())
+            main = main_of((tensor.dtype, tensor.count) for tensor in self.planned.values())
             card = merge_card(parents, how, first.format)
             write_side_files(first, folder / "merged", main, {CARD: card, **modules})
             (folder / REPEAT).write_text(repeat, encoding="utf-8")

@@ -33,8 +33,8 @@ from fusionlab.trainers import make_tester, make_trainer
 
 # Larger changes of logits by rounding twins to their dtype, relative to the largest logit, are told to the reader.
 NOTED_ROUNDING = 0.05
-# In a report, of each data set.
-MOST_EXAMPLES = 100
+# In a report, of each data set: at most, and where one is asked for that people read.
+MOST_EXAMPLES, SHOWN_EXAMPLES = 100, 4
 # What tables, plots and TensorBoard logs take at most, roughly.
 REPORT_BYTES = 16 * MIB
 
@@ -53,7 +53,7 @@ class Plan(FusionPlan):
     """
 
     points: int = 11
-    examples: int = 4
+    examples: int = 0
     plane: int = 0
     trainer: Mapping[str, Any] = field(default_factory=dict)
 

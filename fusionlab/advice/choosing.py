@@ -9,7 +9,8 @@ from torch import nn
 
 from fusionlab.advice.advice import Advice, advice_on
 from fusionlab.advice.costs import cost_of
-from fusionlab.advice.tensors import Weights, module_weights
+from fusionlab.advice.naming import of_one_naming
+from fusionlab.advice.tensors import Weights, module_weights, stored_weights
 
 # In place of a preset: the one that advice on the models names.
 AUTO = "auto"
@@ -60,3 +61,16 @@ def choose(models: Mapping[str, nn.Module], has_inputs: bool) -> Choice:
     """
     weights = [module_weights(model, name) for name, model in models.items()]
     return Choice(advice_on(weights), has_inputs, weights)
+
+
+def choose_stored(sources: Mapping[str, str]) -> Choice:
+    """A preset of matching for checkpoints, whose files are looked at a piece at a time, where there are no inputs.
+
+    Args:
+        sources: paths or hub ids of two or more, by name.
+
+    Raises:
+        InputError: fewer than two models, files that are missing or damaged, or numbers that are not finite.
+    """
+    weights = of_one_naming([stored_weights(source, name) for name, source in sources.items()])
+    return Choice(advice_on(weights), False, weights)

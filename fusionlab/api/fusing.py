@@ -15,6 +15,8 @@ from fusionlab.api.merging import given_statistics, merge
 from fusionlab.dtypes import find_dtype, widened
 from fusionlab.inputs import Inputs
 from fusionlab.matching.recipe import recipe
+from fusionlab.merge_weights import merge_weights
+from fusionlab.merging import check_merge, find_method
 from fusionlab.models import common_blueprint
 from fusionlab.types import Model
 
@@ -56,6 +58,7 @@ def fuse(
         InputError: see `align` and `merge`; or a base that does not fit the models.
     """
     given: list[Model] = modules_of(models, "fuse", preset)
+    _refuse_method(method, merge_weights(weights, len(given)), hyperparameters, data is not None, base is not None)
     batches = None if data is None or given_statistics(data) else Inputs.from_batches(data, len(given))
     if preset == AUTO:
         choice = choose({f"model {index}": model for index, model in enumerate(given)}, batches is not None)
@@ -67,7 +70,26 @@ def fuse(
         common_blueprint({"model 0": given[0], "the base model": base})
     # In the merge's type from the start, so that matching rounds nothing that the merge would keep.
     ends = list(widened(dict(enumerate(given)), find_dtype(dtype)).values())
+    check_merge(
+        [model.state_dict() for model in ends],
+        method,
+        weights,
+        hyperparameters,
+        None if base is None else base.state_dict(),
+    )
     found, index = alignments_and_anchor(ends, anchor, preset, data, **{"seed": seed, **(options or {})})
     twins = [alignment.apply(model) for alignment, model in zip(found, ends, strict=True)]
     moved = None if base is None else found[index].apply(base)
     return merge(twins, method, weights, data, moved, seed, dtype, **hyperparameters)
+
+
+def _refuse_method(
+    method: str, weights: Sequence[float], hyperparameters: Mapping[str, Any], has_data: bool, has_base: bool
+) -> None:
+    """Refuse a method that could not merge, before anything is matched."""
+    chosen = find_method(method)
+    chosen.check(weights, hyperparameters)
+    given = {"base": has_base, "blueprint": True}
+    for need in chosen.requires(**hyperparameters):
+        if not given.get(need, has_data):
+            raise chosen.missing(need)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fusionlab.atomic.leftovers import belongs, dead, hidden
 from fusionlab.atomic.pending import Output, discard_quietly, make_parents, pending
+from fusionlab.atomic.unfinished import MANIFEST
 from fusionlab.errors import InputError
 
 MIB = 2**20
@@ -128,7 +129,8 @@ def recover(target: Path, resume: bool = False) -> None:
         resume: whether what such a run left unfinished of `target` stays; that of others always does.
     """
     for found in dead(target.absolute().parent):
-        if found.kind == "part" and (resume or not belongs(found, target)):
+        stays = resume and (found.path / MANIFEST).exists()  # without one nothing is known of it
+        if found.kind == "part" and (stays or not belongs(found, target)):
             continue
         if found.kind == "old":
             replaced = target if belongs(found, target) else found.path.with_name(found.label)

@@ -5,6 +5,8 @@ import re
 from pathlib import Path
 
 from fusionlab.checkpoints import bare
+from fusionlab.checkpoints.files import PICKLE, SAFETENSORS
+from fusionlab.checkpoints.sentence_modules import sentence_modules
 from fusionlab.errors import InputError
 from fusionlab.paths import expanded
 from fusionlab.suggestions import beside
@@ -87,6 +89,8 @@ def _download(hub_id: str, weights: bool = True) -> Path:
             folder = Path(snapshot_download(hub_id, allow_patterns=[*_DESCRIPTION, *(_SAFETENSORS if weights else ())]))
             if weights and not any(any(folder.glob(pattern)) for pattern in _SAFETENSORS):
                 snapshot_download(hub_id, allow_patterns=[*_DESCRIPTION, *_PICKLES])
+            if weights and (inside := _of_modules(folder)):
+                snapshot_download(hub_id, allow_patterns=[*_DESCRIPTION, *inside])
     except Exception as error:
         # Hub, cache and network fail in the exceptions of whichever client library is installed.
         raise InputError(
@@ -94,3 +98,13 @@ def _download(hub_id: str, weights: bool = True) -> Path:
             f"Hugging Face hub or in its local cache ({type(error).__name__}); {_way_on(hub_id, error)}"
         ) from error
     return folder
+
+
+def _of_modules(folder: Path) -> list[str]:
+    """Where the modules beside the transformer of a sentence-transformers folder may have weights that are not here."""
+    try:
+        modules = sentence_modules(folder) or ()
+    except InputError:
+        return []  # told by what reads them
+    without = [module.folder for module in modules if module.file is None]
+    return [f"{place}/{name}" for place in without for name in (SAFETENSORS, PICKLE)]

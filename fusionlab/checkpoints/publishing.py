@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,12 +48,15 @@ def refuse_push(repository: str, overwrite: bool = False) -> None:
         )
 
 
-def push(folder: Path, repository: str) -> str:
-    """Upload a complete folder as a model's repository, which is made where there is none; what it held is replaced.
+def push(folder: Path, repository: str, without: Sequence[str] = ()) -> str:
+    """Upload a complete folder as a model's repository; what it held is replaced.
+
+    One that is made for this is private, until its owner makes it public.
 
     Args:
         folder: an output.
         repository: such as ``name/model``.
+        without: patterns of files that are not uploaded.
 
     Returns:
         The address of the repository.
@@ -65,14 +69,18 @@ def push(folder: Path, repository: str) -> str:
     api = _api()
     try:
         with quiet():
-            made = api.create_repo(repository, exist_ok=True)
+            made = api.create_repo(repository, private=True, exist_ok=True)
             api.upload_folder(
-                repo_id=repository, folder_path=folder, delete_patterns="*", commit_message="Upload by fusionlab"
+                repo_id=repository,
+                folder_path=folder,
+                ignore_patterns=list(without),
+                delete_patterns="*",
+                commit_message="Upload by fusionlab",
             )
     except Exception as error:
         raise InputError(
             f"{folder} is complete, but was not uploaded to {repository}: {_reason(error)}; once that is mended: "
-            f"hf upload {repository} {folder}"
+            f"hf upload --private {repository} {folder}{''.join(f' --exclude {name}' for name in without)}"
         ) from error
     return str(made)
 

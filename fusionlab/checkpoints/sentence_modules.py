@@ -14,6 +14,8 @@ from fusionlab.checkpoints.files import CONFIG, PICKLE, SAFETENSORS, read_json, 
 from fusionlab.errors import InputError
 
 MODULES = "modules.json"
+# Kinds of modules that always have weights; others, such as those that someone wrote, may have none.
+WITH_WEIGHTS = ("Dense", "LayerNorm", "WeightedLayerPooling", "CNN", "LSTM")
 # What older versions write before the name of a way to pool.
 _OLD = "pooling_mode_"
 # Entries of configs that older versions leave out.

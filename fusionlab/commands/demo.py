@@ -20,7 +20,7 @@ from fusionlab.data import Digits
 from fusionlab.errors import InputError
 from fusionlab.evaluation.report import console_table
 from fusionlab.evaluation.verdict import verdict
-from fusionlab.experiment import REPORT_BYTES, Plan, examples_of, write
+from fusionlab.experiment import REPORT_BYTES, SHOWN_EXAMPLES, Plan, examples_of, write
 from fusionlab.experiment import run as run_experiment
 from fusionlab.fusion import Data
 from fusionlab.inputs import Inputs
@@ -73,7 +73,9 @@ def run(argv: Sequence[str]) -> None:
         f"\nTheir weights are averaged, unmatched and matched in {len(matchings())} ways; learning comes last."
     )
     settings_of_trainer = {"accelerator": "cpu", "devices": 1}
-    plan = Plan(matchings(), anchor=1, ensemble=True, trainer=settings_of_trainer, seed=arguments.seed)
+    plan = Plan(
+        matchings(), anchor=1, ensemble=True, examples=SHOWN_EXAMPLES, trainer=settings_of_trainer, seed=arguments.seed
+    )
     with one_thread():
         data = Digits(**settings["data"]["init_args"])
         measured = Data.of([data])

@@ -10,7 +10,7 @@ from lightning.pytorch import seed_everything
 from lightning.pytorch.utilities import rank_zero_only
 
 from fusionlab import growing, printing
-from fusionlab.advice import AUTO, advice_on, choose, module_weights
+from fusionlab.advice import AUTO, Choice, advice_on, choose, module_weights
 from fusionlab.atomic import refuse_existing, require_space
 from fusionlab.checkpoints.card import merge_card
 from fusionlab.commands import (
@@ -33,7 +33,7 @@ from fusionlab.dtypes import common_types, find_dtype
 from fusionlab.evaluation.kept import kept_of_tasks
 from fusionlab.evaluation.results import Results
 from fusionlab.evaluation.wording import listing
-from fusionlab.experiment import REPORT_BYTES, Plan
+from fusionlab.experiment import REPORT_BYTES, SHOWN_EXAMPLES, Plan
 from fusionlab.experiment import run as run_experiment
 from fusionlab.fusion import FusionPlan
 from fusionlab.matching.options import describe
@@ -54,7 +54,7 @@ AFTERWARDS = ("polish", "correct", "heads", "ensemble")
 # Of what the best end model has on a task; a merge that keeps less of some is told how to get it back.
 NOTED_SHARE = 0.99
 # Defaults that are not the plan's: whoever reads a report wants the reference.
-DEFAULTS = {"ensemble": True}
+DEFAULTS = {"ensemble": True, "examples": SHOWN_EXAMPLES}
 
 
 def run(argv: Sequence[str]) -> None:
@@ -82,14 +82,17 @@ def run(argv: Sequence[str]) -> None:
     if isinstance(polishing, int):
         polishing = PolishOptions(steps=polishing, seed=arguments.seed)
     repeat, held = repeat_config(parser, own_data.written_out(argv)), list[str]()
-    if not is_auto:
+    choice = fuse_stream.chosen(arguments) if is_auto else None
+    if choice is not None:
+        _tell_choice(arguments, choice)
+    if arguments.match != AUTO:
         plan, command = _plan(arguments, polishing, trainer), shlex.join(["fusionlab", "fuse", *argv])
-        unmet = fuse_stream.by_parts(arguments, plan, command, repeat)
+        unmet = fuse_stream.by_parts(arguments, plan, command, repeat, choice)
         if unmet is None:
             push_output(arguments, output / "merged")
             return
         held += unmet
-    _in_memory(arguments, argv, polishing, trainer, repeat, held)
+    _in_memory(arguments, argv, polishing, trainer, repeat, held, choice)
     rank_zero_only(push_output)(arguments, output / "merged")
 
 
@@ -100,31 +103,29 @@ def _in_memory(
     trainer: Mapping[str, Any],
     repeat: str,
     held: Sequence[str],
+    choice: Choice | None,
 ) -> None:
     """Fuse whole models; write, and tell what was done and why they were held."""
-    output, dtype, is_auto = expanded(arguments.output), find_dtype(arguments.dtype), arguments.match == AUTO
+    output, dtype, seen = expanded(arguments.output), find_dtype(arguments.dtype), None
     module = own_module(arguments, argv)
     found = parsing.read_all(arguments.ckpts, module, arguments.base, arguments.names)
     merging_options.begin_hashes(found, arguments)
     guessed = own_data.fitted(arguments, list(found.values()), "fuse")
     ends = {label: checkpoint.model for label, checkpoint in found.items()}
-    if is_auto:
+    if arguments.match == AUTO:
         seen = data_options.inputs(arguments, list(ends.values()), arguments.ckpts)
         # Models with heads of their own have no outputs in common to learn by.
         choice = choose(ends, seen is not None and arguments.heads != "own")
-        arguments.match, advised = choice.match, choice.note
-        printing.progress().print(f"{choice.sentence} --match names another preset.", highlight=False, soft_wrap=True)
+        _tell_choice(arguments, choice)
+    if choice is not None:
+        advised = choice.note
     else:
         advised = advice_on([module_weights(model, label) for label, model in ends.items()]).note
     recipe, name = matching_options.matching_recipe(arguments), matching_options.matching_name(arguments)
     plan = _plan(arguments, polishing, trainer)
     models = matching_options.untied(ends, arguments)
-    inputs = data_options.inputs(
-        arguments,
-        list(models.values()),
-        arguments.ckpts,
-        recipe.needs_inputs or arguments.correct or polishing is not None,
-    )
+    needed = recipe.needs_inputs or arguments.correct or polishing is not None
+    inputs = data_options.inputs(arguments, list(models.values()), arguments.ckpts, needed) if seen is None else seen
     models, growths = of_one_size(models, inputs, recipe.matches)
     types = common_types(models.values()) if dtype is None else dtype
     kept = list(models.values()) if arguments.heads == "own" else list(models.values())[:1]
@@ -141,7 +142,7 @@ def _in_memory(
     )
     settings = {
         "command": shlex.join(["fusionlab", "fuse", *argv]),
-        "matching": f"{name}{', chosen by auto' if is_auto else ''} ({recipe})",
+        "matching": f"{name}{'' if choice is None else f', chosen by {AUTO}'} ({recipe})",
         "anchor": results.models[fused.anchor],
         "merge methods": ", ".join(plan.methods),
         "seed": str(arguments.seed),
@@ -158,6 +159,12 @@ def _in_memory(
     results = replace(results, settings=settings, notes=notes)
     written = as_grown(found, {label: models[label] for label in growths})
     write_fusion(fused, results, written, output, arguments.overwrite, types, card, repeat, modules)
+
+
+def _tell_choice(arguments: Namespace, choice: Choice) -> None:
+    """Take the matching that advice chose, and say so before the work."""
+    arguments.match = choice.match
+    printing.progress().print(f"{choice.sentence} --match names another preset.", highlight=False, soft_wrap=True)
 
 
 def _plan(arguments: Namespace, polishing: PolishOptions | None, trainer: Mapping[str, Any]) -> Plan:
@@ -210,5 +217,5 @@ def _parser() -> ArgumentParser:
     defaults = {name: {"default": value} for name, value in DEFAULTS.items()}
     add_fields(parser, FusionPlan, AFTERWARDS, {"polish": steps, **defaults})
     data_options.add_data(parser)
-    add_fields(parser.add_argument_group("In the report"), Plan, ("examples", "plane"))
+    add_fields(parser.add_argument_group("In the report"), Plan, ("examples", "plane"), defaults)
     return parser

@@ -33,7 +33,7 @@ from fusionlab.commands.repeat import repeat_config
 from fusionlab.commands.sentence_modules import modules_of_fusion
 from fusionlab.data import OwnData
 from fusionlab.dtypes import common_types
-from fusionlab.experiment import REPORT_BYTES, Plan, refuse_misfit, refuse_no_plane, results_of
+from fusionlab.experiment import REPORT_BYTES, SHOWN_EXAMPLES, Plan, refuse_misfit, refuse_no_plane, results_of
 from fusionlab.fusion import Data, FusionData, FusionModule, FusionPlan
 from fusionlab.growing import described
 from fusionlab.matching.recipe import Recipe
@@ -116,7 +116,8 @@ class FuseCLI(SafeCLI):
         """Add where to write, how far to draw lines, and which checkpoint to go on from."""
         parsing.add_output(parser)
         parsing.add_json(parser)
-        add_fields(parser, Plan, ("points", "examples", "plane"))
+        shown = {"examples": {"default": SHOWN_EXAMPLES}}
+        add_fields(parser, Plan, ("points", "examples", "plane"), shown)
         add_fields(parser, ResumeOptions)
 
     def instantiate_trainer(self, **keywords: Any) -> Trainer:

@@ -1,6 +1,7 @@
 """`fusionlab fuse` of models that are larger than memory, without data: twins are made and merged a part at a time.
 
-The twins lie in the unfinished output while they are merged, and are removed then.
+The twins lie in the unfinished output while they are merged, and are removed then. Where nothing is to be matched there
+are none: models are merged as they lie in their files.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from pathlib import Path
 import torch
 from jsonargparse import Namespace
 
+from fusionlab.advice import AUTO, Choice, choose_stored
 from fusionlab.atomic import MIB, atomic_folder, require_space
 from fusionlab.batch_norm import averaged_note
 from fusionlab.checkpoints.card import CARD, merge_card
+from fusionlab.checkpoints.fp8 import note as scaled_note
 from fusionlab.checkpoints.hub import locate
 from fusionlab.commands import match_stream, merging_options
 from fusionlab.commands.fuse_output import tell_fusion
@@ -27,11 +30,10 @@ from fusionlab.commands.sentence_modules import modules_of_fusion
 from fusionlab.dtypes import main_of, merge_note_of, widest
 from fusionlab.errors import InputError
 from fusionlab.evaluation.distances import Distance
-from fusionlab.evaluation.results import Results
+from fusionlab.evaluation.results import UNMATCHED, Results
 from fusionlab.evaluation.wording import listing
 from fusionlab.experiment import NOTED_ROUNDING, REPORT_BYTES, Plan, write
 from fusionlab.matching.align import choose_anchor
-from fusionlab.matching.recipe import Recipe
 from fusionlab.merge_weights import merge_weights
 from fusionlab.merging import find_method
 from fusionlab.merging.registry import MergeMethod
@@ -50,9 +52,38 @@ from fusionlab.streaming import (
 _TWINS = "twins"
 # Options whose values ask for whole models.
 _WHOLE = ("data", "probes", "samples", "statistics", "example", "polish")
+# Ends the reason for which large models are held, where nobody asked for a matching that holds them.
+_WAY_ON = "; --match paper goes a part at a time"
 
 
-def by_parts(arguments: Namespace, plan: Plan, command: str, repeat: str) -> list[str] | None:
+def chosen(arguments: Namespace) -> Choice | None:
+    """The matching that advice chooses for large models, told from their files.
+
+    Args:
+        arguments: of the command, whose matching is ``auto``.
+
+    Returns:
+        The choice; None where models are read as a whole in any case, which are looked at then.
+
+    Raises:
+        InputError: checkpoints that cannot be read.
+    """
+    if _asks_for_whole(arguments) or not reads_files() or len(arguments.ckpts) < 2:
+        return None
+    found = open_folders(arguments.ckpts, arguments.names)
+    models = {label: model for label, model in found.items() if model is not None}
+    if len(models) < len(found) or match_stream.bytes_of(models.values()) < match_stream.IN_MEMORY:
+        return None
+    return choose_stored(dict(zip(found, arguments.ckpts, strict=True)))
+
+
+def _asks_for_whole(arguments: Namespace) -> bool:
+    return any(arguments.get(name) is not None for name in _WHOLE) or arguments.untie
+
+
+def by_parts(
+    arguments: Namespace, plan: Plan, command: str, repeat: str, choice: Choice | None = None
+) -> list[str] | None:
     """Fuse a part at a time where models are large and may be fused so; write, and tell what was done.
 
     Args:
@@ -60,6 +91,7 @@ def by_parts(arguments: Namespace, plan: Plan, command: str, repeat: str) -> lis
         plan: that they describe.
         command: as it was given, for the report.
         repeat: a config that repeats the command.
+        choice: of the matching, where advice made it.
 
     Returns:
         None where all is done; else what is to be known of why whole models must be held in memory.
@@ -67,28 +99,29 @@ def by_parts(arguments: Namespace, plan: Plan, command: str, repeat: str) -> lis
     Raises:
         InputError: checkpoints or options that do not fit; nothing has been written then.
     """
-    whole = any(arguments.get(name) is not None for name in _WHOLE) or arguments.untie or plan.correct
-    if whole or plan.heads != "merged" or len(plan.methods) > 1 or len(plan.matchings) != 1 or not reads_files():
+    whole = _asks_for_whole(arguments) or plan.correct
+    if whole or plan.heads != "merged" or len(plan.methods) > 1 or not reads_files():
         return []
-    ((name, recipe),) = plan.matchings.items()
     ((method, values),) = plan.methods.items()
-    chosen, needs = find_method(method), set(find_method(method).requires(**values))
+    merges, needs = find_method(method), set(find_method(method).requires(**values))
     without = "base" in needs and arguments.base is None  # adapters may name one; else it is refused
-    if plan.anchor == "nearest" or chosen.unit == "model" or needs - {"base"} or without:
+    if plan.anchor == "nearest" or merges.unit == "model" or needs - {"base"} or without:
         return []
     found = open_folders(arguments.ckpts, arguments.names)
     models = {label: model for label, model in found.items() if model is not None}
     if match_stream.bytes_of(models.values()) < match_stream.IN_MEMORY:
         return []
     base = None if arguments.base is None else open_folder(arguments.base, locate(arguments.base))
+    way_on = ""
     try:
         if len(models) < len(found) or (base is None) != (arguments.base is None):
             raise NotByPartsError("not all are stored as folders of safetensors")
-        if not _agree(models, base, chosen):
+        if not _agree(models, base, merges):
             raise NotByPartsError("they differ in names, shapes or configs")
-        fusion = _Fusion(models, base, plan, name, recipe)
+        way_on = "" if choice is None else _WAY_ON
+        fusion = _Fusion(models, base, plan, choice)
     except NotByPartsError as error:
-        return [f"Whole models were held in memory: {error}."]
+        return [f"Whole models were held in memory: {error}{way_on}."]
     fusion.run(arguments, command, repeat)
     return None
 
@@ -103,47 +136,56 @@ def _agree(models: Mapping[str, StoredModel], base: StoredModel | None, method: 
 
 
 class _Fusion:
-    """One fusion, a part of the parameters at a time."""
+    """One fusion, a part of the parameters at a time; without a matching there are no twins."""
 
     def __init__(
-        self, models: Mapping[str, StoredModel], base: StoredModel | None, plan: Plan, name: str, recipe: Recipe
+        self, models: Mapping[str, StoredModel], base: StoredModel | None, plan: Plan, choice: Choice | None
     ) -> None:
-        self.models, self.base, self.plan, self.name = models, base, plan, name
+        self.models, self.base, self.plan, self.choice = models, base, plan, choice
         if len(models) < 2:
             raise InputError(f"merging was given {len(models)} model; expected at least two")
         labels = list(models)
-        anchor = labels[choose_anchor([{} for _ in labels], plan.anchor)]
-        ordered = [*(label for label in labels if label != anchor), anchor]
+        self.anchor = labels[choose_anchor([{} for _ in labels], plan.anchor)]
+        ordered = [*(label for label in labels if label != self.anchor), self.anchor]
         of_base = {} if base is None else {_free("base model", labels): base}
         self.labels, self.of_base = labels, next(iter(of_base), None)
+        ((method, values),) = plan.methods.items()
+        weights = merge_weights(plan.weights, len(labels))
+        self.merge = Merge(find_method(method), values, weights, plan.seed, plan.dtype)
+        named = under_one_naming([*models.values(), *of_base.values()])[: len(models)]
+        self.planned = self.merge.types(named)
+        self.merge.method.check(weights, values, list(self.planned))
         # A twin is rounded to its model's own type, or to that of the merge where that is as wide.
         types = [model.main_dtype for model in models.values()]
         dtype = plan.dtype if plan.dtype is not None and widest([*types, plan.dtype]) == plan.dtype else None
         matched = {label: models[label] for label in ordered} | of_base
-        self.twins = match_stream.Twins(matched, len(labels) - 1, recipe, dtype, plan.seed)
-        ((method, values),) = plan.methods.items()
-        weights = merge_weights(plan.weights, len(labels))
-        self.merge = Merge(find_method(method), values, weights, plan.seed, plan.dtype)
+        self.name, recipe = next(iter(plan.matchings.items()), (UNMATCHED, None))
+        self.twins = None if recipe is None else match_stream.Twins(matched, len(labels) - 1, recipe, dtype, plan.seed)
 
     def run(self, arguments: Namespace, command: str, repeat: str) -> None:
         """Match, merge, write the output and tell."""
+        recipe = "nothing is matched" if self.twins is None else self.twins.recipe
         settings = {
             "command": command,
-            "matching": f"{self.name} ({self.twins.recipe})",
-            "anchor": self.twins.anchor,
+            "matching": f"{self.name}{'' if self.choice is None else f', chosen by {AUTO}'} ({recipe})",
+            "anchor": self.anchor,
             "merge methods": self.merge.method.name,
             "seed": str(self.plan.seed),
         }
         first, output = self.models[self.labels[0]], expanded(arguments.output)
-        planned = self.merge.types(list(self.models.values()))
-        size = sum(tensor.size for tensor in planned.values())
-        require_space(output, self.twins.size + size + REPORT_BYTES + MIB)
+        size = sum(tensor.size for tensor in self.planned.values())
+        of_twins = 0 if self.twins is None else self.twins.size
+        require_space(output, of_twins + size + REPORT_BYTES + MIB)
+        sources = {label: model.source for label, model in self.models.items()}
+        advised = (choose_stored(sources).advice if self.choice is None else self.choice).note
         modules, told = modules_of_fusion(self.models, self.plan, arguments.base)
         merging_options.begin_hashes(self.models, arguments)
         start = time.perf_counter()
         with atomic_folder(output, arguments.overwrite) as folder:
-            with progress("matching", self.twins.size) as advance:
-                made = self.twins.make(folder / _TWINS, advance)
+            made = []
+            if self.twins is not None:
+                with progress("matching", of_twins) as advance:
+                    made = self.twins.make(folder / _TWINS, advance)
             matched = self._matched(folder / _TWINS)
             (folder / "merged").mkdir()
             base = None if self.of_base is None else matched.pop(self.of_base)
@@ -151,17 +193,24 @@ class _Fusion:
             ends, of_base = named[: len(matched)], None if base is None else named[-1]
             with progress("merging", size) as advance:
                 merged = stream_merge(ends, of_base, self.merge, folder / "merged", None, advance)
-            shutil.rmtree(folder / _TWINS)
+            shutil.rmtree(folder / _TWINS, ignore_errors=self.twins is None)
             parents = merging_options.parents(self.models, arguments)
             how = {key: settings[key] for key in ("matching", "anchor")} | merging_options.described(arguments)
-            main = main_of((tensor.dtype, tensor.count) for tensor in planned.values())
+            main = main_of((tensor.dtype, tensor.count) for tensor in self.planned.values())
             card = merge_card(parents, how, first.format)
             write_side_files(first, folder / "merged", main, {CARD: card, **modules})
             (folder / REPEAT).write_text(repeat, encoding="utf-8")
             seconds = time.perf_counter() - start
+            measured, work = (
+                ("nothing was", "merging")
+                if self.twins is None
+                else ("only distances between the models were", "matching and merging")
+            )
             notes = [
-                "No data was given, so only distances between the models were measured. Models and merge were never in "
-                f"memory as a whole; matching and merging took {seconds:.1f} s.",
+                advised,
+                f"No data was given, so {measured} measured. Models and merge were never in memory as a whole; {work} "
+                f"took {seconds:.1f} s.",
+                *self._notes(),
                 *([note] if (note := merge_note_of(self._types(), self.plan.dtype)) else []),
                 *([averaged_note()] if merged.averaged else []),
                 *told,
@@ -180,12 +229,22 @@ class _Fusion:
                 notes=notes,
             )
             write(results, folder)
-        tell_fusion(results, output, {self.name: max(one.difference for one in made)})
+        tell_fusion(results, output, {self.name: max(one.difference for one in made)} if made else {})
+
+    def _notes(self) -> list[str]:
+        """Sentences on models that are dequantised, and on the basis of the base model that the method looks at."""
+        bases = [] if self.base is None else [self.base]
+        notes = [scaled_note(one.source, one.config) for one in (*self.models.values(), *bases) if one.is_scaled]
+        if bases and self.twins is not None and "base" in self.merge.method.requires(**self.merge.hyperparameters):
+            moved = "was brought into" if self.twins.recipe.gauge else "is in"
+            notes.append(f"{self.name}: the base model {moved} the basis of the matched models, that of {self.anchor}.")
+        return notes
 
     def _matched(self, folder: Path) -> dict[str, StoredModel]:
         """All models in one basis, in the order of the end models, the base last."""
         found = dict(self.models) | ({} if self.base is None or self.of_base is None else {self.of_base: self.base})
-        for label in self.twins.moved:
+        for label in () if self.twins is None else self.twins.moved:
+            assert self.twins is not None
             twin = open_folder(label, self.twins.place(label, folder))
             assert twin is not None
             found[label] = twin
@@ -196,9 +255,9 @@ class _Fusion:
 
     def _distance(self, one: match_stream.MadeTwin) -> Distance:
         given, before, after = one.distances
-        in_gauge = bool(self.twins.recipe.gauge)
+        in_gauge = self.twins is not None and bool(self.twins.recipe.gauge)
         return Distance(
-            one.name, self.twins.anchor, self.name, "all parameters", None, before, after, given if in_gauge else None
+            one.name, self.anchor, self.name, "all parameters", None, before, after, given if in_gauge else None
         )
 
 

@@ -73,7 +73,9 @@ def run(argv: Sequence[str]) -> None:
     recipe = matching_options.matching_recipe(arguments)
     output = expanded(arguments.output)
     refuse_existing(output, arguments.overwrite, arguments.resume)
-    refuse_unpushable(arguments)
+    # Several twins lie in a folder.
+    is_one = len(arguments.sources) == 1 and not recipe.gauge and not arguments.untie
+    refuse_unpushable(arguments, arguments.sources[0] if is_one else None)
     if (notes := by_parts(arguments, recipe, repeat)) is not None:
         _in_memory(arguments, argv, recipe, repeat, notes)
     push_output(arguments, output)

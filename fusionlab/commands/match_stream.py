@@ -23,7 +23,7 @@ from fusionlab.checkpoints.fp8 import note as scaled_note
 from fusionlab.commands.match_output import ALIGNMENT, ALIGNMENT_SUFFIX, MatchTable, card, kept_basis_note, types_note
 from fusionlab.commands.match_parts import NotByPartsError, described
 from fusionlab.commands.merge_output import progress
-from fusionlab.commands.repeat import REPEAT
+from fusionlab.commands.repeat import REPEAT, WHERE
 from fusionlab.dtypes import differing_of, find_dtype, main_of
 from fusionlab.errors import InputError
 from fusionlab.evaluation.preservation import preserved
@@ -50,8 +50,8 @@ from fusionlab.symmetry import Alignment
 IN_MEMORY = 2**28
 # Random inputs that function preservation is checked on.
 INPUTS = 4
-# Options that say where to write and what to print, and paths, in whose place the files are told.
-_WHERE = ("config", "output", "overwrite", "resume", "json", "sources", "anchor", "base")
+# Paths, in whose place the files are told.
+_PATHS = ("sources", "anchor", "base")
 
 
 def by_parts(arguments: Namespace, recipe: Recipe, repeat: str) -> list[str] | None:
@@ -93,7 +93,7 @@ def _run(arguments: Namespace, twins: Twins, repeat: str) -> None:
     """Make, check and write all twins, and tell."""
     output, described, done = expanded(arguments.output), None, 0
     if arguments.resume:
-        options = {name: value for name, value in arguments.as_dict().items() if name not in _WHERE}
+        options = {name: value for name, value in arguments.as_dict().items() if name not in (*WHERE, *_PATHS)}
         described = made_of({"the command": "match", **options, "the matching": str(twins.recipe)}, twins.models)
         done = refuse_other(output, described)
     require_space(output, twins.size - done + MIB)
@@ -207,7 +207,8 @@ class Twins:
                     if other == self.base:
                         self._move(other, matched, places[other], advance)
                     self._finish(other, matched.anchor, matched.of_anchor, places[other])
-        remove_parts(folder)
+        if manifest is not None:
+            remove_parts(folder)
         return made
 
     def _match(

@@ -101,7 +101,8 @@ def run(argv: Sequence[str]) -> None:
     if arguments.rank is not None and arguments.written_as != "lora":
         raise InputError("rank is that of a LoRA adapter; expected --as lora with --rank")
     refuse_existing(expanded(arguments.output), arguments.overwrite, arguments.resume)
-    refuse_unpushable(arguments)
+    # An adapter is a folder, whatever it is made of.
+    refuse_unpushable(arguments, None if arguments.written_as == "lora" else next(iter(arguments.ckpts), None))
     if _looks_at_files_alone(arguments) and (found := _stored(arguments)) is not None:
         _stream(arguments, *found, repeat)
         push_output(arguments, expanded(arguments.output))

@@ -79,6 +79,9 @@ def run(arguments: Namespace, argv: Sequence[str], repeat: str) -> None:
     )
     (method,) = methods
     base = _base_of_adapter(arguments, found) if arguments.written_as == "lora" else None
+    recipe = Recipe(find_method(method), methods[method], fuser.weights, arguments.seed, dtype)
+    # Modules that differ are refused before any work.
+    modules, notes = ({}, []) if base is not None else merged_modules(found, recipe, arguments.base)
     merged = run_stages(fuser.merge(method, UNMATCHED), partial(make_trainer, settings, "merging"))
     made = {"matching": "none", **merging_options.described(arguments)}
     parents = merging_options.parents(found, arguments)
@@ -87,8 +90,6 @@ def run(arguments: Namespace, argv: Sequence[str], repeat: str) -> None:
     if base is not None:
         _write_adapter(arguments, merged, found, fuser.weights, base, texts)
         return
-    recipe = Recipe(find_method(method), methods[method], fuser.weights, arguments.seed, dtype)
-    modules, notes = merged_modules(found, recipe, arguments.base)
     notes += [note] if (note := merge_note(models, dtype)) else []
     notes += [averaged_note()] if fuser.averaged else []
     most = None if arguments.max_shard_size is None else shard_bytes(arguments.max_shard_size)

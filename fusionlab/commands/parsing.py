@@ -33,7 +33,8 @@ class SharedOptions:
         resume: whether an earlier call with this option that was ended is gone on with, and what this one leaves
             unfinished kept: files of weights that are complete are not written again.
         push: repository of the Hugging Face hub, such as ``name/model``, that the complete output is uploaded to; of a
-            fusion the merged model.
+            fusion the merged model. One that does not exist is made, and is private. ``fusionlab.yaml``, which holds
+            paths, is not uploaded.
         json: whether results are printed as one JSON document, and not for people.
     """
 

@@ -12,7 +12,7 @@ from fusionlab.checkpoints.card import Parent, hash_lines
 # What it is called.
 REPEAT = "fusionlab.yaml"
 # Options that say where to write, what to print or where to go on from, and not what.
-_WHERE = ("config", "output", "overwrite", "resume", "push", "ckpt_path", "json")
+WHERE = ("config", "output", "overwrite", "resume", "push", "ckpt_path", "json")
 
 
 def repeat_config(parser: ArgumentParser, argv: Sequence[str]) -> str:
@@ -25,7 +25,7 @@ def repeat_config(parser: ArgumentParser, argv: Sequence[str]) -> str:
         argv: arguments that it has taken.
     """
     given = parser.parse_args(configs.resolve_arguments(argv)[0])
-    for name in _WHERE:
+    for name in WHERE:
         given.pop(name, None)
     options = parser.dump(given, skip_default=True, skip_validation=True)
     command = parser.prog

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fusionlab.checkpoints.files import PICKLE, SAFETENSORS
 from fusionlab.checkpoints.hub import locate
-from fusionlab.checkpoints.sentence_modules import MODULES, SentenceModule, sentence_modules
+from fusionlab.checkpoints.sentence_modules import MODULES, WITH_WEIGHTS, SentenceModule, sentence_modules
 from fusionlab.commands.merging_options import Located
 from fusionlab.dtypes import in_type, widest
 from fusionlab.errors import InputError
@@ -37,9 +37,12 @@ def merged_modules(
         base: the base model, if there is one.
 
     Raises:
-        InputError: modules that differ, in their order, kinds, configs or shapes, or that a model lacks.
+        InputError: modules that differ, in their order, kinds, configs or shapes, or that a model lacks, or whose
+            weights it lacks.
     """
     of_all = {name: sentence_modules(model.location) for name, model in found.items()}
+    for name, modules in of_all.items():
+        _refuse_weightless(name, modules or ())
     first = next(iter(of_all.values()))
     if first is None or not any(module.file for module in first):
         if all(modules is not None for modules in of_all.values()):
@@ -84,6 +87,16 @@ def modules_of_fusion(
     method, values = next(iter(plan.methods.items()))
     weights = merge_weights(plan.weights, len(found))
     return merged_modules(found, Recipe(find_method(method), values, weights, plan.seed, plan.dtype), base)
+
+
+def _refuse_weightless(name: str, modules: Sequence[SentenceModule]) -> None:
+    """Refuse a model whose folder lacks the weights of a module that always has some."""
+    for module in modules:
+        if module.file is None and module.kind in WITH_WEIGHTS:
+            raise InputError(
+                f"the module {module.folder} of {name} is a {module.kind} without weights; expected {SAFETENSORS} or "
+                f"{PICKLE} in {module.folder}"
+            )
 
 
 def _refuse_other(of_all: Mapping[str, Sequence[SentenceModule] | None]) -> None:

@@ -77,10 +77,11 @@ def disagreements(
         seen += len(labels)
         for place in (found != found[:, :1]).any(1).nonzero().flatten().tolist():
             label, guesses = int(labels[place]), found[place].tolist()
-            shown = _shown(batch, place, tokenizer)
-            if label < 0 or shown is None:
-                continue
             kind = 1 if guesses[-1] == label else 0 if label in guesses else 2
+            if label < 0 or len(kinds[kind]) >= most:
+                continue
+            if (shown := _shown(batch, place, tokenizer)) is None:
+                continue
             words = tuple(_name(names, guess) for guess in guesses)
             kinds[kind].append(Example(data_set, *shown, _name(names, label), words))
     turns = [kind[turn] for turn in range(most) for kind in kinds if turn < len(kind)]

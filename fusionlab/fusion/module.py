@@ -89,6 +89,8 @@ class FusionModule(StagedModule, CandidateTest):
     ) -> None:
         super().__init__()
         self._given_sets = tuple(test_sets)
+        # Options are refused before any checkpoint is read.
+        self.plan = make_plan(UNMATCHED if match == AUTO else match, methods, **options)
         given = _named(models)
         self.checkpoints = {
             name: checkpoints.read(str(model)) for name, model in given.items() if not isinstance(model, nn.Module)
@@ -98,8 +100,9 @@ class FusionModule(StagedModule, CandidateTest):
             for name, model in given.items()
         }
         # Whether there are inputs is known when the fit begins; until then that there will be.
-        self.choice = choose(self._as_given, has_inputs=options.get("heads") != "own") if match == AUTO else None
-        self.plan = make_plan(match if self.choice is None else self.choice.match, methods, **options)
+        self.choice = choose(self._as_given, has_inputs=self.plan.heads != "own") if match == AUTO else None
+        if self.choice is not None:
+            self.plan = replace(self.plan, matchings=recipes(self.choice.match))
         self.inputs, self.samples, self.statistics = inputs, samples, statistics
         self.base = base if base is None or isinstance(base, nn.Module) else checkpoints.load(str(base))
         self.fused: Fused | None = None

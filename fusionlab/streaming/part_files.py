@@ -9,8 +9,8 @@ from pathlib import Path
 from fusionlab.streaming.resuming import Manifest
 from fusionlab.symmetry import Alignment, Blueprint
 
-# What holds these files in an output until it is complete.
-PARTS = "parts"
+# What holds these files in an output until it is complete; no twin that lies beside it is called so.
+PARTS = ".fusionlab-parts"
 
 
 class PartFiles:

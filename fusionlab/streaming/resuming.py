@@ -50,13 +50,13 @@ def refuse_other(target: Path, described: Mapping[str, object]) -> int:
         described: of what it is to be made, see `made_of`.
 
     Returns:
-        The bytes of the complete files that an earlier call left.
+        The bytes on the disk of what an earlier call left: complete files stay, and the place of others is taken again.
 
     Raises:
         InputError: names what differs.
     """
     for folder in unfinished(target):
-        begun, files = _read(folder)
+        begun, _ = _read(folder)
         if begun is None:
             continue
         for name in {**described, **begun}:
@@ -66,8 +66,14 @@ def refuse_other(target: Path, described: Mapping[str, object]) -> int:
                     f"{target} was begun by an earlier call with another input or option ({name} differs{told}); "
                     f"repeat that call, or leave out --resume, which removes what it left"
                 )
-        return sum((folder / file).stat().st_size for file in files if (folder / file).is_file())
+        return sum(_bytes_on_disk(path) for path in folder.rglob("*") if path.is_file())
     return 0
+
+
+def _bytes_on_disk(path: Path) -> int:
+    """The bytes that a file takes; of one that is not complete fewer than it is long."""
+    found = path.stat()
+    return getattr(found, "st_blocks", found.st_size // 512) * 512
 
 
 def _is_short(begun: Mapping[str, object], described: Mapping[str, object], name: str) -> bool:

@@ -183,7 +183,11 @@ def match_parts(
         names = list(part.blueprint.parameters)
         sizes = [model.sizes(names, side.writer) for model, side in sides]
         is_written = all(side.tally.is_written(own) for own, (_, side) in zip(sizes, sides, strict=True))
-        if known is not None and is_written and (found := known.get(index, part.blueprint)) is not None:
+        if known is not None and (found := known.get(index, part.blueprint)) is not None:
+            # Complete files hold what these alignments moved; another machine might find others.
+            for model, alignment, side in () if is_written else zip(models, found[0], files, strict=True):
+                if side is not None:
+                    model.write(alignment.apply(model.read(names)), side.writer)
             return *found, sizes
         states = [model.read(names) for model in models]
         gauges, alignments = part.matched(states, anchor=1)

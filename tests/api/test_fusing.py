@@ -6,6 +6,8 @@ import pytest
 import torch
 
 import fusionlab
+from fusionlab.api import fusing
+from fusionlab.errors import InputError
 from fusionlab.inputs import Inputs
 from tests.api.models import MAKERS, Make, batches, closeness, same
 from tests.commands.small import vit
@@ -82,3 +84,23 @@ def test_synthetic_inputs_are_drawn_by_the_seed(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(Inputs, "synthetic", synthetic)
     fusionlab.fuse([vit(0), vit(1)], "activations", seed=7)
     assert drawn == [7]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"method": "nope"}, "nope"),
+        ({"method": "ties"}, "needs the base model"),
+        ({"method": "regmean"}, "needs Gram matrices"),
+        ({"method": "regmean", "data": batches(), "alpha": "much"}, "alpha"),
+        ({"weights": [1, 2, 3]}, "weights"),
+        ({"method": "slerp", "weights": {"nothing.*": [1, 2]}}, "weights"),
+    ],
+)
+def test_methods_are_refused_before_matching(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], words: str
+) -> None:
+    """Whatever would be refused of the merge is, when nothing has been looked at yet."""
+    monkeypatch.setattr(fusing, "alignments_and_anchor", lambda *_, **__: pytest.fail("was matched"))
+    with pytest.raises(InputError, match=words):
+        fusionlab.fuse([vit(0), vit(1)], "paper", **options)

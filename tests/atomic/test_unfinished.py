@@ -56,6 +56,15 @@ def test_taken_up_after_a_kill(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "out"]
 
 
+def test_what_has_no_manifest_is_removed(tmp_path: Path) -> None:
+    """Nothing can go on with it, so a call that would does not keep it."""
+    killed(tmp_path / "out")
+    (left,) = tmp_path.glob(".*")
+    (left / MANIFEST).unlink()
+    refuse_existing(tmp_path / "out", resume=True)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_removed_by_a_call_that_does_not_go_on(tmp_path: Path) -> None:
     """One for the same output without the option removes what was left."""
     killed(tmp_path / "out")

@@ -1,6 +1,7 @@
 """A stand-in of the hub's API on this machine: who asks, repositories, commits."""
 
 import base64
+import hashlib
 import json
 import threading
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import huggingface_hub
 import pytest
 
 TOKEN = "hf_stand_in"
+_COMMIT = "0" * 40
 
 
 class Hub:
@@ -20,12 +22,14 @@ class Hub:
     Attributes:
         files: of each repository, the content by path.
         requests: method and path of each request.
+        private: of each repository that was made, whether it is.
         refused: the status that commits are answered with, if not done.
     """
 
     def __init__(self, address: str) -> None:
         self.address = address
         self.files: dict[str, dict[str, bytes]] = {}
+        self.private: dict[str, bool] = {}
         self.requests: list[str] = []
         self.refused: int | None = None
 
@@ -51,7 +55,26 @@ def stand_in() -> Iterator[Hub]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self._answer(*_read(hub, self._asked()))
+            asked = self._asked()
+            repository, resolved, rest = asked.strip("/").partition("/resolve/")
+            if not resolved:
+                self._answer(*_read(hub, asked))
+            elif (content := hub.files.get(repository, {}).get(rest.partition("/")[2])) is None:
+                self._answer(404, {"error": "Entry not found"})
+            else:
+                self._send(content)
+
+        do_HEAD = do_GET  # noqa: N815
+
+        def _send(self, content: bytes) -> None:
+            """A file; of a HEAD request what describes it."""
+            self.send_response(200)
+            self.send_header("X-Repo-Commit", _COMMIT)
+            self.send_header("ETag", f'"{hashlib.sha256(content).hexdigest()}"')
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            if self.command == "GET":
+                self.wfile.write(content)
 
         def do_POST(self) -> None:
             asked = self._asked()
@@ -99,7 +122,7 @@ def _read(hub: Hub, path: str) -> tuple[int, Any]:
     if "/tree/" in path:
         return 200, entries
     siblings = [{"rfilename": entry["path"]} for entry in entries]
-    return 200, {"id": repository, "sha": "0" * 40, "siblings": siblings, "tags": [], "private": False}
+    return 200, {"id": repository, "sha": _COMMIT, "siblings": siblings, "tags": [], "private": False}
 
 
 def _write(hub: Hub, path: str, body: bytes) -> tuple[int, Any]:
@@ -109,6 +132,7 @@ def _write(hub: Hub, path: str, body: bytes) -> tuple[int, Any]:
         asked = json.loads(body)
         repository = f"{asked.get('organization') or 'me'}/{asked['name']}"
         hub.files.setdefault(repository, {})
+        hub.private[repository] = asked.get("private") is True or asked.get("visibility") == "private"
         return 200, {"url": f"{hub.address}/{repository}"}
     if path == "/api/validate-yaml":
         return 200, {"errors": [], "warnings": []}

@@ -2,12 +2,18 @@
 
 from pathlib import Path
 
+import huggingface_hub
 import pytest
 
 from fusionlab import checkpoints
 from fusionlab.checkpoints.hub import locate
 from fusionlab.errors import InputError
+from tests.checkpoints.embedding_models import embedding_model
+from tests.checkpoints.hub_stand_in import asked
 from tests.commands.small import vit
+
+# Addresses of files, as the library makes them.
+_TEMPLATE = "/{repo_id}/resolve/{revision}/{filename}"
 
 
 def test_a_name_that_is_nearly_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,6 +33,20 @@ def test_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
     # The library has read it already, so nothing is asked for over the network.
     with pytest.raises(InputError, match=r"check the network .* or give a folder that holds the model"):
         locate("nobody/such-a-model")
+
+
+def test_an_embedding_model_comes_with_its_layers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights of modules in folders of their own are downloaded, those of other formats in folders are not."""
+    made = embedding_model(tmp_path / "made", 0)
+    files = {str(path.relative_to(made)): path.read_bytes() for path in made.rglob("*") if path.is_file()}
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    for hub in asked(monkeypatch):
+        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", hub.address)
+        monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", hub.address + _TEMPLATE)
+        hub.files["me/embeds"] = files | {"onnx/model.safetensors": b"of another format"}
+        found = locate("me/embeds")
+    assert {str(path.relative_to(found)) for path in found.rglob("*") if path.is_file()} == files.keys()
+    assert (found / "2_Dense" / "model.safetensors").read_bytes() == files["2_Dense/model.safetensors"]
 
 
 def test_checkpoints_inside_a_folder(tmp_path: Path) -> None:

@@ -40,6 +40,18 @@ def test_a_folder_is_a_repository(hub: Hub, tmp_path: Path) -> None:
     assert hub.files["me/merged"] == {"config": b"{1}", "shard": b"new"}
 
 
+def test_what_is_left_out(hub: Hub, tmp_path: Path) -> None:
+    """A repository that is made is private; files of some names stay here, and are no longer there."""
+    made = folder(tmp_path / "one", config="{}", notes="of this machine")
+    push(made, "me/merged")
+    assert hub.private == {"me/merged": True}
+    push(made, "me/merged", ["notes"])
+    assert hub.files["me/merged"] == {"config": b"{}"}
+    hub.refused = 403
+    with pytest.raises(InputError, match=r"hf upload --private me/merged .*one --exclude notes"):
+        push(made, "me/merged", ["notes"])
+
+
 def test_what_is_refused_before_any_work(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     """A name that is none; a token that the hub does not know, or none; a hub out of reach, or kept away."""
     for name in ("merged", "a/b/c", "../x", "me/ "):
@@ -66,5 +78,5 @@ def test_a_refused_upload_leaves_the_output(hub: Hub, tmp_path: Path) -> None:
     made = folder(tmp_path / "one", config="{}")
     with pytest.raises(InputError, match="is complete, but was not uploaded to me/x: the token may not write") as told:
         push(made, "me/x")
-    assert f"hf upload me/x {made}" in str(told.value)
+    assert f"hf upload --private me/x {made}" in str(told.value)
     assert (made / "config").is_file()

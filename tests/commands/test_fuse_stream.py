@@ -43,10 +43,12 @@ def test_it_is_match_and_then_merge(tmp_path: Path, command: Command, options: l
     a, b, base = saved(tmp_path, *(model("LlamaForCausalLM", seed, dtype) for seed in range(3)))
     matching, merging = (options, []) if options[:1] != ["--method"] else ([], options)
     of_base = ["--base", base] if merging else []
-    line = ["--ckpts", a, b, "--anchor", 1, "--weights", 1, 3, *matching, *merging, *of_base]
+    line = ["--ckpts", a, b, "--match", "paper", "--anchor", 1, "--weights", 1, 3, *matching, *merging, *of_base]
     outcome = command("fuse", *line, "--output", tmp_path / "fused")
     assert (outcome.code, outcome.err) == (0, "")
     assert "never in memory as a whole" in outcome.out
+    assert ("basis of the matched models, that of b" in outcome.out) == bool(merging)
+    assert "models trained apart (other seeds)" in outcome.out
     assert command("match", a, "--anchor", b, *matching, *of_base, "--output", tmp_path / "twins").code == 0
     twins = [tmp_path / "twins" / "a", tmp_path / "twins" / "b"] if matching else [tmp_path / "twins", b]
     assert command("merge", *twins, "--weights", 1, 3, *merging, *of_base, "--output", tmp_path / "merged").code == 0
@@ -68,7 +70,7 @@ def test_the_distances_are_those_of_whole_models(
     totals, merges = [], []
     for name, least in (("parts", 0), ("memory", 2**60)):
         monkeypatch.setattr(match_stream, "IN_MEMORY", least)
-        outcome = command("fuse", "--ckpts", a, b, "--json", "--output", tmp_path / name)
+        outcome = command("fuse", "--ckpts", a, b, "--match", "paper", "--json", "--output", tmp_path / name)
         assert (outcome.code, outcome.err) == (0, "")
         rows = json.loads((tmp_path / name / "results.json").read_text())
         totals.append([row["value"] for row in rows if row["metric"] == "distance_to_anchor"])
@@ -85,3 +87,57 @@ def test_where_whole_models_are_held(tmp_path: Path, command: Command) -> None:
     outcome = command("fuse", "--ckpts", a, b, "--match", "weights", "--output", tmp_path / "fused")
     assert outcome.code == 0, outcome.err
     assert "Whole models were held in memory: spaces that are matched meet on one parameter" in outcome.out
+
+
+def near(tmp_path: Path, count: int) -> list[Path]:
+    """Fine-tunes of one model, the last as it was."""
+    made = [model("LlamaForCausalLM", 0) for _ in range(count)]
+    for seed, one in enumerate(made[:-1]):
+        draw = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for parameter in one.parameters():
+                parameter.add_(0.01 * torch.randn(parameter.shape, generator=draw))
+    return saved(tmp_path, *made)
+
+
+@pytest.mark.usefixtures("files_alone")
+@pytest.mark.parametrize("options", [[], ["--method", "ties"], ["--match", "none"]])
+def test_fine_tunes_are_merged_from_their_files(tmp_path: Path, command: Command, options: list[str]) -> None:
+    """By default advice looks at files, chooses that nothing is matched, and the bytes are those of `merge`."""
+    a, b, base = near(tmp_path, 3)
+    merging = [*options, "--base", base] if "--method" in options else []
+    outcome = command("fuse", "--ckpts", a, b, *options, *merging[2:], "--output", tmp_path / "fused")
+    assert (outcome.code, "Traceback" in outcome.err) == (0, False), outcome.err
+    assert ("So nothing was matched (match: auto)." in outcome.out) == ("--match" not in options)
+    assert "so nothing was measured. Models and merge were never in memory as a whole" in outcome.out
+    assert command("merge", a, b, *merging, "--output", tmp_path / "merged").code == 0
+    fused, merged = (
+        load_file(path / "model.safetensors") for path in (tmp_path / "fused" / "merged", tmp_path / "merged")
+    )
+    assert fused.keys() == merged.keys()
+    assert all(torch.equal(fused[name], tensor) for name, tensor in merged.items())
+    said = (tmp_path / "fused" / "merged" / "README.md").read_text()
+    assert ("none, chosen by auto (nothing is matched)" in said) == ("--match" not in options)
+
+
+def test_the_way_on_where_advice_holds_models(tmp_path: Path, command: Command) -> None:
+    """Models that were trained apart are matched by weights, in memory; what goes by parts is named."""
+    a, b = saved(tmp_path, model("LlamaForCausalLM", 0), model("LlamaForCausalLM", 1))
+    outcome = command("fuse", "--ckpts", a, b, "--output", tmp_path / "fused")
+    assert outcome.code == 0, outcome.err
+    assert "spaces that are matched meet on one parameter" in outcome.out
+    assert "; --match paper goes a part at a time." in outcome.out
+    assert "(match: auto)" in outcome.out
+
+
+def test_bad_hyperparameters_are_refused_before_matching(
+    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pattern that no parameter has is refused when nothing has been matched yet."""
+    a, b, base = saved(tmp_path, *(model("LlamaForCausalLM", seed) for seed in range(3)))
+    monkeypatch.setattr(match_stream.Twins, "make", lambda *_: pytest.fail("was matched"))
+    pattern = ["--method", "task_arithmetic", "--base", base, "--hyperparameters.lambda_", '{"nothing.*": 0.5}']
+    outcome = command("fuse", "--ckpts", a, b, "--match", "paper", *pattern, "--output", tmp_path / "fused")
+    assert (outcome.code, "the pattern 'nothing.*', which matches no parameter" in outcome.err) == (2, True), (
+        outcome.err
+    )

@@ -140,6 +140,17 @@ def test_several_sources_with_a_base(tmp_path: Path, command: Command, monkeypat
     assert {tensor.dtype for tensor in read(tmp_path / "parts" / "d").values()} == {torch.float32}
 
 
+@pytest.mark.usefixtures("large")
+def test_a_model_of_any_name_gets_its_twin(tmp_path: Path, command: Command) -> None:
+    """Also one that is called as what a call keeps for a later one might be."""
+    places = saved(tmp_path, *(model("LlamaForCausalLM", seed) for seed in range(3)))
+    named = ["--names", "parts", "twins", "anchor"]
+    outcome = command("match", *places[:2], "--anchor", places[2], *named, "--output", tmp_path / "out")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert {path.name for path in (tmp_path / "out").iterdir() if path.is_dir()} == {"parts", "twins"}
+    assert read(tmp_path / "out" / "parts").keys() == read(places[0]).keys()
+
+
 def test_half_precision_and_shards(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """A twin in bfloat16 has the shards of its model, and loads in transformers alone with the same function."""
     places = []

@@ -16,7 +16,9 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
 
 def uploaded(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    """All files of an output but the config that repeats the command, which holds paths."""
+    kept = (path for path in folder.rglob("*") if path.is_file() and path.name != "fusionlab.yaml")
+    return {str(path.relative_to(folder)): path.read_bytes() for path in kept}
 
 
 @pytest.mark.parametrize("name", ["merge", "merge in memory", "match", "fuse"])
@@ -33,7 +35,21 @@ def test_the_output_is_uploaded(ckpts: Path, tmp_path: Path, command: Command, h
     assert outcome.code == 0, outcome.err
     assert f"Uploaded to {hub.address}/me/model" in outcome.out
     assert hub.files["me/model"] == uploaded(out / "merged" if name == "fuse" else out)
+    assert hub.private == {"me/model": True}
+    assert (out / "fusionlab.yaml").is_file()
+    assert not any(str(ckpts).encode() in content for content in hub.files["me/model"].values())
     assert all("push" not in path.read_text() for path in out.rglob("fusionlab.yaml"))
+
+
+@pytest.mark.parametrize("name", ["merge", "match"])
+def test_a_file_is_no_repository(ckpts: Path, tmp_path: Path, command: Command, hub: Hub, name: str) -> None:
+    """What becomes one file is refused before any work, and a fusion of such files is not, which has a folder."""
+    a, b = ckpts / "lightning_a.ckpt", ckpts / "lightning_b.ckpt"
+    line = ["merge", a, b] if name == "merge" else ["match", a, "--anchor", b]
+    outcome = command(*line, "--push", "me/model", "--output", tmp_path / "out.ckpt")
+    assert (outcome.code, "is one file; expected checkpoint folders with --push" in outcome.err) == (2, True)
+    assert hub.requests == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_nothing_is_uploaded_of_what_is_refused(ckpts: Path, tmp_path: Path, command: Command, hub: Hub) -> None:

@@ -6,6 +6,7 @@ import re
 import signal
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +14,9 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from fusionlab.atomic import MANIFEST
 from fusionlab.cli import main
+from fusionlab.commands import match
 from fusionlab.streaming import Manifest
+from fusionlab.streaming.part_files import PARTS, PartFiles
 from tests.commands.conftest import Command
 from tests.forked import Child
 
@@ -87,6 +90,32 @@ def test_the_same_bytes_after_a_kill(
     assert kept == {file: (tmp_path / "out" / file).stat().st_ino for file in kept}
     found, expected = (re.findall(r"\d+\.\d{4}\b", text) for text in (outcome.out, whole.out))
     assert found == expected
+
+
+def test_kept_alignments_are_taken(
+    models: list[Path], tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No part is matched anew of which an alignment is kept, as another machine might find another; `--push`
+    is no other matching."""
+    arguments = [*line("match", models), "--resume", "--output", tmp_path / "out"]
+    killed(arguments, 12)
+    (left,) = tmp_path.glob(".*")
+    kept = {json.loads(line).get("file") for line in (left / MANIFEST).read_text().splitlines()}
+    known = {index for index in range(50) if {f"{PARTS}/a/{index}-{side}.safetensors" for side in range(2)} <= kept}
+    found: list[int] = []
+    put = PartFiles.put
+
+    def told(self: PartFiles, index: int, *rest: Any) -> None:
+        found.append(index)
+        put(self, index, *rest)
+
+    monkeypatch.setattr(PartFiles, "put", told)
+    monkeypatch.setattr(match, "refuse_unpushable", lambda *_: None)
+    monkeypatch.setattr(match, "push_output", lambda *_: None)
+    outcome = command(*arguments, "--push", "me/model")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert len(known) > 1
+    assert not known & set(found)
 
 
 def test_another_merge_is_refused(models: list[Path], tmp_path: Path, command: Command) -> None:

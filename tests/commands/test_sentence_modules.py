@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from scipy.stats import spearmanr
 from torch import Tensor
 
+from fusionlab.commands import merge_models
 from tests.checkpoints.embedding_models import embedding_model
 from tests.commands.conftest import Command
 
@@ -74,6 +75,7 @@ def test_a_twin_keeps_its_modules(models: list[Path], tmp_path: Path, command: C
         ("pooling", "the module 1_Pooling of b is another than 1_Pooling of a"),
         ("no modules", "b has no modules.json"),
         ("fewer", "b has 2 modules beside its transformer, but a has 3"),
+        ("no weights", "the module 2_Dense of b is a Dense without weights"),
         ("infinite", "linear.bias holds NaN or infinite values"),
         ("list", "modules.json holds 3; expected a list of modules"),
         ("outside", "has a module in '../a'; expected the name of a folder"),
@@ -87,6 +89,8 @@ def test_models_that_embed_in_other_ways_are_refused(
     listed = json.loads((b / "modules.json").read_text())
     if damage == "no modules":
         (b / "modules.json").unlink()
+    elif damage == "no weights":
+        (b / FILE).unlink()
     elif damage == "infinite":
         save_file(dense(b) | {"linear.bias": torch.full((8,), float("inf"))}, b / FILE)
     elif damage in ("fewer", "list", "outside"):
@@ -95,6 +99,25 @@ def test_models_that_embed_in_other_ways_are_refused(
     outcome = command("merge", models[0], b, "--output", tmp_path / "m")
     assert (outcome.code, words in outcome.err) == (2, True), outcome.err
     assert not (tmp_path / "m").exists()
+
+
+def test_other_modules_are_refused_before_merging(
+    models: list[Path], tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where whole models are merged."""
+    monkeypatch.setattr(merge_models, "run_stages", lambda *_: pytest.fail("was merged"))
+    b = embedding_model(tmp_path / "b", 1, pooling="cls")
+    outcome = command("merge", models[0], b, "--method", "circuit", "--output", tmp_path / "m")
+    assert (outcome.code, "the module 1_Pooling of b is another" in outcome.err) == (2, True)
+
+
+def test_weights_that_all_lack_are_missed(tmp_path: Path, command: Command) -> None:
+    """Two folders without the weights of their dense layers are no models that have none."""
+    places = [embedding_model(tmp_path / name, seed) for seed, name in enumerate("ab")]
+    for place in places:
+        (place / FILE).unlink()
+    outcome = command("merge", *places, "--output", tmp_path / "m")
+    assert (outcome.code, "the module 2_Dense of a is a Dense without weights" in outcome.err) == (2, True)
 
 
 def test_sentence_transformers_loads_the_merge(models: list[Path], tmp_path: Path, command: Command) -> None:

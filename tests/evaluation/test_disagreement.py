@@ -10,6 +10,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from fusionlab.errors import InputError
+from fusionlab.evaluation import disagreement
 from fusionlab.evaluation.disagreement import LETTERS, disagreements, png_address
 from fusionlab.experiment import Plan
 
@@ -66,6 +67,18 @@ def test_images_and_texts_are_shown() -> None:
     assert one.text is not None
     assert one.text.startswith("word word")
     assert len(one.text) == LETTERS
+
+
+def test_no_more_are_drawn_than_may_be_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a thousand that all are of one kind, as many pictures as are asked for."""
+    drawn: list[Tensor] = []
+
+    def draw(pixels: Tensor) -> str:
+        drawn.append(pixels)
+        return png_address(pixels)
+
+    monkeypatch.setattr(disagreement, "png_address", draw)
+    assert len(disagreements(MODELS, [batch([[1, 0, 0]] * 50, [1] * 50)], "x", most=2)) == len(drawn) == 2
 
 
 CHANGES = [{"labels": torch.tensor([[0], [1]])}, {"labels": torch.tensor([0.5, 1.0])}, {"pixel_values": None}]

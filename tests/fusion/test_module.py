@@ -284,6 +284,8 @@ def test_wrong_use_is_one_sentence() -> None:
     models = [vit(0), vit(1)]
     with pytest.raises(InputError, match="has no option 'wieghts'; expected some of anchor, correct"):
         FusionModule(models, wieghts=[1, 2])
+    with pytest.raises(InputError, match="has no option 'wieghts'"):
+        FusionModule(["no/such/model"], wieghts=[1, 2])
     with pytest.raises(InputError, match="matching preset 'nope' does not exist"):
         FusionModule(models, "nope")
     with pytest.raises(InputError, match="1 end model was given"):

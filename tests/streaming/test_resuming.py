@@ -1,14 +1,15 @@
 """A streamed merge that is ended goes on with complete files, and writes the bytes that it would have written."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fusionlab.atomic import MANIFEST
+from fusionlab.atomic import MANIFEST, atomic_folder
 from fusionlab.merging import find_method
-from fusionlab.streaming import Manifest, Recipe, StoredModel, Streamed, made_of, stream_merge
+from fusionlab.streaming import Manifest, Recipe, StoredModel, Streamed, made_of, refuse_other, stream_merge
 from tests.streaming.folders import near, random_tensors, write
 
 
@@ -110,3 +111,22 @@ def test_what_a_merge_is_made_of(tmp_path: Path) -> None:
     file = next(iter(second.tensors.values())).file
     file.write_bytes(file.read_bytes() + b"x")
     assert made_of({"seed": 0}, {"a": first, "b": second}) != described
+
+
+def test_the_place_of_what_is_left_counts(tmp_path: Path) -> None:
+    """A file that is not complete is written over, so after a full disk its place need not be free once more."""
+    (first, second), size = folders(tmp_path), 2**20
+    described = made_of({}, {"a": first, "b": second})
+    assert refuse_other(tmp_path / "out", described) == 0
+
+    def fill() -> None:
+        with atomic_folder(tmp_path / "out", resume=True) as folder:
+            Manifest(folder, described)
+            with (folder / "half").open("wb") as file:
+                file.write(os.urandom(size))
+                os.fsync(file.fileno())
+            raise EndedError
+
+    with pytest.raises(EndedError):
+        fill()
+    assert refuse_other(tmp_path / "out", described) > size / 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import nn
 
@@ -11,6 +11,8 @@ from fusionlab.advice.advice import Advice, advice_on
 from fusionlab.advice.costs import cost_of
 from fusionlab.advice.naming import of_one_naming
 from fusionlab.advice.tensors import Weights, module_weights, stored_weights
+from fusionlab.checkpoints import Checkpoint
+from fusionlab.checkpoints.card import is_twin
 
 # In place of a preset: the one that advice on the models names.
 AUTO = "auto"
@@ -49,18 +51,36 @@ class Choice:
         return f"{self.advice.note} So {done} (match: {AUTO})."
 
 
-def choose(models: Mapping[str, nn.Module], has_inputs: bool) -> Choice:
+def choose(models: Mapping[str, nn.Module], has_inputs: bool, stored: Mapping[str, Checkpoint] | None = None) -> Choice:
     """A preset of matching for models that are in memory.
 
     Args:
         models: two or more by name.
         has_inputs: whether there are inputs to look at, labels or not.
+        stored: the checkpoints that some were read from, by name.
 
     Raises:
         InputError: fewer than two models, or numbers that are not finite.
     """
-    weights = [module_weights(model, name) for name, model in models.items()]
+    weights = read_weights(models, stored or {})
     return Choice(advice_on(weights), has_inputs, weights)
+
+
+def read_weights(models: Mapping[str, nn.Module], stored: Mapping[str, Checkpoint]) -> list[Weights]:
+    """The weights of models in memory, with what their checkpoints say: whether all are adapters, and matched ones.
+
+    Args:
+        models: by name.
+        stored: the checkpoints that some were read from, by name.
+    """
+    are_adapters = all(name in stored and stored[name].base is not None for name in models)
+    weights = []
+    for name, model in models.items():
+        found = module_weights(model, name)
+        if (one := stored.get(name)) is not None:
+            found = replace(found, base=one.base if are_adapters else None, is_twin=is_twin(one.location))
+        weights.append(found)
+    return weights
 
 
 def choose_stored(sources: Mapping[str, str]) -> Choice:

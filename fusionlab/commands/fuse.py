@@ -10,7 +10,7 @@ from lightning.pytorch import seed_everything
 from lightning.pytorch.utilities import rank_zero_only
 
 from fusionlab import growing, printing
-from fusionlab.advice import AUTO, Choice, advice_on, choose, module_weights
+from fusionlab.advice import AUTO, Choice, advice_on, choose, read_weights
 from fusionlab.atomic import refuse_existing, require_space
 from fusionlab.checkpoints.card import merge_card
 from fusionlab.commands import (
@@ -115,12 +115,9 @@ def _in_memory(
     if arguments.match == AUTO:
         seen = data_options.inputs(arguments, list(ends.values()), arguments.ckpts)
         # Models with heads of their own have no outputs in common to learn by.
-        choice = choose(ends, seen is not None and arguments.heads != "own")
+        choice = choose(ends, seen is not None and arguments.heads != "own", found)
         _tell_choice(arguments, choice)
-    if choice is not None:
-        advised = choice.note
-    else:
-        advised = advice_on([module_weights(model, label) for label, model in ends.items()]).note
+    advised = choice.note if choice is not None else advice_on(read_weights(ends, found)).note
     recipe, name = matching_options.matching_recipe(arguments), matching_options.matching_name(arguments)
     plan = _plan(arguments, polishing, trainer)
     models = matching_options.untied(ends, arguments)

@@ -14,7 +14,7 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.utilities import rank_zero_only
 
 from fusionlab import configs, printing
-from fusionlab.advice import AUTO, advice_on, module_weights
+from fusionlab.advice import AUTO, advice_on, read_weights
 from fusionlab.atomic import refuse_existing, require_space
 from fusionlab.checkpoints.card import merge_card
 from fusionlab.commands import merging_options, own_data, parsing
@@ -207,7 +207,7 @@ def _fuse(cli: FuseCLI, command: str, repeat: str) -> None:
     if module.choice is not None:
         advised = module.choice.note
     else:
-        advised = advice_on([module_weights(checkpoint.model, name) for name, checkpoint in found.items()]).note
+        advised = advice_on(read_weights({name: one.model for name, one in found.items()}, found)).note
     results = replace(results, settings=told, notes=[advised, *results.notes, *words])
     assert module.fused is not None
     grew = as_grown(found, {name: module.models[name] for name in module.growths})

@@ -100,7 +100,11 @@ class FusionModule(StagedModule, CandidateTest):
             for name, model in given.items()
         }
         # Whether there are inputs is known when the fit begins; until then that there will be.
-        self.choice = choose(self._as_given, has_inputs=self.plan.heads != "own") if match == AUTO else None
+        self.choice = (
+            choose(self._as_given, has_inputs=self.plan.heads != "own", stored=self.checkpoints)
+            if match == AUTO
+            else None
+        )
         if self.choice is not None:
             self.plan = replace(self.plan, matchings=recipes(self.choice.match))
         self.inputs, self.samples, self.statistics = inputs, samples, statistics

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from fusionlab import checkpoints
+from fusionlab import FusionModule, checkpoints
 from tests.commands.conftest import Command
 
 CONFIG = LlamaConfig(
@@ -93,3 +93,16 @@ def test_inspect_shows_the_symmetry_of_the_model(family: Path, command: Command)
         told[name] = outcome.out.replace(str(family / name), "MODEL")
     assert told["one"] == told["dense_one"]
     assert "attention.vo" in told["one"]
+
+
+def test_adapters_of_one_base_are_not_matched_by_default(family: Path, command: Command) -> None:
+    """However far they moved: `fuse` and `FusionModule` say of them what `advise` says."""
+    paths = [family / "one", family / "two"]
+    outcome = command("fuse", "--ckpts", *paths, "--output", family / "out")
+    assert "LoRA adapters of one base" in outcome.out
+    assert "nothing was matched" in outcome.out
+    choice = FusionModule([str(path) for path in paths]).choice
+    assert choice is not None
+    assert choice.match == "none"
+    mixed = FusionModule([str(paths[0]), str(family / "dense_two")]).choice
+    assert mixed is not None

@@ -29,6 +29,7 @@ from fusionlab.commands.lightning_cli import (
     refusals_told,
 )
 from fusionlab.commands.option_groups import add_fields
+from fusionlab.commands.pushing import push_output, refuse_unpushable
 from fusionlab.commands.repeat import repeat_config
 from fusionlab.commands.sentence_modules import modules_of_fusion
 from fusionlab.data import OwnData
@@ -116,6 +117,7 @@ class FuseCLI(SafeCLI):
         """Add where to write, how far to draw lines, and which checkpoint to go on from."""
         parsing.add_output(parser)
         parsing.add_json(parser)
+        parsing.add_push(parser)
         shown = {"examples": {"default": SHOWN_EXAMPLES}}
         add_fields(parser, Plan, ("points", "examples", "plane"), shown)
         add_fields(parser, ResumeOptions)
@@ -168,6 +170,7 @@ def _fuse(cli: FuseCLI, command: str, repeat: str) -> None:
         data = FusionData([data])
     output = expanded(given.output)
     refuse_existing(output, given.overwrite)
+    refuse_unpushable(given)
     settings = {name: given.trainer.get(name) for name in ("accelerator", "devices", "precision")}
     plan = Plan(
         **{field.name: getattr(module.plan, field.name) for field in fields(FusionPlan)},
@@ -195,7 +198,8 @@ def _fuse(cli: FuseCLI, command: str, repeat: str) -> None:
     matchings = {name: str(recipe) for name, recipe in plan.matchings.items()}
     told = {
         "command": command,
-        "matching": "; ".join(f"{name} ({words})" for name, words in matchings.items()) or "none",
+        "matching": f"{'; '.join(f'{name} ({words})' for name, words in matchings.items()) or 'none'}"
+        f"{'' if module.choice is None else ', chosen by auto'}",
         "anchor": results.models[module.fuser.anchor],
         "merge methods": ", ".join(plan.methods),
         "seed": str(plan.seed),
@@ -212,3 +216,4 @@ def _fuse(cli: FuseCLI, command: str, repeat: str) -> None:
     assert module.fused is not None
     grew = as_grown(found, {name: module.models[name] for name in module.growths})
     write_fusion(module.fused, results, grew, output, given.overwrite, types, card, repeat, modules)
+    rank_zero_only(push_output)(given, output / "merged")

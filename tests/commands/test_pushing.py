@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from tests.checkpoints.hub_stand_in import Hub, asked
 from tests.commands.conftest import Command
@@ -50,6 +52,17 @@ def test_a_file_is_no_repository(ckpts: Path, tmp_path: Path, command: Command, 
     assert (outcome.code, "is one file; expected checkpoint folders with --push" in outcome.err) == (2, True)
     assert hub.requests == []
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_fusion_of_a_config_is_uploaded(ckpts: Path, tmp_path: Path, command: Command, hub: Hub) -> None:
+    config: dict[str, Any] = {"model": {"models": {name: str(ckpts / name) for name in "ab"}, "match": "none"}}
+    config |= {"output": str(tmp_path / "out"), "trainer": {"accelerator": "cpu", "logger": False}}
+    config["data"] = {"class_path": "fusionlab.data.Digits", "init_args": {"classes": [0, 1]}}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(config))
+    outcome = command("fuse", "--config", tmp_path / "mine.yaml", "--push", "me/model")
+    assert outcome.code == 0, outcome.err
+    assert hub.files["me/model"] == uploaded(tmp_path / "out" / "merged")
+    assert "push" not in (tmp_path / "out" / "fusionlab.yaml").read_text()
 
 
 def test_nothing_is_uploaded_of_what_is_refused(ckpts: Path, tmp_path: Path, command: Command, hub: Hub) -> None:

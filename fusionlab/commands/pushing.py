@@ -7,7 +7,7 @@ from pathlib import Path
 from jsonargparse import Namespace
 
 from fusionlab import printing
-from fusionlab.checkpoints.own_module import SUFFIX
+from fusionlab.checkpoints.files import SAFETENSORS
 from fusionlab.checkpoints.publishing import push, refuse_push
 from fusionlab.commands.repeat import REPEAT
 from fusionlab.errors import InputError
@@ -37,7 +37,7 @@ def refuse_unpushable(arguments: Namespace, like: str | None = None) -> None:
 
 def _becomes_file(source: Path, output: Path) -> bool:
     """True if what is written like a checkpoint is a Lightning file or a state dict in one file."""
-    return source.is_file() and (source.suffix == ".ckpt" or output.suffix == SUFFIX)
+    return source.is_file() and (source.suffix == ".ckpt" or output.suffix == Path(SAFETENSORS).suffix)
 
 
 def push_output(arguments: Namespace, output: Path) -> None:

@@ -101,7 +101,7 @@ def _download(hub_id: str, weights: bool = True) -> Path:
 
 
 def _of_modules(folder: Path) -> list[str]:
-    """Where the modules beside the transformer of a sentence-transformers folder may have weights that are not here."""
+    """The files in which modules of a sentence-transformers folder may have weights that are not here."""
     try:
         modules = sentence_modules(folder) or ()
     except InputError:

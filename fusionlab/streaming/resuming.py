@@ -190,7 +190,7 @@ class Tally:
 
 
 def _read(folder: Path) -> tuple[dict[str, object] | None, dict[str, dict[str, Any]]]:
-    """What an output was begun of, None where that is not known; and the lines on its complete files, by file."""
+    """The line on what an output was begun of, None if it is not known; and those on its complete files, by file."""
     lines = []
     try:
         text = (folder / MANIFEST).read_text(encoding="utf-8")

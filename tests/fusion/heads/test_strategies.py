@@ -167,7 +167,7 @@ def test_methods_that_run_models_do_under_each_models_head(method: str) -> None:
     body = [name for name in first if name.startswith("vit.")]
     assert all(torch.equal(first[name], second[name]) for name in body)
     plain = merge_states([model.state_dict() for model in (vit(0), vit(1))])
-    assert not all(torch.equal(first[name], plain[name]) for name in body)
+    assert any(not torch.allclose(first[name], plain[name], rtol=1e-4, atol=1e-6) for name in body)
 
 
 def test_union_heads_know_every_label() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from lightning.fabric.plugins import CheckpointIO
 from lightning.fabric.utilities.exceptions import MisconfigurationException
-from lightning.pytorch import Trainer
+from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ProgressBar
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 
@@ -25,6 +25,15 @@ from fusionlab.trainers import refuse_many_devices
 
 class OneLineLightningParser(OneLineParser, LightningArgumentParser):
     """Lightning's parser with errors of one line."""
+
+
+class LoggedConfig(SaveConfigCallback):
+    """Saves the config beside the logs; without a logger nowhere, where Lightning overwrites the working folder's."""
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Save the config if the run has a logger."""
+        if trainer.loggers:
+            super().setup(trainer, pl_module, stage)
 
 
 @contextmanager
@@ -51,7 +60,7 @@ def common_options(name: str, **trainer: Any) -> dict[str, Any]:
     return {
         "seed_everything_default": 0,
         "parser_class": OneLineLightningParser,
-        "save_config_callback": SaveConfigCallback,
+        "save_config_callback": LoggedConfig,
         "save_config_kwargs": {"overwrite": True},
         "auto_configure_optimizers": False,
         "trainer_defaults": {"logger": logger, **trainer},

@@ -54,7 +54,11 @@ def test_a_file_is_no_repository(ckpts: Path, tmp_path: Path, command: Command, 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_fusion_of_a_config_is_uploaded(ckpts: Path, tmp_path: Path, command: Command, hub: Hub) -> None:
+def test_a_fusion_of_a_config_is_uploaded(
+    ckpts: Path, tmp_path: Path, command: Command, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run without a logger leaves nothing beside its output: a config of the user's own may be called config.yaml."""
+    monkeypatch.chdir(tmp_path)
     config: dict[str, Any] = {"model": {"models": {name: str(ckpts / name) for name in "ab"}, "match": "none"}}
     config |= {"output": str(tmp_path / "out"), "trainer": {"accelerator": "cpu", "logger": False}}
     config["data"] = {"class_path": "fusionlab.data.Digits", "init_args": {"classes": [0, 1]}}
@@ -63,6 +67,7 @@ def test_a_fusion_of_a_config_is_uploaded(ckpts: Path, tmp_path: Path, command: 
     assert outcome.code == 0, outcome.err
     assert hub.files["me/model"] == uploaded(tmp_path / "out" / "merged")
     assert "push" not in (tmp_path / "out" / "fusionlab.yaml").read_text()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.yaml", "out"]
 
 
 def test_nothing_is_uploaded_of_what_is_refused(ckpts: Path, tmp_path: Path, command: Command, hub: Hub) -> None:

@@ -4,9 +4,10 @@ from typing import Any
 
 from torch import Tensor
 
-from fusionlab.symmetry.infer.dims import Dim, atoms, freeze, total
+from fusionlab.symmetry.infer.dims import Dim, atoms, freeze, size_of, total
 from fusionlab.symmetry.infer.interpreter import Reading
 from fusionlab.symmetry.infer.rules.pointwise import combined
+from fusionlab.symmetry.infer.unify import chop
 from fusionlab.symmetry.infer.values import Value, rule
 
 
@@ -85,8 +86,17 @@ def _attention(reading: Reading, q: Value, k: Value, v: Value, *rest: Any, out: 
     contracted(reading, q, k, -1, -1, ())
     if reading.mode == "scale":
         reading.notes.mixed.update(atom.variable for atom in atoms(v.dims[-1]))
-    batch = [reading.silence(reading.join([a, b], total)) for a, b in zip(q.dims[:-2], k.dims[:-2], strict=True)]
-    batch = [reading.join([a, b], total) for a, b in zip(batch, v.dims[:-2], strict=True)]
+    batch = [reading.silence(_shared(reading, a, b)) for a, b in zip(q.dims[:-2], k.dims[:-2], strict=True)]
+    batch = [_shared(reading, a, b) for a, b in zip(batch, v.dims[:-2], strict=True)]
     first = out[0] if isinstance(out, tuple | list) else out
     value = Value([*batch, q.dims[-2], v.dims[-1]], first)
     return (value, *out[1:]) if isinstance(out, tuple | list) else value
+
+
+def _shared(reading: Reading, queries: Dim, keys: Dim) -> Dim:
+    """The heads of queries, of which each of keys or values may serve several neighbours."""
+    each = size_of(queries) // size_of(keys)
+    if each == 1:
+        return reading.join([queries, keys], total)
+    heads, inside = chop(queries, each)
+    return (reading.join([heads, keys], total) if keys else ()) + inside

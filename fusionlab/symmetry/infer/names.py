@@ -68,7 +68,7 @@ def roles_of(
     permuted = [one for one in found if one.permutation is not None and roles[one.variable] not in attention]
     for one in permuted:
         # Heads may be a dimension of their own.
-        if one.variable in of_heads or (one.variable in indexing and one.variable not in inside):
+        if one.variable in of_heads | indexing:
             roles[one.variable] = Role.HEADS
         elif one.variable in inside:
             roles[one.variable] = _role_around_units(one, inside[one.variable], around, parameters)

@@ -1,5 +1,6 @@
 """Products of matrices: what contracts two dimensions."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
@@ -65,7 +66,41 @@ def _mv(reading: Reading, x: Value, y: Value, *, out: Tensor) -> Value:
     return Value([x.dims[0]], out, weight=weight)
 
 
-@rule("dot")
+@rule("addmv")
+def _addmv(reading: Reading, bias: Value, x: Value, y: Value, *, out: Tensor, **options: Any) -> Value:
+    return combined(reading, [bias, _mv(reading, x, y, out=out)], "add", out)
+
+
+@rule("_trilinear")
+def _trilinear(
+    reading: Reading, x: Value, w: Value, y: Value, *expanded: Sequence[int], out: Tensor, **options: Any
+) -> Value:
+    """A sum over products of three, as in a bilinear layer: its weight reads two vectors."""
+    *expanded, summed = expanded[:4]
+    laid = [_unsqueezed(value, dims) for value, dims in zip((x, w, y), expanded, strict=True)]
+    for d in summed:
+        note_map(reading, w, laid[1].dims[d], *(other for i, other in enumerate(laid[1].dims) if i not in summed))
+    dims = []
+    for d in range(laid[0].tensor.ndim):
+        met = [value.dims[d] for value in laid if value.dims[d]]
+        joined = reading.join(met, total) if met else ()
+        if d in summed:
+            reading.silence(joined)
+        else:
+            dims.append(joined)
+    return Value(dims, out, weight=w.origin)
+
+
+def _unsqueezed(value: Value, dims: Sequence[int]) -> Value:
+    left = iter(value.dims)
+    count = value.tensor.ndim + len(dims)
+    tensor = value.tensor
+    for d in sorted(dims):
+        tensor = tensor.unsqueeze(d)
+    return Value([() if d in dims else next(left) for d in range(count)], tensor)
+
+
+@rule("dot", "vdot")
 def _dot(reading: Reading, x: Value, y: Value, *, out: Tensor) -> Value:
     contracted(reading, x, y, -1, -1, ())
     return Value([], out)

@@ -34,11 +34,16 @@ def folds_of(
             return None
         with_it = [s for s, power in solution.items() if power == 1 and s != gain]
         against = [s for s, power in solution.items() if power == -1]
+        if len(with_it) + len(against) + 1 < len(solution):
+            return None
+        # What other rows of a fused matrix read has the stream's basis, and stays as it is.
+        beside = {s for reader in against for _, read in _other_parts(reading, reader, gain) for s in read}
+        with_it = [s for s in with_it if s not in beside]
         vectors = all(len(reading.parameters[name]) == 1 for name, _, _ in with_it)
-        if len(with_it) + len(against) + 1 < len(solution) or not against or not vectors:
+        if not against or not vectors:
             return None
         if all(s in reading.notes.readers for s in against) and len(with_it) <= 1:
-            readers = tuple(dict.fromkeys(Reader(name, dim) for name, dim, _ in against))
+            readers = tuple(dict.fromkeys(reader for s in against for reader in _readers(reading, s, gain)))
             bias = with_it[0][0] if with_it else None
             offset = reading.notes.offsets.get(gain[0], 0.0)
             norms.append(Norm(gain[0], bias, readers, variable in reading.notes.padded, offset))
@@ -50,6 +55,28 @@ def folds_of(
         scales.append(LayerScale(gain[0], maps[0][0]))
     # Of what is read in several copies side by side, as by Swin's reductions, each copy says the same.
     return tuple(dict.fromkeys(norms)), tuple(dict.fromkeys(scales))
+
+
+Part = tuple[tuple[int, int], frozenset[Stretch]]
+
+
+def _other_parts(reading: Reading, stretch: Stretch, gain: Stretch) -> list[Part]:
+    """Parts of a weight's rows that read something else than what a gain multiplies."""
+    return [part for part in reading.notes.parts.get(stretch, []) if gain not in part[1]]
+
+
+def _readers(reading: Reading, stretch: Stretch, gain: Stretch) -> list[Reader]:
+    """The rows of a weight that read what a gain multiplies: all, or some, neighbours as one."""
+    name, dim, _ = stretch
+    if not _other_parts(reading, stretch, gain):
+        return [Reader(name, dim)]
+    spans: list[tuple[int, int]] = []
+    for start, stop in sorted({rows for rows, read in reading.notes.parts[stretch] if gain in read}):
+        if spans and spans[-1][1] == start:
+            spans[-1] = (spans[-1][0], stop)
+        else:
+            spans.append((start, stop))
+    return [Reader(name, dim, span) for span in spans]
 
 
 def _by_gain(

@@ -25,9 +25,13 @@ def contracted(reading: Reading, x: Value, y: Value, left: int, right: int, free
     Of a table's rows and a map both are parameters, and linear layers are ``x @ weight.T``.
     """
     weights = [v for v in (x, y) if v.origin]
-    for weight, dim in ((x, left), (y, right)):
+    for weight, dim, other in ((x, left, y.dims[right]), (y, right, x.dims[left])):
         others = [d for position, d in enumerate(weight.dims) if position - len(weight.dims) != dim]
         note_map(reading, weight, weight.dims[dim], *others)
+        if weight.rows is not None and reading.mode == "scale":
+            arriving = frozenset(key for atom in atoms(other) for key in atom.exponent)
+            for key in (key for atom in atoms(weight.dims[dim]) for key in atom.exponent):
+                reading.notes.parts.setdefault(key, []).append((weight.rows, arriving))
     joined = reading.contract(x.dims[left], y.dims[right])
     if not weights and reading.mode == "scale":
         reading.notes.scores.update(atom.variable for atom in atoms(joined))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 
 from fusionlab.symmetry.blueprint import LayerScale, Norm, Reader
@@ -34,16 +34,12 @@ def folds_of(
             return None
         with_it = [s for s, power in solution.items() if power == 1 and s != gain]
         against = [s for s, power in solution.items() if power == -1]
-        if len(with_it) + len(against) + 1 < len(solution):
+        parts = reading.notes.parts
+        vectors = all(s not in parts and len(reading.parameters[s[0]]) == 1 for s in with_it)
+        if len(with_it) + len(against) + 1 < len(solution) or not against or not vectors:
             return None
-        # What other rows of a fused matrix read has the stream's basis, and stays as it is.
-        beside = {s for reader in against for _, read in _other_parts(reading, reader, gain) for s in read}
-        with_it = [s for s in with_it if s not in beside]
-        vectors = all(len(reading.parameters[name]) == 1 for name, _, _ in with_it)
-        if not against or not vectors:
-            return None
-        if all(s in reading.notes.readers for s in against) and len(with_it) <= 1:
-            readers = tuple(dict.fromkeys(reader for s in against for reader in _readers(reading, s, gain)))
+        if all(s in reading.notes.readers or s in parts for s in against) and len(with_it) <= 1:
+            readers = tuple(_readers(reading, against))
             bias = with_it[0][0] if with_it else None
             offset = reading.notes.offsets.get(gain[0], 0.0)
             norms.append(Norm(gain[0], bias, readers, variable in reading.notes.padded, offset))
@@ -57,26 +53,20 @@ def folds_of(
     return tuple(dict.fromkeys(norms)), tuple(dict.fromkeys(scales))
 
 
-Part = tuple[tuple[int, int], frozenset[Stretch]]
-
-
-def _other_parts(reading: Reading, stretch: Stretch, gain: Stretch) -> list[Part]:
-    """Parts of a weight's rows that read something else than what a gain multiplies."""
-    return [part for part in reading.notes.parts.get(stretch, []) if gain not in part[1]]
-
-
-def _readers(reading: Reading, stretch: Stretch, gain: Stretch) -> list[Reader]:
-    """The rows of a weight that read what a gain multiplies: all, or some, neighbours as one."""
-    name, dim, _ = stretch
-    if not _other_parts(reading, stretch, gain):
-        return [Reader(name, dim)]
-    spans: list[tuple[int, int]] = []
-    for start, stop in sorted({rows for rows, read in reading.notes.parts[stretch] if gain in read}):
-        if spans and spans[-1][1] == start:
-            spans[-1] = (spans[-1][0], stop)
-        else:
-            spans.append((start, stop))
-    return [Reader(name, dim, span) for span in spans]
+def _readers(reading: Reading, stretches: Sequence[Stretch]) -> Iterator[Reader]:
+    """The weights that a gain goes into; of what is read by rows, these, neighbours as one."""
+    spans: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    for stretch in sorted(stretches, key=lambda s: reading.notes.parts.get(s, (s, (0, 0)))[1]):
+        (name, dim, _), rows = reading.notes.parts.get(stretch, (stretch, None))
+        found = spans.setdefault((name, dim), [])
+        if rows is not None and found and found[-1][1] == rows[0]:
+            found[-1] = (found[-1][0], rows[1])
+        elif rows is not None and rows not in found:
+            found.append(rows)
+    for name, dim in dict.fromkeys(reading.notes.parts.get(s, (s, None))[0][:2] for s in stretches):
+        found = spans[name, dim]
+        whole = not found or found == [(0, reading.traced.state[name].shape[0])]
+        yield from [Reader(name, dim)] if whole else [Reader(name, dim, rows) for rows in found]
 
 
 def _by_gain(

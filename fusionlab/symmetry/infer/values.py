@@ -58,8 +58,9 @@ class Notes:
         offsets: numbers that are added to a parameter before it is used, ``1 + w``.
         readers: stretches that linear maps contract with what they read.
         writers: stretches along which linear maps write.
-        parts: by stretch that only some rows of a weight contract with what they read, those rows, and the stretches
-            whose factors arrive in what they read; once for each contraction.
+        parts: stretches that only some rows of a weight contract with what they read, under names of their own: the
+            whole stretch, and those rows. A gain may go into them alone.
+        whole: stretches that all rows of a weight contract with what they read.
         biases: by the weight of a linear map, the bias that is added to what it makes.
         scores: spaces contracted between two activations, as queries and keys are.
         queries: stretches that write the first of the two.
@@ -77,7 +78,8 @@ class Notes:
     offsets: dict[str, float] = field(default_factory=dict)
     readers: set[Stretch] = field(default_factory=set)
     writers: set[Stretch] = field(default_factory=set)
-    parts: dict[Stretch, list[tuple[tuple[int, int], frozenset[Stretch]]]] = field(default_factory=dict)
+    parts: dict[Stretch, tuple[Stretch, tuple[int, int]]] = field(default_factory=dict)
+    whole: set[Stretch] = field(default_factory=set)
     biases: dict[str, str] = field(default_factory=dict)
     scores: set[Variable] = field(default_factory=set)
     queries: set[Stretch] = field(default_factory=set)

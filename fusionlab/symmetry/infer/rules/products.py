@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fusionlab.symmetry.infer.dims import Dim, atoms, freeze, size_of, total
+from fusionlab.symmetry.infer.dims import Dim, atoms, freeze, mapped, resolve, size_of, total
 from fusionlab.symmetry.infer.interpreter import Reading
 from fusionlab.symmetry.infer.rules.pointwise import combined
 from fusionlab.symmetry.infer.unify import chop
@@ -25,14 +25,10 @@ def contracted(reading: Reading, x: Value, y: Value, left: int, right: int, free
     Of a table's rows and a map both are parameters, and linear layers are ``x @ weight.T``.
     """
     weights = [v for v in (x, y) if v.origin]
-    for weight, dim, other in ((x, left, y.dims[right]), (y, right, x.dims[left])):
+    for weight, dim in ((x, left), (y, right)):
         others = [d for position, d in enumerate(weight.dims) if position - len(weight.dims) != dim]
         note_map(reading, weight, weight.dims[dim], *others)
-        if weight.rows is not None and reading.mode == "scale":
-            arriving = frozenset(key for atom in atoms(other) for key in atom.exponent)
-            for key in (key for atom in atoms(weight.dims[dim]) for key in atom.exponent):
-                reading.notes.parts.setdefault(key, []).append((weight.rows, arriving))
-    joined = reading.contract(x.dims[left], y.dims[right])
+    joined = reading.contract(_of_rows(reading, x, left), _of_rows(reading, y, right))
     if not weights and reading.mode == "scale":
         reading.notes.scores.update(atom.variable for atom in atoms(joined))
         first = {key for atom in atoms(x.dims[left]) for key in atom.exponent}
@@ -41,6 +37,21 @@ def contracted(reading: Reading, x: Value, y: Value, left: int, right: int, free
             reading.notes.queries.update(first)
         reading.notes.mixed.update(atom.variable for atom in atoms(free))
     return weights[-1].origin if weights else None
+
+
+def _of_rows(reading: Reading, weight: Value, at: int) -> Dim:
+    """A dimension that is contracted; where only some rows of a weight are, with an unknown of their own beside."""
+    dim = resolve(weight.dims[at])
+    if reading.mode != "scale" or not weight.origin:
+        return dim
+    stretches = [key for atom in atoms(dim) for key in atom.exponent if key[0] == weight.origin]
+    if weight.rows is None:
+        reading.notes.whole.update(stretches)
+        return dim
+    start, stop = weight.rows
+    own = {(name, d, count): (f"{name}[{start}:{stop}]", d, count) for name, d, count in stretches}
+    reading.notes.parts.update({part: (whole, weight.rows) for whole, part in own.items()})
+    return mapped(dim, lambda exponent: exponent | {own[key]: power for key, power in exponent.items() if key in own})
 
 
 @rule("mm", "bmm")

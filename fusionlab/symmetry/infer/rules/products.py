@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fusionlab.symmetry.infer.dims import Dim, atoms, freeze, mapped, resolve, size_of, total
+from fusionlab.symmetry.infer.dims import Dim, atoms, freeze, mapped, plus, resolve, size_of, total
 from fusionlab.symmetry.infer.interpreter import Reading
 from fusionlab.symmetry.infer.rules.pointwise import combined
 from fusionlab.symmetry.infer.unify import chop
@@ -51,7 +51,7 @@ def _of_rows(reading: Reading, weight: Value, at: int) -> Dim:
     start, stop = weight.rows
     own = {(name, d, count): (f"{name}[{start}:{stop}]", d, count) for name, d, count in stretches}
     reading.notes.parts.update({part: (whole, weight.rows) for whole, part in own.items()})
-    return mapped(dim, lambda exponent: exponent | {own[key]: power for key, power in exponent.items() if key in own})
+    return mapped(dim, lambda exponent: plus(exponent, {own[key]: exponent[key] for key in exponent if key in own}))
 
 
 @rule("mm", "bmm")
@@ -91,8 +91,8 @@ def _trilinear(
     reading: Reading, x: Value, w: Value, y: Value, *expanded: Sequence[int], out: Tensor, **options: Any
 ) -> Value:
     """A sum over products of three, as in a bilinear layer: its weight reads two vectors."""
-    *expanded, summed = expanded[:4]
-    laid = [_unsqueezed(value, dims) for value, dims in zip((x, w, y), expanded, strict=True)]
+    *around, summed = expanded[:4]
+    laid = [_unsqueezed(value, dims) for value, dims in zip((x, w, y), around, strict=True)]
     for d in summed:
         note_map(reading, w, laid[1].dims[d], *(other for i, other in enumerate(laid[1].dims) if i not in summed))
     dims = []

@@ -94,14 +94,28 @@ def _seen_by(block: Block, problem: Problem, means: Means) -> Problem:
     moved = {}
     for name, axes in problem.blueprint.touching(block.names).items():
         tensor = problem.source[name]
+        together = _moved_with_blocks(axes, others)
         for dim, axis in enumerate(axes):
-            if any(space in others for space in spaces_of(axis)):
-                rows, path = unfolded(axis, tensor, dim)
+            if dim in together.values() or not any(space in others for space in spaces_of(axis)):
+                continue
+            rows, path = unfolded(axis, tensor, dim)
+            if dim in together:
+                acted = _act_blocks(within(axis), rows, others[path[-1]], others)
+            else:
                 acted = _act(within(axis), rows, path, others, problem.blueprint.spaces)
-                tensor = refolded(axis, acted, tensor.shape, dim)
+            tensor = refolded(axis, acted, tensor.shape, dim)
         moved[name] = tensor
     # A parameter that runs through the block twice is left out: its other side has moved by no mean.
     return replace(problem, source={**problem.source, **moved}, unknown=problem.unknown | block.names)
+
+
+def _moved_with_blocks(axes: Sequence[Axis], means: Means) -> dict[int, int]:
+    """Dimensions whose blocks lie along another one, with that one, where a mean moves both together."""
+    return {
+        dim: axis.dim
+        for dim, axis in enumerate(axes)
+        if isinstance(axis, Across) and any(space in means and means[space].ndim == 4 for space in spaces_of(axis))
+    }
 
 
 def _act(axis: Axis, vectors: Tensor, path: tuple[str, ...], means: Means, spaces: Mapping[str, Space]) -> Tensor:

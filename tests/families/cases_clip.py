@@ -134,19 +134,18 @@ CASES = [
         "siglip",
         lambda: SiglipModel(siglip_config()),
         ("logit_scale", "logit_bias", "text_model.head.bias", *(f"vision_model.{name}" for name in POOLING_HEAD)),
-        notes=("common embedding",),
     ),
     Case(
         "siglip-text",
         lambda: SiglipTextModel(SiglipTextConfig(**TEXT, projection_size=20)),
         (*TOKENS, *without_residual(), *FINAL_NORM, "head.weight", "head.bias"),
-        notes=("text.residual",),
+        notes=("residual stream is an output",),
     ),
     Case(
         "siglip-vision",
         lambda: SiglipVisionModel(SiglipVisionConfig(**VISION)),
         (*SIGLIP_PATCHES, *without_residual(), *POST_NORM, "head.probe", *POOLING_HEAD),
-        notes=("vision.residual",),
+        notes=("residual stream is an output",),
     ),
     Case(
         "siglip-vision-no-head",

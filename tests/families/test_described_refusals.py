@@ -7,20 +7,13 @@ import timm
 from timm.layers import GatedMlp, PatchEmbed, SimpleNorm
 from timm.models.vision_transformer import ParallelScalingBlock, ResPostBlock
 from torch import nn
-from transformers import SiglipModel
 
 from fusionlab.symmetry import SymmetryError, blueprint
-from tests.families.cases_clip import siglip_config
 from tests.families.cases_vit import TIMM
 
 
 class OtherEmbedding(PatchEmbed):
     """Another embedding of patches, as far as a description can know."""
-
-
-def test_siglip_without_a_head_is_refused() -> None:
-    with pytest.raises(SymmetryError, match="expected vision_use_head true"):
-        blueprint(SiglipModel(siglip_config(vision_use_head=False)))
 
 
 @pytest.mark.parametrize(

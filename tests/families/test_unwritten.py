@@ -31,6 +31,7 @@ from transformers import (
     RobertaConfig,
     RobertaForMaskedLM,
     RobertaModel,
+    SiglipModel,
     SwinBackbone,
     SwinForImageClassification,
     T5Config,
@@ -47,7 +48,7 @@ from transformers.models.bart.modeling_bart import BartEncoder
 from fusionlab.symmetry import SymmetryError, blueprint
 from tests.families import harness
 from tests.families.cases_bert import SIZES
-from tests.families.cases_clip import clip_config
+from tests.families.cases_clip import clip_config, siglip_config
 from tests.families.cases_deberta import v1, v2
 from tests.families.cases_encoders import albert, distilbert, electra, mpnet
 from tests.families.cases_gpt import gptj
@@ -120,3 +121,8 @@ def test_a_model_that_does_not_run_is_refused(name: str) -> None:
         model(input_ids=torch.ones(2, 5, dtype=torch.long))
     with pytest.raises(SymmetryError, match="cannot be traced"):
         blueprint(model)
+
+
+def test_towers_without_what_makes_an_embedding_are_refused() -> None:
+    with pytest.raises(SymmetryError, match="cannot be traced"):
+        blueprint(SiglipModel(siglip_config(vision_use_head=False)))

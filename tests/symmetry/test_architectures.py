@@ -107,9 +107,6 @@ def test_a_module_without_config_or_inputs_is_refused():
 def test_descriptions_are_few_and_say_what_they_are_for():
     """A description is one more thing that can be wrong: each says what inference does not see."""
     assert DESCRIBED.names == (
-        "siglip",
-        "siglip_text_model",
-        "siglip_vision_model",
         "timm.VisionTransformer",
         "timm.VisionTransformerDistilled",
         "torch.TransformerEncoder",

@@ -107,8 +107,7 @@ def test_the_origin_says_where_it_was_found() -> None:
     own = blueprint(Layers(), {"x": torch.randn(2, 4)})
     assert own.after_folding is not None
     assert (own.origin, own.after_folding.origin) == (ON_ITSELF, ON_ITSELF)
-    sizes = {"hidden_size": 24, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 3}
-    siglip = transformers.SiglipVisionModel(transformers.SiglipVisionConfig(**sizes, image_size=8, patch_size=4))
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(24, 4, 20, batch_first=True), 1)
     for folded in (False, True):
-        assert blueprint(siglip, folded=folded).origin == "written in symmetry/architectures/siglip.py"
-        assert blueprint(siglip, folded=folded).trials == {}
+        assert blueprint(encoder, folded=folded).origin == "written in symmetry/architectures/torch_encoder.py"
+        assert blueprint(encoder, folded=folded).trials == {}

@@ -65,8 +65,8 @@ class Descriptions:
 
         Args:
             config: a transformers config (anything with ``model_type``), or a timm or torch module.
-            class_name: the model's class, ``SiglipModel`` for instance; it decides which head and which prefix the
-                parameter names have.
+            class_name: the model's class, ``TransformerEncoder`` for instance; it decides which head and which
+                prefix the parameter names have.
             folded: describe the model as `fusionlab.symmetry.folding.fold` leaves it.
 
         Raises:
@@ -99,8 +99,8 @@ def class_head(class_name: str, family: str, heads: dict[str, str]) -> str:
     """The head of a class, one of its family's.
 
     Args:
-        class_name: such as ``SiglipForImageClassification``.
-        family: the class names' common beginning, such as ``Siglip``.
+        class_name: such as ``VisionTransformerDistilled``.
+        family: the class names' common beginning, such as ``VisionTransformer``.
         heads: what may follow it (``Model``, ``ForImageClassification``), each with the caller's name for it.
 
     Raises:
@@ -113,7 +113,7 @@ def class_head(class_name: str, family: str, heads: dict[str, str]) -> str:
 
 
 def _file_of(describe: Describe) -> str:
-    """The file that a description is written in, such as ``symmetry/architectures/siglip.py``."""
+    """The file that a description is written in, such as ``symmetry/architectures/timm_vit.py``."""
     return f"{describe.__module__.removeprefix('fusionlab.').replace('.', '/')}.py"
 
 

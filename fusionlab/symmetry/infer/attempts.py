@@ -153,9 +153,11 @@ class Attempts:
 
     def _tried(self, action: Action, variable: Variable) -> Blueprint:
         """A blueprint of one space and what stands around it."""
-        others = {v: f"{AROUND}{i}" for i, v in enumerate(self.members) if v is not variable}
-        is_permutation = isinstance(action.group, Permutation)
         index = action.index
+        # Places that nothing moves or counts, such as those of a channel's image, are no space.
+        around = [v for v in self.members if v is not variable and (v in index or not v.is_fixed)]
+        others = {v: f"{AROUND}{i}" for i, v in enumerate(around)}
+        is_permutation = isinstance(action.group, Permutation)
         if action.group.is_factor:
             others[variable] = f"{AROUND}{len(self.members)}"
             index = (*index, variable)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 
 from fusionlab.symmetry.blueprint import LayerScale, Norm, Reader
@@ -34,11 +34,12 @@ def folds_of(
             return None
         with_it = [s for s, power in solution.items() if power == 1 and s != gain]
         against = [s for s, power in solution.items() if power == -1]
-        vectors = all(len(reading.parameters[name]) == 1 for name, _, _ in with_it)
+        parts = reading.notes.parts
+        vectors = all(s not in parts and len(reading.parameters[s[0]]) == 1 for s in with_it)
         if len(with_it) + len(against) + 1 < len(solution) or not against or not vectors:
             return None
-        if all(s in reading.notes.readers for s in against) and len(with_it) <= 1:
-            readers = tuple(dict.fromkeys(Reader(name, dim) for name, dim, _ in against))
+        if all(s in reading.notes.readers or s in parts for s in against) and len(with_it) <= 1:
+            readers = tuple(_readers(reading, against))
             bias = with_it[0][0] if with_it else None
             offset = reading.notes.offsets.get(gain[0], 0.0)
             norms.append(Norm(gain[0], bias, readers, variable in reading.notes.padded, offset))
@@ -50,6 +51,22 @@ def folds_of(
         scales.append(LayerScale(gain[0], maps[0][0]))
     # Of what is read in several copies side by side, as by Swin's reductions, each copy says the same.
     return tuple(dict.fromkeys(norms)), tuple(dict.fromkeys(scales))
+
+
+def _readers(reading: Reading, stretches: Sequence[Stretch]) -> Iterator[Reader]:
+    """The weights that a gain goes into; of what is read by rows, these, neighbours as one."""
+    spans: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    for stretch in sorted(stretches, key=lambda s: reading.notes.parts.get(s, (s, (0, 0)))[1]):
+        (name, dim, _), rows = reading.notes.parts.get(stretch, (stretch, None))
+        found = spans.setdefault((name, dim), [])
+        if rows is not None and found and found[-1][1] == rows[0]:
+            found[-1] = (found[-1][0], rows[1])
+        elif rows is not None and rows not in found:
+            found.append(rows)
+    for name, dim in dict.fromkeys(reading.notes.parts.get(s, (s, None))[0][:2] for s in stretches):
+        found = spans[name, dim]
+        whole = not found or found == [(0, reading.traced.state[name].shape[0])]
+        yield from [Reader(name, dim)] if whole else [Reader(name, dim, rows) for rows in found]
 
 
 def _by_gain(

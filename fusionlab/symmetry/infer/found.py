@@ -60,7 +60,7 @@ class Found:
 
 
 def drop_contained(found: list[Found]) -> None:
-    """Leave out factors and signs that a larger group on the same dimensions holds: of whole heads with bases.
+    """Leave out factors and signs that a larger group on the same parameters holds: of whole heads with bases.
 
     A factor for each unit of each expert is one of the units, not of the experts too.
     """
@@ -71,7 +71,7 @@ def drop_contained(found: list[Found]) -> None:
                     one.factor = None
                 if any(_same_copies(one, one.signs, other, action) for action in (other.factor, other.signs)):
                     one.signs = None
-    places = {one.variable: _dimensions(one.basis) for one in found if one.basis is not None}
+    places = {one.variable: _parameters(one.basis) for one in found if one.basis is not None}
     for one in found:
         inside = [
             other
@@ -82,7 +82,7 @@ def drop_contained(found: list[Found]) -> None:
         for action in (one.factor or one.basis, one.signs):
             if action is None or not isinstance(action.group, Scale | Signs):
                 continue
-            if any(places[other.variable] >= _dimensions(action) for other in inside):
+            if any(places[other.variable] >= _parameters(action) for other in inside):
                 one.factor = None if one.factor is action else one.factor
                 one.basis = None if one.basis is action else one.basis
                 one.signs = None if one.signs is action else one.signs
@@ -95,6 +95,6 @@ def _same_copies(one: Found, action: Action | None, other: Found, larger: Action
     return {one.variable, *action.index} == {other.variable, *larger.index}
 
 
-def _dimensions(action: Action) -> set[tuple[str, int]]:
-    """The dimensions of parameters that it acts on."""
-    return {stretch[:2] for stretch, power in action.powers.items() if power}
+def _parameters(action: Action) -> set[str]:
+    """The parameters that it acts on; heads and what is inside of them may be dimensions of their own."""
+    return {name for (name, _, _), power in action.powers.items() if power}

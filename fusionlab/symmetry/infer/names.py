@@ -67,7 +67,8 @@ def roles_of(
                 inside.setdefault(outer, set()).update(one.stretches)
     permuted = [one for one in found if one.permutation is not None and roles[one.variable] not in attention]
     for one in permuted:
-        if one.variable in of_heads:
+        # Heads may be a dimension of their own.
+        if one.variable in of_heads | indexing:
             roles[one.variable] = Role.HEADS
         elif one.variable in inside:
             roles[one.variable] = _role_around_units(one, inside[one.variable], around, parameters)

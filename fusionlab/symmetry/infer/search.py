@@ -135,7 +135,7 @@ class Search:
         variable, stretches = found.variable, found.stretches
         if variable.size < 3:
             return
-        folds = folds_of(self.reading, variable, gains, strict) if gains else None
+        folds = folds_of(self.reading, variable, gains, self._by_rows(stretches) or strict) if gains else None
         state: Mapping[str, Tensor] | None = None if gains else self.attempts.state
         if folds is not None:
             state = self._folded(*folds)
@@ -153,6 +153,16 @@ class Search:
                     else:
                         found.rotation, (found.norms, found.layer_scales) = action, folds
                     return
+
+    def _by_rows(self, stretches: Sequence[Stretch]) -> list[Solution]:
+        """Powers where rows of one weight that read by themselves have powers of their own; empty if there are none."""
+        notes = self.reading.notes
+        parts = {part: whole for part, (whole, _) in notes.parts.items() if whole in stretches}
+        if not parts:
+            return []
+        split = set(parts.values()) - notes.whole
+        unknowns = [*(s for s in stretches if s not in split), *(p for p, whole in parts.items() if whole in split)]
+        return null_space(within(self.reading.strict, unknowns), unknowns)
 
     def _folded(self, norms: tuple[Norm, ...], layer_scales: tuple[LayerScale, ...]) -> Mapping[str, Tensor] | None:
         """The same function with these gains one; None where it is another."""

@@ -27,6 +27,7 @@ class Value:
         origin: the parameter that these entries were taken from, in any order; or None.
         weight: the parameter of the linear map that made it, until a bias is added; or None.
         index: what its entries are positions in, if they are any.
+        rows: of a parameter, the first and the end of the rows that these are, if they are not all; or None.
     """
 
     dims: list[Dim]
@@ -35,6 +36,7 @@ class Value:
     origin: str | None = None
     weight: str | None = None
     index: Dim | None = None
+    rows: tuple[int, int] | None = None
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
@@ -56,6 +58,9 @@ class Notes:
         offsets: numbers that are added to a parameter before it is used, ``1 + w``.
         readers: stretches that linear maps contract with what they read.
         writers: stretches along which linear maps write.
+        parts: stretches that only some rows of a weight contract with what they read, under names of their own: the
+            whole stretch, and those rows. A gain may go into them alone.
+        whole: stretches that all rows of a weight contract with what they read.
         biases: by the weight of a linear map, the bias that is added to what it makes.
         scores: spaces contracted between two activations, as queries and keys are.
         queries: stretches that write the first of the two.
@@ -73,6 +78,8 @@ class Notes:
     offsets: dict[str, float] = field(default_factory=dict)
     readers: set[Stretch] = field(default_factory=set)
     writers: set[Stretch] = field(default_factory=set)
+    parts: dict[Stretch, tuple[Stretch, tuple[int, int]]] = field(default_factory=dict)
+    whole: set[Stretch] = field(default_factory=set)
     biases: dict[str, str] = field(default_factory=dict)
     scores: set[Variable] = field(default_factory=set)
     queries: set[Stretch] = field(default_factory=set)

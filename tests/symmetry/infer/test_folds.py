@@ -2,7 +2,12 @@
 
 from fractions import Fraction
 
+import torch
+from torch import Tensor, nn
+
 from fusionlab.symmetry.blueprint import LayerScale, Norm, Reader
+from fusionlab.symmetry.folding import fold
+from fusionlab.symmetry.infer.blueprint import infer
 from fusionlab.symmetry.infer.dims import Stretch, Variable
 from fusionlab.symmetry.infer.folds import folds_of
 from fusionlab.symmetry.infer.interpreter import Notes
@@ -68,3 +73,34 @@ def test_a_gain_with_no_place_to_go_is_kept() -> None:
     assert folds([GAIN], [{GAIN: 1, UP: -1, GATE: -2}]) is None
     assert folds([GAIN], [{GAIN: 1, BIAS: 1, ADDED: 1, UP: -1}]) is None
     assert folds([GAIN], [{GAIN: 1, UP: -1, ("seen", 0, 0): -1}]) is None
+
+
+class Decoder(nn.Module):
+    """Two pre-norm layers that attend to a memory: queries read a norm, keys and values of the same matrix do not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.enter, self.remember, self.leave = nn.Linear(6, 12), nn.Linear(4, 12), nn.Linear(12, 5)
+        layer = nn.TransformerDecoderLayer(12, 3, 17, batch_first=True, norm_first=True, dropout=0.0)
+        self.inside = nn.TransformerDecoder(layer, 2, nn.LayerNorm(12))
+
+    def forward(self, x: Tensor, memory: Tensor) -> Tensor:
+        return self.leave(self.inside(self.enter(x), self.remember(memory)))
+
+
+def test_a_gain_goes_into_the_rows_that_read_it() -> None:
+    torch.manual_seed(0)
+    model, generator = Decoder().double().eval(), torch.Generator().manual_seed(3)
+    inputs = {"x": torch.randn(3, 7, 6, generator=generator), "memory": torch.randn(3, 5, 4, generator=generator)}
+    found = infer(model, inputs, "decoder").after_folding
+    assert found is not None
+    assert [str(space.group) for space in found.spaces.values() if space.role == "residual"] == ["O1(12)"]
+    attending = [r for n in found.norms for r in n.readers if r.weight.endswith("multihead_attn.in_proj_weight")]
+    assert [(reader.dim, reader.rows) for reader in attending] == [(1, (0, 12))] * 2
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(torch.rand(parameter.shape, generator=generator) + ("norm" in name))
+        given = {name: x.double() for name, x in inputs.items()}
+        before = model(**given)
+        model.load_state_dict(fold(model.state_dict(), found))
+        assert (model(**given) - before).abs().max() < 1e-9 * before.abs().max()

@@ -139,15 +139,7 @@ class Places(nn.Module):
         return self.head(x.flatten(1) if self.how == "each" else x.amax(-1))
 
 
-@pytest.mark.parametrize(
-    "how",
-    [
-        pytest.param(
-            "each", marks=pytest.mark.xfail(strict=True, reason="factors do not pass places inside of channels")
-        ),
-        "largest",
-    ],
-)
+@pytest.mark.parametrize("how", ["each", "largest"])
 def test_factors_of_channels_pass_their_places(how: str) -> None:
     inputs = {"x": torch.randn(4, 3, 6, generator=torch.Generator().manual_seed(3))}
     description = described(Places(how), inputs)
@@ -222,10 +214,10 @@ class Windows(nn.Module):
 
 
 def test_channels_run_through_windows() -> None:
-    """Permuted only: a factor or a basis around the places of a window has no name."""
+    """Permuted and scaled: a basis around the places of a window has no name."""
     inputs = {"image": torch.randn(2, 3, 6, 5, generator=torch.Generator().manual_seed(3))}
     found = described(Windows(), inputs)
-    assert sorted(str(space.group) for space in found.spaces.values()) == ["S(5)", "S(7)"]
+    assert sorted(str(space.group) for space in found.spaces.values()) == ["R*(1)", "R+(1)", "S(5)", "S(7)"]
     assert change(Windows(), Alignment.random(found, torch.Generator().manual_seed(0)), inputs) < EXACT
 
 

@@ -34,7 +34,6 @@ DIFFERENT = {
     "opt-sequence-no-bias-plain-norms": (1, LARGER),
     "timm-vit-scale-norms": (4, LARGER),
     "bart-lm-relu-untied": (2, "two streams are found that were written as one"),
-    "siglip": (1, "the stream that a learned query attends to is found in two parts"),
 }
 
 

@@ -48,6 +48,8 @@ def _convolution(
 @rule("max_pool2d_with_indices", "max_pool2d", "max_pool1d", "avg_pool1d", "avg_pool2d", "_adaptive_avg_pool2d")
 @rule("adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_max_pool2d", "_adaptive_avg_pool3d", "avg_pool3d")
 @rule("upsample_bilinear2d", "upsample_nearest2d", "upsample_bicubic2d", "upsample_linear1d", "_upsample_bicubic2d_aa")
+@rule("max_pool3d_with_indices", "adaptive_max_pool1d", "adaptive_max_pool3d", "replication_pad2d", "replication_pad3d")
+@rule("upsample_nearest3d", "upsample_trilinear3d", "reflection_pad3d", "_upsample_nearest_exact2d")
 @rule("upsample_nearest1d", "_upsample_bilinear2d_aa", "reflection_pad1d", "reflection_pad2d", "replication_pad1d")
 def _pool(reading: Reading, x: Value, *rest: Any, out: Any, **options: Any) -> Any:
     if "max" in reading.operation:
@@ -58,6 +60,32 @@ def _pool(reading: Reading, x: Value, *rest: Any, out: Any, **options: Any) -> A
         reading.silence(d)
     result = Value([*x.dims[: first.ndim - places], *(fresh(n, is_fixed=True) for n in first.shape[-places:])], first)
     return (result, None) if isinstance(out, tuple | list) else result
+
+
+@rule("grid_sampler_2d", "grid_sampler_3d")
+def _sampled(reading: Reading, x: Value, grid: Value, *rest: Any, out: Tensor) -> Value:
+    """Channels read at places that another tensor says."""
+    for d in (*x.dims[2:], *combined(reading, [grid], "other", grid.tensor).dims):
+        reading.silence(freeze(d))
+    return Value([x.dims[0], x.dims[1], *_places(out)], out)
+
+
+@rule("pixel_shuffle")
+def _pixels_from_channels(reading: Reading, x: Value, factor: int, *, out: Tensor) -> Value:
+    """Each channel's neighbours in a square become places."""
+    channels, square = chop(x.dims[-3], factor**2)
+    for d in (*x.dims[-2:], square):
+        reading.silence(freeze(d))
+    return Value([*x.dims[:-3], channels, *(fresh(n, is_fixed=True) for n in out.shape[-2:])], out)
+
+
+@rule("pixel_unshuffle")
+def _channels_from_pixels(reading: Reading, x: Value, factor: int, *, out: Tensor) -> Value:
+    """Squares of places become channels of their own."""
+    for d in x.dims[-2:]:
+        reading.silence(freeze(d))
+    places = (fresh(n, is_fixed=True) for n in out.shape[-2:])
+    return Value([*x.dims[:-3], x.dims[-3] + fresh(factor**2, is_fixed=True), *places], out)
 
 
 @rule("im2col")

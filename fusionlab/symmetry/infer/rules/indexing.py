@@ -9,9 +9,12 @@ from torch import Tensor, fx
 
 from fusionlab.symmetry.infer.dims import ClashError, Dim, freeze, fresh, size_of, total
 from fusionlab.symmetry.infer.interpreter import Reading
-from fusionlab.symmetry.infer.rules.pointwise import combined
+from fusionlab.symmetry.infer.rules.pointwise import combined, is_zero
 from fusionlab.symmetry.infer.rules.shapes import sliced
-from fusionlab.symmetry.infer.values import Value, rule
+from fusionlab.symmetry.infer.values import Value, rule, unknown
+
+# The mode of bags of embeddings that takes the largest.
+LARGEST_OF_A_BAG = 2
 
 
 def _looked_up(reading: Reading, dim: Dim, where: Value) -> None:
@@ -26,6 +29,25 @@ def _looked_up(reading: Reading, dim: Dim, where: Value) -> None:
 @rule("embedding")
 def _embedding(reading: Reading, table: Value, ids: Value, *rest: Any, out: Tensor, **options: Any) -> Value:
     _looked_up(reading, table.dims[0], ids)
+    _note_vocabulary(reading, table)
+    return Value([*ids.dims, *table.dims[1:]], out, origin=table.origin)
+
+
+@rule("_embedding_bag", "_embedding_bag_forward_only")
+def _embedding_bag(
+    reading: Reading, table: Value, ids: Value, offsets: Value, *rest: Any, out: Sequence[Tensor], **options: Any
+) -> Any:
+    """Sums, means or maxima of the rows in each bag."""
+    _looked_up(reading, table.dims[0], ids)
+    _note_vocabulary(reading, table)
+    if len(rest) > 1 and rest[1] == LARGEST_OF_A_BAG:
+        reading.rectify(table)
+    bags = Value([fresh(len(out[0]), is_fixed=True), *table.dims[1:]], out[0])
+    return (bags, *map(unknown, out[1:]))
+
+
+def _note_vocabulary(reading: Reading, table: Value) -> None:
+    """Note how many rows the table has that an input is looked up in."""
     source = _source(reading.node.args[1])
     if source is not None and table.parameter:
         names = dict(
@@ -33,7 +55,6 @@ def _embedding(reading: Reading, table: Value, ids: Value, *rest: Any, out: Tens
         )
         if names[source] in reading.traced.inputs:
             reading.notes.vocabularies[names[source]] = table.tensor.shape[0]
-    return Value([*ids.dims, *table.dims[1:]], out, origin=table.origin)
 
 
 def _source(node: Any) -> fx.Node | None:
@@ -98,16 +119,24 @@ def _gather(reading: Reading, x: Value, dim: int, where: Value, *rest: Any, out:
     return Value(others, out)
 
 
-@rule("scatter", "scatter_add")
+def _written(reading: Reading, x: Value, dims: Sequence[Dim]) -> Dim:
+    """A dimension along which something is put, or added, into a tensor; the first of `dims` is the tensor's."""
+    return reading.join(list(dims), total if is_zero(x.tensor) else reading.equal)
+
+
+@rule("scatter", "scatter_add", "scatter_reduce")
 def _scatter(
-    reading: Reading, x: Value, dim: int, where: Value, value: Any, *rest: Any, out: Tensor, **o: Any
+    reading: Reading, x: Value, dim: int, where: Value, value: Any, *rest: Any, out: Tensor, **options: Any
 ) -> Value:
     _looked_up(reading, x.dims[dim], where)
-    others = [
-        d if i == dim % out.ndim else reading.join([d, w], total)
-        for i, (d, w) in enumerate(zip(x.dims, where.dims, strict=True))
-    ]
-    return Value(others, out)
+    if reading.operation == "scatter_reduce" and rest[0] != "sum":
+        value = combined(reading, [value], "other", value.tensor)
+    is_whole = isinstance(value, Value) and value.tensor.ndim == out.ndim
+    dims = [d if i == dim % out.ndim else reading.join([d, where.dims[i]], total) for i, d in enumerate(x.dims)]
+    for i, d in enumerate(dims):
+        if i != dim % out.ndim and is_whole and value.tensor.shape[i] == out.shape[i]:
+            dims[i] = _written(reading, x, [d, value.dims[i]])
+    return Value(dims, out)
 
 
 @rule("index_put", "index_copy")
@@ -115,10 +144,11 @@ def _index_put(reading: Reading, x: Value, where: Sequence[Any], value: Value, *
     used = [i for i, w in enumerate(where) if w is not None]
     for i in used:
         _looked_up(reading, x.dims[i], where[i])
+    dims = list(x.dims)
     for i, d in enumerate(reversed(value.dims)):
         if i < x.tensor.ndim and x.tensor.ndim - 1 - i not in used and value.tensor.shape[-1 - i] > 1:
-            reading.join([x.dims[-1 - i], d], reading.equal)
-    return Value(list(x.dims), out)
+            dims[-1 - i] = _written(reading, x, [dims[-1 - i], d])
+    return Value(dims, out)
 
 
 @rule("masked_scatter")
@@ -137,7 +167,7 @@ def _masked_scatter(reading: Reading, x: Value, mask: Value, source: Value, *, o
 def _index_add(reading: Reading, x: Value, dim: int, where: Value, value: Value, *, out: Tensor, **o: Any) -> Value:
     _looked_up(reading, x.dims[dim], where)
     dims = [
-        d if i == dim % out.ndim else reading.join([d, v], reading.equal)
+        d if i == dim % out.ndim else _written(reading, x, [d, v])
         for i, (d, v) in enumerate(zip(x.dims, value.dims, strict=True))
     ]
     return Value(dims, out)

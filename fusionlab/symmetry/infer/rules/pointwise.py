@@ -9,6 +9,7 @@ from torch import Tensor, fx
 
 from fusionlab.symmetry.infer.dims import Dim, Exponent, atoms, freeze, fresh, mapped, resolve, total
 from fusionlab.symmetry.infer.interpreter import Reading, operation_of
+from fusionlab.symmetry.infer.rules.shapes import sliced
 from fusionlab.symmetry.infer.values import Value, rule
 
 Kind = Literal["add", "mul", "div", "other"]
@@ -66,9 +67,8 @@ def _times(exponent: Exponent, times: int) -> Exponent:
 
 def _added(reading: Reading, values: Sequence[Value], here: Sequence[Dim | None]) -> Dim:
     some = [d for d in here if d is not None]
-    zeros = [_is_zero(v.tensor) for v, d in zip(values, here, strict=True) if d is not None]
+    zeros = [is_zero(v.tensor) for v, d in zip(values, here, strict=True) if d is not None]
     if any(zeros) and not all(zeros):
-        # Zeros put no condition on what they are added to.
         return reading.join(some, lambda es: reading.equal([e for e, z in zip(es, zeros, strict=True) if not z]))
     joined = reading.join(some, reading.equal)
     if len(some) == len(values) or (reading.mode == "sign" and _is_mean(values)):
@@ -76,7 +76,8 @@ def _added(reading: Reading, values: Sequence[Value], here: Sequence[Dim | None]
     return reading.silence(joined)
 
 
-def _is_zero(tensor: Tensor) -> bool:
+def is_zero(tensor: Tensor) -> bool:
+    """Nothing but zeros, which put no condition on what is added to them or written over them."""
     return tensor.numel() > 0 and not bool(tensor.any())
 
 
@@ -193,6 +194,13 @@ def _mul(reading: Reading, x: Any, y: Any, *rest: Any, out: Tensor, **options: A
 @rule("addcmul")
 def _addcmul(reading: Reading, x: Value, y: Value, z: Value, *, out: Tensor, **options: Any) -> Value:
     return combined(reading, [x, combined(reading, [y, z], "mul", out)], "add", out)
+
+
+@rule("glu")
+def _glu(reading: Reading, x: Value, dim: int = -1, *, out: Tensor) -> Value:
+    length = out.shape[dim]
+    first, second = (sliced(reading, x, dim, start, start + length, out=out) for start in (0, length))
+    return combined(reading, [first, combined(reading, [second], "other", out)], "mul", out)
 
 
 @rule(*COMPARISONS)

@@ -105,7 +105,10 @@ def sliced(reading: Reading, x: Value, dim: int, start: Any, stop: Any, step: in
     except ClashError as clash:
         reading.give_up([x.dims[dim]], str(clash))
         dims[dim] = fresh(out.shape[dim], is_fixed=True)
-    return replace(x, dims=dims, tensor=out, parameter=x.parameter if length == out.shape[dim] else None)
+    if length == out.shape[dim]:
+        return replace(x, dims=dims, tensor=out)
+    is_of_rows = x.parameter is not None and dim % x.tensor.ndim == 0 and step == 1
+    return replace(x, dims=dims, tensor=out, parameter=None, rows=(start, stop) if is_of_rows else None)
 
 
 @rule("select")

@@ -1,22 +1,21 @@
 """SigLIP: CLIP's towers without a norm before the stream; a vision head pools by attention (Zhai et al., 2023).
 
 The pooling head's one query, its probe, is learned; the head projects it together with the stream by one fused matrix,
-so that the probe has the stream's basis. Inference does not see that the gain of the norm before it can be folded into
-those rows of the matrix that read the stream, and finds permutations of the vision stream where there are rotations.
+so that the probe has the stream's basis. The gain of the norm before it goes into those rows that read the stream.
 """
 
 from typing import Any
 
-from fusionlab.symmetry.architectures.descriptions import DESCRIBED, class_head
 from fusionlab.symmetry.axes import Along, Axis, Concat
 from fusionlab.symmetry.blueprint import SymmetryError
 from fusionlab.symmetry.builder import BlueprintBuilder, Normed
 from fusionlab.symmetry.groups import Invertible, Permutation
+from tests.symmetry.written.registry import architecture, class_head
 
 HEADS = {"Model": "both", "TextModel": "text", "VisionModel": "vision", "ForImageClassification": "classifier"}
 
 
-@DESCRIBED.of("siglip", "siglip_text_model", "siglip_vision_model")
+@architecture("siglip", "siglip_text_model", "siglip_vision_model")
 def siglip(b: BlueprintBuilder, config: Any, class_name: str) -> None:
     """Describe a SigLIP model or one of its towers."""
     head = class_head(class_name, "Siglip", HEADS)

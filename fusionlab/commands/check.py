@@ -28,7 +28,7 @@ from fusionlab.merging import find_method
 from fusionlab.models import common_blueprint
 from fusionlab.paths import expanded
 from fusionlab.printing import size_words
-from fusionlab.streaming import Recipe, StoredModel, may_stream, open_folders, under_one_naming
+from fusionlab.streaming import Recipe, StoredModel, may_stream, open_models, under_one_naming
 from fusionlab.symmetry import Blueprint, SymmetryError
 
 DESCRIPTION = """Show what models are, and how they can be matched and merged, before any work.
@@ -93,7 +93,7 @@ def run(argv: Sequence[str]) -> None:
         refuse_existing(output, arguments.overwrite)
     paths = [*arguments.ckpts, *([] if arguments.base is None else [arguments.base])]
     names = None if arguments.names is None else [*arguments.names, *(["base"] if arguments.base is not None else [])]
-    opened = open_folders(paths, names)
+    opened = open_models(paths, names, arguments.base)
     sources = dict(zip(opened, paths, strict=True))
     models: dict[str, StoredModel | Checkpoint] = {name: model for name, model in opened.items() if model is not None}
     others = [name for name in opened if name not in models]
@@ -157,7 +157,7 @@ def _read(arguments: Namespace, models: Mapping[str, StoredModel | Checkpoint]) 
     return {
         name: model
         if isinstance(model, Checkpoint)
-        else parsing.read_all([str(model.location)], None, arguments.base, [name])[name]
+        else parsing.read_all([model.source], None, arguments.base, [name])[name]
         for name, model in models.items()
     }
 

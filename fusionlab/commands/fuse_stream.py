@@ -43,7 +43,7 @@ from fusionlab.streaming import (
     StoredModel,
     may_stream,
     open_folder,
-    open_folders,
+    open_models,
     stream_merge,
     under_one_naming,
     write_side_files,
@@ -70,7 +70,7 @@ def chosen(arguments: Namespace) -> Choice | None:
     """
     if _asks_for_whole(arguments) or not reads_files() or len(arguments.ckpts) < 2:
         return None
-    found = open_folders(arguments.ckpts, arguments.names)
+    found = open_models(arguments.ckpts, arguments.names, arguments.base)
     models = {label: model for label, model in found.items() if model is not None}
     if len(models) < len(found) or match_stream.bytes_of(models.values()) < match_stream.IN_MEMORY:
         return None
@@ -104,17 +104,19 @@ def by_parts(
         return []
     ((method, values),) = plan.methods.items()
     merges, needs = find_method(method), set(find_method(method).requires(**values))
-    without = "base" in needs and arguments.base is None  # adapters may name one; else it is refused
-    if plan.anchor == "nearest" or merges.unit == "model" or needs - {"base"} or without:
+    if plan.anchor == "nearest" or merges.unit == "model" or needs - {"base"}:
         return []
-    found = open_folders(arguments.ckpts, arguments.names)
+    found = open_models(arguments.ckpts, arguments.names, arguments.base)
     models = {label: model for label, model in found.items() if model is not None}
     if match_stream.bytes_of(models.values()) < match_stream.IN_MEMORY:
         return []
-    base = None if arguments.base is None else open_folder(arguments.base, locate(arguments.base))
+    path = merging_options.base_path(arguments, models, "base" in needs)
+    if path is None and "base" in needs:
+        return []  # refused there
+    base = None if path is None else open_folder(path, locate(path))
     way_on = ""
     try:
-        if len(models) < len(found) or (base is None) != (arguments.base is None):
+        if len(models) < len(found) or (base is None) != (path is None):
             raise NotByPartsError("not all are stored as folders of safetensors")
         if not _agree(models, base, merges):
             raise NotByPartsError("they differ in names, shapes or configs")

@@ -35,7 +35,7 @@ from fusionlab.streaming import (
     Tally,
     made_of,
     open_folder,
-    open_folders,
+    open_models,
     refuse_other,
     write_side_files,
 )
@@ -72,7 +72,7 @@ def by_parts(arguments: Namespace, recipe: Recipe, repeat: str) -> list[str] | N
     if any(value is not None for value in given) or arguments.untie:
         return []
     paths = (*arguments.sources, arguments.anchor, *([] if arguments.base is None else [arguments.base]))
-    found = open_folders(paths, arguments.names)
+    found = open_models(paths, arguments.names, arguments.base)
     stored = {name: model for name, model in found.items() if model is not None}
     if bytes_of(stored.values()) < IN_MEMORY and not arguments.resume:
         return []

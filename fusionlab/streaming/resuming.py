@@ -37,7 +37,7 @@ def made_of(options: Mapping[str, object], models: Mapping[str, StoredModel]) ->
 
 
 def _identity(model: StoredModel) -> dict[str, object]:
-    files = dict.fromkeys(tensor.file for tensor in model.tensors.values())
+    files = dict.fromkeys([*(file for tensor in model.tensors.values() for file in tensor.files), *model.beside])
     facts = {str(file.resolve()): [(stat := file.stat()).st_size, stat.st_mtime_ns] for file in files}
     return {"files": facts, "config": model.config, "tensors": list(model.tensors)}
 

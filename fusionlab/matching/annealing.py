@@ -58,10 +58,10 @@ def anneal(found: Sequence[Sequence[Block]], problem: Problem, steps: int) -> di
             block_means, block_pairs = _expect(block, _seen_by(block, problem, means), beta)
             means.update(block_means)
             pairs.update(block_pairs)
-    found: dict[str, Tensor] = {}
+    elements: dict[str, Tensor] = {}
     for block in every:
-        found |= _harden(block, {name: pairs[name] if name in pairs else means[name] for name in block.names})
-    return found
+        elements |= _harden(block, {name: pairs[name] if name in pairs else means[name] for name in block.names})
+    return elements
 
 
 def _is_plain(block: Block) -> bool:

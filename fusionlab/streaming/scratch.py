@@ -61,11 +61,11 @@ class Scratch:
 
     def settled(self, state: State) -> State:
         """The state on the disk; what it was made of is overwritten."""
-        names, kept = [], state
+        names, kept = dict[str, None](), state
         while isinstance(kept, _Changed):
-            names += kept.names
+            names |= kept.names
             kept = kept.state
-        for name in dict.fromkeys(names):
+        for name in names:
             kept[name].copy_(state[name])
         return kept
 

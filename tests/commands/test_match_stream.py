@@ -130,25 +130,6 @@ def test_it_is_what_is_made_in_memory(
     assert len(numbers(first)) == (3 if "--gauge" in options else 2)
 
 
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("LlamaForCausalLM", []),
-        ("BertForSequenceClassification", ["--start", "known", "--gauge", "none", "--relative", "0"]),
-    ],
-    ids=["rotated and annealed", "permuted"],
-)
-def test_what_meets_is_matched_where_it_lies(
-    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch, name: str, options: list[str]
-) -> None:
-    """The stream with all other spaces: twins, alignments and distances are those of models in memory, to rounding."""
-    places = saved(tmp_path, model(name, 0), model(name, 1))
-    line = [places[0], "--anchor", places[1], "--match", "weights", *options]
-    first, second = both(command, monkeypatch, tmp_path, *line)
-    same_files(tmp_path / "memory", tmp_path / "parts", 2e-4)
-    assert numbers(second) == pytest.approx(numbers(first), abs=2e-4)
-
-
 def test_several_sources_with_a_base(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a gauge the anchor and the base get twins as well, each in its folder, in the type that was asked for."""
     made = [model("LlamaForCausalLM", seed, torch.float64) for seed in range(4)]

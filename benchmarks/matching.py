@@ -42,7 +42,7 @@ from fusionlab.matching import hidden_units, weights
 from fusionlab.matching.presets import preset
 from fusionlab.matching.weights import match_weights, squared_distance
 from fusionlab.symmetry import Alignment, Blueprint, blueprint
-from fusionlab.symmetry.groups import Orthogonal, Permutation
+from fusionlab.symmetry.groups import Orthogonal
 
 # The published code for text models rescales nothing, so neither do we here.
 OPTIONS = preset("paper", rescale="off")
@@ -128,7 +128,7 @@ def _near(anchor: State, description: Blueprint) -> State:
     generator = torch.Generator().manual_seed(2)
     elements = {}
     for space in OPTIONS.select(description):
-        group = space.group if isinstance(space.group, Permutation) else Orthogonal(space.group.size)
+        group = Orthogonal(space.group.size) if space.group.is_general_linear else space.group
         elements[space.name] = group.random(space.copies, generator)
     hidden = Alignment(description, elements).apply(anchor)
     return {

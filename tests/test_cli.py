@@ -56,6 +56,7 @@ OPTIONS = {
         *DEVICES,
     ],
     "fuse": [
+        "--resume",
         "--examples",
         "--plane",
         "--push",

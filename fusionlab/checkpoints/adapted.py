@@ -124,16 +124,27 @@ def base_state(model: PreTrainedModel, base: Path) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in found.state_dict().items() if name not in fresh}
 
 
-def _base_model(adapter: Adapter, base: Path) -> PreTrainedModel:
-    """The base model as the class that the adapter changes."""
+def changes_own_class(adapter: Adapter, base: Path) -> bool:
+    """True if an adapter changes its base model as the class that this is stored as; others put a head on it.
+
+    Args:
+        adapter: as it is stored.
+        base: the folder of its base model.
+
+    Raises:
+        InputError: that is no transformers folder, or its class has no such task.
+    """
     if not base.is_dir() or not (base / CONFIG).is_file() or "architecture" in read_json(base / CONFIG):
         raise InputError(f"{adapter.folder}: the base model {base} is no transformers folder; expected one")
-    config = load_config(base)
-    own = model_class(config, base / CONFIG)
-    auto = _TASKS.get(adapter.task or "")
-    wanted = own if auto is None else auto_class_of(config, auto, base)
-    if wanted is own:
+    config, auto = load_config(base), _TASKS.get(adapter.task or "")
+    return auto is None or auto_class_of(config, auto, base) is model_class(config, base / CONFIG)
+
+
+def _base_model(adapter: Adapter, base: Path) -> PreTrainedModel:
+    """The base model as the class that the adapter changes."""
+    if changes_own_class(adapter, base):
         return huggingface.read_folder(base)
+    auto = _TASKS[adapter.task or ""]
     # A head that the base model has not, which came with the adapter.
     rows = [tensor.shape[0] for name, tensor in adapter.saved.items() if name.endswith("weight") and tensor.ndim == 2]
     model, fresh = huggingface.load_with_head(base, auto, None, **({"num_labels": min(rows)} if rows else {}))

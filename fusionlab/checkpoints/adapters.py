@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from fusionlab.checkpoints.files import ADAPTER_CONFIG, read_json, read_safetensors
+from fusionlab.checkpoints.hub import locate
 from fusionlab.checkpoints.weights import read_headers, read_pickled_state
 from fusionlab.errors import InputError
 
@@ -100,6 +101,19 @@ class Change:
             rows = self.magnitude.flatten().to(wide)[:, None] / torch.linalg.norm(rows, dim=1, keepdim=True) * rows
         return (rows.T if is_turned else rows).reshape(weight.shape).to(weight.dtype)
 
+    def of_rows(self, first: int, end: int, is_turned: bool = False) -> Change:
+        """The change of some rows of a weight as it is stored; what it does to the bias is left out.
+
+        Args:
+            first: of the rows.
+            end: the one behind them.
+            is_turned: the weight is ``(in, out)``; then there is no magnitude, which is of whole columns.
+        """
+        if is_turned:
+            return Change(self.down[:, first:end], self.up, self.scale)
+        magnitude = None if self.magnitude is None else self.magnitude.flatten()[first:end]
+        return Change(self.down, self.up[first:end], self.scale, magnitude)
+
 
 @dataclass(frozen=True)
 class Adapter:
@@ -120,6 +134,30 @@ class Adapter:
     changes: Mapping[str, Change] = field(repr=False)
     saved: Mapping[str, Tensor] = field(repr=False)
     is_tied: bool = False
+
+
+def base_of(adapter: Adapter, base: str | Path | None = None) -> tuple[str, Path]:
+    """The base model of an adapter: its path or hub id, and the local folder.
+
+    Args:
+        adapter: as it is stored.
+        base: the model to take in place of the one that it names.
+
+    Raises:
+        InputError: it names none, or one that is not here.
+    """
+    named = adapter.base if base is None else str(base)
+    if named is None:
+        raise InputError(f"{adapter.folder / ADAPTER_CONFIG} names no base model; expected one, or --base")
+    try:
+        return named, locate(named)
+    except InputError as error:
+        if base is not None:
+            raise
+        raise InputError(
+            f"{adapter.folder / ADAPTER_CONFIG} names the base model {named}, which is not here ({error}); expected "
+            f"--base"
+        ) from error
 
 
 def read_adapter(folder: Path) -> Adapter:

@@ -11,10 +11,9 @@ from torch import nn
 from fusionlab.atomic import atomic_file, atomic_folder, refuse_existing
 from fusionlab.checkpoints import huggingface, lightning_file, own_module, timm_folder
 from fusionlab.checkpoints.adapted import read_adapted
-from fusionlab.checkpoints.adapters import read_adapter
+from fusionlab.checkpoints.adapters import base_of, read_adapter
 from fusionlab.checkpoints.beside import write_beside
 from fusionlab.checkpoints.files import (
-    ADAPTER_CONFIG,
     CONFIG,
     copy_side_files,
     is_adapter,
@@ -148,17 +147,7 @@ def read(path_or_hub_id: str | Path, module: nn.Module | None = None, base: str 
 
 def _adapted(source: str, location: Path, base: str | Path | None) -> Checkpoint:
     adapter = read_adapter(location)
-    named = adapter.base if base is None else str(base)
-    if named is None:
-        raise InputError(f"{location / ADAPTER_CONFIG} names no base model; expected one, or --base")
-    try:
-        place = locate(named)
-    except InputError as error:
-        if base is not None:
-            raise
-        raise InputError(
-            f"{location / ADAPTER_CONFIG} names the base model {named}, which is not here ({error}); expected --base"
-        ) from error
+    named, place = base_of(adapter, base)
     model = read_adapted(adapter, place)
     refuse_not_finite(source, model)
     return Checkpoint(model, source, "transformers", place, types_of(model), named)

@@ -6,7 +6,7 @@ Models are refused by the code that `merge`, `match` and `fuse` refuse them by.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from fusionlab.checkpoints import Checkpoint
 from fusionlab.checkpoints.sizes import memory
 from fusionlab.commands import parsing
 from fusionlab.commands.check_facts import Facts, facts_of, facts_table, refuse_values, tokens_in
+from fusionlab.commands.check_rate import ReadRate, read_rate
 from fusionlab.commands.check_ways import Given, Way, match_ways, merge_ways, ways_table
 from fusionlab.commands.match_parts import NotByPartsError, made_of
 from fusionlab.commands.option_groups import add_fields
@@ -28,7 +29,7 @@ from fusionlab.merging import find_method
 from fusionlab.models import common_blueprint
 from fusionlab.paths import expanded
 from fusionlab.printing import size_words
-from fusionlab.streaming import Recipe, StoredModel, may_stream, open_folders, under_one_naming
+from fusionlab.streaming import Recipe, StoredModel, may_stream, open_models, under_one_naming
 from fusionlab.symmetry import Blueprint, SymmetryError
 
 DESCRIPTION = """Show what models are, and how they can be matched and merged, before any work.
@@ -63,6 +64,7 @@ class Found:
         matching: a row for each preset.
         size: bytes of a merge.
         free: bytes that are free where it would be written; None where nobody knows.
+        reading: the rate at which the files are read here; None where not all are read in pieces.
         notes: sentences.
     """
 
@@ -71,6 +73,7 @@ class Found:
     matching: list[Way]
     size: int
     free: int | None
+    reading: ReadRate | None
     notes: list[str]
 
 
@@ -93,7 +96,7 @@ def run(argv: Sequence[str]) -> None:
         refuse_existing(output, arguments.overwrite)
     paths = [*arguments.ckpts, *([] if arguments.base is None else [arguments.base])]
     names = None if arguments.names is None else [*arguments.names, *(["base"] if arguments.base is not None else [])]
-    opened = open_folders(paths, names)
+    opened = open_models(paths, names, arguments.base)
     sources = dict(zip(opened, paths, strict=True))
     models: dict[str, StoredModel | Checkpoint] = {name: model for name, model in opened.items() if model is not None}
     others = [name for name in opened if name not in models]
@@ -128,7 +131,9 @@ def _found(
         InputError: they cannot.
     """
     if len(models) < 2 + (arguments.base is not None):
-        return Found(facts, [], [], 0, None, ["One model alone is complete; two or more are held against each other."])
+        return Found(
+            facts, [], [], 0, None, None, ["One model alone is complete; two or more are held against each other."]
+        )
     stored = {name: model for name, model in models.items() if isinstance(model, StoredModel)}
     ends = under_one_naming(list(stored.values())) if stored else []
     last = ends.pop() if arguments.base is not None and ends else None
@@ -149,7 +154,15 @@ def _found(
     given = _given(arguments, stored, whole, facts, streams)
     if output is not None:
         require_space(output, size + MIB)
-    return Found(facts, merge_ways(given), match_ways(given), size, _free(output), _notes(models, facts, given))
+    ways, notes = (merge_ways(given), match_ways(given)), _notes(models, facts, given)
+    reading = None if len(stored) < len(models) else read_rate(_files(stored.values()))
+    return Found(facts, *ways, size, _free(output), reading, notes)
+
+
+def _files(models: Iterable[StoredModel]) -> list[Path]:
+    """All files that models are read from, each once."""
+    tensors = (tensor for model in models for tensor in model.tensors.values())
+    return list(dict.fromkeys(file for tensor in tensors for file in tensor.files))
 
 
 def _read(arguments: Namespace, models: Mapping[str, StoredModel | Checkpoint]) -> dict[str, Checkpoint]:
@@ -157,7 +170,7 @@ def _read(arguments: Namespace, models: Mapping[str, StoredModel | Checkpoint]) 
     return {
         name: model
         if isinstance(model, Checkpoint)
-        else parsing.read_all([str(model.location)], None, arguments.base, [name])[name]
+        else parsing.read_all([model.source], None, arguments.base, [name])[name]
         for name, model in models.items()
     }
 
@@ -222,6 +235,8 @@ def _tell(found: Found, output: Path | None) -> None:
         console.print(ways_table("Matching", found.matching))
         free = "" if found.free is None else f"; {size_words(found.free)} are free"
         console.print(f"A merge takes {size_words(found.size)}{free} at {output or Path.cwd()}.", highlight=False)
+    if found.reading is not None:
+        console.print(str(found.reading), highlight=False)
     for note in found.notes:
         console.print(note, highlight=False)
     if found.merging:

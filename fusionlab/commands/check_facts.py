@@ -11,7 +11,6 @@ from rich.table import Table
 
 from fusionlab.checkpoints import Checkpoint
 from fusionlab.checkpoints.adapters import read_adapter
-from fusionlab.checkpoints.files import is_adapter
 from fusionlab.checkpoints.hub import locate
 from fusionlab.checkpoints.huggingface import is_transformers
 from fusionlab.checkpoints.parameters import not_finite
@@ -71,6 +70,7 @@ def facts_of(
         files = len({tensor.file for tensor in model.tensors.values()})
         stored = f"{model.format}, {files} shards" if files > 1 else model.format
         stored += ", FP8 with scales" if model.is_scaled else ""
+        stored = _adapter(model) or stored
     else:
         if is_transformers(model.model):
             config = model.model.config.to_dict() | {"architectures": [type(model.model).__name__]}
@@ -110,10 +110,11 @@ def _architecture(model: StoredModel | Checkpoint, config: Mapping[str, Any]) ->
     return str(config.get("architecture") or config.get("model_type") or "not said")
 
 
-def _adapter(model: Checkpoint) -> str | None:
+def _adapter(model: StoredModel | Checkpoint) -> str | None:
     """The adapter that a checkpoint was read from, in words; None where it was none."""
-    if not is_adapter(folder := locate(model.source)):
+    if model.base is None:
         return None
+    folder = locate(model.source)
     ranks = sorted({change.down.shape[0] for change in read_adapter(folder).changes.values()})
     words = f"of rank {ranks[0]}" if len(ranks) == 1 else f"of ranks {ranks[0]} to {ranks[-1]}" if ranks else "empty"
     return f"LoRA adapter {words} on {model.base}"

@@ -16,6 +16,7 @@ from fusionlab.merging import find_method, methods
 from fusionlab.merging.method import NEEDS
 from fusionlab.printing import size_words
 from fusionlab.streaming import memory_of
+from fusionlab.streaming.coupled import coupled_memory
 from fusionlab.streaming.twins import parts_memory
 from fusionlab.symmetry import Blueprint
 
@@ -115,8 +116,10 @@ def _match_way(name: str, given: Given) -> Way:
     held, memory = WHOLE, 4 * max(given.sizes)
     if given.made is not None and looks_at_parts(recipe):
         try:
-            _, parts = parts_of(given.blueprint, recipe, given.made)
-            held, memory = PARTS, min(memory, parts_memory(_counts(given.made), parts))
+            (described, parts), coupled = parts_of(given.blueprint, recipe, given.made)
+            counts = _counts(given.made)
+            needed = coupled_memory(counts, described, parts) if coupled else parts_memory(counts, parts)
+            held, memory = PARTS, min(memory, needed)
         except NotByPartsError:
             pass
     kinds = ", ".join(dict.fromkeys(str(space.role) for space in spaces))

@@ -30,6 +30,7 @@ from fusionlab.commands.pushing import push_output, refuse_unpushable
 from fusionlab.commands.repeat import repeat_config
 from fusionlab.commands.sentence_modules import modules_of_fusion
 from fusionlab.dtypes import common_types, find_dtype
+from fusionlab.errors import InputError
 from fusionlab.evaluation.kept import kept_of_tasks
 from fusionlab.evaluation.results import Results
 from fusionlab.evaluation.wording import listing
@@ -75,7 +76,7 @@ def run(argv: Sequence[str]) -> None:
         matching_options.matching_recipe(arguments)
     output = expanded(arguments.output)
     trainer = data_options.trainer_options(arguments)
-    refuse_existing(output, arguments.overwrite)
+    refuse_existing(output, arguments.overwrite, arguments.resume)
     refuse_unpushable(arguments)
 
     polishing = arguments.polish
@@ -92,6 +93,11 @@ def run(argv: Sequence[str]) -> None:
             push_output(arguments, output / "merged")
             return
         held += unmet
+    if arguments.resume:
+        raise InputError(
+            f"resume goes on with models that are fused a part at a time, without data and by one method; expected no "
+            f"--resume{f' ({held[0]})' if held else ''}"
+        )
     _in_memory(arguments, argv, polishing, trainer, repeat, held, choice)
     rank_zero_only(push_output)(arguments, output / "merged")
 
@@ -203,6 +209,7 @@ def _parser() -> ArgumentParser:
     parsing.add_architecture(parser)
     add_example(parser)
     parsing.add_output(parser)
+    parsing.add_resume(parser)
     parsing.add_push(parser)
     parsing.add_json(parser)
     add_fields(parser, FusionPlan, ("anchor",))

@@ -25,7 +25,7 @@ from fusionlab.commands.fuse_output import tell_fusion
 from fusionlab.commands.match_parts import NotByPartsError
 from fusionlab.commands.merge import reads_files
 from fusionlab.commands.merge_output import progress
-from fusionlab.commands.repeat import REPEAT
+from fusionlab.commands.repeat import REPEAT, WHERE
 from fusionlab.commands.sentence_modules import modules_of_fusion
 from fusionlab.dtypes import main_of, merge_note_of, widest
 from fusionlab.errors import InputError
@@ -34,26 +34,31 @@ from fusionlab.evaluation.results import UNMATCHED, Results
 from fusionlab.evaluation.wording import listing
 from fusionlab.experiment import NOTED_ROUNDING, REPORT_BYTES, Plan, write
 from fusionlab.matching.align import choose_anchor
+from fusionlab.matching.options import MEAN
 from fusionlab.merge_weights import merge_weights
 from fusionlab.merging import find_method
 from fusionlab.merging.registry import MergeMethod
 from fusionlab.paths import expanded
-from fusionlab.streaming import Recipe as Merge
 from fusionlab.streaming import (
+    Manifest,
     StoredModel,
+    made_of,
     may_stream,
     open_folder,
-    open_folders,
+    open_models,
+    refuse_other,
     stream_merge,
     under_one_naming,
     write_side_files,
 )
+from fusionlab.streaming import Recipe as Merge
+from fusionlab.streaming.part_files import remove_parts
 
-_TWINS = "twins"
+_TWINS, _MERGED = "twins", "merged"
+# Paths, in whose place the files are told.
+_PATHS = ("ckpts", "base")
 # Options whose values ask for whole models.
 _WHOLE = ("data", "probes", "samples", "statistics", "example", "polish")
-# Ends the reason for which large models are held, where nobody asked for a matching that holds them.
-_WAY_ON = "; --match paper goes a part at a time"
 
 
 def chosen(arguments: Namespace) -> Choice | None:
@@ -70,11 +75,16 @@ def chosen(arguments: Namespace) -> Choice | None:
     """
     if _asks_for_whole(arguments) or not reads_files() or len(arguments.ckpts) < 2:
         return None
-    found = open_folders(arguments.ckpts, arguments.names)
+    found = open_models(arguments.ckpts, arguments.names, arguments.base)
     models = {label: model for label, model in found.items() if model is not None}
-    if len(models) < len(found) or match_stream.bytes_of(models.values()) < match_stream.IN_MEMORY:
+    if len(models) < len(found) or _is_small(models, arguments):
         return None
     return choose_stored(dict(zip(found, arguments.ckpts, strict=True)))
+
+
+def _is_small(models: Mapping[str, StoredModel], arguments: Namespace) -> bool:
+    """True if models are held in memory, as they are small and nothing is gone on with."""
+    return match_stream.bytes_of(models.values()) < match_stream.IN_MEMORY and not arguments.resume
 
 
 def _asks_for_whole(arguments: Namespace) -> bool:
@@ -104,26 +114,34 @@ def by_parts(
         return []
     ((method, values),) = plan.methods.items()
     merges, needs = find_method(method), set(find_method(method).requires(**values))
-    without = "base" in needs and arguments.base is None  # adapters may name one; else it is refused
-    if plan.anchor == "nearest" or merges.unit == "model" or needs - {"base"} or without:
+    if plan.anchor == "nearest" or merges.unit == "model" or needs - {"base"}:
         return []
-    found = open_folders(arguments.ckpts, arguments.names)
+    found = open_models(arguments.ckpts, arguments.names, arguments.base)
     models = {label: model for label, model in found.items() if model is not None}
-    if match_stream.bytes_of(models.values()) < match_stream.IN_MEMORY:
+    if _is_small(models, arguments):
         return []
-    base = None if arguments.base is None else open_folder(arguments.base, locate(arguments.base))
-    way_on = ""
+    path = merging_options.base_path(arguments, models, "base" in needs)
+    if path is None and "base" in needs:
+        return []  # refused there
+    base = None if path is None else open_folder(path, locate(path))
     try:
-        if len(models) < len(found) or (base is None) != (arguments.base is None):
+        if len(models) < len(found) or (base is None) != (path is None):
             raise NotByPartsError("not all are stored as folders of safetensors")
         if not _agree(models, base, merges):
             raise NotByPartsError("they differ in names, shapes or configs")
-        way_on = "" if choice is None else _WAY_ON
+        _refuse_mean(models, plan)
         fusion = _Fusion(models, base, plan, choice)
     except NotByPartsError as error:
-        return [f"Whole models were held in memory: {error}{way_on}."]
+        return [f"Whole models were held in memory: {error}."]
     fusion.run(arguments, command, repeat)
     return None
+
+
+def _refuse_mean(models: Mapping[str, StoredModel], plan: Plan) -> None:
+    """Leave more than two models that are matched to their mean to memory: pairs with the anchor are not that."""
+    for recipe in plan.matchings.values():
+        if len(models) > 2 and getattr(recipe.options, "towards", None) == MEAN:
+            raise NotByPartsError("more than two are matched to their mean")
 
 
 def _agree(models: Mapping[str, StoredModel], base: StoredModel | None, method: MergeMethod) -> bool:
@@ -174,31 +192,34 @@ class _Fusion:
         }
         first, output = self.models[self.labels[0]], expanded(arguments.output)
         size = sum(tensor.size for tensor in self.planned.values())
-        of_twins = 0 if self.twins is None else self.twins.size
-        require_space(output, of_twins + size + REPORT_BYTES + MIB)
+        of_twins, beside = (0, 0) if self.twins is None else (self.twins.size, self.twins.described.beside)
+        described = self._described(arguments) if arguments.resume else None
+        done = 0 if described is None else refuse_other(output, described)
+        require_space(output, of_twins + max(size, beside) + REPORT_BYTES + MIB - done)
         sources = {label: model.source for label, model in self.models.items()}
         advised = (choose_stored(sources).advice if self.choice is None else self.choice).note
         modules, told = modules_of_fusion(self.models, self.plan, arguments.base)
         merging_options.begin_hashes(self.models, arguments)
         start = time.perf_counter()
-        with atomic_folder(output, arguments.overwrite) as folder:
+        with atomic_folder(output, arguments.overwrite, arguments.resume) as folder:
             made = []
+            manifest = None if described is None else Manifest(folder, described)
             if self.twins is not None:
                 with progress("matching", of_twins) as advance:
-                    made = self.twins.make(folder / _TWINS, advance)
+                    made = self.twins.make(folder / _TWINS, advance, manifest)
             matched = self._matched(folder / _TWINS)
-            (folder / "merged").mkdir()
+            (folder / _MERGED).mkdir(exist_ok=True)
             base = None if self.of_base is None else matched.pop(self.of_base)
             named = under_one_naming([*matched.values(), *([] if base is None else [base])])
             ends, of_base = named[: len(matched)], None if base is None else named[-1]
             with progress("merging", size) as advance:
-                merged = stream_merge(ends, of_base, self.merge, folder / "merged", None, advance)
-            shutil.rmtree(folder / _TWINS, ignore_errors=self.twins is None)
+                place, prefix = folder / _MERGED, f"{_MERGED}/"
+                merged = stream_merge(ends, of_base, self.merge, place, None, advance, manifest, prefix)
             parents = merging_options.parents(self.models, arguments)
             how = {key: settings[key] for key in ("matching", "anchor")} | merging_options.described(arguments)
             main = main_of((tensor.dtype, tensor.count) for tensor in self.planned.values())
             card = merge_card(parents, how, first.format)
-            write_side_files(first, folder / "merged", main, {CARD: card, **modules})
+            write_side_files(first, folder / _MERGED, main, {CARD: card, **modules})
             (folder / REPEAT).write_text(repeat, encoding="utf-8")
             seconds = time.perf_counter() - start
             measured, work = (
@@ -229,7 +250,17 @@ class _Fusion:
                 notes=notes,
             )
             write(results, folder)
+            # Last, as a call that goes on makes them again where they are not there.
+            shutil.rmtree(folder / _TWINS, ignore_errors=self.twins is None)
+            remove_parts(folder)
         tell_fusion(results, output, {self.name: max(one.difference for one in made)} if made else {})
+
+    def _described(self, arguments: Namespace) -> dict[str, object]:
+        """All that the output is made of, and how."""
+        options = {name: value for name, value in arguments.as_dict().items() if name not in (*WHERE, *_PATHS)}
+        matching = "nothing" if self.twins is None else str(self.twins.recipe)
+        of_base = {} if self.base is None else {"that all come from": self.base}
+        return made_of({"the command": "fuse", **options, "the matching": matching}, {**self.models, **of_base})
 
     def _notes(self) -> list[str]:
         """Sentences on models that are dequantised, and on the basis of the base model that the method looks at."""

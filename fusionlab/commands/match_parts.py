@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from torch import nn
 
 from fusionlab.checkpoints.weightless import Weightless, weightless
 from fusionlab.growing import differ_in_size
 from fusionlab.matching.options import MatchOptions
-from fusionlab.matching.parts import Part, separated
+from fusionlab.matching.parts import Part, of_the_gauge, separated
 from fusionlab.matching.recipe import Recipe
 from fusionlab.models import common_blueprint
 from fusionlab.streaming import StoredModel
+from fusionlab.streaming.coupled import coupled_bytes, match_coupled
+from fusionlab.streaming.part_files import PartFiles
+from fusionlab.streaming.twins import Matched, PartReader, TwinFiles, match_parts
 from fusionlab.symmetry import Blueprint
 
 
@@ -28,15 +32,48 @@ class Described:
     Attributes:
         made: the models without weights, by name.
         parts: the blueprint in the gauge, and its parts.
+        coupled: spaces that are matched meet on one parameter, so that parts are brought into the gauge alone.
+        options: what is matched and how.
     """
 
     made: Mapping[str, Weightless]
     parts: tuple[Blueprint, Sequence[Part]]
+    coupled: bool
+    options: MatchOptions
 
     @property
     def model(self) -> nn.Module:
         """The class that they are of, without weights."""
         return next(iter(self.made.values())).model
+
+    @property
+    def beside(self) -> int:
+        """The bytes that matching takes on the disk while it works."""
+        if not self.coupled:
+            return 0
+        counts = {name: tensor.numel() for name, tensor in self.model.state_dict().items()}
+        return coupled_bytes(counts, self.parts[0], self.options)
+
+    def match(
+        self,
+        models: tuple[PartReader, PartReader],
+        files: tuple[TwinFiles, TwinFiles | None],
+        scratch: Path,
+        advance: Callable[[int], object],
+        known: PartFiles | None,
+    ) -> Matched:
+        """Match a model to an anchor; see `match_parts` and `match_coupled`.
+
+        Args:
+            models: the one that is matched, and the anchor.
+            files: of the source's twin, and of the anchor's or None where none is written.
+            scratch: a folder to make, for numbers on the way; it is removed.
+            advance: is told how many bytes have been written since it was called last.
+            known: what was found, where a later call may go on with the twins.
+        """
+        if not self.coupled:
+            return match_parts(self.parts, *models, files, advance, known)
+        return match_coupled(self.parts, self.options, models, files, scratch, advance, known)
 
 
 def described(models: Mapping[str, StoredModel], recipe: Recipe) -> Described:
@@ -47,8 +84,7 @@ def described(models: Mapping[str, StoredModel], recipe: Recipe) -> Described:
         recipe: how they are matched.
 
     Raises:
-        NotByPartsError: models that are not stored as their class has them, that are of different sizes, or a matching
-            that couples its spaces.
+        NotByPartsError: models that are not stored as their class has them, or that are of different sizes.
         InputError: models of different classes.
     """
     if not looks_at_parts(recipe):
@@ -57,7 +93,8 @@ def described(models: Mapping[str, StoredModel], recipe: Recipe) -> Described:
     if differ_in_size([one.model for one in made.values()]):
         raise NotByPartsError("the models are of different sizes, so that some are grown first")
     blueprint = common_blueprint({name: one.model for name, one in made.items()})
-    return Described(made, parts_of(blueprint, recipe, made))
+    assert isinstance(recipe.options, MatchOptions)
+    return Described(made, *parts_of(blueprint, recipe, made), recipe.options)
 
 
 def looks_at_parts(recipe: Recipe) -> bool:
@@ -82,16 +119,21 @@ def made_of(models: Mapping[str, StoredModel]) -> dict[str, Weightless]:
     return made
 
 
-def parts_of(blueprint: Blueprint, recipe: Recipe, made: Mapping[str, Weightless]) -> tuple[Blueprint, Sequence[Part]]:
-    """The blueprint in the recipe's gauge, and the parts that models are matched by.
+def parts_of(
+    blueprint: Blueprint, recipe: Recipe, made: Mapping[str, Weightless]
+) -> tuple[tuple[Blueprint, Sequence[Part]], bool]:
+    """The blueprint in the recipe's gauge and the parts that models are matched by, or only brought into the gauge by.
 
     Args:
         blueprint: of the models.
         recipe: that may be carried out on parts.
         made: the models without weights, by name.
 
+    Returns:
+        Both; and whether spaces that are matched meet on one parameter, as the residual stream meets all others.
+
     Raises:
-        NotByPartsError: models that tie different parameters, or a matching that couples its spaces.
+        NotByPartsError: models that tie different parameters.
     """
     assert isinstance(recipe.options, MatchOptions)
     first, *others = made.values()
@@ -101,6 +143,9 @@ def parts_of(blueprint: Blueprint, recipe: Recipe, made: Mapping[str, Weightless
     for model in made.values():
         for name, held in model.names.items():
             together.setdefault(model.groups[held].made[0], []).append(name)
-    if (found := separated(blueprint, recipe.options, together.values())) is None:
-        raise NotByPartsError("spaces that are matched meet on one parameter, as the residual stream meets all others")
-    return found
+    found = separated(blueprint, recipe.options, together.values())
+    if found is not None:
+        return found, False
+    if not recipe.options.select(blueprint.in_gauge(recipe.gauge)):
+        raise NotByPartsError("no space of these models is one that is matched")
+    return of_the_gauge(blueprint, recipe.options, together.values()), True

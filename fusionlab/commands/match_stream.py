@@ -1,7 +1,7 @@
 """`fusionlab match` of models that are larger than memory: twins are made and written a part at a time.
 
-That needs folders of safetensors whose tensors have the names of their class, and spaces that do not meet on one
-parameter, such as the heads and the feed-forward units that the paper matches.
+That needs folders of safetensors whose tensors have the names of their class. Where spaces that are matched meet on one
+parameter, as the residual stream meets all others, both models lie on the disk while they are matched.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from fusionlab.streaming import (
     Tally,
     made_of,
     open_folder,
-    open_folders,
+    open_models,
     refuse_other,
     write_side_files,
 )
@@ -43,13 +43,15 @@ from fusionlab.streaming.part_files import PartFiles, remove_parts
 from fusionlab.streaming.running import logits_of
 from fusionlab.streaming.shards import like, written
 from fusionlab.streaming.stored import Reader
-from fusionlab.streaming.twins import Matched, Moved, PartReader, TwinFiles, match_parts, planned, write_moved
+from fusionlab.streaming.twins import Matched, Moved, PartReader, TwinFiles, planned, write_moved
 from fusionlab.symmetry import Alignment
 
 # Models with fewer bytes of weights are matched in memory, where many layers are solved at once.
 IN_MEMORY = 2**28
 # Random inputs that function preservation is checked on.
 INPUTS = 4
+# What holds numbers on the way; no twin is called so.
+_SCRATCH = ".fusionlab-scratch"
 # Paths, in whose place the files are told.
 _PATHS = ("sources", "anchor", "base")
 
@@ -72,7 +74,7 @@ def by_parts(arguments: Namespace, recipe: Recipe, repeat: str) -> list[str] | N
     if any(value is not None for value in given) or arguments.untie:
         return []
     paths = (*arguments.sources, arguments.anchor, *([] if arguments.base is None else [arguments.base]))
-    found = open_folders(paths, arguments.names)
+    found = open_models(paths, arguments.names, arguments.base)
     stored = {name: model for name, model in found.items() if model is not None}
     if bytes_of(stored.values()) < IN_MEMORY and not arguments.resume:
         return []
@@ -96,7 +98,7 @@ def _run(arguments: Namespace, twins: Twins, repeat: str) -> None:
         options = {name: value for name, value in arguments.as_dict().items() if name not in (*WHERE, *_PATHS)}
         described = made_of({"the command": "match", **options, "the matching": str(twins.recipe)}, twins.models)
         done = refuse_other(output, described)
-    require_space(output, twins.size - done + MIB)
+    require_space(output, twins.size + twins.described.beside - done + MIB)
     table = MatchTable(twins.anchor, bool(twins.recipe.gauge))
     with (
         atomic_folder(output, arguments.overwrite, arguments.resume) as folder,
@@ -104,6 +106,8 @@ def _run(arguments: Namespace, twins: Twins, repeat: str) -> None:
     ):
         manifest = None if described is None else Manifest(folder, described)
         made = twins.make(folder, advance, manifest)
+        if manifest is not None:
+            remove_parts(folder)
         (folder / REPEAT).write_text(repeat, encoding="utf-8")
     for one in made:
         table.add(one.name, one.distances if twins.recipe.gauge else one.distances[1:], one.difference, one.seconds)
@@ -186,7 +190,8 @@ class Twins:
         Args:
             folder: to write into.
             advance: is told how many bytes have been written since it was called last.
-            manifest: of the folder, where a later call may go on with it.
+            manifest: of the folder or of one around it, where a later call may go on with it; what was found of parts
+                stays there (`remove_parts`).
 
         Returns:
             The twin of each source.
@@ -198,7 +203,7 @@ class Twins:
         for name in self.sources:
             start = time.perf_counter()
             along = self.anchor if self.recipe.gauge and name == self.sources[0] else None
-            matched = self._match(name, along, places, advance)
+            matched = self._match(name, along, places, folder / _SCRATCH, advance)
             seconds = time.perf_counter() - start
             difference = self._finish(name, matched.source, matched.alignment, places[name])
             made.append(MadeTwin(name, matched.distances, difference, seconds))
@@ -207,8 +212,6 @@ class Twins:
                     if other == self.base:
                         self._move(other, matched, places[other], advance)
                     self._finish(other, matched.anchor, matched.of_anchor, places[other])
-        if manifest is not None:
-            remove_parts(folder)
         return made
 
     def _match(
@@ -216,6 +219,7 @@ class Twins:
         name: str,
         along: str | None,
         places: Mapping[str, Path],
+        scratch: Path,
         advance: Callable[[int], object],
     ) -> Matched:
         """Match a source to the anchor; write its twin, and the anchor's where one is asked for."""
@@ -226,7 +230,7 @@ class Twins:
             files = [None if n is None else self._written(stack, n, places[n]) for n in (name, along)]
             assert files[0] is not None
             known = None if self.manifest is None else PartFiles(self.manifest, name)
-            return match_parts(self.described.parts, source, anchor, (files[0], files[1]), advance, known)
+            return self.described.match((source, anchor), (files[0], files[1]), scratch, advance, known)
 
     def _move(self, name: str, matched: Matched, place: Path, advance: Callable[[int], object]) -> None:
         """Write the base model's twin in the basis of the anchor's."""
@@ -258,7 +262,8 @@ class Twins:
     def _written(self, stack: ExitStack, name: str, place: Path) -> TwinFiles:
         plan = self.plans[name]
         files = like(self.models[name], plan, None)
-        prefix = f"{name}/" if len(self.moved) > 1 else ""
+        around = place if self.manifest is None else self.manifest.folder
+        prefix = "" if place == around else f"{place.relative_to(around).as_posix()}/"
         done = {} if self.manifest is None else self.manifest.finished
         writer = stack.enter_context(written(place, files, plan, [file for file in files if f"{prefix}{file}" in done]))
         return TwinFiles(writer, stack.enter_context(Tally(files, plan, 0, self.manifest, prefix)))

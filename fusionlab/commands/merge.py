@@ -39,7 +39,7 @@ from fusionlab.streaming import (
     made_of,
     may_stream,
     open_folder,
-    open_folders,
+    open_models,
     refuse_other,
     shard_bytes,
     stream_merge,
@@ -103,8 +103,7 @@ def run(argv: Sequence[str]) -> None:
     refuse_existing(expanded(arguments.output), arguments.overwrite, arguments.resume)
     # An adapter is a folder, whatever it is made of.
     refuse_unpushable(arguments, None if arguments.written_as == "lora" else next(iter(arguments.ckpts), None))
-    if _looks_at_files_alone(arguments) and (found := _stored(arguments)) is not None:
-        _stream(arguments, *found, repeat)
+    if _looks_at_files_alone(arguments) and _by_files(arguments, repeat):
         push_output(arguments, expanded(arguments.output))
         return
     if arguments.resume:
@@ -159,8 +158,6 @@ def _parser(plain: bool) -> ArgumentParser:
 
 def _looks_at_files_alone(arguments: Namespace) -> bool:
     """True if nothing but files of weights may be looked at, by one process."""
-    if arguments.written_as == "lora":
-        return False
     given = [arguments.get(name) for name in ("example", "probes", "samples", "statistics")]
     return reads_files() and all(value is None for value in given)
 
@@ -169,6 +166,22 @@ def reads_files() -> bool:
     """True if files can be read and written a piece at a time here, which one process does."""
     positioned = hasattr(os, "preadv") and hasattr(os, "pwrite")  # not on Windows
     return positioned and not any(name in os.environ for name in _RANKS)
+
+
+def _by_files(arguments: Namespace, repeat: str) -> bool:
+    """Merge by files alone where these models and this method admit it; False where nothing was done.
+
+    Raises:
+        InputError: options or checkpoints that do not fit; nothing has been written then.
+    """
+    if arguments.written_as == "lora":
+        from fusionlab.commands import merge_lora  # noqa: PLC0415 - imports transformers
+
+        return not arguments.resume and merge_lora.run(arguments, repeat)
+    if (found := _stored(arguments)) is None:
+        return False
+    _stream(arguments, *found, repeat)
+    return True
 
 
 def _stored(arguments: Namespace) -> tuple[dict[str, StoredModel], StoredModel | None] | None:
@@ -183,14 +196,16 @@ def _stored(arguments: Namespace) -> tuple[dict[str, StoredModel], StoredModel |
     method = find_method(next(iter(methods)))
     if method.unit == "model" or len(arguments.ckpts) < 2:
         return None
-    opened = open_folders(arguments.ckpts, arguments.names)
+    opened = open_models(arguments.ckpts, arguments.names, arguments.base)
     models = {name: model for name, model in opened.items() if model is not None}
     if len(models) < len(opened):
         return None
-    base = None if arguments.base is None else open_folder(arguments.base, locate(arguments.base))
-    if arguments.base is not None and base is None:
+    needed = "base" in method.requires(**methods[method.name])
+    path = merging_options.base_path(arguments, models, needed)
+    base = None if path is None else open_folder(path, locate(path))
+    if path is not None and base is None:
         return None
-    if base is None and "base" in method.requires(**methods[method.name]):
+    if base is None and needed:
         raise method.missing("base")
     named = under_one_naming([*models.values(), *([] if base is None else [base])])
     models = dict(zip(models, named, strict=False))

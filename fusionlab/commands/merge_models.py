@@ -11,24 +11,13 @@ from jsonargparse import Namespace
 from lightning.pytorch import seed_everything
 from lightning.pytorch.utilities import rank_zero_only
 
-from fusionlab import checkpoints, printing
+from fusionlab import checkpoints
 from fusionlab.atomic import MIB, require_space
 from fusionlab.batch_norm import averaged_note
-from fusionlab.checkpoints.adapters import read_adapter
 from fusionlab.checkpoints.card import CARD, merge_card
-from fusionlab.checkpoints.extraction import merged_changes
-from fusionlab.checkpoints.hub import locate
-from fusionlab.commands import data_options, merging_options, own_data, parsing
+from fusionlab.commands import data_options, merge_lora, merging_options, own_data, parsing
 from fusionlab.commands.example import own_module
-from fusionlab.commands.extracted import (
-    RANK,
-    captured_words,
-    difference,
-    refuse_base,
-    refuse_rank,
-    tell_difference,
-    write_difference,
-)
+from fusionlab.commands.extracted import difference
 from fusionlab.commands.merge_output import tell
 from fusionlab.commands.repeat import REPEAT, with_hashes
 from fusionlab.commands.sentence_modules import merged_modules
@@ -78,77 +67,27 @@ def run(arguments: Namespace, argv: Sequence[str], repeat: str) -> None:
         merging_options.base_model(arguments, found, module),
     )
     (method,) = methods
-    base = _base_of_adapter(arguments, found) if arguments.written_as == "lora" else None
+    base = merge_lora.base_of_merge(arguments, found) if arguments.written_as == "lora" else None
     recipe = Recipe(find_method(method), methods[method], fuser.weights, arguments.seed, dtype)
     # Modules that differ are refused before any work.
     modules, notes = ({}, []) if base is not None else merged_modules(found, recipe, arguments.base)
     merged = run_stages(fuser.merge(method, UNMATCHED), partial(make_trainer, settings, "merging"))
+    if base is not None:
+        change = merge_lora.changes_of(arguments, found, fuser.weights, merged.model)
+        if change is None:
+            kind = next(iter(found.values())).format
+            change = difference(merged.model, "the merge", kind, base, arguments.rank)
+        texts = merge_lora.texts_of(arguments, found, repeat)
+        rank_zero_only(merge_lora.write)(arguments, change, merged.model, found, fuser.weights, base, texts)
+        return
     made = {"matching": "none", **merging_options.described(arguments)}
     parents = merging_options.parents(found, arguments)
-    card = merge_card(parents, made, "peft" if base is not None else next(iter(found.values())).format)
-    texts: dict[str, str] = {CARD: card, REPEAT: with_hashes(repeat, parents)}
-    if base is not None:
-        _write_adapter(arguments, merged, found, fuser.weights, base, texts)
-        return
+    card = merge_card(parents, made, next(iter(found.values())).format)
+    texts = {CARD: card, REPEAT: with_hashes(repeat, parents)}
     notes += [note] if (note := merge_note(models, dtype)) else []
     notes += [averaged_note()] if fuser.averaged else []
     most = None if arguments.max_shard_size is None else shard_bytes(arguments.max_shard_size)
     _write(merged, found, fuser.weights, output, arguments.overwrite, types, {**texts, **modules}, most, notes)
-
-
-def _base_of_adapter(arguments: Namespace, found: Mapping[str, checkpoints.Checkpoint]) -> str:
-    """The base model that a merge is written as an adapter on.
-
-    Raises:
-        InputError: none is named, or the options do not go together.
-    """
-    arguments.rank = RANK if arguments.rank is None else arguments.rank
-    refuse_rank(arguments.rank)
-    if arguments.dtype is not None:
-        raise InputError("dtype is of whole models; expected no --dtype with --as lora, whose factors are float32")
-    if arguments.max_shard_size is not None:
-        raise InputError("max_shard_size is of whole models; expected no --max-shard-size with --as lora")
-    bases = {checkpoint.base for checkpoint in found.values()}
-    base: str | None = arguments.base or (bases.pop() if len(bases) == 1 else None)
-    if base is None:
-        raise InputError("a merge is written as a LoRA adapter on a base model, and none is named; expected --base")
-    refuse_base(base)
-    return base
-
-
-@rank_zero_only
-def _write_adapter(
-    arguments: Namespace,
-    merged: Candidate,
-    found: Mapping[str, checkpoints.Checkpoint],
-    weights: Sequence[float],
-    base: str,
-    texts: Mapping[str, str],
-) -> None:
-    """Write the difference of a merge from its base model as an adapter, and tell how much of it that is."""
-    change = None
-    ((method, values),) = merging_options.merge_methods(arguments).items()
-    if method == "simple" and not values and all(one.base == base for one in found.values()):
-        adapters = [read_adapter(locate(one.source)) for one in found.values()]
-        change = merged_changes(adapters, weights, merged.model, arguments.rank)
-    if change is None:
-        kind = next(iter(found.values())).format
-        change = difference(merged.model, "the merge", kind, base, arguments.rank)
-    output = expanded(arguments.output)
-    shares = "".join(f"- {name}: {words}\n" for name, words in captured_words(change).items())
-    told = f"{texts[CARD]}\n## Rank {arguments.rank}\n\nShares of the norm of each layer's difference:\n\n{shares}"
-    write_difference(change, merged.model, base, output, arguments.overwrite, {**texts, CARD: told})
-    tell_difference(change, output)
-    printing.publish(
-        {
-            "method": method,
-            "weights": dict(zip(found, weights, strict=True)),
-            "rank": arguments.rank,
-            "captured": dict(change.captured),
-            "saved_whole": list(change.modules),
-            "output": str(output),
-        }
-    )
 
 
 @rank_zero_only

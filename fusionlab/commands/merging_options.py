@@ -106,6 +106,10 @@ class Located(Protocol):
     def source(self) -> str:
         """The path or hub id, as it was given."""
 
+    @property
+    def base(self) -> str | None:
+        """The path or hub id of the base model, of an adapter."""
+
 
 def begin_hashes(found: Mapping[str, Located], arguments: Namespace) -> None:
     """Begin to compute the hashes that the card of a merge tells, of the files as they are now."""
@@ -131,12 +135,23 @@ def base_model(
         found: the end models.
         module: of which the base model is a state dict, if it is.
     """
-    if arguments.base is not None:
-        return checkpoints.read(arguments.base, module).model
     needed = any("base" in find_method(name).requires(**values) for name, values in merge_methods(arguments).items())
-    bases = {checkpoint.base for checkpoint in found.values()}
-    (base, *others) = bases
-    return checkpoints.read(base).model if needed and base is not None and not others else None
+    path = base_path(arguments, found, needed)
+    return None if path is None else checkpoints.read(path, module if path == arguments.base else None).model
+
+
+def base_path(arguments: Namespace, found: Mapping[str, Located], needed: bool) -> str | None:
+    """The path or hub id of the base model that the arguments name, or that all end models are adapters of.
+
+    Args:
+        arguments: of the command.
+        found: the end models.
+        needed: a method looks at it; what end models name is of no use else.
+    """
+    if arguments.base is not None:
+        return str(arguments.base)
+    (base, *others) = {model.base for model in found.values()}
+    return base if needed and not others else None
 
 
 def given_statistics(arguments: Namespace) -> list[Mapping[str, Statistics]]:

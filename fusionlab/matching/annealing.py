@@ -17,14 +17,9 @@ import torch
 from torch import Tensor
 
 from fusionlab.matching.assignment import assignment
+from fusionlab.matching.blocks import Block
 from fusionlab.matching.groups import geometry
-from fusionlab.matching.problems import (
-    Block,
-    Problem,
-    correlate_inner,
-    correlate_permutation,
-    correlate_unit_factors,
-)
+from fusionlab.matching.problems import Problem, correlate_inner, correlate_permutation, correlate_unit_factors
 from fusionlab.symmetry.axes import Across, Along, Axis, Concat, Fixed, Per, refolded, spaces_of, unfolded, within
 from fusionlab.symmetry.blueprint import Space
 
@@ -54,17 +49,19 @@ def anneal(found: Sequence[Sequence[Block]], problem: Problem, steps: int) -> di
     skipped = {name for wave in found for block in wave for name in block.names}
     skipped -= {name for block in every for name in block.names}
     problem = replace(problem, unknown=frozenset(skipped))
-    means = {space.name: _prior(space, block) for block in every for space in block.spaces}
-    pairs: dict[str, Tensor] = {}
+    means, pairs = problem.keeper.table(), problem.keeper.table()
+    means.update((space.name, _prior(space, block)) for block in every for space in block.spaces)
     unit = _unit(problem)
     for step in range(steps):
         beta = WARM * (COLD / WARM) ** (step / max(1, steps - 1)) / unit
-        for wave in waves:
-            renewed = [_expect(block, _seen_by(block, problem, means), beta) for block in wave]
-            for block_means, block_pairs in renewed:
-                means.update(block_means)
-                pairs.update(block_pairs)
-    return {name: element for block in every for name, element in _harden(block, means | pairs).items()}
+        for block in (block for wave in waves for block in wave):
+            block_means, block_pairs = _expect(block, _seen_by(block, problem, means), beta)
+            means.update(block_means)
+            pairs.update(block_pairs)
+    elements: dict[str, Tensor] = {}
+    for block in every:
+        elements |= _harden(block, {name: pairs[name] if name in pairs else means[name] for name in block.names})
+    return elements
 
 
 def _is_plain(block: Block) -> bool:
@@ -91,9 +88,10 @@ def _unit(problem: Problem) -> float:
 def _seen_by(block: Block, problem: Problem, means: Means) -> Problem:
     """The source as one block sees it: moved by the means of all others."""
     others = {name: mean for name, mean in means.items() if name not in block.names}
-    moved = {}
-    for name, axes in problem.blueprint.touching(block.names).items():
+
+    def moved(name: str) -> Tensor:
         tensor = problem.source[name]
+        axes = problem.blueprint.parameters[name]
         together = _moved_with_blocks(axes, others)
         for dim, axis in enumerate(axes):
             if dim in together.values() or not any(space in others for space in spaces_of(axis)):
@@ -104,9 +102,11 @@ def _seen_by(block: Block, problem: Problem, means: Means) -> Problem:
             else:
                 acted = _act(within(axis), rows, path, others, problem.blueprint.spaces)
             tensor = refolded(axis, acted, tensor.shape, dim)
-        moved[name] = tensor
+        return tensor
+
     # A parameter that runs through the block twice is left out: its other side has moved by no mean.
-    return replace(problem, source={**problem.source, **moved}, unknown=problem.unknown | block.names)
+    seen = problem.changed(problem.blueprint.touching(block.names), moved)
+    return replace(seen, unknown=problem.unknown | block.names)
 
 
 def _moved_with_blocks(axes: Sequence[Axis], means: Means) -> dict[int, int]:

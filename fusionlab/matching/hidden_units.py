@@ -8,16 +8,10 @@ import torch
 from torch import Tensor
 
 from fusionlab.matching.assignment import BFLOAT16_MARGIN, certified_assignment
+from fusionlab.matching.blocks import Block, further_index
 from fusionlab.matching.groups import geometry, solve
 from fusionlab.matching.groups.permutation import improving_assignment
-from fusionlab.matching.problems import (
-    Block,
-    Problem,
-    correlate_inner,
-    correlate_permutation,
-    correlate_unit_factors,
-    further_index,
-)
+from fusionlab.matching.problems import Problem, correlate_inner, correlate_permutation, correlate_unit_factors
 from fusionlab.matching.solvers import Rescale
 from fusionlab.symmetry import Alignment
 from fusionlab.threads import solvers
@@ -76,8 +70,10 @@ def _finish(job: tuple[str, Future[Tensor]]) -> tuple[str, Tensor]:
 def _quick_assignment(block: Block, problem: Problem) -> Tensor | None:
     """An assignment read off products in bfloat16, where the processor has them and their rounding cannot matter."""
     assert block.permutation is not None
-    plain = not block.inner and not block.permutation.index
-    if not plain or not _fast_bfloat16(next(iter(problem.source.values()))):
+    # Side by side, the parameters of a space that runs through all layers are a copy of the models.
+    fits = problem.keeper.holds_models or block.permutation.layer is not None
+    plain = not block.inner and not block.permutation.index and fits
+    if not plain or not _fast_bfloat16(next(iter(problem.anchor.values()))):
         return None
     correlation, bound = correlate_permutation(problem, block, torch.bfloat16)
     certain = certified_assignment(correlation.float(), BFLOAT16_MARGIN * bound.float())

@@ -11,15 +11,16 @@ the optimum over the full table, and of experts that correspond to each other ea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from fusionlab.matching.blocks import Block
 from fusionlab.matching.groups import geometry
 from fusionlab.matching.groups.permutation import improving_assignment
-from fusionlab.matching.problems import Block, Problem, unit_rows
+from fusionlab.matching.problems import Problem, unit_rows
 from fusionlab.threads import solvers
 
 # The gains of all pairs of units are held up to this many numbers. Of more the bounds are estimated on a sample of the
@@ -183,17 +184,18 @@ class _Gains:
     def __init__(self, problem: Problem, block: Block, objective: Objective | None, own: frozenset[str]) -> None:
         assert block.permutation is not None
         count = block.permutation.count * block.permutation.group.size
-        self.empty = next(iter(problem.source.values())).new_zeros(count, 0)
+        self.empty = next(iter(problem.anchor.values())).new_zeros(count, 0)
         self.objective = objective
-        self.rows = self._flat(*unit_rows(problem, block, own))
+        self.rows = self._flat(unit_rows(problem, block, own))
         self.factors = [
-            (geometry(space.group), self._flat(*unit_rows(problem, block, own, space.name))) for space in block.inner
+            (geometry(space.group), self._flat(unit_rows(problem, block, own, space.name))) for space in block.inner
         ]
 
-    def _flat(self, *sides: list[Tensor]) -> tuple[Tensor, Tensor]:
+    def _flat(self, rows: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
         """The rows of the source and of the anchor, all copies in one list, shape ``(count * n, features)``."""
         count = len(self.empty)
-        source, anchor = (torch.cat([self.empty, *(x.reshape(count, -1) for x in side)], -1) for side in sides)
+        found = [[x.reshape(count, -1) for x in pair] for pair in rows]
+        source, anchor = (torch.cat([self.empty, *(pair[side] for pair in found)], -1) for side in range(2))
         return source, anchor
 
     def __call__(self, rows: slice, columns: slice) -> Tensor:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from fusionlab.matching.keeping import IN_MEMORY, Keeper
 from fusionlab.statistics import Activations
 from fusionlab.symmetry import Blueprint
 from fusionlab.types import State
@@ -16,9 +17,11 @@ class Pair:
         anchor: of the other.
         blueprint: of both.
         activations: of both, in this order, at the same rows of the same data; None where nothing needs them.
+        keeper: of what is computed from both.
     """
 
     source: State
     anchor: State
     blueprint: Blueprint
     activations: tuple[Activations, Activations] | None = None
+    keeper: Keeper = IN_MEMORY

@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from fusionlab.matching.align import gauged, in_one_basis
+from fusionlab.matching.blocks import blocks, waves
 from fusionlab.matching.groups import geometry
 from fusionlab.matching.matchers.registry import Models
 from fusionlab.matching.options import BALANCED, MatchOptions
-from fusionlab.matching.problems import blocks, waves
 from fusionlab.symmetry import Alignment, Blueprint, Space
 from fusionlab.symmetry.blueprint import BIASES
 from fusionlab.symmetry.parts import parts
@@ -76,6 +76,21 @@ def separated(
             return None
         found.append(Part(part, own, options.gauge))
     return described, found
+
+
+def of_the_gauge(
+    blueprint: Blueprint, options: MatchOptions, tied: Iterable[Collection[str]] = ()
+) -> tuple[Blueprint, list[Part]]:
+    """The blueprint in the options' gauge, and the parts that models are brought into it by; none is matched alone.
+
+    Args:
+        blueprint: of the models.
+        options: what is matched and how.
+        tied: names that stand for one parameter each.
+    """
+    described = blueprint.in_gauge(options.gauge)
+    looked_at = {space.name for space in _of_the_gauge(described, options.gauge)}
+    return described, [Part(part, None, options.gauge) for part in parts(described, looked_at, tied)]
 
 
 def _of_the_gauge(blueprint: Blueprint, gauge: Collection[str]) -> list[Space]:

@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 
 from fusionlab.errors import InputError
+from fusionlab.matching.blocks import Block, blocks, waves
 from fusionlab.matching.groups.permutation import improving_assignment
 from fusionlab.matching.nested import NestedAssignment
 from fusionlab.matching.options import Selection
-from fusionlab.matching.problems import Block, Problem, blocks, correlate_inner, correlate_permutation, waves
+from fusionlab.matching.problems import Problem, correlate_inner, correlate_permutation
 from fusionlab.matching.transport import Metric, ground_cost_from_products
 from fusionlab.symmetry import Alignment, Blueprint, Space
 from fusionlab.types import State

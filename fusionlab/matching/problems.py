@@ -1,118 +1,20 @@
-"""From two models and a blueprint to small problems: which spaces are solved together, and their correlations.
-
-A *block* is what is solved together: a continuous space with its copies, a space of permutations, or a space of
-permutations together with what it indexes (attention heads with a rotation inside each, experts with their units).
-"""
+"""From two models and a blueprint to small problems: the correlations of spaces that are solved together."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from fusionlab.matching.blocks import Block, further_index
+from fusionlab.matching.keeping import IN_MEMORY, Keeper
 from fusionlab.matching.solvers import Correlation
 from fusionlab.symmetry.alignment import Alignment
 from fusionlab.symmetry.axes import Across, Leaf, chains, leaves, spaces_of
 from fusionlab.symmetry.blueprint import Blueprint, Space
-from fusionlab.symmetry.groups import Permutation
 from fusionlab.types import State
-
-
-@dataclass(frozen=True)
-class Block:
-    """Spaces that are solved together.
-
-    Attributes:
-        permutation: the space of permutations, or None.
-        inner: the continuous spaces; indexed by `permutation` if there is one.
-        nested: blocks of permutations that `permutation` indexes, none of them coupled with another or with `inner`.
-    """
-
-    permutation: Space | None
-    inner: tuple[Space, ...] = ()
-    nested: tuple[Block, ...] = ()
-
-    @property
-    def spaces(self) -> tuple[Space, ...]:
-        deeper = (space for block in self.nested for space in block.spaces)
-        return (*(() if self.permutation is None else (self.permutation,)), *self.inner, *deeper)
-
-    @property
-    def names(self) -> frozenset[str]:
-        return frozenset(space.name for space in self.spaces)
-
-    @property
-    def is_units(self) -> bool:
-        """True if this is a plain assignment: nothing inside, or at most a factor for each unit."""
-        return self.permutation is not None and not self.nested and all(space.group.is_factor for space in self.inner)
-
-
-def blocks(spaces: Sequence[Space], blueprint: Blueprint) -> list[Block]:
-    """Split the chosen spaces into blocks, in their blueprint's order.
-
-    A space goes into the block of the innermost permutation that indexes it, where one closed form covers both: always
-    if it is a factor or the permutation has no index itself (pairs of copies are compared inside one permutation, not
-    inside each of several); a space of permutations if it is coupled with nothing else there.
-    """
-    permuted = [s for s in spaces if isinstance(s.group, Permutation)]
-    inner: dict[str, list[Space]] = {s.name: [] for s in permuted}
-    indexed = {s.name for s in spaces if s.index}
-    free: list[Space] = []
-    for space in spaces:
-        if space.name not in inner:
-            owner = next((outer for outer in reversed(space.index) if outer in inner), None)
-            if owner in indexed and not space.group.is_factor:
-                owner = None
-            (free if owner is None else inner[owner]).append(space)
-    coupled = _coupled(blueprint, {space.name for space in spaces})
-    made: dict[str, Block] = {}
-    within: set[str] = set()
-    for space in sorted(permuted, key=lambda s: len(s.index), reverse=True):
-        children = [made[s.name] for s in permuted if s.index == (*space.index, space.name)]
-        parts = [*(frozenset([s.name]) for s in inner[space.name]), *(child.names for child in children)]
-        nested = [
-            child
-            for child in children
-            if not any((a, b) in coupled for a in child.names for part in parts if part != child.names for b in part)
-            and not any(further_index(child, one) for one in child.inner)
-        ]
-        within.update(child.spaces[0].name for child in nested)
-        made[space.name] = Block(space, tuple(inner[space.name]), tuple(nested))
-    order = {space.name: position for position, space in enumerate(spaces)}
-    found = [block for name, block in made.items() if name not in within] + [Block(None, (s,)) for s in free]
-    return sorted(found, key=lambda block: order[block.spaces[0].name])
-
-
-def _coupled(blueprint: Blueprint, names: Collection[str]) -> set[tuple[str, str]]:
-    """Pairs of spaces, both ways, that act on different dimensions of one parameter or inside each other on one."""
-    pairs: set[tuple[str, str]] = set()
-    for axes in blueprint.touching(names).values():
-        by_dim = [{space for space in spaces_of(axis) if space in names} for axis in axes]
-        together = [(here, elsewhere) for dim, here in enumerate(by_dim) for elsewhere in by_dim[:dim]]
-        inside = ({space for space in chain if space in names} for axis in axes for chain in chains(axis))
-        for here, elsewhere in [*together, *((chain, chain) for chain in inside)]:
-            pairs.update(pair for a in here for b in elsewhere for pair in ((a, b), (b, a)))
-    return pairs
-
-
-def waves(found: Sequence[Block], blueprint: Blueprint) -> list[list[Block]]:
-    """Group blocks so that none in a group is coupled with another; one group where nothing is coupled at all.
-
-    Two blocks are coupled if they act on different dimensions of one parameter, or inside each other on the same.
-    A block comes after all coupled ones that the blueprint declares before it, so that what is known spreads along
-    the model (from token embeddings over the stream to the heads).
-    """
-    owner = {name: position for position, block in enumerate(found) for name in block.names}
-    coupled: list[set[int]] = [set() for _ in found]
-    for a, b in _coupled(blueprint, owner):
-        if owner[a] != owner[b]:
-            coupled[owner[a]].add(owner[b])
-    colours: dict[int, int] = {}
-    for position in range(len(found)):
-        colours[position] = 1 + max((colours[other] for other in coupled[position] if other in colours), default=-1)
-    return [[found[p] for p in colours if colours[p] == colour] for colour in sorted(set(colours.values()))]
 
 
 @dataclass(frozen=True)
@@ -125,14 +27,16 @@ class Problem:
         anchor: parameters by name.
         unknown: spaces that are still to be solved; a stretch of parameters that also runs through one of them says
             nothing yet and is left out, unless there is no other.
+        keeper: of the source as it moves.
     """
 
     blueprint: Blueprint
     source: State
     anchor: State
     unknown: frozenset[str] = frozenset()
+    keeper: Keeper = IN_MEMORY
 
-    def stretches(self, spaces: Iterable[str], own: frozenset[str]) -> list[tuple[Leaf, Leaf]]:
+    def stretches(self, spaces: Iterable[str], own: frozenset[str]) -> Iterator[tuple[Leaf, Leaf]]:
         """Every stretch of parameters that some spaces act on, in the source and in the anchor.
 
         Args:
@@ -141,7 +45,8 @@ class Problem:
                 them twice.
         """
         chosen = set(spaces)
-        known, every = [], []
+        known: dict[tuple[str, int], set[int]] = {}
+        every: dict[tuple[str, int], set[int]] = {}
         for name, axes in self.blueprint.touching(chosen).items():
             # Where what lies inside blocks of another dimension is solved with them, their axes are cut as one.
             whole = {a.dim: a.spaces for a in axes if isinstance(a, Across) and not own.isdisjoint(spaces_of(a))}
@@ -151,25 +56,35 @@ class Problem:
                 if chosen.isdisjoint(through.difference(whole.get(dim, ()))):
                     continue
                 others = {s for d, other in enumerate(axes) if d != dim for s in spaces_of(other)} - outer
-                pairs = zip(leaves(axis, self.source[name], dim), leaves(axis, self.anchor[name], dim), strict=True)
-                for a, b in pairs:
-                    if a.space in chosen or not chosen.isdisjoint(a.path):
-                        every.append((a, b))
-                        if self.unknown.isdisjoint(others | ({*a.path, a.space} - own)):
-                            known.append((a, b))
-        return known or every
+                for place, chain in enumerate(chains(axis)):
+                    if not chosen.isdisjoint(chain):
+                        every.setdefault((name, dim), set()).add(place)
+                        if self.unknown.isdisjoint(others | (set(chain) - own)):
+                            known.setdefault((name, dim), set()).add(place)
+        for (name, dim), places in (known or every).items():
+            axis = self.blueprint.parameters[name][dim]
+            pairs = zip(leaves(axis, self.source[name], dim), leaves(axis, self.anchor[name], dim), strict=True)
+            for place, pair in enumerate(pairs):
+                if place in places:
+                    yield pair
 
     def moved(self, step: Alignment) -> Problem:
         """The same problem with its source moved."""
         touched = self.blueprint.touching(step.elements)
-        return replace(
-            self, source={**self.source, **{name: step.apply_to(name, self.source[name]) for name in touched}}
-        )
+        return self.changed(touched, lambda name: step.apply_to(name, self.source[name]))
+
+    def changed(self, names: Collection[str], make: Callable[[str], Tensor]) -> Problem:
+        """The same problem with some of the source's parameters changed; see `Keeper.changed`."""
+        return replace(self, source=self.keeper.changed(self.source, names, make))
+
+    def settled(self) -> Problem:
+        """The same problem, of which earlier ones are not looked at again."""
+        return replace(self, source=self.keeper.settled(self.source))
 
 
 def unit_rows(
     problem: Problem, block: Block, own: frozenset[str], only: str | None = None
-) -> tuple[list[Tensor], list[Tensor]]:
+) -> Iterator[tuple[Tensor, Tensor]]:
     """The permuted units of the source and of the anchor, as rows over all that moves with them and has no basis.
 
     Args:
@@ -177,20 +92,17 @@ def unit_rows(
         own: spaces that are solved together with it, itself among them.
         only: the one space to take, in place of all that is not inside the block.
 
-    Returns:
-        For each of the two, one tensor for every stretch of parameters, shape ``(*copies, n, features)``.
+    Yields:
+        For every stretch of parameters one tensor of each, shape ``(*copies, n, features)``.
     """
     space = block.permutation
     assert space is not None
     deeper = block.names - {space.name}
-    sides: tuple[list[Tensor], list[Tensor]] = ([], [])
-    for pair in problem.stretches([space.name], own):
-        first = pair[0]
+    for first, second in problem.stretches([space.name], own):
         if first.space == only if only is not None else deeper.isdisjoint((*first.path, first.space)):
-            for side, leaf in zip(sides, pair, strict=True):
-                moved = () if leaf.space == space.name else (space.name,)
-                side.append(_rows(leaf, (*space.index, *moved)).flatten(len(space.index) + 1))
-    return sides
+            kept = (*space.index, *(() if first.space == space.name else (space.name,)))
+            rows = [_rows(leaf, kept).flatten(len(space.index) + 1) for leaf in (first, second)]
+            yield rows[0], rows[1]
 
 
 def correlate_permutation(problem: Problem, block: Block, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
@@ -206,21 +118,27 @@ def correlate_permutation(problem: Problem, block: Block, dtype: torch.dtype | N
     """
     space = block.permutation
     assert space is not None
-    sides = unit_rows(problem, block, block.names)
-    if not sides[0]:
-        some = next(iter(problem.source.values()))
-        shape = (*space.copies, space.group.size)
-        return some.new_zeros(*shape, space.group.size), some.new_zeros(shape)
-    a_norm, b_norm = (torch.stack([rows.square().sum(-1) for rows in side]).sum(0) for side in sides)
-    if dtype is None:
-        correlation = sides[1][0] @ sides[0][0].mT
-        for b, a in zip(sides[1][1:], sides[0][1:], strict=True):
+    some = next(iter(problem.anchor.values()))
+    shape = (*space.copies, space.group.size)
+    correlation: Tensor | None = None
+    norms = [some.new_zeros(shape), some.new_zeros(shape)]
+    typed: list[tuple[Tensor, ...]] = []
+    for rows in unit_rows(problem, block, block.names):
+        norms = [norm + side.square().sum(-1) for norm, side in zip(norms, rows, strict=True)]
+        a, b = rows
+        if dtype is not None:
+            typed.append((a.to(dtype), b.to(dtype)))
+        elif correlation is None:
+            correlation = b @ a.mT
+        else:
             correlation = correlation + b @ a.mT if correlation.ndim > 2 else correlation.addmm_(b, a.mT)
-    else:
+    if typed:
         # One product with the stretches side by side: its result is rounded once, not once for each stretch.
-        a, b = (torch.cat([rows.to(dtype) for rows in side], -1) for side in sides)
+        a, b = (torch.cat(side, -1) for side in zip(*typed, strict=True))
         correlation = b @ a.mT
-    return correlation, b_norm.sqrt() * a_norm.amax(-1, keepdim=True).sqrt()
+    if correlation is None:
+        correlation = some.new_zeros(*shape, space.group.size)
+    return correlation, norms[1].sqrt() * norms[0].amax(-1, keepdim=True).sqrt()
 
 
 def correlate_unit_factors(problem: Problem, block: Block, space: Space) -> Tensor:
@@ -234,17 +152,12 @@ def correlate_unit_factors(problem: Problem, block: Block, space: Space) -> Tens
     assert permutation is not None
     kept = (*further_index(block, space), *permutation.index, permutation.name)
     counts = [problem.blueprint.spaces[outer].group.size for outer in kept]
-    correlation = next(iter(problem.source.values())).new_zeros(*counts, counts[-1])
+    correlation = next(iter(problem.anchor.values())).new_zeros(*counts, counts[-1])
     for pair in problem.stretches([permutation.name], block.names):
         if pair[0].space == space.name:
             a, b = (_rows(leaf, kept).flatten(len(kept)) for leaf in pair)
             correlation = correlation + b @ a.mT
     return correlation
-
-
-def further_index(block: Block, space: Space) -> tuple[str, ...]:
-    """Indices of the copies of a factor inside of a block's units beside the units and what indexes these."""
-    return tuple(outer for outer in space.index if outer not in _index(block))
 
 
 def correlate_inner(problem: Problem, block: Block, space: Space, moved: bool = False) -> Correlation:
@@ -272,12 +185,6 @@ def correlate_inner(problem: Problem, block: Block, space: Space, moved: bool = 
         products[a.is_dual] = products[a.is_dual] + product.double()
         norms[a.is_dual] = norms[a.is_dual] + norm
     return Correlation(*_alike(products[False], products[True]), *_alike(norms[False], norms[True]))
-
-
-def _index(block: Block) -> tuple[str, ...]:
-    """The spaces that index a block's permutations, and these themselves."""
-    assert block.permutation is not None
-    return (*block.permutation.index, block.permutation.name)
 
 
 def _alike(first: Tensor | float, second: Tensor | float) -> tuple[Tensor, Tensor]:

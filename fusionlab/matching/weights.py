@@ -9,12 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fusionlab.matching.blocks import Block, blocks, waves
 from fusionlab.matching.groups import solve
 from fusionlab.matching.hidden_units import solve_units, unit_factors
+from fusionlab.matching.keeping import IN_MEMORY, Keeper
 from fusionlab.matching.nested import NestedAssignment
 from fusionlab.matching.options import MatchOptions
 from fusionlab.matching.pair import Pair
-from fusionlab.matching.problems import Block, Problem, blocks, correlate_inner, correlate_permutation, waves
+from fusionlab.matching.problems import Problem, correlate_inner, correlate_permutation
 from fusionlab.matching.solvers import Correlation, Rescale
 from fusionlab.matching.starts.registry import find_start
 from fusionlab.symmetry import Alignment, Blueprint
@@ -64,8 +66,8 @@ def ascent(pair: Pair, options: MatchOptions, known: Known) -> Alignment:
     touched = blueprint.touching(space.name for space in spaces)
     models: list[State] = [{name: workable(state[name]) for name in touched} for state in (pair.source, pair.anchor)]
     if options.relative:
-        models = rescaled(models, options.relative)
-    problem = Problem(blueprint, models[0], models[1])
+        models = rescaled(models, options.relative, pair.keeper)
+    problem = Problem(blueprint, models[0], models[1], keeper=pair.keeper)
     with torch.no_grad():
         if len(groups) == 1:
             return Alignment(blueprint, _solve(groups[0], problem, options.rescale))
@@ -77,12 +79,13 @@ def names_of(groups: Sequence[Sequence[Block]]) -> frozenset[str]:
     return frozenset(name for group in groups for block in group for name in block.names)
 
 
-def rescaled(states: Sequence[State], power: float) -> list[State]:
+def rescaled(states: Sequence[State], power: float, keeper: Keeper = IN_MEMORY) -> list[State]:
     """The models with every module's parameters divided by a power of the length that they have in all of them.
 
     Args:
         states: parameters by name, one mapping for each model; not modified.
         power: see `MatchOptions.relative`.
+        keeper: of the result; one that keeps it where the states are has these no longer.
 
     Returns:
         Parameters in float32 or better; every module by the same factor in all models.
@@ -95,7 +98,11 @@ def rescaled(states: Sequence[State], power: float) -> list[State]:
         for module, square in squares.items():
             lengths[module] = lengths.get(module, 1.0) * square ** (0.5 / len(states))
     factors = {module: length**-power if length > 0 else 1.0 for module, length in lengths.items()}
-    return [{name: factors[_module(name)] * workable(x) for name, x in state.items()} for state in states]
+
+    def shortened(state: State) -> State:
+        return keeper.changed(state, state, lambda name: factors[_module(name)] * workable(state[name]))
+
+    return [keeper.settled(shortened(state)) for state in states]
 
 
 def _module(parameter: str) -> str:
@@ -115,12 +122,12 @@ def _ascend(
     (tokens, pixels, positions, labels), to spaces that are not matched, or to spaces already solved.
     """
     start = squared_distance(problem.source, problem.anchor)
-    problem = problem.moved(alignment)
+    problem = problem.moved(alignment).settled()
     before = squared_distance(problem.source, problem.anchor)
     for sweep in range(options.sweeps):
         for group in groups:
             step = Alignment(problem.blueprint, _solve(group, replace(problem, unknown=unsolved), options.rescale))
-            problem = problem.moved(step)
+            problem = problem.moved(step).settled()
             alignment = step.compose(alignment)
             unsolved -= {name for block in group for name in block.names}
         after = squared_distance(problem.source, problem.anchor)

@@ -4,10 +4,11 @@ from fusionlab.streaming.agreement import may_stream
 from fusionlab.streaming.memory import memory_of
 from fusionlab.streaming.merge import Recipe, Streamed, stream_merge
 from fusionlab.streaming.naming import under_one_naming
+from fusionlab.streaming.opening import open_model, open_models
 from fusionlab.streaming.resuming import Manifest, Tally, made_of, refuse_other
 from fusionlab.streaming.shards import shard_bytes
 from fusionlab.streaming.side_files import write_side_files
-from fusionlab.streaming.stored import StoredModel, open_folder, open_folders
+from fusionlab.streaming.stored import StoredModel, open_folder
 
 __all__ = [
     "Manifest",
@@ -19,7 +20,8 @@ __all__ = [
     "may_stream",
     "memory_of",
     "open_folder",
-    "open_folders",
+    "open_model",
+    "open_models",
     "refuse_other",
     "shard_bytes",
     "stream_merge",

@@ -87,6 +87,7 @@ def stream_merge(
     most: int | None = None,
     advance: Callable[[int], object] = lambda _: None,
     manifest: Manifest | None = None,
+    prefix: str = "",
 ) -> Streamed:
     """Merge folders into the weight files of another one.
 
@@ -97,7 +98,8 @@ def stream_merge(
         folder: empty, or what an earlier call left unfinished; gets weights and their index alone.
         most: bytes of a file; as in the first model if None.
         advance: is told how many bytes of the merge have been written since it was called last.
-        manifest: of the folder, where a later call may go on with it.
+        manifest: of the folder or of one around it, where a later call may go on with it.
+        prefix: the folder's path in that of the manifest, with a slash behind.
 
     Raises:
         InputError: numbers that are NaN or infinite, or that the type to write in cannot hold; integer buffers that
@@ -109,11 +111,12 @@ def stream_merge(
         of_base = None if base is None else stack.enter_context(base.opened())
         twice = second_names([*readers, *([] if of_base is None else [of_base])])
         recipe.method.check(recipe.weights, recipe.hyperparameters, list(planned), twice)
-        files, finished = like(models[0], planned, most), {} if manifest is None else manifest.finished
+        files, known = like(models[0], planned, most), {} if manifest is None else manifest.finished
+        finished = [file for file in files if f"{prefix}{file}" in known]
         writer = stack.enter_context(written(folder, files, planned, finished))
         pool = stack.enter_context(workers())
         work = _Work(readers, of_base, recipe, planned, twice, writer, pool)
-        return work.run(advance, stack.enter_context(Tally(files, planned, len(models), manifest)))
+        return work.run(advance, stack.enter_context(Tally(files, planned, len(models), manifest, prefix)))
 
 
 class _Work:

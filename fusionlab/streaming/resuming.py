@@ -12,6 +12,7 @@ import os
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def made_of(options: Mapping[str, object], models: Mapping[str, StoredModel]) ->
 
 
 def _identity(model: StoredModel) -> dict[str, object]:
-    files = dict.fromkeys(tensor.file for tensor in model.tensors.values())
+    files = dict.fromkeys([*(file for tensor in model.tensors.values() for file in tensor.files), *model.beside])
     facts = {str(file.resolve()): [(stat := file.stat()).st_size, stat.st_mtime_ns] for file in files}
     return {"files": facts, "config": model.config, "tensors": list(model.tensors)}
 
@@ -108,6 +109,9 @@ class Manifest:
         kept = {folder / MANIFEST, *(folder / file for file in self.finished)}
         for path in [path for path in folder.rglob("*") if path not in kept and not path.is_dir()]:
             path.unlink()
+        for path in sorted((path for path in folder.rglob("*") if path.is_dir()), reverse=True):
+            with suppress(OSError):
+                path.rmdir()  # of those that are empty now
 
     def add(self, file: str, found: object) -> None:
         """Say that a file is complete, from any thread.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,8 +16,6 @@ from torch import Tensor
 
 from fusionlab.checkpoints.files import is_adapter, read_config, weight_files
 from fusionlab.checkpoints.fp8 import FP8, Scale, is_of_activations, is_read, scales_of, type_of, without_scheme
-from fusionlab.checkpoints.hub import locate
-from fusionlab.checkpoints.names import short_names
 from fusionlab.checkpoints.weights import read_headers
 from fusionlab.dtypes import main_of
 from fusionlab.errors import InputError
@@ -52,6 +51,10 @@ class TensorSpec:
         return self.count * self.dtype.itemsize
 
 
+# Numbers of a file: of a tensor, in the type that the file has them in, from a place on, so many.
+Raw = Callable[["StoredTensor", torch.dtype, int, int], Tensor]
+
+
 @dataclass(frozen=True)
 class StoredTensor(TensorSpec):
     """One tensor in a file.
@@ -63,6 +66,26 @@ class StoredTensor(TensorSpec):
 
     file: Path
     offset: int
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """All files that it is read from."""
+        return (self.file,)
+
+    @property
+    def is_scaled(self) -> bool:
+        """True if it is stored in 8 bits, and read by dequantising."""
+        return False
+
+    def numbers(self, raw: Raw, start: int, count: int) -> Tensor:
+        """A stretch of its numbers, flattened.
+
+        Args:
+            raw: reads the files.
+            start: the first number's place.
+            count: how many numbers.
+        """
+        return raw(self, self.dtype, start, count)
 
 
 @dataclass(frozen=True)
@@ -77,6 +100,21 @@ class ScaledTensor(StoredTensor):
     scale: Scale
     scales: StoredTensor
 
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """All files that it is read from."""
+        return (self.file, self.scales.file)
+
+    @property
+    def is_scaled(self) -> bool:
+        """True."""
+        return True
+
+    def numbers(self, raw: Raw, start: int, count: int) -> Tensor:
+        """A stretch of its numbers, dequantised and flattened."""
+        scales = raw(self.scales, self.scales.dtype, 0, self.scales.count)
+        return self.scale.of(raw(self, FP8, start, count), start, self.shape[1], scales, self.dtype)
+
 
 @dataclass(frozen=True)
 class StoredModel:
@@ -88,6 +126,8 @@ class StoredModel:
         format: the library that writes such folders.
         config: its ``config.json``.
         tensors: by name, in the order in which they lie in its files.
+        base: the path or hub id of the base model, of an adapter; then all but `source` is the base model's.
+        beside: files beside those of `tensors` that say what is read, such as an adapter's.
     """
 
     source: str
@@ -95,6 +135,8 @@ class StoredModel:
     format: Literal["transformers", "timm"]
     config: Mapping[str, Any] = field(repr=False)
     tensors: Mapping[str, StoredTensor] = field(repr=False)
+    base: str | None = None
+    beside: tuple[Path, ...] = ()
 
     @property
     def main_dtype(self) -> torch.dtype:
@@ -104,7 +146,7 @@ class StoredModel:
     @property
     def is_scaled(self) -> bool:
         """True if some of its weights are stored in 8 bits, and read by dequantising."""
-        return any(isinstance(tensor, ScaledTensor) for tensor in self.tensors.values())
+        return any(tensor.is_scaled for tensor in self.tensors.values())
 
     @contextmanager
     def opened(self) -> Iterator[Reader]:
@@ -115,9 +157,7 @@ class StoredModel:
         """
         with ExitStack() as stack:
             handles = {}
-            read = [tensor.file for tensor in self.tensors.values()]
-            read += [tensor.scales.file for tensor in self.tensors.values() if isinstance(tensor, ScaledTensor)]
-            for file in dict.fromkeys(read):
+            for file in dict.fromkeys(file for tensor in self.tensors.values() for file in tensor.files):
                 handles[file] = os.open(file, os.O_RDONLY | getattr(os, "O_BINARY", 0))
                 stack.callback(os.close, handles[file])
             yield Reader(self, handles)
@@ -136,7 +176,7 @@ class Reader:
     handles: Mapping[Path, int]
 
     def read(self, name: str, start: int, count: int) -> Tensor:
-        """A stretch of a tensor as it is stored, flattened; of one that is stored in 8 bits as it is read.
+        """A stretch of a tensor as it is stored, flattened; of one that is stored in another way as it is read.
 
         Args:
             name: of the tensor.
@@ -146,15 +186,21 @@ class Reader:
         Raises:
             InputError: the file has become shorter meanwhile.
         """
-        stored = self.model.tensors[name]
-        if not isinstance(stored, ScaledTensor):
-            return self._read(name, stored, stored.dtype, start, count)
-        numbers = self._read(name, stored, FP8, start, count)
-        scales = self._read(stored.scale.name, stored.scales, stored.scales.dtype, 0, stored.scales.count)
-        return stored.scale.of(numbers, start, stored.shape[1], scales, stored.dtype)
+        return self.model.tensors[name].numbers(partial(self.raw, name), start, count)
 
-    def _read(self, name: str, stored: StoredTensor, dtype: torch.dtype, start: int, count: int) -> Tensor:
-        """The numbers of a stretch in the type that the file has them in."""
+    def raw(self, name: str, stored: StoredTensor, dtype: torch.dtype, start: int, count: int) -> Tensor:
+        """Numbers of a file in the type that it has them in.
+
+        Args:
+            name: of the tensor that is read, for messages.
+            stored: what lies in the file.
+            dtype: that the file has it in.
+            start: the first number's place.
+            count: how many numbers.
+
+        Raises:
+            InputError: the file has become shorter meanwhile.
+        """
         read = torch.empty(count, dtype=dtype)
         if not count:
             return read
@@ -171,20 +217,6 @@ class Reader:
 def bytes_of(numbers: Tensor) -> memoryview:
     """The memory of a tensor, of at least one number, that lies in one piece."""
     return memoryview(numbers.view(torch.uint8).numpy())  # type: ignore[arg-type]
-
-
-def open_folders(paths: Sequence[str], names: Sequence[str] | None = None) -> dict[str, StoredModel | None]:
-    """Checkpoint folders as they lie on the disk, by the names that models are called by; see `open_folder`.
-
-    Args:
-        paths: of folders, or hub ids.
-        names: of the models, one for each; else what tells their paths apart.
-
-    Raises:
-        InputError: as `open_folder`, or a path named twice.
-    """
-    called = short_names(paths, names)
-    return {name: open_folder(path, locate(path)) for name, path in zip(called, paths, strict=True)}
 
 
 def open_folder(source: str, location: Path) -> StoredModel | None:

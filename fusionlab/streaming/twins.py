@@ -191,17 +191,17 @@ def match_parts(
             return *found, sizes
         states = [model.read(names) for model in models]
         gauges, alignments = part.matched(states, anchor=1)
-        once = [name for name in _once(names, source.names) if states[0][name].is_floating_point()]
-        squares = [squared_distance(states[0], states[1], once)]
+        counted = [name for name in once(names, source.names) if states[0][name].is_floating_point()]
+        squares = [squared_distance(states[0], states[1], counted)]
         if part.gauge:
             in_gauge = [gauge.apply(state) for gauge, state in zip(gauges, states, strict=True)]
-            squares.append(squared_distance(in_gauge[0], in_gauge[1], once))
+            squares.append(squared_distance(in_gauge[0], in_gauge[1], counted))
             del in_gauge
         for place, (model, alignment, side) in enumerate(zip(models, alignments, files, strict=True)):
             states[place] = alignment.apply(states[place])
             if side is not None:
                 states[place] = model.write(states[place], side.writer)
-        squares.append(squared_distance(states[0], states[1], once))
+        squares.append(squared_distance(states[0], states[1], counted))
         if known is not None:
             known.put(index, alignments, squares)
         return alignments, squares, sizes
@@ -265,8 +265,13 @@ def _whole(blueprint: Blueprint, parts: Sequence[Alignment]) -> Alignment:
     return Alignment(blueprint, {space: element for part in parts for space, element in part.elements.items()})
 
 
-def _once(names: Sequence[str], stored: Mapping[str, str]) -> list[str]:
-    """One name of every parameter."""
+def once(names: Sequence[str], stored: Mapping[str, str]) -> list[str]:
+    """One name of every parameter.
+
+    Args:
+        names: of them.
+        stored: for each name, the one of the tied ones that is stored.
+    """
     return list({stored[name]: name for name in reversed(names)}.values())
 
 

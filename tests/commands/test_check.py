@@ -108,7 +108,7 @@ def test_adapters(family: Path, command: Command) -> None:
     """Their rank and base model; an adapter that names no base is refused as merge refuses it."""
     told = found(command("check", family / "one", family / "two", "--json"))
     assert {one["stored"] for one in told["models"].values()} == {f"LoRA adapter of rank 3 on {family / 'base'}"}
-    assert by_name(told["merging"])["simple"]["held"] == "whole models"
+    assert by_name(told["merging"])["simple"]["held"] == "pieces"
     config = family / "two" / "adapter_config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"base_model_name_or_path": None}))
     assert "names no base model" in both_refuse(command, family, family / "one", family / "two")

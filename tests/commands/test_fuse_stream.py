@@ -84,11 +84,17 @@ def test_the_distances_are_those_of_whole_models(
 
 
 def test_where_whole_models_are_held(tmp_path: Path, command: Command) -> None:
-    """A matching whose spaces meet is done in memory, which the report says."""
-    a, b = saved(tmp_path, model("LlamaForCausalLM", 0), model("LlamaForCausalLM", 1))
-    outcome = command("fuse", "--ckpts", a, b, "--match", "weights", "--output", tmp_path / "fused")
-    assert outcome.code == 0, outcome.err
-    assert "Whole models were held in memory: spaces that are matched meet on one parameter" in outcome.out
+    """Another matcher, and a mean of more than two models, are for models in memory, which the report says."""
+    models = saved(tmp_path, *(model("LlamaForCausalLM", seed) for seed in range(3)))
+    for ckpts, options, words in (
+        (models[:2], ["--match", "git-rebasin"], "looks at whole models"),
+        (models, ["--match", "paper", "--towards", "mean"], "more than two are matched to their mean"),
+    ):
+        line = ["fuse", "--ckpts", *ckpts, *options, "--overwrite", "--output", tmp_path / "fused"]
+        outcome = command(*line)
+        assert outcome.code == 0, outcome.err
+        assert "Whole models were held in memory: " in outcome.out
+        assert words in " ".join(outcome.out.split())
 
 
 def near(tmp_path: Path, count: int) -> list[Path]:
@@ -123,13 +129,13 @@ def test_fine_tunes_are_merged_from_their_files(tmp_path: Path, command: Command
     assert ("none, chosen by auto (nothing is matched)" in said) == ("--match" not in options)
 
 
-def test_the_way_on_where_advice_holds_models(tmp_path: Path, command: Command) -> None:
-    """Models that were trained apart are matched by weights, in memory; what goes by parts is named."""
+@pytest.mark.usefixtures("files_alone")
+def test_what_advice_chooses_for_models_that_were_trained_apart(tmp_path: Path, command: Command) -> None:
+    """They are matched by weights, where they lie."""
     a, b = saved(tmp_path, model("LlamaForCausalLM", 0), model("LlamaForCausalLM", 1))
     outcome = command("fuse", "--ckpts", a, b, "--output", tmp_path / "fused")
     assert outcome.code == 0, outcome.err
-    assert "spaces that are matched meet on one parameter" in outcome.out
-    assert "; --match paper goes a part at a time." in outcome.out
+    assert "never in memory as a whole" in outcome.out
     assert "(match: auto)" in outcome.out
 
 

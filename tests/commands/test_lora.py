@@ -9,6 +9,7 @@ from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from fusionlab import FusionModule, checkpoints
+from fusionlab.commands import match_stream, parsing
 from tests.commands.conftest import Command
 
 CONFIG = LlamaConfig(
@@ -62,6 +63,37 @@ def test_a_merge_of_adapters_is_the_merge_of_their_models(family: Path, command:
         torch.testing.assert_close(found[name], tensor, rtol=1e-6, atol=1e-6)
     assert any(not torch.allclose(tensor, weights(family / "base")[name]) for name, tensor in found.items())
     LlamaForCausalLM.from_pretrained(family / "merged")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ("merge", "one", "two"),
+        ("merge", "one", "two", "--method", "ties"),
+        ("merge", "one", "two", "--as", "lora", "--rank", "6"),
+        ("fuse", "--ckpts", "one", "two"),
+    ],
+    ids=["merged", "with the base that they name", "as an adapter", "fused"],
+)
+def test_no_whole_model_is_read(
+    family: Path, command: Command, monkeypatch: pytest.MonkeyPatch, line: tuple[str, ...]
+) -> None:
+    """Base tensors are read in pieces, and changed as they are read; an adapter is made of factors."""
+
+    def read_all(*_: object) -> None:
+        raise AssertionError("whole models were read")
+
+    monkeypatch.setattr(parsing, "read_all", read_all)
+    monkeypatch.setattr(match_stream, "IN_MEMORY", 0)
+    paths = [family / word if word in ("one", "two") else word for word in line]
+    outcome = command(*paths, "--output", family / "out")
+    assert (outcome.code, outcome.err) == (0, "")
+    if "lora" in line or "ties" in line:
+        return
+    found = weights(family / "out" / "merged" if line[0] == "fuse" else family / "out")
+    for name, tensor in weights(family / "dense_one").items():
+        mean = (tensor + weights(family / "dense_two")[name]) / 2
+        torch.testing.assert_close(found[name], mean, rtol=1e-6, atol=1e-6)
 
 
 def test_an_adapter_beside_a_whole_model(family: Path, command: Command) -> None:

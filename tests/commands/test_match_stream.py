@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fusionlab import checkpoints
 from fusionlab.commands import match_stream
+from fusionlab.streaming.scratch import Scratch
 from fusionlab.streaming.stored import Reader
 from tests.commands.conftest import Command, Outcome
 from tests.streaming.folders import read
@@ -183,18 +184,14 @@ def test_tied_embeddings_are_written_once(tmp_path: Path, command: Command, monk
 
 
 @pytest.mark.usefixtures("large")
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [(["--match", "weights"], "spaces that are matched meet on one parameter"),
-     (["--match", "git-rebasin"], "looks at whole models")],
-)  # fmt: skip
-def test_what_meets_is_matched_in_memory(tmp_path: Path, command: Command, options: list[str], reason: str) -> None:
-    """Matchings of the residual stream hold whole models, and say so."""
+def test_other_matchers_hold_whole_models(tmp_path: Path, command: Command) -> None:
+    """They say so."""
     places = saved(tmp_path, model("BertForSequenceClassification", 0), model("BertForSequenceClassification", 1))
-    outcome = command("match", places[0], "--anchor", places[1], "--output", tmp_path / "out", *options)
+    line = ["match", places[0], "--anchor", places[1], "--match", "git-rebasin", "--output", tmp_path / "out"]
+    outcome = command(*line)
     assert outcome.code == 0
     assert "Whole models were held in memory: " in outcome.out
-    assert reason in outcome.out
+    assert "looks at whole models" in outcome.out
 
 
 @pytest.mark.parametrize("name", CONVERTED)
@@ -265,19 +262,22 @@ def test_a_wrong_alignment_is_refused(tmp_path: Path, command: Command, monkeypa
 
 
 @pytest.mark.usefixtures("large")
-def test_a_few_parts_are_held(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of what is read, no more than some parts are ever in memory together, of a model of 12 layers."""
+@pytest.mark.parametrize("options", [[], ["--match", "weights", "--start", "known", "--sweeps", "2"]])
+def test_a_few_parts_are_held(
+    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch, options: list[str]
+) -> None:
+    """Of what is read or moved, no more than some parts are ever in memory together, of a model of 12 layers."""
     sizes = {"num_hidden_layers": 12, "hidden_size": 32, "intermediate_size": 128}
     places = saved(tmp_path, *(model("LlamaForCausalLM", seed, **sizes) for seed in range(2)))
     # Parts of one layer: units of 12,288 numbers in each model; four times that is allowed for in `_size`.
     monkeypatch.setattr("fusionlab.streaming.twins.MOST", 2 * 4 * 3 * 32 * 128)
     whole = sum(tensor.numel() for tensor in read(places[0]).values())
     held = most = 0
-    plain = Reader.read
+    plain, changed = Reader.read, Scratch.changed
 
-    def counted(self: Reader, name: str, start: int, count: int) -> Tensor:
+    def counted(found: Tensor) -> Tensor:
         nonlocal held, most
-        found = plain(self, name, start, count)
+        count = found.numel()
         held += count
         most = max(most, held)
         weakref.finalize(found.untyped_storage(), drop, count)
@@ -287,7 +287,10 @@ def test_a_few_parts_are_held(tmp_path: Path, command: Command, monkeypatch: pyt
         nonlocal held
         held -= count
 
-    monkeypatch.setattr(Reader, "read", counted)
-    outcome = command("match", places[0], "--anchor", places[1], "--output", tmp_path / "out")
+    monkeypatch.setattr(Reader, "read", lambda *given: counted(plain(*given)))
+    monkeypatch.setattr(
+        Scratch, "changed", lambda self, state, names, make: changed(self, state, names, lambda n: counted(make(n)))
+    )
+    outcome = command("match", places[0], "--anchor", places[1], *options, "--output", tmp_path / "out")
     assert (outcome.code, outcome.err) == (0, "")
     assert 0 < most < 0.4 * 2 * whole

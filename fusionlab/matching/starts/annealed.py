@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 from fusionlab.matching.annealing import anneal
+from fusionlab.matching.blocks import Block
 from fusionlab.matching.options import ANNEALED, MatchOptions
 from fusionlab.matching.pair import Pair
-from fusionlab.matching.problems import Block, Problem
+from fusionlab.matching.problems import Problem
 from fusionlab.matching.starts.registry import start
 from fusionlab.matching.weights import ascent, names_of, squared_distance, squared_length
 from fusionlab.symmetry import Alignment

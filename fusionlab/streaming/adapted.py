@@ -1,0 +1,133 @@
+"""Tensors of a base model that a LoRA adapter changes: rows are changed as they are read, so that none is held."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from fusionlab.checkpoints.adapters import Change
+from fusionlab.streaming.stored import Raw, StoredTensor
+
+# Numbers that are changed at once, about.
+_BLOCK = 2**20
+
+
+@dataclass(frozen=True)
+class ReplacedTensor(StoredTensor):
+    """One tensor of a base model in whose place an adapter has another one.
+
+    Attributes:
+        saved: the other one, of the same shape.
+    """
+
+    saved: Tensor
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """None: it lies in the adapter's file, which is mapped."""
+        return ()
+
+    def numbers(self, raw: Raw, start: int, count: int) -> Tensor:
+        """A stretch of the other tensor in the base model's type, flattened."""
+        return self.saved.flatten()[start : start + count].to(self.dtype)
+
+
+@dataclass(frozen=True)
+class ShiftedTensor(StoredTensor):
+    """One bias of a base model to which an adapter adds.
+
+    Attributes:
+        before: the bias without.
+        added: what is added, of the same shape.
+    """
+
+    before: StoredTensor
+    added: Tensor
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """All files that the bias is read from."""
+        return self.before.files
+
+    def numbers(self, raw: Raw, start: int, count: int) -> Tensor:
+        """A stretch of the sum, flattened."""
+        own = self.before.numbers(raw, start, count)
+        return (own.double() + self.added[start : start + count]).to(self.dtype)
+
+
+@dataclass(frozen=True)
+class ChangedTensor(StoredTensor):
+    """One weight of a base model with an adapter's change.
+
+    Attributes:
+        before: the weight without.
+        change: of it; with no magnitude where the weight is turned.
+        is_turned: the weight is ``(in, out)``.
+        gains: of a turned weight whose rows have learned lengths, what each output is multiplied by, ``(out,)``.
+    """
+
+    before: StoredTensor
+    change: Change
+    is_turned: bool
+    gains: Tensor | None = None
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """All files that the weight is read from."""
+        return self.before.files
+
+    @property
+    def is_scaled(self) -> bool:
+        """True if the base model stores it in 8 bits."""
+        return self.before.is_scaled
+
+    def numbers(self, raw: Raw, start: int, count: int) -> Tensor:
+        """A stretch of the changed weight, flattened; rows that it begins or ends in are read whole."""
+        found = torch.empty(count, dtype=self.dtype)
+        row = self.count // self.shape[0]
+        step = max(1, _BLOCK // row)
+        last = -(-(start + count) // row)
+        for first in range(start // row, last, step):
+            end = min(first + step, last)
+            block = self.rows(raw, first, end).flatten()
+            skipped = max(0, start - first * row)
+            at = first * row + skipped - start
+            kept = block[skipped : skipped + count - at]
+            found[at : at + len(kept)] = kept
+        return found
+
+    def rows(self, raw: Raw, first: int, end: int) -> Tensor:
+        """Some rows of the changed weight, as it is stored.
+
+        Args:
+            raw: reads the files.
+            first: of them.
+            end: the one behind them.
+        """
+        changed = self._wide(raw, first, end)
+        return (
+            (changed if self.gains is None else changed * self.gains.to(changed)).to(self.before.dtype).to(self.dtype)
+        )
+
+    def with_lengths(self, raw: Raw, lengths: Tensor) -> ChangedTensor:
+        """The same weight, which is turned, with learned lengths of its columns; all of it is read once.
+
+        Args:
+            raw: reads the files.
+            lengths: of the columns, ``(out,)``.
+        """
+        squares = torch.zeros(self.shape[1], dtype=torch.float64)
+        step = max(1, _BLOCK // self.shape[1])
+        for first in range(0, self.shape[0], step):
+            squares += self._wide(raw, first, min(first + step, self.shape[0])).double().square().sum(0)
+        return replace(self, gains=lengths.flatten().double() / squares.sqrt())
+
+    def _wide(self, raw: Raw, first: int, end: int) -> Tensor:
+        """Some rows with the change, in float32 at least."""
+        row = self.count // self.shape[0]
+        before = self.before.numbers(raw, first * row, (end - first) * row).unflatten(0, (end - first, *self.shape[1:]))
+        wide = before.to(torch.promote_types(before.dtype, torch.float32))
+        return self.change.of_rows(first, end, self.is_turned).changed(wide, self.is_turned)

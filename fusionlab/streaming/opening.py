@@ -1,0 +1,132 @@
+"""End models as they lie on the disk: checkpoint folders, and LoRA adapters on checkpoint folders."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+import torch
+
+from fusionlab.checkpoints.adapters import PICKLE, SAFETENSORS, Adapter, Change, base_of, read_adapter
+from fusionlab.checkpoints.files import ADAPTER_CONFIG, is_adapter
+from fusionlab.checkpoints.hub import locate
+from fusionlab.checkpoints.names import short_names
+from fusionlab.streaming.adapted import ChangedTensor, ReplacedTensor, ShiftedTensor
+from fusionlab.streaming.stored import StoredModel, StoredTensor, open_folder
+
+TYPE_CHECKING = False  # what knows a class's parameters imports transformers
+if TYPE_CHECKING:
+    from fusionlab.checkpoints.weightless import Weightless
+
+
+def open_models(
+    paths: Sequence[str], names: Sequence[str] | None = None, base: str | None = None
+) -> dict[str, StoredModel | None]:
+    """End models as they lie on the disk, by the names that they are called by; see `open_model`.
+
+    Args:
+        paths: of folders, or hub ids.
+        names: of the models, one for each; else what tells their paths apart.
+        base: of the adapters among them; the one that each names if None.
+
+    Raises:
+        InputError: as `open_model`, or a path named twice.
+    """
+    called = short_names(paths, names)
+    return {name: open_model(path, base) for name, path in zip(called, paths, strict=True)}
+
+
+def open_model(source: str, base: str | None = None) -> StoredModel | None:
+    """An end model as it lies on the disk.
+
+    Args:
+        source: path or hub id of a checkpoint folder, or of an adapter.
+        base: of an adapter; the one that it names if None.
+
+    Returns:
+        The model; None where it is stored in another way, or an adapter changes more than it can be read with: a tied
+        parameter, one that is stored otherwise than its class has it, or a head that its base model lacks.
+
+    Raises:
+        InputError: a folder that is no checkpoint, or whose files are missing or damaged; an adapter that cannot be
+            read, or whose base model is not here.
+    """
+    location = locate(source)
+    if not location.is_dir() or not is_adapter(location):
+        return open_folder(source, location)
+    adapter = read_adapter(location)
+    named, place = base_of(adapter, base)
+    stored = open_folder(named, place)
+    if stored is None or stored.format != "transformers":
+        return None
+    from fusionlab.checkpoints.adapted import changes_own_class  # noqa: PLC0415 - imports transformers
+    from fusionlab.checkpoints.weightless import weightless  # noqa: PLC0415
+
+    if adapter.is_tied or not changes_own_class(adapter, place):
+        return None
+    shapes = {name: tensor.shape for name, tensor in stored.tensors.items()}
+    made = weightless(stored.config, place, shapes)
+    tensors = None if made is None else _tensors(adapter, stored, made)
+    if tensors is None:
+        return None
+    weights = next(location / name for name in (SAFETENSORS, PICKLE) if (location / name).is_file())
+    beside = (location / ADAPTER_CONFIG, weights)
+    return replace(stored, source=source, tensors=tensors, base=named, beside=beside)
+
+
+def _tensors(adapter: Adapter, base: StoredModel, made: Weightless) -> dict[str, StoredTensor] | None:
+    """The tensors of a base model with an adapter's changes; None where one does not fit, or is no tensor of a file."""
+    tensors = dict(base.tensors)
+    for name, saved in adapter.saved.items():
+        if (place := _place(name, made)) is None:
+            return None
+        old = tensors[place]
+        if saved.shape != torch.Size(old.shape) or saved.is_floating_point() != old.dtype.is_floating_point:
+            return None
+        tensors[place] = ReplacedTensor(old.dtype, old.shape, old.file, old.offset, saved)
+    for module, change in adapter.changes.items():
+        if (place := _place(f"{module}.weight", made)) is None:
+            return None
+        if (changed := _changed(tensors[place], change, _is_turned(module, made), base)) is None:
+            return None
+        tensors[place] = changed
+        if change.bias is not None:
+            place = _place(f"{module}.bias", made)
+            if place is None or (old := tensors[place]).shape != tuple(change.bias.shape):
+                return None
+            added = change.scale * change.bias.double()
+            tensors[place] = ShiftedTensor(old.dtype, old.shape, old.file, old.offset, old, added)
+    return tensors
+
+
+def _place(name: str, made: Weightless) -> str | None:
+    """The tensor in the files that is one parameter and no other; None where there is none."""
+    held = made.names.get(name)
+    if held is None or sum(other == held for other in made.names.values()) > 1:
+        return None
+    group = made.groups[held]
+    return group.stored[0] if group.conversion is None else None
+
+
+def _is_turned(module: str, made: Weightless) -> bool:
+    from torch import nn  # noqa: PLC0415
+    from transformers.pytorch_utils import Conv1D  # noqa: PLC0415
+
+    return isinstance(made.model.get_submodule(module), nn.Embedding | Conv1D)
+
+
+def _changed(old: StoredTensor, change: Change, is_turned: bool, base: StoredModel) -> ChangedTensor | None:
+    """One weight with its change; None where shapes do not fit."""
+    if len(old.shape) < 2:
+        return None
+    rows = (old.shape[1], old.shape[0]) if is_turned else (old.shape[0], old.count // max(1, old.shape[0]))
+    down, up = change.down.flatten(1), change.up.flatten(1)
+    if down.shape[0] != up.shape[1] or rows != (up.shape[0], down.shape[1]):
+        return None
+    own = Change(change.down, change.up, change.scale, None if is_turned else change.magnitude)
+    changed = ChangedTensor(old.dtype, old.shape, old.file, old.offset, old, own, is_turned)
+    if change.magnitude is None or not is_turned:
+        return changed
+    with base.opened() as reader:
+        return changed.with_lengths(partial(reader.raw, "a changed weight"), change.magnitude)

@@ -132,14 +132,15 @@ class OnRay(Place):
             wanted = " and ".join(f"{count} {name}" for name, count in need.items() if count)
             raise InputError(f"no node of the Ray cluster has {wanted} for a cell; expected one, or fewer cpus")
         self._refuse_blind_nodes(sent, shared)
-        task = ray.remote(_make).options(num_cpus=self.cpus, num_gpus=need["GPU"], max_retries=RETRIES)
+        task, options = ray.remote(_make), {"num_cpus": self.cpus, "num_gpus": need["GPU"], "max_retries": RETRIES}
         schedule = Schedule(missing, maker.untrained)
         running: dict[Any, Cell] = {}
         try:
             while schedule or running:
                 # One waits at Ray's where no node is left, until one comes.
                 while len(running) < max(1, _slots(ray.nodes(), need)) and (cell := schedule.start()) is not None:
-                    running[task.options(name=cell.name).remote([sent], shared, cell, dict(maker.broken))] = cell
+                    sending = task.options(name=cell.name, **options)
+                    running[sending.remote([sent], shared, cell, dict(maker.broken))] = cell
                 # Woken again and again, as nodes come and go.
                 for ref in ray.wait(list(running), num_returns=1, timeout=5.0)[0]:
                     cell = running.pop(ref)

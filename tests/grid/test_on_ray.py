@@ -29,6 +29,14 @@ def toys(folder: Path, **changes: Any) -> GridRunner:
     return runner(grid(berts(folder), **changes), folder / "out")
 
 
+@pytest.fixture
+def unmeasured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Cells without numbers; the names of those that were made."""
+    made: list[str] = []
+    monkeypatch.setattr(GridRunner, "_measure", lambda self, cell: made.append(cell.name) or Finished(cell, ()))
+    return made
+
+
 def in_order(found: list[Finished], given: GridRunner) -> list[Finished]:
     order = given.grid.cells()
     return sorted(found, key=lambda done: order.index(done.cell))
@@ -52,17 +60,12 @@ def test_the_same_cells_as_in_this_process(ray: FakeRay, tmp_path: Path) -> None
     assert not ray.is_initialized()
 
 
-def test_a_lost_cell_is_tried_again_and_not_made_twice(
-    ray: FakeRay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lost_cell_is_tried_again_and_not_made_twice(ray: FakeRay, tmp_path: Path, unmeasured: list[str]) -> None:
     """One whose worker was lost after it had written it is read; one that is lost each time has failed, for now."""
-    made: list[str] = []
-    measure = GridRunner._measure
-    monkeypatch.setattr(GridRunner, "_measure", lambda self, c: made.append(c.name) or measure(self, c))
     cells = [cell.name for cell in toys(tmp_path).grid.cells()]
     ray.losses = {cells[0]: 2, cells[-1]: 99}
     found = {done.cell.name: done for done in toys(tmp_path).run(OnRay("ray"))}
-    assert sorted(made) == sorted(cells)
+    assert sorted(unmeasured) == sorted(cells)
     assert ray.names.count(cells[0]) == 3
     assert [name for name, done in found.items() if done.error is not None] == [cells[-1]]
     assert found[cells[-1]].error == "Ray gave it up after 3 more tries: the node is gone"
@@ -117,7 +120,9 @@ def test_a_node_that_does_not_see_the_folder_is_refused(ray: FakeRay, tmp_path: 
     assert not list((tmp_path / "out").iterdir())
 
 
-def test_a_node_that_comes_later_and_does_not_see_the_folder_fails_its_cell(ray: FakeRay, tmp_path: Path) -> None:
+def test_a_node_that_comes_later_and_does_not_see_the_folder_fails_its_cell(
+    ray: FakeRay, tmp_path: Path, unmeasured: list[str]
+) -> None:
     given = toys(tmp_path)
     last = given.grid.cells()[-1].name
 
@@ -134,7 +139,7 @@ def test_a_node_that_comes_later_and_does_not_see_the_folder_fails_its_cell(ray:
     assert str(found[last]).startswith("on a node of the Ray cluster: ")
 
 
-def test_what_is_being_made_is_given_up_with_the_run(ray: FakeRay, tmp_path: Path) -> None:
+def test_what_is_being_made_is_given_up_with_the_run(ray: FakeRay, tmp_path: Path, unmeasured: list[str]) -> None:
     """As an interruption does; the cells that were finished stay."""
     ray.node_list = [{**HERE, "Resources": {"CPU": 3.0}}]
     run = toys(tmp_path).run(OnRay("ray"))
@@ -145,7 +150,7 @@ def test_what_is_being_made_is_given_up_with_the_run(ray: FakeRay, tmp_path: Pat
     assert not ray.is_initialized()
 
 
-def test_resources_of_a_cell(ray: FakeRay, tmp_path: Path) -> None:
+def test_resources_of_a_cell(ray: FakeRay, tmp_path: Path, unmeasured: list[str]) -> None:
     """As many side by side as there is room for; a GPU where the passes take one."""
     ray.node_list = [{**HERE, "Resources": {"CPU": 5.0, "GPU": 1.0}}, {**HERE, "Alive": False}]
     list(toys(tmp_path, ensemble=False, matchings={}).run(OnRay("ray", cpus=2, accelerator="auto")))

@@ -5,67 +5,28 @@ from __future__ import annotations
 import logging
 import os
 import pickle
-import secrets
 import signal
 import threading
 import traceback
+import warnings
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
-from fusionlab.atomic import atomic_file, try_to_write
 from fusionlab.errors import InputError, first_line
 from fusionlab.grid.cells import Finished
 from fusionlab.grid.design import Cell
 from fusionlab.grid.places import Maker, Place, Trained
 from fusionlab.grid.schedule import Schedule
+from fusionlab.grid.shared import Shared, marked
 
 # How often a cell is tried again whose worker was lost.
 RETRIES = 3
 # Seconds that cells have to clean up when they are given up; a command that is interrupted has ten.
 PATIENCE = 3.0
-# By this file, written here, a node shows that it sees the grid's folder.
-SEEN = ".seen-from-ray"
 _GPUS = ("gpu", "cuda")
-
-
-@dataclass(frozen=True)
-class Shared:
-    """What every node has to see.
-
-    Attributes:
-        folder: of the grid, absolute.
-        working: the working folder, by which relative paths of checkpoints and data are read.
-        token: the text of `SEEN` in the folder.
-    """
-
-    folder: Path
-    working: Path
-    token: str
-
-    def look(self) -> None:
-        """Go to the working folder of a node, and try to write into the grid's.
-
-        Raises:
-            InputError: it is another folder than that of the machine that started the grid, or not there.
-        """
-        try:
-            os.chdir(self.working)
-            token = (self.folder / SEEN).read_text(encoding="utf-8")
-        except OSError as error:
-            raise InputError(self._unseen(str(error.filename))) from error
-        if token != self.token:
-            raise InputError(self._unseen(str(self.folder)))
-        try_to_write(self.folder / "cells")
-
-    def _unseen(self, path: str) -> str:
-        return (
-            f"{path} is not what the machine sees there that started the grid; expected the folder of the grid and the "
-            f"working folder on a file system that all nodes share"
-        )
 
 
 @dataclass(frozen=True)
@@ -115,16 +76,8 @@ class OnRay(Place):
         """Make cells, see `Place.cells`."""
         if not missing:
             return
-        folder = maker.folder.resolve()
-        shared = Shared(folder, Path.cwd(), secrets.token_hex(8))
-        folder.mkdir(parents=True, exist_ok=True)
-        with atomic_file(folder / SEEN, overwrite=True) as temporary:
-            temporary.write_text(shared.token, encoding="utf-8")
-        try:
-            with self._connected():
-                yield from self._made(maker, missing, shared)
-        finally:
-            (folder / SEEN).unlink(missing_ok=True)
+        with marked(maker.folder) as shared, self._connected():
+            yield from self._made(maker, missing, shared)
 
     def _made(self, maker: Maker, missing: Sequence[Cell], shared: Shared) -> Generator[Finished, None, None]:
         ray, sent, need = self._ray, self._sent(maker), self._need()
@@ -225,11 +178,12 @@ class OnRay(Place):
         with _same_handler(signal.SIGTERM):
             try:
                 address = None if self.address == "ray" else self.address
-                ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+                with warnings.catch_warnings(action="ignore"):
+                    ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
             except (ConnectionError, RuntimeError, ValueError, TimeoutError, ImportError) as error:
                 raise InputError(
                     f"on is {self.address!r}, but Ray cannot be reached there ({first_line(error)}); expected a "
-                    f"cluster that runs (docs/cluster.md)"
+                    f"cluster that runs, and RAY_AUTH_MODE=token where it asks for a token (docs/cluster.md)"
                 ) from error
         try:
             yield

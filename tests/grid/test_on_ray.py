@@ -11,8 +11,9 @@ from fusionlab import checkpoints
 from fusionlab.errors import InputError
 from fusionlab.grid.cells import Finished
 from fusionlab.grid.design import Cell, EndModel
-from fusionlab.grid.on_ray import SEEN, OnRay
+from fusionlab.grid.on_ray import OnRay
 from fusionlab.grid.runner import GridRunner
+from fusionlab.grid.shared import MARK
 from tests.commands.small import bert
 from tests.grid.fake_ray import HERE, FakeRay, fake_ray
 from tests.grid.toys import CPU, Words, berts, grid, numbers, runner
@@ -56,7 +57,7 @@ def test_the_same_cells_as_in_this_process(ray: FakeRay, tmp_path: Path) -> None
     assert all(done is not None for _, done in again.state())
     assert numbers(list(again.run(OnRay("ray")))) == numbers(here)
     assert len(ray.options) == 1 + len(here), "a look from the node, and one task for each cell"
-    assert not (tmp_path / "out" / SEEN).exists()
+    assert not (tmp_path / "out" / MARK).exists()
     assert not ray.is_initialized()
 
 
@@ -113,7 +114,7 @@ def test_a_fault_comes_back_with_its_traceback(ray: FakeRay, tmp_path: Path, mon
 @pytest.mark.parametrize("change", [Path.unlink, lambda path: path.write_text("of another grid")], ids=["no", "other"])
 def test_a_node_that_does_not_see_the_folder_is_refused(ray: FakeRay, tmp_path: Path, change: Any) -> None:
     """Before any work, with the node's address; nothing is left in the folder."""
-    ray.before = lambda name: change(tmp_path / "out" / SEEN)
+    ray.before = lambda name: change(tmp_path / "out" / MARK)
     with pytest.raises(InputError, match=r"^node 10.0.0.1 of the Ray cluster: .*out.* on a file system that all nodes"):
         list(toys(tmp_path).run(OnRay("ray")))
     assert ray.names == ["_look"]
@@ -130,7 +131,7 @@ def test_a_node_that_comes_later_and_does_not_see_the_folder_fails_its_cell(
         if name == last:
             # A worker of its own, which has seen nothing yet.
             monkey.setattr("fusionlab.grid.on_ray._kept", {})
-            (tmp_path / "out" / SEEN).unlink()
+            (tmp_path / "out" / MARK).unlink()
 
     ray.before = before
     with pytest.MonkeyPatch.context() as monkey:

@@ -31,7 +31,7 @@ _GPUS = ("gpu", "cuda")
 
 @dataclass(frozen=True)
 class Told:
-    """What a task gives back.
+    """The answer of a task.
 
     Attributes:
         finished: the cell; None where the node could not make any.

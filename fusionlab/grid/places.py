@@ -15,7 +15,7 @@ Trained = tuple[str, int]
 
 
 class Maker(Protocol):
-    """What makes cells and keeps them. It can be pickled: a copy in another process makes the same.
+    """A maker of cells, which keeps them. It can be pickled: a copy in another process makes the same.
 
     Attributes:
         folder: of the grid.

@@ -18,7 +18,7 @@ MARK = ".seen-by-all"
 
 @dataclass(frozen=True)
 class Shared:
-    """What every machine has to see.
+    """Two folders that every machine has to see.
 
     Attributes:
         folder: of the grid, absolute.

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -128,10 +129,11 @@ def run_grid(runner: GridRunner, title: str, command: str, console: Console, pla
     missing = sum(done is None for _, done in runner.state())
     require_space(runner.folder / "cells", missing * CELL_BYTES + REPORT_BYTES)
     finished: list[Finished] = []
-    for done in runner.run(place):
-        finished.append(done)
-        outcome = f"{done.seconds:.1f} s" if done.error is None else f"failed: {done.error}"
-        console.print(f"{len(finished)}/{total}  {done.cell.name}: {outcome}", highlight=False, soft_wrap=True)
+    with closing(runner.run(place)) as made:
+        for done in made:
+            finished.append(done)
+            outcome = f"{done.seconds:.1f} s" if done.error is None else f"failed: {done.error}"
+            console.print(f"{len(finished)}/{total}  {done.cell.name}: {outcome}", highlight=False, soft_wrap=True)
     finished.sort(key=lambda done: order[done.cell])
     failed = [done for done in finished if done.error is not None]
     if len(failed) == total:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import cached_property, partial
@@ -79,7 +79,7 @@ class GridRunner:
         is_whole = done is None or not done.missing or set(done.missing) <= set(self.data.missing(cell))
         return done if is_whole else None
 
-    def run(self, place: Place | None = None) -> Iterator[Finished]:
+    def run(self, place: Place | None = None) -> Generator[Finished, None, None]:
         """Make the missing cells; a cell that fails is given back with its error and does not stop the others.
 
         Args:

@@ -6,6 +6,7 @@ torchrun --nproc_per_node 2 benchmarks/processes.py
 
 import os
 import resource
+from typing import Any
 
 import torch
 from lightning.pytorch import Trainer
@@ -22,11 +23,11 @@ def peak() -> float:
 
 def main() -> None:
     count, rank = (int(os.environ.get(name, default)) for name, default in (("WORLD_SIZE", "1"), ("RANK", "0")))
-    config = ViTConfig(
-        image_size=8, patch_size=4, num_channels=1, num_labels=10,
-        hidden_size=512, num_hidden_layers=6, num_attention_heads=8, intermediate_size=2048,
-    )  # fmt: skip
-    model = ViTForImageClassification(config).eval()
+    fields: dict[str, Any] = {
+        "image_size": 8, "patch_size": 4, "num_channels": 1, "num_labels": 10,
+        "hidden_size": 512, "num_hidden_layers": 6, "num_attention_heads": 8, "intermediate_size": 2048,
+    }  # fmt: skip
+    model = ViTForImageClassification(ViTConfig(**fields)).eval()
     size = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters()) / 2**20
     generator = torch.Generator().manual_seed(0)
     batches = [

@@ -16,7 +16,7 @@ from tests.commands.small import vit
 from tests.grid.toys import CPU, grid, no_training, numbers, vits
 
 if not os.environ.get("RAY_CLUSTER"):
-    pytest.skip("starting a cluster takes most of a minute; make test-ray", allow_module_level=True)
+    pytest.skip("starting a cluster takes minutes on a busy machine; make test-ray", allow_module_level=True)
 ray = pytest.importorskip("ray")
 cluster_utils = pytest.importorskip("ray.cluster_utils")
 

@@ -9,7 +9,7 @@ LOWEST := .venv-lowest
 PEERS := .venv-peers
 LOWEST_PYTHON ?= $(or $(shell command -v python3.11),$(PYTHON))
 
-.PHONY: install demo test test-architectures test-matrix test-lowest test-peers mutants fuzz lint docs constraints site look notebooks wheel bench rows results clean
+.PHONY: install demo test test-architectures test-matrix test-lowest test-peers test-ray mutants fuzz lint docs constraints site look notebooks wheel bench rows results clean
 
 install: $(STAMP)
 
@@ -48,6 +48,11 @@ $(PEERS)/.installed: $(STAMP)
 	$(BIN)/uv pip install --quiet --python $(PEERS)/bin/python 'mergekit>=0.1.5,<0.2' 'fusion-bench>=0.2.33,<0.3' \
 	  'hydra-core>=1.3'
 	@touch $@
+
+# The cells of a grid on a Ray cluster of two local nodes, of which one is killed in the middle.
+test-ray: $(STAMP)
+	@$(BIN)/python -c 'import ray' 2>/dev/null || $(BIN)/python -m pip install --quiet --editable '.[ray]'
+	RAY_CLUSTER=1 HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -n 0 tests/grid/test_ray_cluster.py
 
 # Changes lines of the source, one at a time, and asks whether a test notices; make mutants SAMPLE=60 ONLY=merging
 # JOBS=2; AGAIN=1 tries the survivors of the last run.

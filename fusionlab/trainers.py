@@ -12,12 +12,15 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.accelerators import CPUAccelerator
 from lightning.pytorch.callbacks import RichProgressBar
+from lightning.pytorch.strategies import DeepSpeedStrategy, FSDPStrategy, ModelParallelStrategy
 
 from fusionlab.errors import InputError, first_line
 from fusionlab.printing import progress_options
 
 # Precisions in which Lightning converts the module's parameters in place: end models and merges would be rounded.
 ROUNDING = ("16-true", "bf16-true", "transformer-engine", "transformer-engine-float16")
+# Names of strategies that spread the parameters of one model over processes begin so.
+SHARDING = ("fsdp", "deepspeed")
 # Of one machine; Lightning makes a list of as many as it is told, whatever there is.
 MOST_DEVICES = 1024
 
@@ -131,6 +134,7 @@ def quiet_factory(settings: Mapping[str, Any]) -> Callable[[], Trainer]:
     refuse_rounding(settings.get("precision"))
 
     def make() -> Trainer:
+        refuse_sharding(settings.get("strategy"))
         with _refusals():
             return quiet_trainer(**settings)
 
@@ -150,6 +154,7 @@ def make_trainer(settings: Mapping[str, Any], label: str, leave: bool = True, **
         InputError: settings that the Trainer refuses, or a precision that rounds the models.
     """
     refuse_rounding(settings.get("precision"))
+    refuse_sharding(settings.get("strategy"))
     callbacks = [NamedProgressBar(label, leave, progress_options()), *options.pop("callbacks", [])]
     with _refusals():
         return quiet_trainer(**{"enable_progress_bar": True, **settings, **options}, callbacks=callbacks)
@@ -197,6 +202,27 @@ def refuse_rounding(precision: object) -> None:
     if str(precision) in ROUNDING:
         raise InputError(
             f"precision is {precision!r}, which rounds the models; expected 32-true, 64-true, bf16-mixed or 16-mixed"
+        )
+
+
+def refuse_sharding(strategy: object) -> None:
+    """Refuse a strategy that spreads the parameters of one model over processes.
+
+    Such a strategy wraps the module of a Trainer, of which end models are no part, so every process would hold all of
+    them; and matching and merging read whole tensors of all models at once, of which no process would have any.
+
+    Args:
+        strategy: of a Trainer: its name, or itself.
+
+    Raises:
+        InputError: FSDP, DeepSpeed or model parallelism.
+    """
+    is_named = isinstance(strategy, str) and strategy.startswith(SHARDING)
+    if is_named or isinstance(strategy, FSDPStrategy | DeepSpeedStrategy | ModelParallelStrategy):
+        name = strategy if is_named else type(strategy).__name__
+        raise InputError(
+            f"strategy is {name}, which spreads one model over processes, but matching and merging read whole tensors "
+            f"of several; expected ddp, which shares the batches, or one device"
         )
 
 

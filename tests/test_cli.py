@@ -21,6 +21,7 @@ MEASURING = ["--data", "--out_of_domain", "--points", *DEVICES]
 GRID = [
     "--end_models", "--groups", "--methods", "--matchings", "--seeds", "--out_of_domain", "--ensemble", "--multitask",
     "--samples", "--test_samples", "--points", "--title", "--output", "--dry-run", "--protocol", "--heads", "--base",
+    "--on", "--cpus",
 ]  # fmt: skip
 OUTPUT = ["--output", "--overwrite"]
 OPTIONS = {
@@ -100,7 +101,7 @@ OPTIONS = {
         *DEVICES,
     ],
     "compare": [*GRID, *DEVICES],
-    "reproduce": ["--protocol", "--output", "--dry-run", *DEVICES],
+    "reproduce": ["--protocol", "--output", "--dry-run", "--on", "--cpus", *DEVICES],
     "extract": ["--base", "--rank", *OUTPUT],
     "check": ["--names", "--architecture", "--base", "--values", "--json", *OUTPUT],
     "completion": [],

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 from lightning.pytorch.callbacks import RichProgressBar, TQDMProgressBar
+from lightning.pytorch.strategies import FSDPStrategy
 from torch import Tensor
 
 from fusionlab.errors import InputError
@@ -73,3 +74,15 @@ def test_more_devices_than_any_machine_has_are_refused(devices: int | str) -> No
     """Before Lightning makes a list of them."""
     with pytest.raises(InputError, match=r"^devices is \d+; expected at most 1,024$"):
         make_trainer({"accelerator": "cpu", "devices": devices}, "")
+
+
+@pytest.mark.parametrize("strategy", ["fsdp", "fsdp_cpu_offload", "deepspeed_stage_3"])
+def test_strategies_that_spread_a_model_are_refused(strategy: str) -> None:
+    """Before Lightning asks for a GPU; also where the Trainer was made by somebody else."""
+    with pytest.raises(InputError, match=f"^strategy is {strategy}, which spreads one model .* expected ddp, which"):
+        make_trainer({"accelerator": "cpu", "devices": 2, "strategy": strategy}, "")
+    module, trainer = Counted(Counting()), quiet_trainer(accelerator="cpu", devices=1)
+    trainer._accelerator_connector.strategy = FSDPStrategy()
+    module.trainer = trainer
+    with pytest.raises(InputError, match=r"^strategy is FSDPStrategy, which spreads one model"):
+        module.setup("fit")

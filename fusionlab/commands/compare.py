@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -22,6 +23,8 @@ from fusionlab.grid.cells import Finished
 from fusionlab.grid.design import Grid, make_groups
 from fusionlab.grid.estimate import estimate
 from fusionlab.grid.folder import failures, write_results
+from fusionlab.grid.on_ray import OnRay
+from fusionlab.grid.places import Here, Place
 from fusionlab.grid.runner import GridRunner
 from fusionlab.grid.summary import headline_metric, summarize
 from fusionlab.matching.recipe import Recipe, recipe
@@ -59,11 +62,16 @@ class RunOptions:
         title: title of the report.
         dry_run: whether only the plan is printed: how many cells there are, how many of them are to do, and about how
             long they take.
+        on: where the cells are made, in place of this process: ``ray`` (``pip install 'fusionlab[ray]'``), or
+            ``ray://HOST:PORT`` of a cluster; the folder of the grid is on a file system that all of its nodes share.
+        cpus: processors that each cell takes on Ray.
     """
 
     output: str
     title: str | None = None
     dry_run: bool = False
+    on: str | None = None
+    cpus: int = 1
 
 
 def run(argv: Sequence[str]) -> None:
@@ -75,6 +83,7 @@ def run(argv: Sequence[str]) -> None:
     """
     parser = make_parser("compare", DESCRIPTION)
     arguments = parsing.parse(parser, argv)
+    place = make_place(arguments)
     grid = make_grid(arguments)
     trainer = data_options.trainer_options(arguments)
     runner = GridRunner(grid, expanded(arguments.output), train_end_model, trainer)
@@ -84,7 +93,7 @@ def run(argv: Sequence[str]) -> None:
         return
     try_to_write(runner.folder / "cells")
     title = arguments.title or f"{len(grid.groups)} groups of {len(grid.end_models)} end models"
-    run_grid(runner, title, shlex.join(["fusionlab", "compare", *argv]), console)
+    run_grid(runner, title, shlex.join(["fusionlab", "compare", *argv]), console, place)
 
 
 def make_parser(name: str, description: str) -> ArgumentParser:
@@ -101,21 +110,31 @@ def make_parser(name: str, description: str) -> ArgumentParser:
     return parser
 
 
-def run_grid(runner: GridRunner, title: str, command: str, console: Console) -> None:
+def run_grid(runner: GridRunner, title: str, command: str, console: Console, place: Place) -> None:
     """Make the missing cells of a grid, then write and print its tables.
 
+    Args:
+        runner: of the grid.
+        title: of the report.
+        command: that makes them.
+        console: to print on.
+        place: where the cells are made.
+
     Raises:
-        InputError: every cell failed, or the disk has too little space for what they write.
+        InputError: every cell failed, the place can make none, or the disk has too little space for what they write.
         Exception: every cell failed, and some by an error of fusionlab's own: the first of these.
     """
-    total = len(runner.grid.cells())
+    order = {cell: number for number, cell in enumerate(runner.grid.cells())}
+    total = len(order)
     missing = sum(done is None for _, done in runner.state())
     require_space(runner.folder / "cells", missing * CELL_BYTES + REPORT_BYTES)
     finished: list[Finished] = []
-    for done in runner.run():
-        finished.append(done)
-        outcome = f"{done.seconds:.1f} s" if done.error is None else f"failed: {done.error}"
-        console.print(f"{len(finished)}/{total}  {done.cell.name}: {outcome}", highlight=False, soft_wrap=True)
+    with closing(runner.run(place)) as made:
+        for done in made:
+            finished.append(done)
+            outcome = f"{done.seconds:.1f} s" if done.error is None else f"failed: {done.error}"
+            console.print(f"{len(finished)}/{total}  {done.cell.name}: {outcome}", highlight=False, soft_wrap=True)
+    finished.sort(key=lambda done: order[done.cell])
     failed = [done for done in finished if done.error is not None]
     if len(failed) == total:
         for sentence in failures(finished):
@@ -133,6 +152,15 @@ def run_grid(runner: GridRunner, title: str, command: str, console: Console) -> 
     if failed:
         console.print("A second start tries the failed cells again.", style="red")
     console.print(f"Report: {runner.folder / 'report.html'}", highlight=False, soft_wrap=True)
+
+
+def make_place(arguments: Namespace) -> Place:
+    """The place that the arguments name.
+
+    Raises:
+        InputError: another word than those there are, or what it needs is not installed.
+    """
+    return Here() if arguments.on is None else OnRay(arguments.on, arguments.cpus, arguments.accelerator)
 
 
 def make_grid(arguments: Namespace) -> Grid:

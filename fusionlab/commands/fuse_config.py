@@ -42,6 +42,7 @@ from fusionlab.paths import expanded
 from fusionlab.sentences import naming
 from fusionlab.statistics.files import load
 from fusionlab.threads import failures_raised
+from fusionlab.trainers import refuse_sharding
 
 SECTIONS = ("model", "data", "trainer")
 # Steps between two checkpoints of a descent, which may be cut at any time.
@@ -123,7 +124,13 @@ class FuseCLI(SafeCLI):
         add_fields(parser, ResumeOptions)
 
     def instantiate_trainer(self, **keywords: Any) -> Trainer:
-        """Make the Trainer; checkpoints of every start are in one place, where the next start finds them."""
+        """Make the Trainer; checkpoints of every start are in one place, where the next start finds them.
+
+        Raises:
+            InputError: a strategy that spreads one model over processes.
+        """
+        # Lightning would ask for a GPU first.
+        refuse_sharding(self._get(self.config_init, "trainer.strategy"))
         callbacks = self._get(self.config_init, "trainer.callbacks") or []
         callbacks = callbacks if isinstance(callbacks, list) else [callbacks]
         logger = self._get(self.config_init, "trainer.logger")

@@ -78,7 +78,7 @@ def run(argv: Sequence[str]) -> None:
     add_fields(
         parser,
         compare.RunOptions,
-        ("output", "dry_run"),
+        ("output", "dry_run", "on", "cpus"),
         {**compare.FLAGS, "output": {"type": str | None, "default": None, "help": place}},
     )
     data_options.add_devices(parser)
@@ -88,6 +88,7 @@ def run(argv: Sequence[str]) -> None:
             f"experiment is {arguments.experiment!r}; expected one of {', '.join(EXPERIMENTS)}"
             f"{did_you_mean(arguments.experiment, EXPERIMENTS)}"
         )
+    where = compare.make_place(arguments)
     experiment, console = EXPERIMENTS[arguments.experiment], printing.results()
     output = expanded(arguments.output or f"reproduce/{arguments.experiment}") / arguments.protocol
     command = shlex.join(["fusionlab", "reproduce", *argv])
@@ -100,7 +101,7 @@ def run(argv: Sequence[str]) -> None:
             continue
         try_to_write(runner.folder / "cells")
         try:
-            compare.run_grid(runner, f"{arguments.experiment}: {experiment.shows}", command, console)
+            compare.run_grid(runner, f"{arguments.experiment}: {experiment.shows}", command, console, where)
         except Exception as error:
             # What one grid lacks, or stumbles over, the others may not; a full disk or the like ends them all.
             if not isinstance(error, InputError) and sentence(error) is not None:

@@ -216,12 +216,13 @@ class Grid:
 
     def signature(self, module: LightningDataModule) -> str:
         """The signature of one of the grid's data modules, as it was before anything was read."""
-        return self._signatures[id(module)]
+        return next(known for one, known in self._signatures if one is module)
 
     @cached_property
-    def _signatures(self) -> dict[int, str]:
+    def _signatures(self) -> tuple[tuple[LightningDataModule, str], ...]:
+        # Beside the modules themselves, so that a copy in another process finds those of its own.
         modules = [*(end.data for end in self.end_models.values()), *self.out_of_domain]
-        return {id(module): signature(module) for module in modules}
+        return tuple((module, signature(module)) for module in modules)
 
 
 def make_groups(names: Sequence[str], wanted: str | Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:

@@ -1,10 +1,11 @@
-"""Makes the cells of a grid one after another; each is on disk as soon as it is finished."""
+"""Makes the cells of a grid; each is on disk as soon as it is finished."""
 
 from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -25,6 +26,7 @@ from fusionlab.fusion import Candidate, CandidateTest, Data, Fuser, FusionPlan, 
 from fusionlab.grid.cells import CellStore, Finished
 from fusionlab.grid.data_sets import TestData
 from fusionlab.grid.design import Cell, EndModel, Grid
+from fusionlab.grid.places import Here, Place, Trained
 from fusionlab.grid.published import PublishedFuser
 from fusionlab.grid.statistics_files import StatisticsFiles
 from fusionlab.growing import grown_to_one_size, told
@@ -46,6 +48,7 @@ class GridRunner:
         trainer: what each Trainer is made with.
 
     Attributes:
+        broken: end models that cannot be had, with the reason; they are not tried again.
         fault: the first error of fusionlab's own that failed a cell; None where there was none.
 
     Raises:
@@ -61,40 +64,62 @@ class GridRunner:
         self.store = CellStore(self.folder / "cells")
         self.data = TestData(grid)
         self._statistics = StatisticsFiles(self.folder / "statistics", grid)
-        self._broken: dict[tuple[str, int], Exception] = {}
+        self.broken: dict[Trained, Exception] = {}
         self._group: tuple[tuple[tuple[str, ...], int], Fuser] | None = None
         self._note = ""
         self.fault: Exception | None = None
 
     def state(self) -> list[tuple[Cell, Finished | None]]:
-        """Every cell, with what it gave if it is finished; one that lacks a test set is not, once the set is there."""
-        found = []
-        for cell in self.grid.cells():
-            done = self.store.read(cell, self.grid.fingerprint(cell))
-            is_whole = done is None or not done.missing or set(done.missing) <= set(self.data.missing(cell))
-            found.append((cell, done if is_whole else None))
-        return found
+        """Every cell, with what it gave if it is finished."""
+        return [(cell, self.kept(cell)) for cell in self.grid.cells()]
 
-    def run(self) -> Iterator[Finished]:
-        """Make the missing cells; a cell that fails is given back with its error and does not stop the others."""
-        for cell, finished in self.state():
-            yield finished if finished is not None else self._make(cell)
+    def kept(self, cell: Cell) -> Finished | None:
+        """A finished cell; one that lacks a test set is not finished, once the set is there."""
+        done = self.store.read(cell, self.grid.fingerprint(cell))
+        is_whole = done is None or not done.missing or set(done.missing) <= set(self.data.missing(cell))
+        return done if is_whole else None
+
+    def run(self, place: Place | None = None) -> Generator[Finished, None, None]:
+        """Make the missing cells; a cell that fails is given back with its error and does not stop the others.
+
+        Args:
+            place: where they are made; this process if None. Finished cells come first, then those that are made, as
+                they are finished there.
+
+        Raises:
+            InputError: the place cannot make them.
+        """
+        state = self.state()
+        yield from (finished for _, finished in state if finished is not None)
+        missing = [cell for cell, finished in state if finished is None]
+        with closing((place or Here()).cells(self, missing)) as made:
+            yield from made
 
     def has(self, name: str, seed: int) -> bool:
         """True if the checkpoint of an end model is on this machine."""
         return self._place(name, seed).exists()
 
-    def _make(self, cell: Cell) -> Finished:
+    def make(self, cell: Cell) -> Finished:
+        """Make a cell and write it; one that fails has its error."""
         start = time.perf_counter()
         try:
             seed_everything(cell.seed, verbose=False)
             finished = self._measure(cell)
         except Exception as error:
             # One bad cell must not lose the hours that the others take; its sentence is in the table of failures.
-            finished = Finished(cell, (), error=sentence(error) or self._told(error))
-        missing = {} if finished.error is not None else self.data.missing(cell)
-        finished = replace(finished, seconds=time.perf_counter() - start, missing=missing)
-        self.store.write(finished, self.grid.fingerprint(cell))
+            return self._written(self._failed(cell, error), start)
+        return self._written(replace(finished, missing=self.data.missing(cell)), start)
+
+    def fail(self, cell: Cell, error: Exception) -> Finished:
+        """Write a cell that could not be made at all."""
+        return self._written(self._failed(cell, error), time.perf_counter())
+
+    def _failed(self, cell: Cell, error: Exception) -> Finished:
+        return Finished(cell, (), error=sentence(error) or self._told(error))
+
+    def _written(self, finished: Finished, start: float) -> Finished:
+        finished = replace(finished, seconds=time.perf_counter() - start)
+        self.store.write(finished, self.grid.fingerprint(finished.cell))
         # On the disk now; the examples of all cells at once may be more than memory holds.
         return replace(finished, measured=())
 
@@ -182,6 +207,12 @@ class GridRunner:
         modules = [self.grid.end_models[name].data for name in group]
         return Inputs.of(modules, len(group), self.grid.samples, seed)
 
+    def untrained(self, cell: Cell) -> set[Trained]:
+        """The end models that making a cell would train."""
+        names = (MULTITASK,) if cell.method == MULTITASK else cell.models
+        wanted = {(name, cell.seed) for name in names} - set(self.broken)
+        return {(name, seed) for name, seed in wanted if self._is_untrained(name, seed)}
+
     def _is_untrained(self, name: str, seed: int) -> bool:
         """True if an end model has to be trained first; one that is given never has."""
         return self.end_model(name).fit is not None and not self.has(name, seed)
@@ -191,16 +222,16 @@ class GridRunner:
 
     def load(self, name: str, seed: int) -> nn.Module:
         """An end model, trained if it has to be; what cannot be had is tried once, not in every cell."""
-        if (name, seed) in self._broken:
-            raise self._broken[name, seed]
+        if (name, seed) in self.broken:
+            raise self.broken[name, seed]
         path = self._place(name, seed)
         try:
             if self._is_untrained(name, seed):
                 self.train(self.end_model(name), seed, path)
             return checkpoints.load(str(path))
         except InputError as error:
-            self._broken[name, seed] = InputError(f"end model {name}, seed {seed}: {error}")
-            raise self._broken[name, seed] from error
+            self.broken[name, seed] = InputError(f"end model {name}, seed {seed}: {error}")
+            raise self.broken[name, seed] from error
 
     def end_model(self, name: str) -> EndModel:
         """An end model by name, or the multi-task model."""

@@ -45,7 +45,8 @@ class StatisticsFiles:
                 path = self.folder / f"{self._name(name, model, fuser.plan.seed)}-{kind}.safetensors"
                 if not path.exists():
                     self.folder.mkdir(parents=True, exist_ok=True)
-                    save([found], path)
+                    # Another process may have written the same meanwhile.
+                    save([found], path, overwrite=True)
 
     def _name(self, name: str, model: nn.Module, seed: int) -> str:
         data = self.grid.signature(self.grid.end_models[name].data)

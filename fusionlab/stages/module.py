@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from fusionlab.errors import InputError
 from fusionlab.stages.stage import Stage, Stages
-from fusionlab.trainers import NamedProgressBar, refuse_rounding
+from fusionlab.trainers import NamedProgressBar, refuse_rounding, refuse_sharding
 
 RETURNS_NOTHING = "the Trainer ran in processes that return nothing; expected one device or the strategy ddp"
 
@@ -144,7 +144,8 @@ class StagedModule(LightningModule, ABC):
         """Let the stages decide how long the fit takes, and which batches it goes through.
 
         Raises:
-            InputError: a precision that rounds models, or a Trainer that goes through no batches.
+            InputError: a precision that rounds models, a strategy that spreads one over processes, or a Trainer that
+                goes through no batches.
         """
         super().setup(stage)
         if stage != "fit":
@@ -155,6 +156,7 @@ class StagedModule(LightningModule, ABC):
             self._stages, self.stage, self._saved, self._packed = None, None, None, []
             self._has_begun = self._is_over = False
         refuse_rounding(self.trainer.precision)
+        refuse_sharding(self.trainer.strategy)
         if self.trainer.limit_train_batches == 0:
             raise InputError("limit_train_batches is 0; expected the Trainer to go through batches")
         loop = self.trainer.fit_loop

@@ -2,6 +2,7 @@
 
 import json
 import signal
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -132,6 +133,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"end_models": {"a": {"fit": "vit_digits.yaml", "options": {"model.nothing.here": 1}}}}, "model.nothing.here"),
     ({"end_models": {"a": {"fit": "no_such_config.yaml"}}}, "no_such_config"),
     ({"colour": 1}, "colour"),
+    ({"on": "rey"}, "on is 'rey'; expected 'ray', or 'ray://HOST:PORT' of a Ray cluster"),
+    ({"on": "ray", "cpus": 0}, "cpus is 0; expected at least 1 processor for each cell"),
 ]
 
 
@@ -143,6 +146,20 @@ def test_wrong_configs(command: Command, ckpts: Path, tmp_path: Path, changes: d
     assert outcome.err.startswith("fusionlab compare: error:")
     assert words in outcome.err
     assert len(outcome.err.strip().splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("more", [(), ("--dry-run",)], ids=["run", "plan"])
+def test_ray_that_is_not_installed(
+    command: Command, ckpts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]
+) -> None:
+    """One sentence that names the extra, before any work."""
+    monkeypatch.setitem(sys.modules, "ray", None)
+    outcome = command("compare", "--config", config(tmp_path, ckpts), "--on", "ray", *more)
+    assert outcome.code == 2
+    assert outcome.err.strip() == (
+        "fusionlab compare: error: cells run on Ray, which is not installed; pip install 'fusionlab[ray]'"
+    )
     assert not (tmp_path / "out").exists()
 
 

@@ -51,7 +51,7 @@ from fusionlab.streaming import (
 
 _TWINS = "twins"
 # Options whose values ask for whole models.
-_WHOLE = ("data", "probes", "samples", "statistics", "example", "polish")
+_WHOLE = ("data", "probes", "samples", "statistics", "example", "polish", "search")
 # Ends the reason for which large models are held, where nobody asked for a matching that holds them.
 _WAY_ON = "; --match paper goes a part at a time"
 

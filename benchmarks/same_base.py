@@ -62,7 +62,6 @@ GRIDS: dict[str, list[dict[str, Any]]] = {
     "fisher": [],
     "regmean": [{"alpha": factor} for factor in (0.5, 0.7, 0.99)],
     "regmean_pp": [{"alpha": factor} for factor in (0.5, 0.7, 0.99)],
-    "adamerging": [{"by": "task"}, {"steps": 200}, {"steps": 200, "learning_rate": 3e-3}],
 }
 
 

@@ -162,7 +162,7 @@ def _in_memory(
     made |= {f"{label}, grown": growing.described(growth) for label, growth in growths.items()}
     card = merge_card(merging_options.parents(found, arguments), made, next(iter(found.values())).format)
     notes = [advised, *([f"{growing.told(growths)}."] if growths else []), *results.notes]
-    notes = [*notes, *told, *held, *_way_back(argv, results, polishing is None and arguments.heads != "own")]
+    notes = [*notes, *told, *held, *_way_back(argv, results, polishing is None)]
     results = replace(results, settings=settings, notes=notes)
     written = as_grown(found, {label: models[label] for label in growths})
     write_fusion(fused, results, written, output, arguments.overwrite, types, card, repeat, modules)

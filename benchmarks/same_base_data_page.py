@@ -1,0 +1,151 @@
+"""The page about merging fine-tunes of one base with data at hand, written from what was measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import fmean, stdev
+from typing import Any
+
+from same_base_models import VALIDATION
+from same_base_page import cell_name
+from scipy.stats import t as student
+
+# By method what it looks at.
+LOOKS_AT = {
+    "simple": "nothing",
+    "tsv_m": "the base model",
+    "regmean": "training images, no labels",
+    "adamerging": "the base model; training images, no labels",
+    "task_arithmetic, searched": f"the base model; {VALIDATION} validation images with labels",
+    "tsv_m, searched": f"the base model; {VALIDATION} validation images with labels",
+}
+AIM = 95
+
+
+def page(
+    found: dict[str, Any], methods: Sequence[str], counts: Sequence[int], seeds: Sequence[int], images: Sequence[int]
+) -> str:
+    """The whole page.
+
+    Args:
+        found: all cells.
+        methods: in the order of the grids.
+        counts: how many tasks are merged.
+        seeds: of the test models.
+        images: of each task, of the curve.
+    """
+    best = found["chosen"]
+    parts = [_introduction(len(seeds))]
+    for count in counts:
+        own = fmean(score for seed in seeds for score in found[f"test {seed} ends"]["own"][:count])
+        base = _shares(found, seeds, count, [found[f"test {seed} ends"]["base"] for seed in seeds])
+        rows = []
+        for method in methods:
+            given = best[f"{count} {method}"]
+            cells = [found[cell_name("test", seed, count, method, given)] for seed in seeds]
+            shares = _shares(found, seeds, count, [cell["scores"] for cell in cells])
+            seconds = fmean(cell["seconds"] for cell in cells)
+            words = ", ".join(f"`{name}` {value}" for name, value in given.items()) or "the defaults"
+            rows.append(
+                (_mean(shares), f"| `{method}` | {LOOKS_AT[method]} | {_told(shares)} | {seconds:.1f} | {words} |")
+            )
+        if count == max(counts):
+            rows += _polished_rows(found, seeds, count, images)
+        rows.sort(key=lambda row: -row[0])
+        parts.append(
+            f"## {count} tasks\n\nThe fine-tunes reach {100 * own:.1f} % on average, which is 100 here. The base model "
+            f"with the fine-tunes' heads: {_told(base).replace(' | ', ', worst task ')}.\n\n"
+            "| method | looks at | kept, interval | worst task | seconds | settings |\n|---|---|---:|---:|---:|---|\n"
+            + "\n".join(row for _, row in rows)
+            + "\n"
+        )
+        if count == max(counts):
+            reached = max(value for value, row in rows if "labels" not in row or "no labels" in row)
+            word = "reached" if reached >= AIM else "missed"
+            parts.append(
+                f"The aim at {count} tasks, {AIM} % of the fine-tunes' own accuracy with unlabelled data, is {word}: "
+                f"{reached:.1f}.\n"
+            )
+    return "\n".join([*parts, _curve(found, seeds, max(counts), images)])
+
+
+def _introduction(models: int) -> str:
+    return f"""# Fine-tunes of one base: with data at hand
+
+    python benchmarks/same_base_data.py
+
+That command writes this page from [`same_base_data.json`](same_base_data.json); no number is typed by hand. Models,
+tasks, images and the way of counting are those of [the table of all methods](same_base.md): accuracies in percent of
+what the task's own fine-tune has, over tasks and over {models} base models, with half the width of a 95 % interval over
+base models behind ±. The models were trained again for this page, so `simple`, `tsv_m` and `regmean` stand here once
+more, for comparison on the same models, with the hyperparameters that are chosen there. What is chosen here
+is chosen on the validation images of the tuning models (seeds 11 and 12).
+
+*Searched* means `fusionlab fuse --search`: Optuna looks for the method's hyperparameters and the models' weights by the
+accuracy on {VALIDATION} validation images of each task, with labels, which nothing was trained on and nothing is tested
+on. On the tuning models a search looks at half of them, and the other half says which search is taken.
+*Polished* means that the merge by `tsv_m` was polished with heads of its own: each fine-tune teaches on n training
+images of its task, without labels. Seconds are of one thread of a busy machine.
+"""
+
+
+def _polished_rows(
+    found: dict[str, Any], seeds: Sequence[int], count: int, images: Sequence[int]
+) -> list[tuple[float, str]]:
+    rows = []
+    for number in images:
+        cells = _curve_cells(found, seeds, count, number)
+        shares = _shares(found, seeds, count, [cell["scores"] for cell in cells])
+        looks = f"the base model; {number} training images of each task, no labels"
+        seconds, steps = fmean(cell["seconds"] for cell in cells), found["chosen"]["steps"]
+        words = f"`polish.steps` {steps}"
+        rows.append((_mean(shares), f"| `tsv_m`, polished | {looks} | {_told(shares)} | {seconds:.1f} | {words} |"))
+    return rows
+
+
+def _curve(found: dict[str, Any], seeds: Sequence[int], count: int, images: Sequence[int]) -> str:
+    """What a polish brings back of what the merge lost."""
+    start = _shares(found, seeds, count, [found[cell_name("test", s, count, "tsv_m", {})]["scores"] for s in seeds])
+    lost = 100 - _mean(start)
+    rows = [f"| 0 | {_told(start)} | |"]
+    for number in images:
+        shares = _shares(found, seeds, count, [cell["scores"] for cell in _curve_cells(found, seeds, count, number)])
+        rows.append(f"| {number} | {_told(shares)} | {100 * (_mean(shares) - _mean(start)) / lost:.0f} % |")
+    return (
+        f"## What a polish brings back\n\nThe merge of {count} fine-tunes by `tsv_m`, polished on n training images of "
+        f"each task without labels ({found['chosen']['steps']} steps, chosen on the tuning models):\n\n"
+        "| n | kept, interval | worst task | of what was lost, back |\n|---:|---:|---:|---:|\n" + "\n".join(rows) + "\n"
+    )
+
+
+def _curve_cells(found: dict[str, Any], seeds: Sequence[int], count: int, images: int) -> list[dict[str, Any]]:
+    steps = found["chosen"]["steps"]
+    return [found[polish_name("test", seed, count, "tsv_m", images, steps)] for seed in seeds]
+
+
+def _shares(
+    found: dict[str, Any], seeds: Sequence[int], count: int, scores: Sequence[Sequence[float]]
+) -> list[list[float]]:
+    """For each base model the share of every task, in percent."""
+    ends = [found[f"test {seed} ends"]["own"][:count] for seed in seeds]
+    return [
+        [100 * score / end for score, end in zip(row[:count], own, strict=True)]
+        for row, own in zip(scores, ends, strict=True)
+    ]
+
+
+def _mean(shares: Sequence[Sequence[float]]) -> float:
+    return fmean(map(fmean, shares))
+
+
+def _told(shares: Sequence[Sequence[float]]) -> str:
+    """The mean with half its interval over base models, and the worst task."""
+    means = [fmean(row) for row in shares]
+    half = float(student.ppf(0.975, len(means) - 1)) * stdev(means) / math.sqrt(len(means))
+    return f"{fmean(means):.1f} ± {half:.1f} | {fmean(map(min, shares)):.1f}"
+
+
+def polish_name(split: str, seed: int, count: int, method: str, images: int, steps: int) -> str:
+    """The name of a cell of the curve of polish."""
+    return f"{split} {seed} {count} {method}, polished on {images} images of each task, {steps} steps"

@@ -56,7 +56,7 @@ class Drawn(LightningDataModule):
 def test_the_merge_that_is_kept_has_the_settings_that_score_best() -> None:
     """On the validation data, as the model's own score is computed without a Trainer; unmatched and matched alike."""
     models = {name: vit(seed) for seed, name in enumerate("ab")}
-    search = SearchOptions(trials=4, metric="loss", over={"weights": None})
+    search = SearchOptions(trials=3, metric="loss", over={"weights": None})
     plan = FusionPlan({"paper": recipe("paper")}, search=search)
     inputs = Inputs.of([Drawn()], 2)
     fused = run(Fuser(models, plan, inputs).fuse())

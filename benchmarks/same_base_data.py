@@ -5,7 +5,8 @@
 
 The first command trains what is missing in `checkpoints/same_base`, as `same_base.py` does, measures what is missing in
 `docs/results/same_base_data.json`, and goes on where it was stopped. Then, as the second does alone, it writes
-`docs/results/same_base_data.md` from that file. What is chosen is chosen on the validation images of the tuning models.
+`docs/results/same_base.md` from that file and `same_base.json`. What is chosen is chosen on the validation images of
+the tuning models.
 """
 
 from __future__ import annotations
@@ -21,13 +22,12 @@ from typing import Any
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch
-from same_base import COUNTS, ROOT, TEST, TUNING, Cells, Measuring
-from same_base_data_page import page, polish_name
+from same_base import COUNTS, ROOT, TEST, TUNING, WITH_DATA, Cells, Measuring, write_page
+from same_base_data_page import polish_name
 from same_base_models import TASKS, VALIDATION, Images, accuracy, body_of
 from same_base_page import cell_name
 from settings import quiet
 
-from fusionlab.atomic import atomic_file
 from fusionlab.fusion import TaskModels
 from fusionlab.merging import merge_states
 from fusionlab.models import with_state
@@ -41,7 +41,7 @@ GRIDS: dict[str, list[dict[str, Any]]] = {
     "tsv_m": [{}],
     "regmean": [{"alpha": 0.99}],
     "adamerging": [{}, {"by": "task"}],
-    f"task_arithmetic{SEARCHED}": [{"trials": 40}, {"trials": 100, "layers": 4, "sampler": "cmaes"}],
+    f"task_arithmetic{SEARCHED}": [{"trials": 40}],
     f"tsv_m{SEARCHED}": [{"trials": 20}],
 }
 # Of the curve: images of each task without labels; and the steps that are tried on the tuning models, with 64 of them.
@@ -158,7 +158,7 @@ def measure(cells: Cells, folder: Path) -> None:
                 for given in grid if len(grid) > 1 else ():
                     measuring.merge(count, method, given)
     best: dict[str, Any] = {f"{count} {method}": chosen(cells, count, method) for count in COUNTS for method in GRIDS}
-    cells.keep("chosen", best | {"steps": steps_of(cells)})
+    cells.keep("chosen", best | {"steps": steps_of(cells), "images": IMAGES, "seeds": TEST})
     for seed in TEST:
         measuring = WithData(seed, "test", cells, folder)
         measuring.ends()
@@ -171,17 +171,14 @@ def measure(cells: Cells, folder: Path) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cells", type=Path, default=ROOT / "docs" / "results" / "same_base_data.json")
+    parser.add_argument("--cells", type=Path, default=ROOT / "docs" / "results" / WITH_DATA)
     parser.add_argument("--models", type=Path, default=ROOT / "checkpoints" / "same_base")
     parser.add_argument("--page", action="store_true", help="write the page from the cells, and measure nothing")
     args = parser.parse_args()
     quiet(1)
-    cells = Cells(args.cells)
     if not args.page:
-        measure(cells, args.models)
-    text = page(cells.found, list(GRIDS), COUNTS, TEST, IMAGES)
-    with atomic_file(args.cells.with_suffix(".md"), overwrite=True) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+        measure(Cells(args.cells), args.models)
+    write_page(args.cells.with_name("same_base.json"))
     return 0
 
 

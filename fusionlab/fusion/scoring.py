@@ -85,6 +85,10 @@ class Scoring(Stage[list[ByMetric]]):
             for index in range(len(self.candidates))
         ]
 
+    def end(self) -> None:
+        """Let go of the copies."""
+        self._answering, self._scores = [], []
+
     def pack(self, result: list[ByMetric]) -> Any:
         """The scores as they are."""
         return result

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
 
 from fusionlab.errors import InputError
 from fusionlab.evaluation.metrics import is_fraction, lower_is_better
@@ -17,7 +16,7 @@ from fusionlab.fusion.plan import FusionPlan
 from fusionlab.fusion.results import Candidate, TestSet
 from fusionlab.fusion.scoring import ByMetric, Scoring, validation_of
 from fusionlab.inputs import Inputs
-from fusionlab.search import Found, SearchOptions, Settings, Space, Trials
+from fusionlab.search import WEIGHTS, Found, SearchOptions, Settings, Space, Trials
 from fusionlab.stages import Stages, result_of
 from fusionlab.statistics import basis_of
 from fusionlab.types import State
@@ -145,16 +144,11 @@ class Rule:
 
 
 def _words(settings: Settings, space: Space) -> str:
-    """The settings for the reader: numbers to three digits."""
-    parts = [f"{name} {_short(value)}" for name, value in settings.hyperparameters.items()]
-    if any(axis.setting == "weights" and axis.band is None for axis in space.axes):
+    """The settings for the reader: numbers to three digits, and what differs by layer by name alone."""
+    parts = []
+    for name, value in settings.hyperparameters.items():
+        short = f"{value:.3g}" if isinstance(value, float) else str(value)
+        parts.append(f"{name} by groups of layers" if isinstance(value, Mapping) else f"{name} {short}")
+    if any(axis.setting == WEIGHTS and axis.band is None for axis in space.axes):
         parts.append(f"weights {', '.join(f'{weight:.3g}' for weight in settings.weights)}")
     return listing(parts)
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{name}: {_short(each)}" for name, each in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_short, value)) + "]"
-    return f"{value:.3g}" if isinstance(value, float) else str(value)

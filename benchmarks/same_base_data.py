@@ -24,7 +24,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import torch
 from same_base import COUNTS, ROOT, TEST, TUNING, WITH_DATA, Cells, Measuring, write_page
 from same_base_data_page import polish_name
-from same_base_models import TASKS, VALIDATION, Images, accuracy, body_of
+from same_base_models import TASKS, accuracy, body_of
 from same_base_page import cell_name
 from settings import quiet
 
@@ -35,7 +35,8 @@ from fusionlab.polish import PolishOptions, polish
 from fusionlab.search import SearchOptions, Space, Trials
 
 SEARCHED = ", searched"
-# By method what is tried on the tuning models. Those that see weights alone, and regmean, are as same_base.py chose.
+# By method what is tried on the tuning models, where it is more than one. Methods that see weights alone, and regmean,
+# are as same_base.py chose; searches look at validation images of the test models, so there is nothing to choose.
 GRIDS: dict[str, list[dict[str, Any]]] = {
     "simple": [{}],
     "tsv_m": [{}],
@@ -60,15 +61,11 @@ class WithData(Measuring):
             super().merge(count, method, given)
 
     def _search(self, count: int, named: str, given: dict[str, Any]) -> None:
-        """The merge with the settings that a search found best on validation images with labels.
-
-        On the tuning models, by which searches are compared, it looks at the first half of these and is scored on the
-        second; on the test models it looks at all of them.
-        """
+        """The merge with the settings that a search found best on the validation images, with labels."""
         name, method = cell_name(self.split, self.seed, count, named, given), named.removesuffix(SEARCHED)
         if name in self.cells.found:
             return
-        seen, scored = self._images()
+        seen = self.images["validation"]
         models, base = [body_of(model) for model in self.models.tuned[:count]], body_of(self.models.base)
         pairs = list(zip(self.models.tuned, TASKS, strict=True))[:count]
         own = [accuracy(model, task.of(seen)) for model, task in pairs]
@@ -83,17 +80,9 @@ class WithData(Measuring):
             if trials.done[-1] is trials.found().best:
                 best = merged
         seconds = time.perf_counter() - start
-        scores = [self.models.score(best, place, scored) for place in range(count)]
+        scores = [self.models.score(best, place, self.images[self.split]) for place in range(count)]
         self.cells.keep(name, {"scores": scores, "seconds": seconds, "trials": [one.score for one in trials.done]})
         print(name, f"{fmean(scores):.3f}", file=sys.stderr, flush=True)
-
-    def _images(self) -> tuple[Images, Images]:
-        """What a search looks at, and what its outcome is scored on."""
-        pixels, digits = self.images["validation"]
-        if self.split == "test":
-            return (pixels, digits), self.images["test"]
-        half = VALIDATION // 2
-        return (pixels[:half], digits[:half]), (pixels[half:], digits[half:])
 
     def polish(self, images: int, steps: int) -> None:
         """The accuracy on each task of a merge that was polished on so many images of each, without labels.

@@ -31,8 +31,9 @@ def part(found: dict[str, Any], counts: Sequence[int]) -> str:
         found: all cells.
         counts: how many tasks are merged.
     """
-    seeds, images = found["chosen"]["seeds"], found["chosen"]["images"]
-    parts = [_introduction(len(seeds))]
+    images = found["chosen"]["images"]
+    seeds = [seed for seed in found["chosen"]["seeds"] if _is_complete(found, counts, images, seed)]
+    parts = [_introduction(seeds, len(found["chosen"]["seeds"]))]
     for count in counts:
         own = fmean(score for seed in seeds for score in found[f"test {seed} ends"]["own"][:count])
         base = _shares(found, seeds, count, [found[f"test {seed} ends"]["base"] for seed in seeds])
@@ -58,20 +59,34 @@ def part(found: dict[str, Any], counts: Sequence[int]) -> str:
     return "\n".join([*parts, _curve(found, seeds, max(counts), images)])
 
 
-def _introduction(models: int) -> str:
+def _is_complete(found: dict[str, Any], counts: Sequence[int], images: Sequence[int], seed: int) -> bool:
+    """True if all cells of a base model were measured."""
+    names = [
+        cell_name("test", seed, count, method, found["chosen"][f"{count} {method}"])
+        for count in counts
+        for method in LOOKS_AT
+    ]
+    steps = found["chosen"]["steps"]
+    names += [polish_name("test", seed, max(counts), "tsv_m", number, steps) for number in images]
+    return all(name in found for name in names)
+
+
+def _introduction(seeds: Sequence[int], meant: int) -> str:
+    few = "" if len(seeds) == meant else f" (of {meant} that are meant: the others are not measured yet)"
+    models = f"the base models {', '.join(map(str, seeds))}{few}"
     return f"""## With data at hand
 
     python benchmarks/same_base_data.py
 
 That command measures this part, in [`same_base_data.json`](same_base_data.json), and writes the page. Tasks, images and
-the way of counting are those above, over {models} base models; the models were trained again for it on another
+the way of counting are those above, over {models}; the models were trained again for it on another
 processor, which gives others by the same seeds. So `simple`, `tsv_m` and `regmean`, with what is chosen above, stand
 here once more for comparison on the same models. What is chosen here is chosen on the validation images of the tuning
 models, which were trained again too.
 
 *Searched* means the search of `fusionlab fuse --search`: Optuna looks for the method's hyperparameters and the models'
 weights by the accuracy on {VALIDATION} validation images of each task, with labels, which nothing was trained on and
-nothing is tested on. On the tuning models a search looks at half of them, and the other half says which one is taken.
+nothing is tested on; nothing about the searches was chosen.
 *Polished* means that the merge by `tsv_m` was polished with heads of its own (`--heads own --polish`): each fine-tune
 teaches on n of its training images, without labels. Seconds are of one thread of a busy machine.
 """

@@ -1,4 +1,4 @@
-"""What a search may change, in which range, and the settings of a merge that a point of it stands for."""
+"""The settings that a search may change, in which range, and those of a merge that a point of it stands for."""
 
 from __future__ import annotations
 

@@ -43,7 +43,6 @@ GRIDS: dict[str, list[dict[str, Any]]] = {
     "regmean": [{"alpha": 0.99}],
     "adamerging": [{}, {"by": "task"}],
     f"task_arithmetic{SEARCHED}": [{"trials": 40}],
-    f"tsv_m{SEARCHED}": [{"trials": 20}],
 }
 # Of the curve: images of each task without labels; and the steps that are tried on the tuning models, with 64 of them.
 IMAGES, COUNT, START = (16, 64, 256), 8, "tsv_m"

@@ -19,7 +19,6 @@ LOOKS_AT = {
     "regmean": "training images, no labels",
     "adamerging": "the base model; training images, no labels",
     "task_arithmetic, searched": f"the base model; {VALIDATION} validation images of each task, {LABELLED}",
-    "tsv_m, searched": f"the base model; {VALIDATION} validation images of each task, {LABELLED}",
 }
 AIM = 95
 
@@ -31,10 +30,14 @@ def part(found: dict[str, Any], counts: Sequence[int]) -> str:
         found: all cells.
         counts: how many tasks are merged.
     """
-    images = found["chosen"]["images"]
-    seeds = [seed for seed in found["chosen"]["seeds"] if _is_complete(found, counts, images, seed)]
-    parts = [_introduction(seeds, len(found["chosen"]["seeds"]))]
+    chosen = found["chosen"]
+    measured = {count: [seed for seed in chosen["seeds"] if _is_complete(found, count, seed)] for count in counts}
+    seeds = measured[max(counts)]
+    images = [number for number in chosen["images"] if _is_polished(found, max(counts), number, seeds)]
+    parts = [_introduction(seeds, len(chosen["seeds"]))]
     for count in counts:
+        if measured[count] != seeds:
+            continue
         own = fmean(score for seed in seeds for score in found[f"test {seed} ends"]["own"][:count])
         base = _shares(found, seeds, count, [found[f"test {seed} ends"]["base"] for seed in seeds])
         rows = [_row(found, seeds, count, method) for method in LOOKS_AT]
@@ -59,16 +62,16 @@ def part(found: dict[str, Any], counts: Sequence[int]) -> str:
     return "\n".join([*parts, _curve(found, seeds, max(counts), images)])
 
 
-def _is_complete(found: dict[str, Any], counts: Sequence[int], images: Sequence[int], seed: int) -> bool:
-    """True if all cells of a base model were measured."""
-    names = [
-        cell_name("test", seed, count, method, found["chosen"][f"{count} {method}"])
-        for count in counts
-        for method in LOOKS_AT
-    ]
+def _is_complete(found: dict[str, Any], count: int, seed: int) -> bool:
+    """True if all merges of a base model's fine-tunes were measured."""
+    chosen = found["chosen"]
+    return all(cell_name("test", seed, count, method, chosen[f"{count} {method}"]) in found for method in LOOKS_AT)
+
+
+def _is_polished(found: dict[str, Any], count: int, images: int, seeds: Sequence[int]) -> bool:
+    """True if a point of the curve was measured on all of some base models."""
     steps = found["chosen"]["steps"]
-    names += [polish_name("test", seed, max(counts), "tsv_m", number, steps) for number in images]
-    return all(name in found for name in names)
+    return all(polish_name("test", seed, count, "tsv_m", images, steps) in found for seed in seeds)
 
 
 def _introduction(seeds: Sequence[int], meant: int) -> str:

@@ -116,9 +116,11 @@ wheel: $(STAMP)
 # was stopped; make results writes the pages from what is measured.
 rows: $(STAMP)
 	$(BIN)/python benchmarks/same_base.py
+	$(BIN)/python benchmarks/same_base_data.py
 
 results: $(STAMP)
 	$(BIN)/python benchmarks/same_base.py --page
+	$(BIN)/python benchmarks/same_base_data.py --page
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/matching.py

@@ -22,6 +22,7 @@ from typing import Any
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
+from same_base_data_page import part
 from same_base_models import TASKS, Family, Task, accuracy, body_of, family, splits
 from same_base_page import cell_name, page
 from settings import quiet
@@ -37,6 +38,7 @@ ROOT = Path(__file__).parents[1]
 TUNING, TEST = (11, 12), (1, 2, 3, 4, 5)
 COUNTS = (4, 8)
 GATHERED = ("gram", "fisher")
+WITH_DATA = "same_base_data.json"
 # By method the values that are tried, beside the defaults.
 FACTORS = [{"lambda_": factor} for factor in (0.7, 1.5, 2.0, 3.0)]
 GRIDS: dict[str, list[dict[str, Any]]] = {
@@ -159,6 +161,19 @@ def chosen(cells: Cells, count: int, method: str) -> dict[str, Any]:
     return max([{}, *GRIDS[method]], key=reached)
 
 
+def write_page(file: Path) -> None:
+    """Write the page beside the cells, with what `same_base_data.py` measured where that is there.
+
+    Args:
+        file: of the cells.
+    """
+    text, more = page(Cells(file).found, list(GRIDS), COUNTS, TEST), Cells(file.with_name(WITH_DATA))
+    if "chosen" in more.found:
+        text += "\n" + part(more.found, COUNTS)
+    with atomic_file(file.with_suffix(".md"), overwrite=True) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cells", type=Path, default=ROOT / "docs" / "results" / "same_base.json")
@@ -184,9 +199,7 @@ def main() -> int:
                 for count in COUNTS:
                     measuring.merge(count, method, {})
                     measuring.merge(count, method, best[f"{count} {method}"])
-    text = page(cells.found, list(GRIDS), COUNTS, TEST)
-    with atomic_file(args.cells.with_suffix(".md"), overwrite=True) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    write_page(args.cells)
     return 0
 
 

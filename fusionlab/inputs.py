@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from lightning.pytorch import LightningDataModule
@@ -16,6 +16,9 @@ from torch.utils.data import ConcatDataset, DataLoader, IterableDataset, Subset
 
 from fusionlab.errors import InputError
 from fusionlab.probes import probes
+
+if TYPE_CHECKING:  # the data modules' library takes most of a second
+    from fusionlab.data.contract import DataFacts
 
 Batches = Iterable[Mapping[str, Tensor]]
 
@@ -28,6 +31,8 @@ class Inputs:
         own: for each model batches like what it was trained on.
         shared: batches of all of them, the same for every model.
         held_out: batches that nothing was trained on, to choose between merges by; may be empty.
+        held_out_facts: of each of these, the place of the model whose own data it is like (None for data of all), and
+            what its data module states; empty where that is not known.
         described: what they are, for the reader.
     """
 
@@ -35,6 +40,7 @@ class Inputs:
     shared: Batches
     held_out: tuple[Batches, ...] = ()
     described: str = ""
+    held_out_facts: tuple[tuple[int | None, DataFacts], ...] = ()
 
     @property
     def is_shared(self) -> bool:
@@ -66,19 +72,22 @@ class Inputs:
         from fusionlab.data.contract import described  # noqa: PLC0415
 
         drawn, held_out, words = [], [], []
-        for module in modules:
+        facts: list[tuple[int | None, DataFacts]] = []
+        for place, module in enumerate(modules):
             loader = _train_loader(module)
             if loader is None:
                 return None
             drawn.append(in_order(loader, samples, seed))
-            held_out += _loaders(module.val_dataloader()) if is_overridden("val_dataloader", module) else []
+            judging = _loaders(module.val_dataloader()) if is_overridden("val_dataloader", module) else []
+            held_out += judging
+            facts += [(place if len(modules) == count else None, described(module))] * len(judging)
             taken: Any = drawn[-1].dataset
             words.append(f"{len(taken)} training samples of {described(module).name}")
         if not drawn:
             return None
         shared = drawn[0] if len(drawn) == 1 else _mixed(drawn)
         own = tuple(drawn) if len(drawn) == count else (shared,) * count
-        return Inputs(own, shared, tuple(held_out), ", ".join(words))
+        return Inputs(own, shared, tuple(held_out), ", ".join(words), tuple(facts))
 
     @staticmethod
     def synthetic(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,15 @@ from fusionlab.types import Model
 
 # Adam moves every weight by about the learning rate, so an output by that times the width; see `PolishOptions`.
 WIDTH_TIMES_RATE, HIGHEST_RATE, WARMUP = 0.064, 1e-3, 0.05
+
+
+# The part of a merged model that learns from the end model in a place, or from all.
+Answering = Callable[[nn.Module, int | None], nn.Module]
+
+
+def whole(merged: nn.Module, place: int | None) -> nn.Module:
+    """The merged model itself."""
+    return merged
 
 
 @dataclass(frozen=True)
@@ -84,6 +93,7 @@ class Polishing(Descent[dict[str, Tensor]]):
         options: how.
         known: for each end model which labels it knows, bool of shape ``(classes,)``; all if None.
         label: see `Stage`.
+        answering: see `polish`.
 
     Raises:
         InputError: no end model, a number of sources that fits neither, or a merged model without anything to train.
@@ -97,10 +107,11 @@ class Polishing(Descent[dict[str, Tensor]]):
         options: PolishOptions,
         known: Sequence[Tensor] | None = None,
         label: str = "polishing",
+        answering: Answering = whole,
     ) -> None:
         if not end_models:
             raise InputError("polish was given no end model; expected at least one to learn from")
-        self.options = options
+        self.options, self._answering = options, answering
         self.student = copy.deepcopy(merged).eval()
         # Half precision cannot hold steps this small.
         self.student.to(torch.promote_types(next(merged.parameters()).dtype, torch.float32))
@@ -122,7 +133,7 @@ class Polishing(Descent[dict[str, Tensor]]):
         return torch.stack([share_of_mean(run, source, self._mean_loss) for source in batch]).mean()
 
     def _mean_loss(self, batch: DistillationBatch) -> Mean:
-        output = output_of(self.student, batch.inputs)
+        output = output_of(self._answering(self.student, batch.own), batch.inputs)
         loss = distillation_loss(output, self.targets(batch), batch.inputs, self.options.temperature)
         return loss, rows_that_count(output, batch.inputs)
 
@@ -146,9 +157,11 @@ def polished(
     options: PolishOptions | None = None,
     known: Sequence[Tensor] | None = None,
     label: str = "polishing",
+    answering: Answering = whole,
 ) -> Stages[Model]:
     """The stages of `polish`; arguments and errors are the same, and see `Stage` for the label."""
-    state = yield from result_of(Polishing(merged, end_models, batches, options or PolishOptions(), known, label))
+    chosen = options or PolishOptions()
+    state = yield from result_of(Polishing(merged, end_models, batches, chosen, known, label, answering))
     return with_state(merged, state)
 
 
@@ -159,6 +172,7 @@ def polish(
     options: PolishOptions | None = None,
     trainer: TrainerFactory | None = None,
     known: Sequence[Tensor] | None = None,
+    answering: Answering = whole,
 ) -> Model:
     """A merged model after its end models' averaged outputs were distilled into it (Hinton, Vinyals and Dean, 2015).
 
@@ -170,6 +184,9 @@ def polish(
         options: how; the defaults if None.
         trainer: makes the Trainer; one quiet process if None.
         known: for each end model which labels it knows, bool of shape ``(classes,)``; all if None.
+        answering: gives the module that learns from an end model, of the merged one (such as a body under that task's
+            head) and the end model's place; of None, which stands for all of them, too. The merged model itself by
+            default.
 
     Returns:
         A new model of the merged model's class, types and device, in eval mode.
@@ -177,4 +194,4 @@ def polish(
     Raises:
         InputError: no inputs, or inputs that do not fit the number of end models.
     """
-    return run(polished(merged, end_models, batches, options, known), trainer)
+    return run(polished(merged, end_models, batches, options, known, answering=answering), trainer)

@@ -25,6 +25,7 @@ from fusionlab.fusion import FusionPlan
 from fusionlab.grid.design import Grid
 from fusionlab.matching.recipe import meanings, presets
 from fusionlab.polish import PolishOptions
+from fusionlab.search import SearchOptions
 from fusionlab.trainers import Devices
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -67,7 +68,8 @@ TABLES = {
             (MeasuringOptions, None),
             (Plan, ("points", "examples")),
             defaults=fuse.DEFAULTS,
-        )
+        ),
+        "search": table({SearchOptions: ""}, leave_out=("seed",)).replace("| `--", "| `--search."),
     },
     "compare.md": {
         "grids": table_of(

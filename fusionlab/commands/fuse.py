@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from jsonargparse import ArgumentParser, Namespace
@@ -37,9 +38,11 @@ from fusionlab.evaluation.wording import listing
 from fusionlab.experiment import REPORT_BYTES, SHOWN_EXAMPLES, Plan
 from fusionlab.experiment import run as run_experiment
 from fusionlab.fusion import FusionPlan
+from fusionlab.fusion.scoring import validation_of
 from fusionlab.matching.options import describe
 from fusionlab.paths import expanded
 from fusionlab.polish import PolishOptions
+from fusionlab.search import SearchOptions
 
 DESCRIPTION = """Match end models, merge them and show whether it helped.
 
@@ -51,9 +54,11 @@ A config with the keys model, data and trainer (such as fuse_digits.yaml) is run
 any option of Lightning's Trainer then, and --ckpt_path last resumes a run that was interrupted."""
 
 # Fields of the plan that say what becomes of a merge.
-AFTERWARDS = ("polish", "correct", "heads", "ensemble")
+AFTERWARDS = ("search", "polish", "correct", "heads", "ensemble")
 # Of what the best end model has on a task; a merge that keeps less of some is told how to get it back.
 NOTED_SHARE = 0.99
+# Ends the name of a file beside the output, where the trials of a search are until the output is there.
+JOURNAL = ".search"
 # Defaults that are not the plan's: whoever reads a report wants the reference.
 DEFAULTS = {"ensemble": True, "examples": SHOWN_EXAMPLES}
 
@@ -82,6 +87,7 @@ def run(argv: Sequence[str]) -> None:
     polishing = arguments.polish
     if isinstance(polishing, int):
         polishing = PolishOptions(steps=polishing, seed=arguments.seed)
+    arguments.search = _searching(arguments)
     repeat, held = repeat_config(parser, own_data.written_out(argv)), list[str]()
     choice = fuse_stream.chosen(arguments) if is_auto else None
     if choice is not None:
@@ -99,6 +105,7 @@ def run(argv: Sequence[str]) -> None:
             f"--resume{f' ({held[0]})' if held else ''}"
         )
     _in_memory(arguments, argv, polishing, trainer, repeat, held, choice)
+    _forget_journal(arguments)
     rank_zero_only(push_output)(arguments, output / "merged")
 
 
@@ -129,6 +136,8 @@ def _in_memory(
     models = matching_options.untied(ends, arguments)
     needed = recipe.needs_inputs or arguments.correct or polishing is not None
     inputs = data_options.inputs(arguments, list(models.values()), arguments.ckpts, needed) if seen is None else seen
+    if plan.search is not None:
+        validation_of(inputs)  # refused before any work
     models, growths = of_one_size(models, inputs, recipe.matches)
     types = common_types(models.values()) if dtype is None else dtype
     kept = list(models.values()) if arguments.heads == "own" else list(models.values())[:1]
@@ -153,15 +162,38 @@ def _in_memory(
     }
     made = {"matching": settings["matching"], "anchor": settings["anchor"], **merging_options.described(arguments)}
     made |= {"heads": arguments.heads} if arguments.heads != "merged" else {}
+    made |= {"search": fused.search.told} if fused.search is not None else {}
     made |= {"polish": describe(polishing)} if polishing is not None else {}
     made |= {"activations": "corrected"} if arguments.correct else {}
     made |= {f"{label}, grown": growing.described(growth) for label, growth in growths.items()}
     card = merge_card(merging_options.parents(found, arguments), made, next(iter(found.values())).format)
     notes = [advised, *([f"{growing.told(growths)}."] if growths else []), *results.notes]
-    notes = [*notes, *told, *held, *_way_back(argv, results, polishing is None and arguments.heads != "own")]
+    notes = [*notes, *told, *held, *_way_back(argv, results, polishing is None)]
     results = replace(results, settings=settings, notes=notes)
     written = as_grown(found, {label: models[label] for label in growths})
     write_fusion(fused, results, written, output, arguments.overwrite, types, card, repeat, modules)
+
+
+def _searching(arguments: Namespace) -> SearchOptions | None:
+    """The search that the arguments ask for; trials of one process lie beside the output until that is there."""
+    given: int | SearchOptions | None = arguments.search
+    if given is None:
+        return None
+    found = SearchOptions(trials=given, seed=arguments.seed) if isinstance(given, int) else given
+    if found.journal is not None or str(arguments.devices) != "1":
+        return found
+    return replace(found, journal=str(_journal_beside(expanded(arguments.output))))
+
+
+def _journal_beside(output: Path) -> Path:
+    return output.with_name(f"{output.name}{JOURNAL}")
+
+
+@rank_zero_only
+def _forget_journal(arguments: Namespace) -> None:
+    """Remove the trials beside an output, which has them itself now."""
+    if arguments.search is not None:
+        _journal_beside(expanded(arguments.output)).unlink(missing_ok=True)
 
 
 def _tell_choice(arguments: Namespace, choice: Choice) -> None:
@@ -180,6 +212,7 @@ def _plan(arguments: Namespace, polishing: PolishOptions | None, trainer: Mappin
         anchor=arguments.anchor,
         ensemble=arguments.ensemble and arguments.heads == "merged",
         correct=arguments.correct,
+        search=arguments.search,
         polish=polishing,
         heads=arguments.heads,
         points=arguments.points if arguments.heads == "merged" else 0,
@@ -199,7 +232,8 @@ def _way_back(argv: Sequence[str], results: Results, may_polish: bool) -> list[s
     command = shlex.join(["fusionlab", "fuse", *argv, "--polish"])
     return [
         f"A short distillation towards the end models' outputs, on inputs without labels, may bring back what was "
-        f"lost: {command} (with another --output; --samples says on how many inputs)."
+        f"lost: {command} (with another --output; --samples says on how many inputs). Of what a merge of eight image "
+        f"classifiers lost, 64 inputs of each task brought back half (docs/results/same_base.md)."
     ]
 
 
@@ -218,8 +252,10 @@ def _parser() -> ArgumentParser:
     data_options.add_inputs(parser)
     words = f"{told(FusionPlan, 'polish')} A number of steps, or options (--polish.steps and so on)."
     steps = {"type": int | PolishOptions | None, "nargs": "?", "const": PolishOptions.steps, "help": words}
+    words = f"{told(FusionPlan, 'search')} A number of trials, or options (--search.trials and so on)."
+    trials = {"type": int | SearchOptions | None, "nargs": "?", "const": SearchOptions.trials, "help": words}
     defaults = {name: {"default": value} for name, value in DEFAULTS.items()}
-    add_fields(parser, FusionPlan, AFTERWARDS, {"polish": steps, **defaults})
+    add_fields(parser, FusionPlan, AFTERWARDS, {"search": trials, "polish": steps, **defaults})
     data_options.add_data(parser)
     add_fields(parser.add_argument_group("In the report"), Plan, ("examples", "plane"), defaults)
     return parser

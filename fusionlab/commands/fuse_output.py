@@ -24,6 +24,9 @@ from fusionlab.experiment import write
 from fusionlab.fusion import Fused, TaskModels
 from fusionlab.paths import expanded
 
+# The trials of a search, in an output.
+SEARCH = "search.json"
+
 
 @rank_zero_only
 def write_fusion(
@@ -58,6 +61,8 @@ def write_fusion(
         _write_merge(fused.kept.model, found, temporary, types, {CARD: card, **(modules or {})})
         (temporary / REPEAT).write_text(repeat, encoding="utf-8")
         write(results, temporary)
+        if fused.search is not None:
+            (temporary / SEARCH).write_text(fused.search.to_json(), encoding="utf-8")
     tell_fusion(results, output, {name: _worst(matched.preservation) for name, matched in fused.matched.items()})
 
 

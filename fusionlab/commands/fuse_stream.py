@@ -58,7 +58,7 @@ _TWINS, _MERGED = "twins", "merged"
 # Paths, in whose place the files are told.
 _PATHS = ("ckpts", "base")
 # Options whose values ask for whole models.
-_WHOLE = ("data", "probes", "samples", "statistics", "example", "polish")
+_WHOLE = ("data", "probes", "samples", "statistics", "example", "polish", "search")
 
 
 def chosen(arguments: Namespace) -> Choice | None:

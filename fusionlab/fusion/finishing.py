@@ -18,6 +18,7 @@ from fusionlab.fusion.plan import FusionPlan
 from fusionlab.fusion.results import Candidate
 from fusionlab.inputs import Inputs
 from fusionlab.merging.correction import correct
+from fusionlab.models import with_state
 from fusionlab.polish import PolishOptions, polished
 from fusionlab.stages import Stages
 
@@ -109,7 +110,13 @@ def polishing(
     start = time.perf_counter()
     batches = inputs.shared if inputs.is_shared else list(inputs.own)
     label = f"polishing {merge.method}{'' if merge.matching == UNMATCHED else f', {merge.matching}'}"
-    model = yield from polished(merge.model, end_models, batches, options, known, label)
+    if isinstance(merge.model, TaskModels):
+        # Tasks have no outputs in common, so each learns from its own end model, and all of them move one body.
+        student, own = merge.model.sharing(), list(inputs.own)
+        found = yield from polished(student, end_models, own, options, known, label, TaskModels.answering)
+        model: nn.Module = with_state(merge.model, found.state_dict())
+    else:
+        model = yield from polished(merge.model, end_models, batches, options, known, label)
     return _after(merge, "polished", rounded(model, dtype), start)
 
 

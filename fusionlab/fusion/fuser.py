@@ -5,27 +5,29 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 
-from torch import Tensor, nn
+from torch import nn
 
 from fusionlab.batch_norm import batch_norms
 from fusionlab.dtypes import rounded, widened
 from fusionlab.evaluation.ensemble import Ensemble
 from fusionlab.evaluation.rows import END_MODEL, ENSEMBLE, NO_MATCHING, UNMATCHED
-from fusionlab.evaluation.task_scores import score_of
 from fusionlab.fusion.base_model import BaseModel
 from fusionlab.fusion.finishing import finished, normalised
 from fusionlab.fusion.heads import STRATEGIES
 from fusionlab.fusion.matchings import Matchings
-from fusionlab.fusion.methods import refuse_methods, with_merged
+from fusionlab.fusion.methods import Merging, refuse_methods
 from fusionlab.fusion.plan import FusionPlan
 from fusionlab.fusion.results import Candidate, Fused, Matched
+from fusionlab.fusion.searching import Search, space_of
 from fusionlab.inputs import Inputs
 from fusionlab.matching.align import choose_anchor
 from fusionlab.merge_weights import merge_weights
-from fusionlab.merging import find_method, merge_states
+from fusionlab.merging import find_method
 from fusionlab.merging.settling import settling
+from fusionlab.search import SearchOptions, Settings, Space
 from fusionlab.stages import Stages
 from fusionlab.statistics import Statistics
 from fusionlab.statistics.store import StatisticsStore
@@ -84,6 +86,7 @@ class Fuser:
         self.base = None if base is None else BaseModel(base, self.heads, self.end_models, self.fused)
         before = None if self.base is None else self.base.state(UNMATCHED)
         refuse_methods(plan.methods, self.heads.states(self.end_models), self.weights, before)
+        self._space = space_of(plan, self.heads.states(self.end_models))
         settings = {"seed": plan.seed, "labels": plan.methods.get("fisher", {}).get("labels")}
         self.store = self.store_class(inputs, statistics, settings)
         for name, model in self.heads.models.items():
@@ -107,7 +110,8 @@ class Fuser:
     def looks_at_data(self) -> bool:
         """True if there may be stages."""
         gathers = any(self.kinds_of(method) for method in self.needs)
-        return gathers or self.plan.polish is not None or any(r.needs_inputs for r in self.plan.matchings.values())
+        learns = self.plan.polish is not None or self._space is not None
+        return gathers or learns or any(r.needs_inputs for r in self.plan.matchings.values())
 
     @property
     def looks_at_inputs(self) -> bool:
@@ -130,7 +134,7 @@ class Fuser:
             for method in plan.methods:
                 if self.kinds_of(method):
                     yield from self._gather(method, matching)
-        if plan.polish is not None:
+        if plan.polish is not None or self._space is not None:
             yield from self._finish()
 
     def fuse(self) -> Stages[Fused]:
@@ -140,8 +144,6 @@ class Fuser:
             InputError: data is needed and there is none, or a matching that changed a function.
         """
         plan = self.plan
-        pairs = zip(self.names, self.end_models, strict=True)
-        ends = [Candidate((name,), END_MODEL, NO_MATCHING, model) for name, model in pairs]
         merges = []
         for matching in (UNMATCHED, *plan.matchings):
             for method in plan.methods:
@@ -150,7 +152,7 @@ class Fuser:
         merges += finished
         kept = merges[len(plan.methods)] if plan.matchings else merges[0]
         self.fused.kept = merges[-1] if finished else kept
-        self.fused.candidates = [*ends, *merges, *([self.ensemble_of_all()] if plan.ensemble else [])]
+        self.fused.candidates = [*self.ends(), *merges, *([self.ensemble_of_all()] if plan.ensemble else [])]
         return self.fused
 
     def match(self, name: str) -> Stages[Matched]:
@@ -172,20 +174,19 @@ class Fuser:
             InputError: something that the method needs is missing.
         """
         statistics = yield from self._gather(method, matching)
-        start = time.perf_counter()
-        models: Sequence[nn.Module] = self.end_models
+        return self._merged(method, matching, statistics, Settings(dict(self.plan.methods[method]), self.weights))
+
+    def _merged(
+        self, method: str, matching: str, statistics: Sequence[Mapping[str, Statistics]], settings: Settings
+    ) -> Candidate:
+        """The merge by some settings; what it was matched by and what it looks at was found before."""
+        start, models = time.perf_counter(), self._models(matching)
         seconds = self._gathered[method, matching]
-        if matching != UNMATCHED:
-            matched = yield from self.match(matching)
-            models, seconds = matched.twins, seconds + matched.seconds
+        seconds += 0 if matching == UNMATCHED else self.fused.matched[matching].seconds
         base = None if self.base is None else self.base.state(matching)
-        merged = self.heads.combine(
-            lambda states, known: self._merged_state(method, states, known, base, models),
-            models,
-            statistics,
-            self.weights,
-            self.anchor,
-        )
+        anchor, inputs = self.end_models[self.anchor], self.inputs
+        merging = Merging(method, settings, self.plan.seed, self.blueprint, base, models, anchor, self._given, inputs)
+        merged = self.heads.combine(merging.state, models, statistics, settings.weights, self.anchor)
         if self._given is not None:
             merged = normalised(merged, self._given)
         merged = rounded(merged, self.plan.dtype)
@@ -227,6 +228,11 @@ class Fuser:
         """The kinds of statistics that one of the methods needs of every model."""
         return [need for need in self.needs[method] if need in STATISTICS]
 
+    def ends(self) -> list[Candidate]:
+        """The end models."""
+        pairs = zip(self.names, self.end_models, strict=True)
+        return [Candidate((name,), END_MODEL, NO_MATCHING, model) for name, model in pairs]
+
     def ensemble_of_all(self) -> Candidate:
         """The ensemble of all end models, an upper reference that is no merge."""
         return Candidate(self.names, ENSEMBLE, NO_MATCHING, Ensemble(self.end_models, self.weights))
@@ -252,48 +258,34 @@ class Fuser:
         self._gathered.setdefault((method, matching), time.perf_counter() - start)
         return found
 
-    def _merged_state(
-        self,
-        method: str,
-        states: Sequence[Mapping[str, Tensor]],
-        statistics: Sequence[Mapping[str, Statistics]],
-        base: Mapping[str, Tensor] | None,
-        models: Sequence[nn.Module],
-    ) -> dict[str, Tensor]:
-        """The merged parameters of states that share a basis with `statistics`, `base` and their `models`."""
-        held_out = self.inputs is not None and self.inputs.held_out
-        return merge_states(
-            states,
-            method,
-            self.weights,
-            blueprint=self.blueprint,
-            statistics=statistics if any(statistics) else (),
-            base=base,
-            score=self._score if held_out else None,
-            seed=self.plan.seed,
-            inputs=() if self._given is None else self._given.own,
-            model=lambda state, index: with_merged(models[index], state),
-            **self.plan.methods[method],
-        )
-
-    def _score(self, state: Mapping[str, Tensor]) -> float:
-        """The score of a merged state on inputs that were held out; higher is better."""
-        assert self.inputs is not None
-        return score_of(normalised(with_merged(self.end_models[self.anchor], state), self.inputs), self.inputs.held_out)
-
     def _models(self, matching: str) -> Sequence[nn.Module]:
         """The end models, or their twins of one of the matchings, which was matched by."""
         return self.end_models if matching == UNMATCHED else self.fused.matched[matching].twins
 
     def _finish(self) -> Stages[list[Candidate]]:
-        """The merge to keep, and the unmatched one beside it, corrected and polished as the plan says; done once."""
+        """The merge to keep and the unmatched one beside it, with what the plan says is done to them; done once."""
         if self._finished is None:
             plan, starts = self.plan, list[Candidate]()
-            method = next(iter(plan.methods))
-            if plan.correct or plan.polish is not None:
-                for matching in (UNMATCHED, *itertools.islice(plan.matchings, 1)):
+            method, matchings = next(iter(plan.methods)), (UNMATCHED, *itertools.islice(self.plan.matchings, 1))
+            if plan.correct or plan.polish is not None or self._space is not None:
+                for matching in matchings:
                     starts += [(yield from self._merge_once(method, matching))]
-            self._finished = yield from finished(
+            if self._space is not None:
+                starts = yield from self._search(method, matchings, self._space)
+            made = yield from finished(
                 plan, starts, self._models, self.end_models, self.inputs, self.weights, self.heads.known
             )
+            self._finished = [*(starts if self._space is not None else []), *made]
         return self._finished
+
+    def _search(self, method: str, matchings: Sequence[str], space: Space) -> Stages[list[Candidate]]:
+        """The merges of all matchings by the settings that suit the last of them, which is kept, best."""
+        statistics = {}
+        for matching in matchings:
+            statistics[matching] = yield from self._gather(method, matching)
+        start, kept = time.perf_counter(), matchings[-1]
+        search = Search(space, self.plan.search or SearchOptions(), self.ends(), self.heads, self.inputs)
+        self.fused.search = yield from search.run(lambda given: self._merged(method, kept, statistics[kept], given))
+        best, took = self.fused.search.best.settings, time.perf_counter() - start
+        found = [self._merged(method, matching, statistics[matching], best) for matching in matchings]
+        return [replace(one, method=f"{method}, searched", seconds=(one.seconds or 0.0) + took) for one in found]

@@ -11,6 +11,7 @@ import torch
 from fusionlab.errors import InputError
 from fusionlab.matching.recipe import Recipe
 from fusionlab.polish import PolishOptions
+from fusionlab.search import SearchOptions
 
 Heads = Literal["merged", "union", "own"]
 
@@ -27,6 +28,8 @@ class FusionPlan:
         anchor: the model that the others are matched to: its place in the list from 0, or ``nearest`` (to the mean of
             all); the first if None.
         ensemble: whether the ensemble of the end models is measured too, as an upper reference.
+        search: of the settings of the merge that is kept, by scores on validation data; what is found makes one more
+            merge, which is kept then; None for none.
         correct: whether the activations of the merge that is kept, and of the unmatched one beside it, get the end
             models' mean and spread again.
         polish: a short distillation of the merge that is kept, and of the unmatched one beside it, towards the end
@@ -46,6 +49,7 @@ class FusionPlan:
     weights: Sequence[float] | None = None
     anchor: int | str | None = None
     ensemble: bool = False
+    search: SearchOptions | None = None
     correct: bool = False
     polish: PolishOptions | None = None
     heads: Heads = "merged"
@@ -58,5 +62,5 @@ class FusionPlan:
 
     @property
     def needs_inputs(self) -> bool:
-        """True where matching, correcting or polishing looks at inputs."""
+        """True where matching, correcting or polishing looks at inputs, which may be synthetic."""
         return self.correct or self.polish is not None or any(r.needs_inputs for r in self.matchings.values())

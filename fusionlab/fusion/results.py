@@ -13,6 +13,7 @@ from fusionlab.evaluation.preservation import Preservation
 from fusionlab.evaluation.results import Domain
 from fusionlab.evaluation.scores import Scores, Task
 from fusionlab.evaluation.task_scores import make_scores
+from fusionlab.search import Found
 from fusionlab.symmetry import Alignment
 
 if TYPE_CHECKING:  # the data modules' library takes most of a second
@@ -114,6 +115,7 @@ class Fused:
         matched: by matching, what it did.
         distances: to the anchor, by matching, role and layer.
         kept: the merge to keep: of the first matching (unmatched, if there is none) by the first method.
+        search: the trials of a search of its settings; None if there was none.
     """
 
     anchor: int = 0
@@ -121,3 +123,4 @@ class Fused:
     matched: dict[str, Matched] = field(default_factory=dict)
     distances: list[Distance] = field(default_factory=list)
     kept: Candidate | None = None
+    search: Found | None = None

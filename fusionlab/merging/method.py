@@ -102,10 +102,14 @@ class MergeMethod:
             self._check_weights(hyperparameters[WEIGHTS])
         return tuple(self.needs(**(known | own)) if callable(self.needs) else self.needs)
 
+    def is_of_whole(self, name: str) -> bool:
+        """True if a hyperparameter has one value for the whole model, and no others by patterns of parameter names."""
+        surveyed = self.survey is not None and name in inspect.signature(self.survey).parameters
+        return self.unit == "model" or surveyed
+
     def _check_can_differ(self, name: str, values: Mapping[str, Any]) -> None:
         """Refuse a mapping from patterns to values where the method needs one value for all parameters."""
-        surveyed = self.survey is not None and name in inspect.signature(self.survey).parameters
-        if self.unit == "model" or surveyed or not values:
+        if self.is_of_whole(name) or not values:
             reason = "patterns of names and values" if not values else "one value for the whole model"
             raise InputError(f"{name} is {dict(values)!r}; expected {reason}, for merge method {self.name!r}")
 

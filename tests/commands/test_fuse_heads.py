@@ -1,5 +1,6 @@
 """`fusionlab fuse` on models of different tasks: heads joined by label, or kept."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -64,3 +65,24 @@ def test_heads_of_their_own(ckpts: Path, tmp_path: Path, command: Command) -> No
     found = [row for row in rows(tmp_path / "out") if row["matching"] == "weights" and row["metric"] == "loss"]
     for name, data_set, classes in (("a", "digits", (0, 1, 2)), ("twelve", "digits 2", (3, 4))):
         assert value(found, data_set=data_set) == pytest.approx(digit_scores(tasks[name], classes)["loss"], rel=1e-5)
+
+
+def test_a_search_by_scores_on_validation_data(tmp_path: Path, command: Command) -> None:
+    """All trials are in the output, which is kept and told; without validation data nothing is written."""
+    pytest.importorskip("optuna")
+    paths = [labelled(seed, [f"class {index}" for index in range(10)], tmp_path / f"m{seed}") for seed in range(2)]
+    arguments = ("fuse", "--ckpts", *paths, "--match", "none", "--search", "2", "--points", "0")
+    refused = command(*arguments, "--output", tmp_path / "out")
+    assert refused.code == 2
+    assert "search chooses by scores on validation data, and there is none; expected data (--data)" in refused.err
+    assert not list(tmp_path.glob("out*"))
+    outcome = command(*arguments, "--data", "Digits", "--output", tmp_path / "out")
+    assert (outcome.code, outcome.err) == (0, "")
+    searched = json.loads((tmp_path / "out" / "search.json").read_text())
+    assert (searched["method"], searched["evaluations"]) == ("simple", 2)
+    assert searched["trials"][0]["weights"] == [0.5, 0.5]
+    merged = checkpoints.load(tmp_path / "out" / "merged")
+    measured = value(rows(tmp_path / "out"), method="simple, searched", metric="loss")
+    assert measured == pytest.approx(digit_scores(merged)["loss"], rel=1e-5)
+    assert "is the best of 2 merges that a search tried" in outcome.out
+    assert sorted(path.name for path in tmp_path.glob("out*")) == ["out"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -39,6 +40,28 @@ class TaskModels(nn.Module):
         super().__init__()
         self.tasks = nn.ModuleList(models)
 
+    def sharing(self) -> TaskModels:
+        """A copy whose tasks have one body in common; heads are frozen, and stay their tasks' own."""
+        found = copy.deepcopy(self)
+        first, *others = found.tasks
+        body = set(body_states([first])[0])
+        own = dict(first.named_parameters(remove_duplicate=False))
+        for task in others:
+            for name, _ in list(task.named_parameters(remove_duplicate=False)):
+                path, _, last = name.rpartition(".")
+                if name in body:
+                    setattr(task.get_submodule(path), last, own[name])
+        for task in found.tasks:
+            for name, parameter in task.named_parameters():
+                parameter.requires_grad_(name in body and parameter.requires_grad)
+        return found
+
+    @staticmethod
+    def answering(merged: nn.Module, place: int | None) -> nn.Module:
+        """The body under the head of the task in a place, for `polish`."""
+        assert isinstance(merged, TaskModels)
+        return merged.tasks[place or 0]
+
 
 class OwnHeads(HeadStrategy):
     """End models keep their own heads: only bodies are matched and merged.
@@ -50,7 +73,7 @@ class OwnHeads(HeadStrategy):
         """Refuse what compares outputs, which differ from head to head.
 
         Raises:
-            InputError: a matching that runs the models, a method that scores merges, a correction or polish.
+            InputError: a matching that runs the models, a method that scores merges, or a correction.
         """
         for name, recipe in plan.matchings.items():
             if recipe.needs_inputs:
@@ -59,9 +82,8 @@ class OwnHeads(HeadStrategy):
                     f"a matching by weights, or heads to be merged or union"
                 )
         refuse_scoring(needs, "own")
-        for option, wanted in (("correct", plan.correct), ("polish", plan.polish is not None)):
-            if wanted:
-                raise InputError(f"{option} needs one head for all models; expected heads to be merged or union")
+        if plan.correct:
+            raise InputError("correct needs one head for all models; expected heads to be merged or union")
 
     def blueprint(self) -> Blueprint:
         """The blueprint of the bodies."""

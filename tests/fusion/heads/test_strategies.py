@@ -16,6 +16,7 @@ from fusionlab.fusion.heads import UnionHeads
 from fusionlab.fusion.heads.bodies import body_blueprint
 from fusionlab.fusion.heads.parameters import head_parameters
 from fusionlab.inputs import Inputs
+from fusionlab.learning.distillation import distillation_loss, output_of, teacher_targets
 from fusionlab.matching.recipe import recipe
 from fusionlab.merging import merge_states
 from fusionlab.polish import PolishOptions
@@ -96,7 +97,6 @@ def test_own_heads_are_measured_on_their_own_sets() -> None:
     ("keywords", "sentence"),
     [
         ({"correct": True}, "correct needs one head for all models; expected heads to be merged or union"),
-        ({"polish": PolishOptions(steps=1)}, "polish needs one head for all models"),
         ({"methods": {"simple": {}, "soup": {}}}, "method 'soup' chooses by scores, .* heads is 'own'"),
         ({"matchings": {"mine": recipe("learned")}}, "matching 'mine' compares what models compute"),
     ],
@@ -108,6 +108,31 @@ def test_own_heads_refuse_what_needs_one_head(
     monkeypatch.setattr(Inputs, "synthetic", lambda *arguments, **options: pytest.fail("work was done"))
     with pytest.raises(InputError, match=sentence):
         own_fuser(**keywords)
+
+
+def test_own_heads_are_polished_with_one_body() -> None:
+    """Each task learns from its own end model on its own inputs: one body, heads as they were, a smaller loss."""
+    draw = torch.Generator().manual_seed(0)
+    inputs = Inputs.from_batches([[{"pixel_values": torch.randn(32, 1, 8, 8, generator=draw)}] for _ in range(2)], 2)
+    models = {"animals": named(0, ["cat", "dog"]), "colours": named(1, ["red", "green", "blue"])}
+    options = PolishOptions(steps=40, learning_rate=1e-2, batch_size=32, mixtures=0)
+    fused = run(Fuser(models, FusionPlan(heads="own", polish=options), inputs).fuse())
+    (before,) = [one.model for one in fused.candidates if one.method == "simple"]
+    assert fused.kept is not None
+    after = fused.kept.model
+    assert fused.kept.method == "simple, polished"
+    assert isinstance(before, TaskModels)
+    assert isinstance(after, TaskModels)
+    bodies = [body_of(task) for task in after.tasks]
+    assert all(torch.equal(bodies[0][name], bodies[1][name]) for name in bodies[0])
+    assert any(not torch.equal(bodies[0][name], tensor) for name, tensor in body_of(before.tasks[0]).items())
+    losses = torch.zeros(2)
+    for index, (model, old, new) in enumerate(zip(models.values(), before.tasks, after.tasks, strict=True)):
+        assert all(torch.equal(new.state_dict()[name], model.state_dict()[name]) for name in head_parameters(model))
+        (batch,) = inputs.own[index]
+        targets = teacher_targets([model], batch)
+        losses += torch.tensor([distillation_loss(output_of(one, batch), targets, batch) for one in (old, new)])
+    assert losses[1] < losses[0] - 0.1
 
 
 def test_union_heads_refuse_methods_that_choose_by_scores() -> None:

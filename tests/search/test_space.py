@@ -1,0 +1,68 @@
+"""What a search may change, and the settings that a point stands for."""
+
+from typing import Any
+
+import pytest
+
+from fusionlab.errors import InputError
+from fusionlab.merging import find_method
+from fusionlab.search import SearchOptions, Space
+
+NAMES = ["embed.weight", *(f"layer.{index}.weight" for index in range(4))]
+
+
+def space(method: str = "ties", given: dict[str, Any] | None = None, **options: Any) -> Space:
+    return Space.of(method, 3, SearchOptions(**options), given, [1, 1, 2], NAMES)
+
+
+def test_the_start_stands_for_the_settings_as_given() -> None:
+    """What is given stays as it is, unless it is named."""
+    found = space(given={"lambda_": 0.7})
+    assert {axis.setting for axis in found.axes} == {"density", "weights"}
+    settings = found.settings(found.start())
+    assert settings.hyperparameters == {"lambda_": 0.7, "density": 0.2}
+    assert settings.weights == pytest.approx([0.25, 0.25, 0.5])
+    named = space(given={"lambda_": 0.7}, over={"lambda_": [0.5, 2]})
+    assert named.start() == {"lambda_": 0.7}
+    assert named.settings({"lambda_": 1.5}).hyperparameters == {"lambda_": 1.5}
+
+
+def test_groups_of_layers_have_values_of_their_own() -> None:
+    """The method takes them by patterns; the quantile of the whole model stays one number."""
+    found = space(layers=2)
+    settings = found.settings(found.start() | {"lambda_ (layers 0 to 1)": 2.0, "weights (model 1, the rest)": 3.0})
+    assert settings.hyperparameters["density"] == 0.2
+    by_layer = settings.hyperparameters["lambda_"]
+    assert by_layer == {"layer.0.*": 2, "layer.1.*": 2, "layer.2.*": 1, "layer.3.*": 1, "*": 1}
+    by_layer = settings.hyperparameters["layer_weights"]
+    assert by_layer["*"] == pytest.approx([0.75 / 5.25, 3 / 5.25, 1.5 / 5.25])
+    assert by_layer["layer.3.*"] == pytest.approx([0.25, 0.25, 0.5])
+    find_method("ties").check(settings.weights, settings.hyperparameters, NAMES)
+
+
+def test_whole_numbers_and_words() -> None:
+    found = space("consensus", over={"k": [1, 3], "combination": ["linear", "ties"]})
+    assert [(axis.is_whole, axis.words) for axis in found.axes] == [(True, ()), (False, ("linear", "ties"))]
+    assert found.holds({"k": 2, "combination": "ties"})
+    assert not found.holds({"k": 4, "combination": "ties"})
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "sentence"),
+    [
+        (
+            "ties",
+            {"over": {"lamda": None}},
+            "search over names 'lamda', which 'ties' does not have; .* did you mean lambda_",
+        ),
+        ("ties", {"over": {"lambda_": [2, 1]}}, "search over lambda_ is .*; expected the lower number first"),
+        ("ties", {"over": {"weights": [0, 1]}}, "search over weights is .*; expected numbers above 0"),
+        ("ties", {"over": {"lambda_": 2}}, "search over lambda_ is 2; expected .lowest, highest."),
+        ("ties", {"over": {}}, "search has nothing to look for in 'ties'"),
+        ("ace", {"over": {"epsilon": None}}, "search knows no range of 'epsilon'; expected over to give it"),
+        ("regmean", {"layers": 2}, "search layers is 2, and 'regmean' takes one value for the whole model"),
+    ],
+)
+def test_what_cannot_be_searched_is_refused(method: str, options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        space(method, **options)

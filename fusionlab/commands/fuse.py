@@ -123,7 +123,7 @@ def _in_memory(
     models = matching_options.untied(ends, arguments)
     needed = recipe.needs_inputs or arguments.correct or polishing is not None
     inputs = data_options.inputs(arguments, list(models.values()), arguments.ckpts, needed) if seen is None else seen
-    models, growths = of_one_size(models, inputs, recipe.matches)
+    models, growths = of_one_size(models, recipe.matches)
     types = common_types(models.values()) if dtype is None else dtype
     kept = list(models.values()) if arguments.heads == "own" else list(models.values())[:1]
     require_space(output, size_of_merge(kept, next(iter(found.values())), types) + REPORT_BYTES)

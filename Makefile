@@ -115,9 +115,11 @@ wheel: $(STAMP)
 # was stopped; make results writes the pages from what is measured.
 rows: $(STAMP)
 	$(BIN)/python benchmarks/same_base.py
+	$(BIN)/python benchmarks/different_sizes.py
 
 results: $(STAMP)
 	$(BIN)/python benchmarks/same_base.py --page
+	$(BIN)/python benchmarks/different_sizes.py --page
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/matching.py

@@ -126,13 +126,13 @@ class Pair:
         """The mean of both once the small one is grown and both are matched, and the line between the twins."""
         self.cell(what, lambda: self._matched(self.ends, preset, **how)[1])
 
-    def placed(self, what: str, places: Sequence[int], preset: str, **how: Any) -> None:
-        """The same with the small model's layers in some places of the large one's."""
+    def placed(self, what: str, places: Sequence[int], preset: str, fill: bool = True, **how: Any) -> None:
+        """The same with the small model's layers in some places of the large one's, filled or with zeros."""
         stack = Placement("vit.layers", "vit.layers", tuple(places), self.size[1])
 
         def make() -> dict[str, Any]:
             with patch("fusionlab.growing.growth.placements", return_value=(stack,)):
-                twin = grown(self.ends[0], self.ends[1], fill=True).model
+                twin = grown(self.ends[0], self.ends[1], fill=fill).model
             return self._matched([twin, self.ends[1]], preset, **how)[1]
 
         self.cell(what, make)

@@ -68,7 +68,7 @@ class Table:
     def __init__(self, found: dict[str, Any], size: Size, shown: Shown) -> None:
         self.found, self.size, self.seeds = found, size, shown.seeds
         self.pairs = [pair for pair in shown.test if self.cell(pair, ENDS)]
-        self.equal_time = found["equal time"]["steps"]
+        self.equal_time = _equal_time(found)
 
     def cell(self, pair: int, what: str) -> Any:
         """A cell, or nothing."""
@@ -193,8 +193,8 @@ Every option of matching, learning, distillation and polish has its default. Onl
 on other pairs, whose small models have seeds {_listed(shown.tuning)} ([below](#where-layers-go)). Test tables of
 pairs 1 to 4 had been seen before, with other places in `learned`
 ([four pairs of each kind](different_sizes_before.md)). Distillation starts at an end model and teaches the
-mean output of both, in as many steps as `learned` and in {found["equal time"]["steps"]}, which take a processor as long
-as `learned` when the large model is distilled into on the tuning pairs.
+mean output of both, in as many steps as `learned` and in {_equal_time(found)}, which take a processor as long as
+`learned` when the large model is distilled into on the tuning pairs.
 """
 
 
@@ -266,7 +266,7 @@ def _summary(tables: Sequence[Table], shown: Shown) -> str:
 
 def _missing(found: dict[str, Any], shown: Shown) -> Iterator[str]:
     """The cells that were to be measured and are not there, in words."""
-    equal_time = found["equal time"]["steps"]
+    equal_time = _equal_time(found)
     wanted = {f"`learned`, {STEPS} steps": "learned"}
     for steps, end in itertools.product((STEPS, equal_time), ("large", "small")):
         wanted[f"distillation into the {end} one, {steps} steps"] = f"{end} {steps}"
@@ -278,6 +278,12 @@ def _missing(found: dict[str, Any], shown: Shown) -> Iterator[str]:
             lines.append(f"- {name}, with {size[1]} layers: {sum(there)} of {len(every)} runs.")
     if lines:
         yield "## Not measured yet\n\n`make rows` goes on with what is missing.\n\n" + _joined(lines) + "\n"
+
+
+def _equal_time(found: dict[str, Any]) -> int | str:
+    """Steps of distillation that take as long as learned matching; a word where that is not measured yet."""
+    steps: int | str = found.get("equal time", {}).get("steps", "more")
+    return steps
 
 
 def _joined(lines: Iterable[str]) -> str:

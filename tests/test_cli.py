@@ -104,7 +104,7 @@ OPTIONS = {
     "check": ["--names", "--architecture", "--base", "--values", "--json", *OUTPUT],
     "completion": [],
     "inspect": ["--example", "--architecture", "--json", "--picture", "--overwrite"],
-    "demo": [*OUTPUT, "--epochs"],
+    "demo": [*OUTPUT, "--epochs", "--sizes"],
 }
 
 

@@ -16,6 +16,7 @@ import itertools
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
@@ -37,7 +38,7 @@ DEEP = (80, 6)
 SEEDS = (0, 1, 2)
 END_OF_SHARE = (1, 2, 4, 5)
 # Where linear CKA of activations on the training images put the layers of each tuning pair, at 4d6be43.
-MOST_ALIKE = {31: (0, 1, 4, 5), 41: (0, 1, 4, 5), 51: (0, 1, 2, 3), 61: (0, 1, 2, 3)}
+MOST_ALIKE: dict[int, tuple[int, ...]] = {31: (0, 1, 4, 5), 41: (0, 1, 4, 5), 51: (0, 1, 2, 3), 61: (0, 1, 2, 3)}
 OTHERS = ((0, 2, 3, 5), (1, 2, 3, 5), (1, 3, 4, 5), (2, 3, 4, 5))
 
 
@@ -48,7 +49,7 @@ def measure_tuning(pair: Pair) -> None:
         pair.placed(f"weights {places}", places, "weights")
     pair.placed(f"zeros {END_OF_SHARE}", END_OF_SHARE, "weights", fill=False)
     if pair.seeds[0] in TUNING_LEARNED:
-        how = {"data": pair.images.train, "steps": STEPS}
+        how: dict[str, Any] = {"data": pair.images.train, "steps": STEPS}
         for places in (END_OF_SHARE, alike):
             pair.placed(f"learned {places}", places, "learned", **how)
         pair.placed(f"nearer {END_OF_SHARE}", END_OF_SHARE, "learned", concentration=3.0, **how)

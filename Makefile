@@ -9,7 +9,7 @@ LOWEST := .venv-lowest
 PEERS := .venv-peers
 LOWEST_PYTHON ?= $(or $(shell command -v python3.11),$(PYTHON))
 
-.PHONY: install demo test test-architectures test-matrix test-lowest test-peers test-ray mutants fuzz lint docs constraints site look notebooks wheel bench rows results clean
+.PHONY: install demo demo-sizes test test-architectures test-matrix test-lowest test-peers test-ray mutants fuzz lint docs constraints site look notebooks wheel bench rows results clean
 
 install: $(STAMP)
 
@@ -23,6 +23,10 @@ $(STAMP): pyproject.toml
 
 demo: $(STAMP)
 	$(BIN)/fusionlab demo --output demo --overwrite
+
+# A small and a large model from different seeds.
+demo-sizes: $(STAMP)
+	$(BIN)/fusionlab demo --sizes --output demo-sizes --overwrite
 
 test: $(STAMP)
 	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest
@@ -117,13 +121,15 @@ wheel: $(STAMP)
 rows: $(STAMP)
 	$(BIN)/python benchmarks/same_base.py
 	$(BIN)/python benchmarks/same_base_data.py
+	$(BIN)/python benchmarks/different_sizes.py
 
 results: $(STAMP)
 	$(BIN)/python benchmarks/same_base.py --page
 	$(BIN)/python benchmarks/same_base_data.py --page
+	$(BIN)/python benchmarks/different_sizes.py --page
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/matching.py
 
 clean:
-	rm -rf $(VENV) $(LOWEST) $(PEERS) demo site notebooks dist .look .matrix .mutants .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(LOWEST) $(PEERS) demo demo-sizes site notebooks dist .look .matrix .mutants .pytest_cache .mypy_cache .ruff_cache .hypothesis

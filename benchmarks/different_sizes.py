@@ -1,101 +1,105 @@
 """A small and a large model of different seeds: what is left half way between them, once the small one is grown.
 
-    python benchmarks/different_sizes.py --seeds 1 2 3 --large 80x4 80x6 --markdown results.md
+    python benchmarks/different_sizes.py
+    python benchmarks/different_sizes.py --page
 
-Vision transformers on scikit-learn's digits, trained here on 1,300 images; the small model has one seed, the large one
-another. Matching and distillation look at 1,400 training images without labels, everything is measured on 397 test
-images that nothing else sees. Nothing is tuned: every option has its default. The rivals are the larger and the smaller
-end model, distilled towards the mean output of both in as many steps.
+The first command trains what is missing in `checkpoints/different_sizes`, measures what is missing in
+`docs/results/different_sizes.json`, and goes on where it was stopped. Then, as the second does alone, it writes
+`docs/results/different_sizes.md` from that file. Places of layers are chosen on tuning pairs, and the tables are of
+other pairs.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
+import os
 import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-import torch
-from digits_rows import digits, digits_model
-from settings import Line, Setting, batches, keep, quiet, show
-from torch import Tensor, nn
+os.environ["HF_HUB_OFFLINE"] = "1"
 
-import fusionlab
-from fusionlab.growing import grown
-from fusionlab.polish import PolishOptions, polish
+from cells import Cells
+from different_sizes_page import Shown, page
+from settings import quiet
+from sizes_measures import STEPS, Images, Pair, cell_name
 
+from fusionlab.atomic import atomic_file
 
-def size(text: str) -> tuple[int, int]:
-    """A width and a number of layers, written as 80x6."""
-    width, layers = text.split("x")
-    return int(width), int(layers)
-
-
-@torch.no_grad()
-def guesses(model: nn.Module, setting: Setting) -> Tensor:
-    """The classes that a model gives the test images."""
-    return torch.cat([model(pixel_values=batch["pixel_values"]).logits.argmax(1) for batch in setting.test])
-
-
-def agreement(model: nn.Module, setting: Setting) -> str:
-    """The share of those test images, on which the two end models differ, that a model takes as each of them does."""
-    small, large = (guesses(end, setting) for end in setting.groups[0])
-    found, differ = guesses(model, setting), small != large
-    count = int(differ.sum())
-    shares = [int((found == end)[differ].sum()) for end in (small, large)]
-    return f"with the small {shares[0]}, with the large {shares[1]} of {count}"
+ROOT = Path(__file__).parents[1]
+# Pairs by the seed of the small model; the large one's seed is one more, and a hundred more.
+TUNING, TEST = (31, 41, 51, 61), (1, 2, 3, 4, 5)
+# Tuning pairs that are learned too.
+TUNING_LEARNED = (31, 41)
+LARGE = ((80, 6), (80, 4))
+DEEP = (80, 6)
+# Of learning and of distillation.
+SEEDS = (0, 1, 2)
+END_OF_SHARE = (1, 2, 4, 5)
+# Where linear CKA of activations on the training images put the layers of each tuning pair, at 4d6be43.
+MOST_ALIKE: dict[int, tuple[int, ...]] = {31: (0, 1, 4, 5), 41: (0, 1, 4, 5), 51: (0, 1, 2, 3), 61: (0, 1, 2, 3)}
+OTHERS = ((0, 2, 3, 5), (1, 2, 3, 5), (1, 3, 4, 5), (2, 3, 4, 5))
 
 
-def rows(small: nn.Module, large: nn.Module, name: str, steps: int) -> Iterator[tuple[Line, str]]:
-    """The lines of one pair, and in words what belongs to no column."""
-    train, test = digits()
-    images = batches(train)
-    pair = Setting(name, [[small, large]], test)
-    growth = grown(small, large, images)
-    told = f"{growth.parameters[0]:,} to {growth.parameters[1]:,} parameters, exact to {growth.exact:.0e}, layers at "
-    yield pair.line("small end model", [pair.measure(small)]), ""
-    yield pair.line("large end model", [pair.measure(large)]), ""
-    places = [str(stack.positions) for stack in growth.placements] or ["their own places"]
-    yield pair.line("small end model, grown", [pair.measure(growth.model)]), f"{told}{places[0]}"
-    yield pair.matched("plain mean after growth", preset="none"), ""
-    yield pair.matched("weights", preset="weights"), ""
-    start = time.perf_counter()
-    twins = fusionlab.align([small, large], anchor=1, preset="learned", data=images, steps=steps)
-    merge, seconds = fusionlab.merge(twins), time.perf_counter() - start
-    learned = pair.line(f"learned, {steps} steps", [pair.measure(merge)], [pair.barrier(twins)], seconds)
-    yield learned, agreement(merge, pair)
-    for which, model in (("larger", large), ("smaller", small)):
-        start = time.perf_counter()
-        distilled = polish(model, [small, large], images, PolishOptions(steps=steps))
-        line = pair.line(f"both distilled into the {which}", [pair.measure(distilled)], (), time.perf_counter() - start)
-        yield line, agreement(distilled, pair)
+def measure_tuning(pair: Pair) -> None:
+    """The cells that places of layers are chosen by, and the steps of a distillation that takes as long."""
+    alike = MOST_ALIKE[pair.seeds[0]]
+    for places in dict.fromkeys((END_OF_SHARE, alike, *OTHERS)):
+        pair.placed(f"weights {places}", places, "weights")
+    pair.placed(f"zeros {END_OF_SHARE}", END_OF_SHARE, "weights", fill=False)
+    if pair.seeds[0] in TUNING_LEARNED:
+        how: dict[str, Any] = {"data": pair.images.train, "steps": STEPS}
+        for places in (END_OF_SHARE, alike):
+            pair.placed(f"learned {places}", places, "learned", **how)
+        pair.placed(f"nearer {END_OF_SHARE}", END_OF_SHARE, "learned", concentration=3.0, **how)
+        pair.distilled("large", STEPS, 0)
+
+
+def measure_test(pair: Pair, seed: int) -> None:
+    """The cells of the tables, for one seed of learning; those of equal time come last."""
+    pair.end_models()
+    pair.matched("none", "none")
+    pair.matched("weights", "weights")
+    pair.learned(seed)
+    pair.distilled("large", STEPS, seed)
+    pair.distilled("small", STEPS, seed)
+
+
+def steps_of_equal_time(cells: Cells) -> int:
+    """How many steps of distillation into the larger model take as long as learned matching, on tuning pairs."""
+    learned, distilled = (
+        sum(cells.found[cell_name("tuning", seed, DEEP, what)]["seconds"] for seed in TUNING_LEARNED)
+        for what in (f"learned {END_OF_SHARE}", f"large {STEPS} 0")
+    )
+    return round(STEPS * learned / distilled / 10) * 10
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3, 4, 5], help="of the small models")
-    parser.add_argument("--apart", type=int, default=100, help="what is added to a seed for the large model's")
-    parser.add_argument("--small", type=size, default=(48, 4), help="width and layers")
-    parser.add_argument("--large", nargs="+", type=size, default=[(80, 4), (80, 6)], help="widths and layers")
-    parser.add_argument("--epochs", type=int, help="of training, those of vit_digits.yaml if not given")
-    parser.add_argument("--steps", type=int, default=300, help="of learning and distillation")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--markdown", type=Path, metavar="OUT", help="also write the table here")
+    parser.add_argument("--cells", type=Path, default=ROOT / "docs" / "results" / "different_sizes.json")
+    parser.add_argument("--models", type=Path, default=ROOT / "checkpoints" / "different_sizes")
+    parser.add_argument("--page", action="store_true", help="write the page from the cells, and measure nothing")
     args = parser.parse_args()
-    quiet(args.threads)
-    lines: list[Line] = []
-    for seed in args.seeds:
-        small = digits_model(seed, args.small[0], None, args.small[1], args.epochs)
-        for width, layers in args.large:
-            large = digits_model(seed + args.apart, width, None, layers, args.epochs)
-            name = f"{args.small[0]}x{args.small[1]} (seed {seed}) with {width}x{layers} (seed {seed + args.apart})"
-            for line, told in rows(small, large, name, args.steps):
-                lines.append(line)
-                print("  ".join(filter(None, [*line.cells(), told])), file=sys.stderr, flush=True)
-                if args.markdown:
-                    keep(lines, args.markdown)
-    show(lines)
+    quiet(1)
+    cells = Cells(args.cells)
+    if not args.page:
+        images = Images.load()
+        for seed in TUNING:
+            measure_tuning(Pair("tuning", (seed, seed + 1), DEEP, images, cells, args.models))
+        if "equal time" not in cells.found:
+            cells.keep("equal time", {"steps": steps_of_equal_time(cells)})
+        pairs = [
+            Pair("test", (seed, seed + 100), size, images, cells, args.models)
+            for size, seed in itertools.product(LARGE, TEST)
+        ]
+        for seed, pair in itertools.product(SEEDS, pairs):
+            measure_test(pair, seed)
+        for seed, pair, end in itertools.product(SEEDS, pairs, ("large", "small")):
+            pair.distilled(end, cells.found["equal time"]["steps"], seed)
+    text = page(cells.found, Shown(TUNING, TEST, SEEDS, LARGE, DEEP, END_OF_SHARE, MOST_ALIKE, OTHERS))
+    with atomic_file(args.cells.with_suffix(".md"), overwrite=True) as temporary:
+        temporary.write_text(text, encoding="utf-8")
     return 0
 
 

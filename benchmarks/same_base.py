@@ -12,7 +12,6 @@ and the tables are of the test images of other models.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import time
@@ -22,6 +21,7 @@ from typing import Any
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
+from cells import Cells
 from same_base_data_page import part
 from same_base_models import TASKS, Family, Task, accuracy, body_of, family, splits
 from same_base_page import cell_name, page
@@ -65,23 +65,6 @@ GRIDS: dict[str, list[dict[str, Any]]] = {
     "regmean": [{"alpha": factor} for factor in (0.5, 0.7, 0.99)],
     "regmean_pp": [{"alpha": factor} for factor in (0.5, 0.7, 0.99)],
 }
-
-
-class Cells:
-    """What was measured, by name, in a file that is rewritten after each."""
-
-    def __init__(self, file: Path) -> None:
-        self.file = file
-        self.found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
-
-    def keep(self, name: str, values: dict[str, Any]) -> None:
-        """Write a cell."""
-        self.found[name] = values
-        with atomic_file(self.file, overwrite=True) as temporary:
-            lines = (
-                f"{json.dumps(key)}: {json.dumps(cell, sort_keys=True)}" for key, cell in sorted(self.found.items())
-            )
-            temporary.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
 
 class Measuring:

@@ -22,7 +22,8 @@ from typing import Any
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch
-from same_base import COUNTS, ROOT, TEST, TUNING, WITH_DATA, Cells, Measuring, write_page
+from cells import Cells
+from same_base import COUNTS, ROOT, TEST, TUNING, WITH_DATA, Measuring, write_page
 from same_base_data_page import polish_name
 from same_base_models import TASKS, accuracy, body_of
 from same_base_page import cell_name

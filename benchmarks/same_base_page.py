@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
+from intervals import half_width
 from same_base_models import OF_BASE, TASKS, VALIDATION
-from scipy.stats import t as student
 
 WITH_DATA = ("fisher", "regmean", "regmean_pp")
 
@@ -114,8 +113,7 @@ def _of(
     cells = [found[cell_name("test", seed, count, method, given)] for seed in seeds]
     shares = _by_seed(found, [cell["scores"] for cell in cells], count, seeds)
     means = [100 * fmean(row) for row in shares]
-    half = float(student.ppf(0.975, len(means) - 1)) * stdev(means) / math.sqrt(len(means))
-    return fmean(means), half, 100 * fmean(map(min, shares)), fmean(cell["seconds"] for cell in cells)
+    return fmean(means), half_width(means), 100 * fmean(map(min, shares)), fmean(cell["seconds"] for cell in cells)
 
 
 def _by_seed(

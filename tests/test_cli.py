@@ -106,7 +106,7 @@ OPTIONS = {
     "check": ["--names", "--architecture", "--base", "--values", "--json", *OUTPUT],
     "completion": [],
     "inspect": ["--example", "--architecture", "--json", "--picture", "--overwrite"],
-    "demo": [*OUTPUT, "--epochs"],
+    "demo": [*OUTPUT, "--epochs", "--sizes"],
 }
 
 

@@ -20,6 +20,7 @@ from fusionlab.growing.target import larger_model
 from fusionlab.symmetry import Blueprint
 from fusionlab.symmetry.any_model import blueprint
 from fusionlab.symmetry.axes import leaves
+from fusionlab.symmetry.biases import clear_biases
 from fusionlab.symmetry.blueprint import FOLDED
 from fusionlab.symmetry.folding import fold
 from fusionlab.types import Model
@@ -90,6 +91,8 @@ def shrunk(model: Model, like: Any) -> Shrinkage[Model]:
         embedding, small, large, random_logits(copy.deepcopy(small).double(), narrow.inputs)
     )
     state = folded if embedding.large.folded else copy.deepcopy(large).double().state_dict()
+    # Key biases, which softmax ignores, say nothing about heads; and the way of value biases can be kept whole.
+    state = clear_biases(state, embedding.large)
     names = {name: renamed(name, places) for name in embedding.state}
     sizes = smaller_sizes(embedding.small, embedding.large, names)
     found = embedding.cut(sorted_forward(state, embedding.large, sizes), widening)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -77,9 +78,21 @@ def test_labels_types_and_the_layers_that_write_stay() -> None:
 
 def test_the_more_is_left_the_nearer_the_function() -> None:
     """Units, by what they write and read."""
-    large = randomize(vit(intermediate_size=40), 0)
+    large = randomize(vit(intermediate_size=40), 1)
     errors = [shrunk(large, vit(intermediate_size=size)).differs for size in (40, 30, 10)]
     assert errors[0] < 1e-9 < errors[1] < errors[2]
+
+
+def test_key_biases_do_not_weigh() -> None:
+    """Softmax ignores them, so that what is kept does not depend on how long they are."""
+    large = randomize(vit(num_attention_heads=4, hidden_size=16), 0)
+    longer = copy.deepcopy(large)
+    for name, parameter in longer.named_parameters():
+        if name.endswith("k_proj.bias"):
+            parameter.data[:4] += 50.0
+    assert apart(large, longer) < 1e-9
+    small = vit(num_attention_heads=2, hidden_size=8)
+    assert apart(shrunk(large, small).model, shrunk(longer, small).model) < 1e-9
 
 
 @pytest.mark.parametrize(

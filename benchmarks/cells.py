@@ -1,0 +1,33 @@
+"""What was measured, by name, in a file of JSON that a command goes on with where it was stopped."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from fusionlab.atomic import atomic_file
+
+
+class Cells:
+    """What was measured, by name, in a file that is rewritten after each.
+
+    Attributes:
+        found: the cells.
+
+    Args:
+        file: of JSON; none is no cells.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+
+    def keep(self, name: str, values: dict[str, Any]) -> None:
+        """Write a cell."""
+        self.found[name] = values
+        with atomic_file(self.file, overwrite=True) as temporary:
+            lines = (
+                f"{json.dumps(key)}: {json.dumps(cell, sort_keys=True)}" for key, cell in sorted(self.found.items())
+            )
+            temporary.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")

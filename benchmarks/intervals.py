@@ -1,0 +1,14 @@
+"""Intervals of means over models."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import stdev
+
+from scipy.stats import t as student
+
+
+def half_width(values: Sequence[float]) -> float:
+    """Half the width of the 95 % interval of a mean, by Student's t; at least two values."""
+    return float(student.ppf(0.975, len(values) - 1)) * stdev(values) / math.sqrt(len(values))

@@ -89,6 +89,7 @@ OPTIONS = {
     ],
     "gather": [
         "--example",
+        "--json",
         "--architecture",
         *OUTPUT,
         "--data",
@@ -100,7 +101,7 @@ OPTIONS = {
     ],
     "compare": [*GRID, *DEVICES],
     "reproduce": ["--protocol", "--output", "--dry-run", *DEVICES],
-    "extract": ["--base", "--rank", *OUTPUT],
+    "extract": ["--base", "--rank", "--json", *OUTPUT],
     "check": ["--names", "--architecture", "--base", "--values", "--json", *OUTPUT],
     "completion": [],
     "inspect": ["--example", "--architecture", "--json", "--picture", "--overwrite"],

@@ -40,6 +40,8 @@ QUIET = ("--quiet", "-q")
 # The opposite: progress is told in logs too.
 VERBOSE = ("--verbose", "-v")
 TRAINING = ("fit", "validate", "test", "predict")
+# The heading of the last options on a page of help, which are printed on request.
+RESEARCH = "Research: details of matching"
 
 
 def usage() -> str:
@@ -53,7 +55,8 @@ def usage() -> str:
             "",
             *lines,
             "",
-            "fusionlab COMMAND --help lists a command's options; fusionlab --version prints the version.",
+            "fusionlab COMMAND --help lists a command's options (--help all those of research too);",
+            "fusionlab --version prints the version.",
             "With --quiet a command prints errors only, with --verbose progress also where no terminal is.",
             "Results go to standard output, the rest to standard error.",
         ]
@@ -66,6 +69,21 @@ def help_page(command: str) -> Path:
     Commands that train have none, as theirs depends on the classes that are named beside it.
     """
     return Path(__file__).parent / "commands" / "help" / f"{command}.txt"
+
+
+def shown_help(command: str, everything: bool) -> str:
+    """The text that ``--help`` of a command prints, or ``--help all``: options of research are named by their number.
+
+    Args:
+        command: one that has a page.
+        everything: whether those are printed too.
+    """
+    page = help_page(command).read_text(encoding="utf-8")
+    first, heading, rest = page.partition(f"\n{RESEARCH}:\n")
+    if everything or not heading:
+        return page
+    count = sum(line.startswith("  --") for line in rest.splitlines())
+    return f"{first}\n{RESEARCH}: {count} options more, by fusionlab {command} --help all\n"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -133,8 +151,8 @@ def _command(arguments: list[str], watch: Watch) -> int:
     if command not in COMMANDS:
         print(f"fusionlab: error: {_no_command(command)}", file=sys.stderr)
         return 2
-    if rest in (["-h"], ["--help"]) and (page := help_page(command)).is_file():
-        print(page.read_text(encoding="utf-8"), end="")
+    if rest[:1] in (["-h"], ["--help"]) and rest[1:] in ([], ["all"]) and help_page(command).is_file():
+        print(shown_help(command, everything=rest[1:] == ["all"]), end="")
         return 0
     # Nothing fusionlab runs forks after using tokenizers; without this each of them warns that it might.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,9 +17,7 @@ from fusionlab.evaluation.kept import kept_note
 from fusionlab.evaluation.line import LineModule, refuse_points
 from fusionlab.evaluation.plane import Plane
 from fusionlab.evaluation.plane_points import PlaneModule, corners_of, grid_of, points_of, refuse_plane
-from fusionlab.evaluation.report import write_report
 from fusionlab.evaluation.results import UNMATCHED, Curve, Results
-from fusionlab.evaluation.tensorboard import write_tensorboard
 from fusionlab.evaluation.wording import format_value, listing
 from fusionlab.forward import LABELS, logits
 from fusionlab.fusion import BaseModel, Data, Fused, Fuser, FusionModule, FusionPlan
@@ -191,12 +188,6 @@ def base_note(base: BaseModel, matching: str) -> str:
         f"{matching}: the base model was brought into the basis of the matched models, where their distances to it are "
         f"{moved}; as they come they are {given}."
     )
-
-
-def write(results: Results, folder: Path) -> None:
-    """Write ``results.json``, ``results.csv``, ``report.html``, ``plots/`` and TensorBoard logs."""
-    write_report(results, folder)
-    write_tensorboard(results, folder / "tensorboard")
 
 
 def draw_lines(fuser: Fuser, matching: str, data: Data, points: int, trainer: Mapping[str, Any]) -> list[Curve]:

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 from torch.optim.lr_scheduler import LRScheduler
-from transformers import get_scheduler
 
 from fusionlab.errors import InputError
 from fusionlab.learning.batches import DistillationBatch
@@ -122,6 +121,8 @@ class Polishing(Descent[dict[str, Tensor]]):
 
     def make_optimizer(self) -> tuple[Optimizer, LRScheduler]:
         """AdamW; the learning rate rises over the first twentieth and then falls as a cosine."""
+        from transformers import get_scheduler  # noqa: PLC0415 - takes a second where PEFT is installed
+
         options = self.options
         trained = [parameter for parameter in self.student.parameters() if parameter.requires_grad]
         optimizer = AdamW(trained, lr=options.rate(self.student), weight_decay=options.weight_decay)

@@ -91,6 +91,7 @@ OPTIONS = {
     ],
     "gather": [
         "--example",
+        "--json",
         "--architecture",
         *OUTPUT,
         "--data",
@@ -102,7 +103,7 @@ OPTIONS = {
     ],
     "compare": [*GRID, *DEVICES],
     "reproduce": ["--protocol", "--output", "--dry-run", "--on", "--cpus", *DEVICES],
-    "extract": ["--base", "--rank", *OUTPUT],
+    "extract": ["--base", "--rank", "--json", *OUTPUT],
     "check": ["--names", "--architecture", "--base", "--values", "--json", *OUTPUT],
     "completion": [],
     "inspect": ["--example", "--architecture", "--json", "--picture", "--overwrite"],
@@ -128,7 +129,7 @@ def explained_in(text: str) -> dict[str, str]:
 @pytest.mark.parametrize("name", OPTIONS)
 def test_help_explains_every_option(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Code 0; exactly these options (and the common ones), each with words of its own."""
-    assert cli.main([name, "--help"]) == 0
+    assert cli.main([name, "--help", "all"]) == 0
     text = capsys.readouterr().out
     assert text.startswith(f"usage: fusionlab {name}")
     explained = explained_in(text)

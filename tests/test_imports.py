@@ -154,6 +154,41 @@ def test_a_misplaced_test_would_be_found() -> None:
     }
 
 
+# What takes half a second or more to import, and who may import it before it is used.
+SLOW: dict[str, set[str]] = {"ot": set(), "peft": set(), "sklearn": set(), "timm": {"fusionlab.tasks.image_models"}}
+
+
+def imports_at_once(name: str) -> set[str]:
+    """Everything that a module imports before anything in it is called, and the packages that it is in."""
+    found: set[str] = set()
+    for node in read(MODULES[name]).body:
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return found | {".".join(one.split(".")[:depth]) for one in found for depth in range(1, one.count(".") + 1)}
+
+
+def test_what_is_slow_is_imported_where_it_is_used() -> None:
+    """A fusion of two models of transformers has no use for any of them."""
+    at_once = {name: imports_at_once(name) for name in MODULES}
+    assert "scipy" in at_once["fusionlab.matching.assignment"]
+    for package, allowed in SLOW.items():
+        assert {name for name in MODULES if package in at_once[name]} == allowed, package
+
+
+def test_fusing_imports_nothing_that_trains() -> None:
+    """From models and options; a config of Lightning's shape may."""
+    reached: set[str] = set()
+    ahead = ["fusionlab.commands.fuse"]
+    while ahead:
+        if (name := ahead.pop()) not in reached:
+            reached.add(name)
+            ahead += imports_at_once(name) & set(MODULES)
+    assert "fusionlab.experiment" in reached
+    assert not {name for name in reached if name.startswith("fusionlab.tasks")}
+
+
 # Files that hold one idea and need more lines for it.
 LONG: set[str] = {"fusionlab/symmetry/infer/blueprint.py", "fusionlab/symmetry/infer/small_sizes.py"}
 

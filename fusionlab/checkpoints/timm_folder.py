@@ -4,10 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import timm
 import torch
-from timm.models import save_for_hf
-from timm.models._hub import save_config_for_hf
 from torch import Tensor, nn
 
 from fusionlab.atomic import scratch_folder
@@ -105,6 +102,8 @@ def build(config: dict[str, Any], source: Path, stored: Stored) -> nn.Module:
     Raises:
         InputError: unknown architecture, arguments that it refuses, or that ask for far more than is stored.
     """
+    import timm  # noqa: PLC0415 - takes half a second, which models of transformers do without
+
     architecture = config.get(ARCHITECTURE)
     if not isinstance(architecture, str) or not timm.is_model(architecture):
         raise InputError(f"{source}: architecture {architecture!r} is not one that timm {timm.__version__} knows")
@@ -144,6 +143,8 @@ def describe(model: nn.Module) -> dict[str, Any]:
     Returns:
         A plain mapping.
     """
+    from timm.models._hub import save_config_for_hf  # noqa: PLC0415
+
     with scratch_folder() as folder, quiet():
         path = folder / CONFIG
         save_config_for_hf(model, str(path))
@@ -158,6 +159,8 @@ def write_folder(model: nn.Module, output: Path, like: Path | None = None) -> No
         output: an empty folder.
         like: a timm checkpoint folder; what its config says beyond what timm writes (label names, a licence) is kept.
     """
+    from timm.models import save_for_hf  # noqa: PLC0415
+
     with quiet():
         save_for_hf(model, str(output), safe_serialization=True)
     if like is None:

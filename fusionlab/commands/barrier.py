@@ -15,10 +15,11 @@ from fusionlab.commands import data_options, matching_options, own_data, parsing
 from fusionlab.commands.example import add_example, own_module
 from fusionlab.commands.grow import of_one_size
 from fusionlab.commands.option_groups import add_fields
+from fusionlab.evaluation.folder import write
 from fusionlab.evaluation.line import refuse_points
 from fusionlab.evaluation.results import UNMATCHED, Curve, Results
 from fusionlab.evaluation.wording import format_value, metric_label
-from fusionlab.experiment import REPORT_BYTES, Plan, write
+from fusionlab.experiment import REPORT_BYTES, Plan
 from fusionlab.experiment import run as run_experiment
 from fusionlab.paths import expanded
 

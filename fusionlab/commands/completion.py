@@ -23,6 +23,16 @@ _fusionlab in a folder of fpath. For fish: into ~/.config/fish/completions/fusio
 _ENTRY = re.compile(r"^  (?:-\w, )?(--[\w.-]+)(.*)$")
 # Of commands that train, whose help depends on the classes that are named beside it.
 _WITHOUT_PAGE = "  --config CONFIG  YAML with options; a shipped one by its name."
+# Files, or options where one is begun behind an option that takes several values, where shtab lists all files.
+_BASH = """
+_fusionlab_files() {
+  if [[ "${COMP_WORDS[COMP_CWORD]}" == -* ]]; then
+    compgen -W "${current_option_strings[*]}" -- "${COMP_WORDS[COMP_CWORD]}"
+  else
+    compgen -f -- "$1"
+  fi
+}
+"""
 _POSITIONAL = re.compile(r"^  (\w+|\{[\w,-]+\})(?:  |$)")
 
 
@@ -56,23 +66,23 @@ def script(shell: str) -> str:
     """
     import shtab  # noqa: PLC0415 - of no other command
 
-    return str(shtab.complete(whole_parser(), shell))
+    return str(shtab.complete(whole_parser(), shell, preamble={"bash": _BASH}))
 
 
 def whole_parser() -> ArgumentParser:
     """A parser of all commands as plain argparse has it: names of options, values where there is a choice, no types."""
     import shtab  # noqa: PLC0415
 
-    parser = ArgumentParser("fusionlab")
-    _repeat(parser, _switch("--version", "print the version"), shtab.FILE)
+    parser, files = ArgumentParser("fusionlab"), {**shtab.FILE, "bash": "_fusionlab_files"}
+    _repeat(parser, _switch("--version", "print the version"), files)
     commands = parser.add_subparsers()
     for command, words in cli.COMMANDS.items():
         one, page = commands.add_parser(command, help=words, description=words), cli.help_page(command)
         for switch, told in (("--quiet", "print errors only"), ("--verbose", "print progress in logs too")):
-            _repeat(one, _switch(switch, told), shtab.FILE)
+            _repeat(one, _switch(switch, told), files)
         for entry in entries(page.read_text(encoding="utf-8") if page.is_file() else _WITHOUT_PAGE):
             if entry.name != "--help":
-                _repeat(one, entry, shtab.FILE)
+                _repeat(one, entry, files)
     return parser
 
 
@@ -83,7 +93,8 @@ def entries(page: str) -> Iterator[Namespace]:
         page: the text that ``--help`` of a command prints.
 
     Yields:
-        ``name``, whether it is a ``switch``, its ``choices`` (none where anything goes) and ``words`` on it.
+        ``name``, whether it is a ``switch`` or takes a ``list``, its ``choices`` (none where anything goes), and
+        ``words`` on it.
     """
     found: Namespace | None = None
     for line in page.splitlines():
@@ -111,16 +122,19 @@ def _finished(found: Namespace) -> Namespace:
     """The entry with its choices: presets, kinds or types, if it lists some."""
     listed = re.search(r"Presets: (.*?)\. ?(?:\(|$)", found.words)
     choices = re.findall(r"(?:^|; )([\w-]+) \(", listed.group(1)) if listed else []
+    if plainly := re.search(r"(?:Methods|Experiments|Types): ([\w, -]+)\.", found.words):
+        choices = plainly.group(1).split(", ")
     in_braces = re.search(r"\{([\w,-]+)\}", found.signature)
     if in_braces and in_braces.group(1) != "true,false":
         choices = in_braces.group(1).split(",")
     is_switch = found.name.startswith("--") and (not found.signature.strip() or "[{true,false}]" in found.signature)
     words = re.split(r"(?<=\.) |\. \(| \((?:required|type)", found.words)[0]
-    return Namespace(name=found.name, switch=is_switch, choices=choices, words=words)
+    is_list = "..." in found.signature
+    return Namespace(name=found.name, switch=is_switch, list=is_list, choices=choices, words=words)
 
 
 def _switch(name: str, words: str) -> Namespace:
-    return Namespace(name=name, switch=True, choices=[], words=words)
+    return Namespace(name=name, switch=True, list=False, choices=[], words=words)
 
 
 def _repeat(parser: ArgumentParser, entry: Namespace, files: Mapping[str, object]) -> None:
@@ -130,7 +144,8 @@ def _repeat(parser: ArgumentParser, entry: Namespace, files: Mapping[str, object
     if entry.switch:
         declare(entry.name, action="store_true", help=words)
         return
-    takes = {"nargs": "*"} if not entry.name.startswith("--") and not entry.choices else {}
+    is_place = not entry.name.startswith("--")
+    takes = {"nargs": "*"} if entry.list or (is_place and not entry.choices) else {}
     added = declare(entry.name.strip("{}"), help=words, choices=entry.choices or None, **takes)  # type: ignore[arg-type]
     if not entry.choices:
         added.complete = files  # type: ignore[attr-defined]

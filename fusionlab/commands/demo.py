@@ -18,9 +18,10 @@ from fusionlab.commands import parsing
 from fusionlab.commands.option_groups import add_fields
 from fusionlab.data import Digits
 from fusionlab.errors import InputError
+from fusionlab.evaluation.folder import write
 from fusionlab.evaluation.report import console_table
 from fusionlab.evaluation.verdict import verdict
-from fusionlab.experiment import REPORT_BYTES, SHOWN_EXAMPLES, Plan, examples_of, write
+from fusionlab.experiment import REPORT_BYTES, SHOWN_EXAMPLES, Plan, examples_of
 from fusionlab.experiment import run as run_experiment
 from fusionlab.fusion import Data
 from fusionlab.inputs import Inputs

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from fusionlab.cli import RESEARCH
+
 EXAMPLES = {
     "advise": (
         "fusionlab advise model_a model_b",
@@ -58,8 +60,8 @@ EXAMPLES = {
     "completion": ("fusionlab completion bash", "fusionlab completion zsh"),
     "demo": ("fusionlab demo", "fusionlab demo --output demo --overwrite"),
 }
-# Headings of groups of options: first those that most people use, last those of research.
-COMMON, RESEARCH = "Models and output", "Research: details of matching"
+# The heading of the options that most people use, and the order of groups; those of research come last.
+COMMON = "Models and output"
 _ORDER = ("positional arguments", COMMON, "Measuring", "Matching", "Merging", "options")
 
 

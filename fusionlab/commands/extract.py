@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fusionlab import checkpoints
+from fusionlab import checkpoints, printing
 from fusionlab.atomic import refuse_existing
 from fusionlab.checkpoints.card import CARD, adapter_card, parent
 from fusionlab.checkpoints.hub import locate
@@ -53,6 +53,7 @@ def run(argv: Sequence[str]) -> None:
     parser = parsing.make_parser("extract", DESCRIPTION, seed=False)
     add_fields(parser, ExtractOptions, positional=("ckpt",))
     parsing.add_output(parser)
+    parsing.add_json(parser)
     arguments = parsing.parse(parser, argv)
     refuse_rank(arguments.rank)
     output = expanded(arguments.output)
@@ -64,4 +65,14 @@ def run(argv: Sequence[str]) -> None:
     parents = [parent(name, locate(path)) for name, path in zip(names, (arguments.ckpt, arguments.base), strict=True)]
     card = adapter_card(parents[0], parents[1], {"rank": str(arguments.rank), **captured_words(found)})
     write_difference(found, checkpoint.model, arguments.base, output, arguments.overwrite, {CARD: card})
+    printing.publish(
+        {
+            "model": names[0],
+            "base": names[1],
+            "rank": arguments.rank,
+            "captured": found.captured,
+            "saved_whole": list(found.modules),
+            "output": str(output),
+        }
+    )
     tell_difference(found, output)

@@ -105,7 +105,7 @@ def tell_difference(found: Extracted, output: Path) -> None:
     console = printing.results()
     console.print(_table(found.captured))
     if found.modules:
-        console.print(f"Saved whole: {', '.join(found.modules)}", style="dim", highlight=False)
+        console.print(f"Saved whole: {', '.join(found.modules)}", style="dim", highlight=False, soft_wrap=True)
     console.print(f"Written to {output}", highlight=False, soft_wrap=True)
 
 

@@ -16,7 +16,6 @@ from fusionlab.atomic import refuse_existing, require_space
 from fusionlab.checkpoints.card import merge_card
 from fusionlab.commands import (
     data_options,
-    fuse_config,
     fuse_stream,
     matching_options,
     merging_options,
@@ -25,6 +24,7 @@ from fusionlab.commands import (
 )
 from fusionlab.commands.example import add_example, own_module
 from fusionlab.commands.fuse_output import size_of_merge, write_fusion
+from fusionlab.commands.fuse_shape import is_of_lightning
 from fusionlab.commands.grow import as_grown, of_one_size
 from fusionlab.commands.option_groups import add_fields, told
 from fusionlab.commands.pushing import push_output, refuse_unpushable
@@ -69,7 +69,9 @@ def run(argv: Sequence[str]) -> None:
     Raises:
         InputError: checkpoints, options or data that do not fit; nothing has been written then.
     """
-    if fuse_config.is_meant(argv):
+    if is_of_lightning(argv):
+        from fusionlab.commands import fuse_config  # noqa: PLC0415 - imports all that trains, which takes seconds
+
         fuse_config.run(argv)
         return
     parser = _parser()

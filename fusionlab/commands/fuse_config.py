@@ -6,7 +6,6 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
 from lightning.pytorch import LightningDataModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.cli import LightningArgumentParser
@@ -58,26 +57,6 @@ class ResumeOptions:
     """
 
     ckpt_path: str | None = None
-
-
-def is_meant(argv: Sequence[str]) -> bool:
-    """True if the arguments name a config of this shape, or options that only it has."""
-    arguments, _ = configs.resolve_arguments(argv)
-    for index, argument in enumerate(arguments):
-        option, _, value = argument.partition("=")
-        if option.startswith(("--model.", "--trainer.")):
-            return True
-        if option in ("--config", "-c"):
-            path = value or next(iter(arguments[index + 1 : index + 2]), "")
-            try:
-                with open(path, encoding="utf-8") as file:
-                    read = yaml.safe_load(file)
-            except (OSError, yaml.YAMLError, ValueError):
-                # The parser of flags says what is wrong with it.
-                return False
-            if isinstance(read, dict) and {"model", "trainer"} & read.keys():
-                return True
-    return False
 
 
 def fusion(

@@ -16,11 +16,11 @@ from fusionlab.checkpoints.files import copy_side_files
 from fusionlab.commands.repeat import REPEAT
 from fusionlab.data.purpose import tokenizer_of_training
 from fusionlab.dtypes import Types, in_types, stored_size
+from fusionlab.evaluation.folder import write
 from fusionlab.evaluation.preservation import Preservation
 from fusionlab.evaluation.report import console_table
 from fusionlab.evaluation.results import Results
 from fusionlab.evaluation.verdict import verdict
-from fusionlab.experiment import write
 from fusionlab.fusion import Fused, TaskModels
 from fusionlab.paths import expanded
 

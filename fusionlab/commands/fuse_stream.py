@@ -30,9 +30,10 @@ from fusionlab.commands.sentence_modules import modules_of_fusion
 from fusionlab.dtypes import main_of, merge_note_of, widest
 from fusionlab.errors import InputError
 from fusionlab.evaluation.distances import Distance
+from fusionlab.evaluation.folder import write
 from fusionlab.evaluation.results import UNMATCHED, Results
 from fusionlab.evaluation.wording import listing
-from fusionlab.experiment import NOTED_ROUNDING, REPORT_BYTES, Plan, write
+from fusionlab.experiment import NOTED_ROUNDING, REPORT_BYTES, Plan
 from fusionlab.matching.align import choose_anchor
 from fusionlab.matching.options import MEAN
 from fusionlab.merge_weights import merge_weights

@@ -66,6 +66,7 @@ def run(argv: Sequence[str]) -> None:
     parsing.add_architecture(parser)
     add_example(parser)
     parsing.add_output(parser, help="File to write, by convention *.safetensors.")
+    parsing.add_json(parser)
     data_options.add_devices(parser)
     arguments = parsing.parse(parser, own_data.written_out(argv, several=False))
     seed_everything(arguments.seed, verbose=False)
@@ -95,9 +96,22 @@ def run(argv: Sequence[str]) -> None:
 def _write(found: dict[str, Statistics], output: Path, arguments: Namespace) -> None:
     """Write the file and tell what is in it; one process of several does."""
     save(found, output, arguments.overwrite)
+    missing = sorted({s.settings["left_out"] for s in found.values() if "left_out" in s.settings})
+    lines = [
+        {
+            "kind": kind,
+            "examples": one.examples,
+            "rows": _rows(one),
+            "bytes": _bytes(one),
+            "seconds": float(one.settings["seconds"]),
+        }
+        for kind, one in found.items()
+    ]
+    model = arguments.checkpoint
+    printing.publish({"model": model, "statistics": lines, "left_out": missing, "output": str(output)})
     console = printing.results()
-    console.print(_table(found, arguments.checkpoint))
-    for left_out in {s.settings["left_out"] for s in found.values() if "left_out" in s.settings}:
+    console.print(_table(found, model))
+    for left_out in missing:
         console.print(f"Left out: {left_out}", style="dim", highlight=False)
     console.print(f"Written to {output}", highlight=False, soft_wrap=True)
 
@@ -119,16 +133,21 @@ def _table(found: dict[str, Statistics], checkpoint: str) -> Table:
     for heading in ("examples", "rows", "size", "seconds"):
         table.add_column(heading, justify="right", no_wrap=True)
     for kind, statistics in found.items():
-        size = sum(tensor.numel() * tensor.element_size() for tensor in tensors_of(statistics)) / 2**20
-        seconds = statistics.settings["seconds"]
-        table.add_row(kind, str(statistics.examples), _rows(statistics), f"{size:.1f} MiB", seconds)
+        rows, seconds = _rows(statistics), statistics.settings["seconds"]
+        shown = f"{_bytes(statistics) / 2**20:.1f} MiB"
+        table.add_row(kind, str(statistics.examples), "-" if rows is None else str(rows), shown, seconds)
     return table
 
 
-def _rows(statistics: Statistics) -> str:
-    """The number of rows of the largest sum or sample; a dash for Fisher information, which is of examples."""
+def _bytes(statistics: Statistics) -> int:
+    """The size of all tensors."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors_of(statistics))
+
+
+def _rows(statistics: Statistics) -> int | None:
+    """The number of rows of the largest sum or sample; None for Fisher information, which is of examples."""
     if isinstance(statistics, Grams):
-        return str(max(statistics.rows.values(), default=0))
+        return max(statistics.rows.values(), default=0)
     if isinstance(statistics, Activations):
-        return str(max((tensor.shape[1] for tensor in statistics.inputs.values()), default=0))
-    return "-"
+        return max((tensor.shape[1] for tensor in statistics.inputs.values()), default=0)
+    return None

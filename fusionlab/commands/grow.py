@@ -58,6 +58,7 @@ def run(argv: Sequence[str]) -> None:
     add_fields(parser, GrowOptions, positional=("ckpt",))
     add_fields(parser, PresetOptions, ("untie",))
     parsing.add_output(parser)
+    parsing.add_json(parser)
     arguments = parsing.parse(parser, argv)
     output = expanded(arguments.output)
     refuse_existing(output, arguments.overwrite)
@@ -144,6 +145,17 @@ def _tell(growth: Growth[Any], name: str, output: Path) -> None:
     for stack in growth.placements:
         table.add_row(f"layers of {stack.small}", str(len(stack.positions)), str(stack.length))
     table.add_row("parameters", *(f"{count:,}" for count in growth.parameters))
+    stacks = {stack.small: {"length": stack.length, "positions": list(stack.positions)} for stack in growth.placements}
+    printing.publish(
+        {
+            "model": name,
+            "parameters": dict(zip(("before", "after"), growth.parameters, strict=True)),
+            "sizes": {role: {"before": list(few), "after": list(many)} for role, (few, many) in growth.sizes.items()},
+            "layers": stacks,
+            "logits_differ_by": {"float64": growth.exact, "stored": growth.stored},
+            "output": str(output),
+        }
+    )
     console = printing.results()
     console.print(table)
     for stack in growth.placements:

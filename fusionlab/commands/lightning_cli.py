@@ -1,17 +1,19 @@
 """Lightning's command line as fusionlab's commands run it: bad options are one sentence, checkpoints are durable."""
 
+import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 from lightning.fabric.plugins import CheckpointIO
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.callbacks import ProgressBar
+from lightning.pytorch.callbacks import ModelSummary, ProgressBar, RichModelSummary
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 
+from fusionlab import printing
 from fusionlab.checkpoints.lightning_file import read_archive
 from fusionlab.commands.console import OneLineParser, readable
 from fusionlab.commands.option_groups import told
@@ -34,6 +36,17 @@ class LoggedConfig(SaveConfigCallback):
         """Save the config if the run has a logger."""
         if trainer.loggers:
             super().setup(trainer, pl_module, stage)
+
+
+class Summary(RichModelSummary):
+    """Lightning's summary of a model, printed where progress is shown."""
+
+    @staticmethod
+    def summarize(*arguments: Any, **options: Any) -> None:
+        """Print the table; its columns are Lightning's."""
+        if not printing.progress().quiet:
+            with redirect_stdout(sys.stderr):
+                RichModelSummary.summarize(*arguments, **options)
 
 
 @contextmanager
@@ -148,6 +161,9 @@ class SafeCLI(LightningCLI):
         callbacks = keywords.get("callbacks", callbacks if isinstance(callbacks, list) else [callbacks])
         if self._get(self.config_init, "trainer.enable_progress_bar") is False:
             callbacks = [callback for callback in callbacks if not isinstance(callback, ProgressBar)]
+        if self._get(self.config_init, "trainer.enable_model_summary") is not False:
+            # Lightning adds one of its own, which prints where results go, where there is none.
+            callbacks = [*callbacks, *([] if any(isinstance(one, ModelSummary) for one in callbacks) else [Summary()])]
         keywords["callbacks"] = callbacks
         try:
             return super().instantiate_trainer(**keywords)

@@ -8,7 +8,7 @@ from jsonargparse import ArgumentParser, Namespace
 from torch import nn
 
 from fusionlab.advice import AUTO
-from fusionlab.commands.examples import RESEARCH
+from fusionlab.cli import RESEARCH
 from fusionlab.commands.option_groups import add_fields, add_options, options_of, told
 from fusionlab.errors import InputError
 from fusionlab.matching.matchers.registry import matchers

@@ -94,6 +94,7 @@ def _parser() -> ArgumentParser:
     add_fields(parser, PresetOptions, ("untie",))
     add_example(parser)
     parsing.add_output(parser)
+    parsing.add_json(parser)
     data_options.add_inputs(parser)
     return parser
 
@@ -104,6 +105,15 @@ def _tell(found: Shrinkage[Any], name: str, output: Path) -> None:
     for stack in found.placements:
         table.add_row(f"layers of {stack.small}", str(stack.length), str(len(stack.positions)))
     table.add_row("parameters", *(f"{count:,}" for count in found.parameters))
+    printing.publish(
+        {
+            "model": name,
+            "parameters": dict(zip(("before", "after"), found.parameters, strict=True)),
+            "layers": {one.large: {"length": one.length, "kept": list(one.positions)} for one in found.placements},
+            "logits_differ_by": {"float64": found.differs},
+            "output": str(output),
+        }
+    )
     console = printing.results()
     console.print(table)
     for stack in found.placements:

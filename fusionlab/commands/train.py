@@ -179,7 +179,7 @@ def _outputs(trainer: Trainer) -> dict[str, str]:
     if lightning:
         path = Path(lightning)
         outputs["Lightning file"] = str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
-    if trainer.log_dir:
+    if trainer.loggers and trainer.log_dir:
         outputs["logs"] = trainer.log_dir
     return outputs
 

@@ -91,8 +91,18 @@ def run(argv: Sequence[str]) -> None:
         for name, model in joined.models.items():
             found[name].write(model, temporary / name, texts=texts)
         load_tokenizer(str(temporary / names[0]))
+    before = {name: len(one.tokens) for name, one in known.items()}
+    counts = {name: {"tokens": before[name], "rows": rows[name], "taken": joined.taken[name]} for name in joined.taken}
+    printing.publish(
+        {
+            "tokens": sum(token is not None for token in joined.tokens),
+            "rows": len(joined.tokens),
+            "models": [{"model": name, **count} for name, count in counts.items()],
+            "output": str(output),
+        }
+    )
     console = printing.results()
-    console.print(_table(joined, rows, {name: len(one.tokens) for name, one in known.items()}))
+    console.print(_table(joined, rows, before))
     console.print(f"Written to {output}", highlight=False, soft_wrap=True)
 
 
@@ -126,6 +136,7 @@ def _parser() -> ArgumentParser:
     choices = {"help": f"Tokens that are kept: {', '.join(CHOICES)}."}
     add_fields(parser, VocabularyOptions, positional=("ckpts",), changes={"keep": choices})
     parsing.add_output(parser)
+    parsing.add_json(parser)
     return parser
 
 

@@ -2,7 +2,6 @@
 
 import torch
 from lightning.pytorch import LightningDataModule
-from sklearn.datasets import load_digits
 from torch import Tensor
 from torch.nn.functional import interpolate
 from torch.utils.data import DataLoader, Dataset
@@ -70,6 +69,8 @@ class Digits(LightningDataModule):
         self.classes = None if classes is None else sorted(set(classes))
         self.num_classes = 10
         self.class_names = [str(digit) for digit in range(10)]
+
+        from sklearn.datasets import load_digits  # noqa: PLC0415 - takes a second, of no other data
 
         bunch = load_digits()
         order = torch.randperm(len(bunch.target), generator=torch.Generator().manual_seed(0))

@@ -1,11 +1,12 @@
 """All figures of a run, each with its words: scores of the merges, curves along lines, distances by layer."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from matplotlib.figure import Figure
 
 from fusionlab.evaluation.distance_figure import distance_figure
-from fusionlab.evaluation.drawing import Style, styles
+from fusionlab.evaluation.drawing import Style, png, styles
 from fusionlab.evaluation.heat_figure import heat_figure, may_be_map
 from fusionlab.evaluation.line_figure import line_figure
 from fusionlab.evaluation.picture_words import told_of_distances, told_of_lines, told_of_plane, told_of_scores
@@ -34,6 +35,11 @@ class Plot:
     title: str
     caption: str
     told: str
+
+    @cached_property
+    def png(self) -> bytes:
+        """The drawing as the bytes of a PNG file."""
+        return png(self.figure)
 
 
 def plots(results: Results, stacked: bool = False) -> list[Plot]:

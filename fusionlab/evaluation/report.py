@@ -7,10 +7,9 @@ from statistics import fmean
 from rich.table import Table as ConsoleTable
 from rich.text import Text
 
-from fusionlab.evaluation.drawing import png
 from fusionlab.evaluation.inline import svg, width_of
 from fusionlab.evaluation.page import Picture, page
-from fusionlab.evaluation.plots import plots
+from fusionlab.evaluation.plots import Plot, plots
 from fusionlab.evaluation.results import Column, Entry, Results, Table, best_merges, main_columns
 from fusionlab.evaluation.verdict import verdict
 from fusionlab.evaluation.wording import (
@@ -21,12 +20,13 @@ from fusionlab.evaluation.wording import (
 )
 
 
-def write_report(results: Results, folder: Path) -> Path:
+def write_report(results: Results, folder: Path, drawn: Sequence[Plot] | None = None) -> Path:
     """Write ``results.json``, ``results.csv``, ``plots/*.png`` and the self-contained ``report.html``.
 
     Args:
         results: what was measured.
         folder: made if it is not there; files of the same names are replaced.
+        drawn: the figures of the results; drawn here if None.
 
     Returns:
         The path of the page.
@@ -36,11 +36,11 @@ def write_report(results: Results, folder: Path) -> Path:
     results.write_json(folder / "results.json")
     results.write_csv(folder / "results.csv")
     pictures: list[Picture] = []
-    for wide, narrow in zip(plots(results), plots(results, stacked=True), strict=True):
-        (folder / "plots" / f"{wide.name}.png").write_bytes(png(wide.figure))
-        drawn = [svg(plot.figure, f"{kind}-{len(pictures)}") for kind, plot in (("wide", wide), ("narrow", narrow))]
+    for wide, narrow in zip(plots(results) if drawn is None else drawn, plots(results, stacked=True), strict=True):
+        (folder / "plots" / f"{wide.name}.png").write_bytes(wide.png)
+        both = [svg(plot.figure, f"{kind}-{len(pictures)}") for kind, plot in (("wide", wide), ("narrow", narrow))]
         widths = width_of(wide.figure), width_of(narrow.figure)
-        pictures.append(Picture(drawn[0], drawn[1], widths, wide.title, wide.caption, wide.told, wide.kind))
+        pictures.append(Picture(both[0], both[1], widths, wide.title, wide.caption, wide.told, wide.kind))
     path = folder / "report.html"
     path.write_text(page(results, verdict(results), pictures), encoding="utf-8")
     return path

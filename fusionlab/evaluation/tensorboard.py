@@ -4,14 +4,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
+from tensorboard.compat.proto.summary_pb2 import Summary
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
 from fusionlab.evaluation.comparison_table import HEADS, comparison_lines, group_lines
 from fusionlab.evaluation.distances import by_gauge, by_pair
-from fusionlab.evaluation.plots import plots
+from fusionlab.evaluation.drawing import DPI
+from fusionlab.evaluation.plots import Plot, plots
 from fusionlab.evaluation.results import UNMATCHED, Curve, Results
 from fusionlab.evaluation.verdict import verdict
 from fusionlab.evaluation.wording import (
@@ -27,7 +27,7 @@ from fusionlab.threads import failures_raised
 SUMMARY_RUN = "summary"
 
 
-def write_tensorboard(results: Results, folder: Path) -> None:
+def write_tensorboard(results: Results, folder: Path, drawn: Sequence[Plot] | None = None) -> None:
     """Write the results as TensorBoard runs that lie over each other in one chart.
 
     Each matching is a run (``unmatched``, ``paper``, ...), each end model is another, which shows the level to reach.
@@ -48,6 +48,7 @@ def write_tensorboard(results: Results, folder: Path) -> None:
     Args:
         results: what was measured.
         folder: parent folder of the runs.
+        drawn: the figures of the results; drawn here if None.
 
     Raises:
         OSError: the disk failed or is full.
@@ -67,7 +68,7 @@ def write_tensorboard(results: Results, folder: Path) -> None:
             scores = _write_level(writer, results, model)
             _write_row(writer, {"model or matching": model, "kind": "end model"}, scores)
     with _writer(folder / SUMMARY_RUN) as writer:
-        _write_summary(writer, results)
+        _write_summary(writer, results, plots(results) if drawn is None else drawn)
 
 
 @contextmanager
@@ -192,12 +193,13 @@ def _write_level(writer: SummaryWriter, results: Results, model: str) -> list[st
     return tags
 
 
-def _write_summary(writer: SummaryWriter, results: Results) -> None:
-    for plot in plots(results):
-        canvas = FigureCanvasAgg(plot.figure)
-        canvas.draw()
-        pixels = np.asarray(canvas.buffer_rgba())[..., :3]
-        writer.add_image(f"{plot.kind}/{plot.title}", pixels, 0, dataformats="HWC")
+def _write_summary(writer: SummaryWriter, results: Results, drawn: Sequence[Plot]) -> None:
+    for plot in drawn:
+        width, height = (round(DPI * inches) for inches in plot.figure.get_size_inches())
+        image = Summary.Image(height=height, width=width, colorspace=4, encoded_image_string=plot.png)
+        tag = f"{plot.kind}/{plot.title}"
+        assert writer.file_writer is not None
+        writer.file_writer.add_summary(Summary(value=[Summary.Value(tag=tag, image=image)]), 0)
     summary = verdict(results)
     parts = [f"**{summary.headline}**", *summary.paragraphs, *(f"- {note}" for note in results.notes)]
     writer.add_text("verdict", "\n\n".join(parts), 0)

@@ -127,7 +127,7 @@ class FusionModule(StagedModule, CandidateTest):
 
     @property
     def results(self) -> Results:
-        """Scores, intervals and distances, as a report shows them (`fusionlab.experiment.write`)."""
+        """Scores, intervals and distances, as a report shows them (`fusionlab.evaluation.folder.write`)."""
         kept, names = self.kept, tuple(self.models)
         assert self.fused is not None
         comparisons, levels = compare(self.measured, seed=self.plan.seed)

@@ -13,9 +13,8 @@ from fusionlab.data.contract import described
 from fusionlab.data.overlap import overlap
 from fusionlab.evaluation.comparison import Comparison, Level, Measured, compare
 from fusionlab.evaluation.distances import Distance
-from fusionlab.evaluation.report import write_report
+from fusionlab.evaluation.folder import write
 from fusionlab.evaluation.results import Curve, Results, Row
-from fusionlab.evaluation.tensorboard import write_tensorboard
 from fusionlab.evaluation.wording import listing
 from fusionlab.grid import tables
 from fusionlab.grid.cells import Finished
@@ -72,8 +71,7 @@ def write_results(
     with replaced_entries(folder) as temporary:
         for name, text in texts:
             (temporary / name).write_text(text, encoding="utf-8")
-        write_report(results, temporary)
-        write_tensorboard(results, temporary / "tensorboard")
+        write(results, temporary)
 
 
 def compare_groups(finished: Sequence[Finished], examples: Examples) -> tuple[list[Comparison], list[Level], list[str]]:

@@ -8,7 +8,6 @@ regularisation is a permutation.
 import warnings
 from typing import Literal, get_args
 
-import ot
 import torch
 from torch import Tensor
 
@@ -121,6 +120,8 @@ def _uniform(count: int) -> Tensor:
 
 def _exact(cost: Tensor) -> Tensor:
     """The optimal plan; a solver that runs out of steps starts again with more of them."""
+    import ot  # noqa: PLC0415 - imports scikit-learn, which takes a second that no other matching needs
+
     marginals = [_uniform(count).numpy() for count in cost.shape]
     matrix = cost.double().cpu().contiguous().numpy()
     steps = EXACT_STEPS
@@ -142,6 +143,8 @@ def _exact(cost: Tensor) -> Tensor:
 
 def _sinkhorn(cost: Tensor, regularization: float) -> Tensor:
     """The entropic plan, in the log domain."""
+    import ot  # noqa: PLC0415
+
     marginals = [_uniform(count).numpy() for count in cost.shape]
     plan = ot.bregman.sinkhorn_log(
         *marginals, cost.cpu().numpy(), regularization, numItermax=SINKHORN_STEPS, stopThr=1e-9, warn=False

@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -21,8 +22,10 @@ def test_scripts_know_commands_and_options(command: Command, shell: str) -> None
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
-def test_bash_completes(command: Command, capfd: pytest.CaptureFixture[str]) -> None:
-    """A shell that has read the script answers with commands, options and presets."""
+def test_bash_completes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A shell that has read the script answers with commands, options, presets, methods and files."""
+    for name in ("model_a", "model_b"):
+        (tmp_path / name).mkdir()
     assert cli.main(["completion", "bash"]) == 0
     script = capfd.readouterr().out
     ask = 'COMP_WORDS=({words}); COMP_CWORD={last}; _shtab_fusionlab; printf "%s\\n" "${{COMPREPLY[@]}}"'
@@ -30,10 +33,18 @@ def test_bash_completes(command: Command, capfd: pytest.CaptureFixture[str]) -> 
         (["fusionlab", "adv"], "advise"),
         (["fusionlab", "fuse", "--overw"], "--overwrite"),
         (["fusionlab", "fuse", "--match", "lear"], "learned"),
+        (["fusionlab", "fuse", "--method", "regm"], "regmean"),
+        (["fusionlab", "reproduce", "tab"], "table1"),
+        (["fusionlab", "merge", "model_a", "mod"], "model_b"),
+        (["fusionlab", "fuse", "--ckpts", "model_a", "mod"], "model_b"),
+        (["fusionlab", "fuse", "--ckpts", "model_a", "model_b", "--mat"], "--match"),
+        (["fusionlab", "fuse", "--ckpts", "model_a", "model_b", "--match", "lear"], "learned"),
     ):
         line = ask.format(words=" ".join(words), last=len(words) - 1)
-        found = subprocess.run(["bash", "-c", f"{script}\n{line}"], capture_output=True, text=True, check=False)
-        assert expected in found.stdout.split(), found.stderr
+        call = ["bash", "-c", f"{script}\n{line}"]
+        found = subprocess.run(call, capture_output=True, text=True, check=False, cwd=tmp_path)
+        assert expected in found.stdout.split(), (words, found.stderr)
+        assert "model_a" not in found.stdout.split() or words[-1] == "mod", words
 
 
 def test_options_are_those_of_the_help() -> None:

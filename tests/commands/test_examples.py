@@ -3,7 +3,7 @@
 import pytest
 
 from fusionlab import cli
-from fusionlab.commands.examples import COMMON, EXAMPLES, RESEARCH, arranged
+from fusionlab.commands.examples import COMMON, EXAMPLES, arranged
 
 PAGES = sorted(set(cli.COMMANDS) - set(cli.TRAINING))
 
@@ -26,10 +26,24 @@ def test_every_command_opens_with_two_examples(command: str) -> None:
 def test_research_comes_last(command: str) -> None:
     page = cli.help_page(command).read_text(encoding="utf-8")
     assert page.index(f"{COMMON}:\n") < page.index("Matching:\n") < page.index("\noptions:\n")
-    last = page.rindex(f"{RESEARCH}:\n")
+    last = page.rindex(f"{cli.RESEARCH}:\n")
     assert page.index("Devices:\n" if "Devices:\n" in page else "\noptions:\n") < last
     assert "--temperatures" in page[last:]
     assert "--match " not in page[last:]
+
+
+def test_research_is_printed_on_request(capsys: pytest.CaptureFixture[str]) -> None:
+    """Help names the number of its options, and how to see them; of a command that has none there is no word of it."""
+    assert cli.main(["fuse", "--help"]) == 0
+    short = capsys.readouterr().out
+    assert cli.main(["fuse", "--help", "all"]) == 0
+    whole = capsys.readouterr().out
+    assert whole == cli.help_page("fuse").read_text(encoding="utf-8")
+    first, rest = whole.split(f"\n{cli.RESEARCH}:\n")
+    count = len([line for line in rest.splitlines() if line.startswith("  --")])
+    assert count > 10
+    assert short == f"{first}\n{cli.RESEARCH}: {count} options more, by fusionlab fuse --help all\n"
+    assert cli.shown_help("merge", everything=False) == cli.shown_help("merge", everything=True)
 
 
 def test_sections_are_put_in_order() -> None:

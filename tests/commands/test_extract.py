@@ -35,6 +35,9 @@ def test_an_adapter_that_is_the_model(tuned: Path, command: Command) -> None:
     assert (outcome.code, outcome.err) == (0, "")
     for kind in ("q", "v"):
         assert f"model.layers.*.self_attn.{kind}_proj │ 2 │ 100.0% │ 100.0%" in outcome.out
+    found = json.loads(command(*line, "--overwrite", "--json").out)
+    assert (found["model"], found["base"], found["rank"]) == ("tuned", "base", 3)
+    assert found["captured"]["model.layers.0.self_attn.q_proj"] == pytest.approx(1, abs=1e-5)
     assert {file.name for file in (tuned / "adapter").iterdir()} == {
         "README.md", "adapter_config.json", "adapter_model.safetensors",
     }  # fmt: skip

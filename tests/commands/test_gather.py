@@ -1,5 +1,6 @@
 """`fusionlab gather` writes statistics of a checkpoint over a training split."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -36,8 +37,12 @@ def test_several_kinds_of_some_samples(ckpts: Path, tmp_path: Path, command: Com
     """All kinds in one pass over a drawn part of the data, with the options of each."""
     place = tmp_path / "stats.safetensors"
     kinds = ["--kinds", "gram,fisher,activations", "--rows", "20", "--labels", "empirical"]
-    outcome = command("gather", ckpts / "a", *FAST, *kinds, "--output", place)
+    outcome = command("gather", ckpts / "a", *FAST, *kinds, "--output", place, "--json")
     assert outcome.code == 0, outcome.err
+    told = {one["kind"]: one for one in json.loads(outcome.out)["statistics"]}
+    assert told["activations"]["rows"] == 20
+    assert told["fisher"]["rows"] is None
+    assert all(one["examples"] == 150 and one["bytes"] > 0 for one in told.values())
     found = load(place)
     assert {kind: statistics.examples for kind, statistics in found.items()} == dict.fromkeys(found, 150)
     assert set(found) == {"gram", "fisher", "activations"}

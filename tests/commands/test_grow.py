@@ -38,8 +38,12 @@ def test_the_grown_model_is_a_checkpoint_of_the_larger_config(sizes: Path, comma
 @pytest.mark.parametrize("like", ["config.json", "."], ids=["file", "folder"])
 def test_a_config_alone_is_enough(like: str, sizes: Path, command: Command) -> None:
     (sizes / "large" / "model.safetensors").unlink()
-    line = ("grow", sizes / "small", "--like", sizes / "large" / like, "--output", sizes / "grown")
-    assert command(*line).code == 0
+    line = ("grow", sizes / "small", "--like", sizes / "large" / like, "--output", sizes / "grown", "--json")
+    found = json.loads(command(*line).out)
+    assert found["sizes"]["residual"] == {"before": [16, 16], "after": [24, 24]}
+    assert found["layers"] == {"vit.layers": {"length": 3, "positions": [1, 2]}}
+    assert found["parameters"]["before"] < found["parameters"]["after"]
+    assert found["logits_differ_by"]["float64"] < 1e-12
     assert closeness(fusionlab.load(sizes / "grown"), vit(0)) < 1e-5
 
 

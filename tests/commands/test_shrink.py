@@ -39,8 +39,11 @@ def test_timm_folders_shrink(tmp_path: Path, command: Command) -> None:
     small = randomize(timm_vit(), 0).float()
     fusionlab.save(small, tmp_path / "small")
     fusionlab.save(fusionlab.grow(small, timm_vit(embed_dim=30, depth=3)), tmp_path / "grown")
-    line = ("shrink", tmp_path / "grown", "--like", tmp_path / "small", "--output", tmp_path / "back")
-    assert command(*line).code == 0
+    line = ("shrink", tmp_path / "grown", "--like", tmp_path / "small", "--output", tmp_path / "back", "--json")
+    found = json.loads(command(*line).out)
+    assert found["parameters"]["before"] > found["parameters"]["after"]
+    assert [len(stack["kept"]) for stack in found["layers"].values()] == [2]
+    assert found["output"] == str(tmp_path / "back")
     assert closeness(fusionlab.load(tmp_path / "back"), small) < 1e-4
 
 

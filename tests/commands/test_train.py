@@ -55,6 +55,8 @@ def test_fit_then_test_then_predict(folder: Path, capsys: pytest.CaptureFixture[
     assert "test/accuracy" in table
     assert "out" in table
     assert "litlogger" not in table
+    # Lightning's summary of the model is progress, and no result.
+    assert "Trainable params" not in table
     ViTForImageClassification.from_pretrained(folder / "out")
     logs = folder / "logs" / "small" / "version_0"
     assert yaml.safe_load((logs / "config.yaml").read_text())["seed_everything"] == 3

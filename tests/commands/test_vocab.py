@@ -1,5 +1,6 @@
 """Models of different vocabularies get one, and compute what they did on the tokens that they knew."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -128,8 +129,10 @@ def test_fewer_tokens(
 ) -> None:
     """The first model's vocabulary, or what both have, in the first one's order."""
     both = [word for word in (*SPECIAL, *FIRST) if word in (*SPECIAL, *SECOND)]
-    assert command("vocab", *berts, "--keep", keep, "--output", tmp_path / "out").code == 0
+    told = json.loads(command("vocab", *berts, "--keep", keep, "--output", tmp_path / "out", "--json").out)
     vocabulary = AutoTokenizer.from_pretrained(tmp_path / "out" / "b").get_vocab()
+    assert told["tokens"] == len(vocabulary)
+    assert [one["model"] for one in told["models"]] == ["a", "b"]
     assert sorted(vocabulary, key=lambda word: vocabulary[word]) == (expected or both)
     assert_the_same_function(tmp_path / "b", tmp_path / "out" / "b", "the one is two", transformers.BertForMaskedLM)
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from fusionlab.symmetry.axes import Axis, Leaf, leaves, sides_of
+from fusionlab.symmetry.axes import Across, Axis, Leaf, leaves, sides_of
 from fusionlab.symmetry.blueprint import Blueprint, Space
 from fusionlab.symmetry.roles import Role
 
@@ -29,7 +29,7 @@ def clear_biases(state: Mapping[str, Tensor], blueprint: Blueprint) -> dict[str,
         blueprint: of the model.
 
     Returns:
-        A new state of the same function. A value bias whose output has no bias stays.
+        A new state of the same function. A value bias whose output has no bias, or heads as a dimension, stays.
     """
     out = {name: tensor.detach() for name, tensor in state.items()}
     for space in blueprint.spaces.values():
@@ -68,7 +68,8 @@ def _move_value_bias(out: dict[str, Tensor], blueprint: Blueprint, space: Space)
         if len(axes) > 1 and (space.name, True) in sides_of(axis)
     ]
     taking = [blueprint.biases[name] for name, _ in readers if name in blueprint.biases]
-    if not readers or len(taking) < len(readers) or any(name not in out for name in taking):
+    across = any(isinstance(blueprint.parameters[name][dim], Across) for name, dim in readers)
+    if not readers or across or len(taking) < len(readers) or any(name not in out for name in taking):
         return
     for name in _biases(blueprint, space):
         values = [

@@ -66,7 +66,7 @@ def script(shell: str) -> str:
     """
     import shtab  # noqa: PLC0415 - of no other command
 
-    return str(shtab.complete(whole_parser(), shell, preamble={"bash": _BASH}))
+    return str(shtab.complete(whole_parser(), shell, preamble=_BASH if shell == "bash" else ""))
 
 
 def whole_parser() -> ArgumentParser:

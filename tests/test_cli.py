@@ -67,6 +67,7 @@ OPTIONS = {
         "--anchor",
         "--dtype",
         "--polish",
+        "--search",
         "--correct",
         "--heads",
         "--ensemble",

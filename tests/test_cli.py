@@ -69,6 +69,7 @@ OPTIONS = {
         "--anchor",
         "--dtype",
         "--polish",
+        "--search",
         "--correct",
         "--heads",
         "--ensemble",

@@ -69,8 +69,8 @@ def measure_test(pair: Pair, seed: int) -> None:
 def steps_of_equal_time(cells: Cells) -> int:
     """How many steps of distillation into the larger model take as long as learned matching, on tuning pairs."""
     learned, distilled = (
-        sum(cells.found[cell_name("tuning", seed, DEEP, what)]["seconds"] for seed in TUNING_LEARNED)
-        for what in (f"learned {END_OF_SHARE}", f"large {STEPS} 0")
+        sum(cells.found[cell_name("tuning", seed, DEEP, what(seed))]["seconds"] for seed in TUNING_LEARNED)
+        for what in (lambda seed: f"learned {MOST_ALIKE[seed]}", lambda _: f"large {STEPS} 0")
     )
     return round(STEPS * learned / distilled / 10) * 10
 

@@ -191,7 +191,7 @@ pairs and seeds.
 
 Every option of matching, learning, distillation and polish has its default. Only the places of layers were chosen,
 on other pairs, whose small models have seeds {_listed(shown.tuning)} ([below](#where-layers-go)). Test tables of
-pairs 1 to 4 had been seen before, with other places in `learned`
+pairs 1 to 4 had been seen before
 ([four pairs of each kind](different_sizes_before.md)). Distillation starts at an end model and teaches the
 mean output of both, in as many steps as `learned` and in {_equal_time(found)}, which take a processor as long as
 `learned` when the large model is distilled into on the tuning pairs.
@@ -214,9 +214,9 @@ def _places(found: dict[str, Any], shown: Shown) -> str:
         yield f"| {name} | {fmean(reached.values()):.1f} | {lowest:.1f} | {barrier:.3f} | {each} |"
 
     rows = [
-        *row(f"**`learned`, {_listed(shown.chosen)}: {end}**", "learned", everywhere[shown.chosen]),
+        *row(f"**`learned`, {alike}**", "learned", shown.alike),
+        *row(f"`learned`, {_listed(shown.chosen)}: {end}", "learned", everywhere[shown.chosen]),
         *row("the same, `concentration` 3", "nearer", everywhere[shown.chosen]),
-        *row(f"`learned`, {alike}", "learned", shown.alike),
         *row(f"**`weights`, {_listed(shown.chosen)}: {end}**", "weights", everywhere[shown.chosen]),
         *row("the same, what is new zero and not filled", "zeros", everywhere[shown.chosen]),
         *row(f"`weights`, {alike}", "weights", shown.alike),
@@ -237,9 +237,10 @@ there. Activations are most alike (linear CKA on the training images) at
 |---|---:|---:|---:|{"---:|" * len(shown.tuning)}
 {_joined(rows)}
 
-The ends of the shares were chosen for the accuracy half way, which is what a merge has. What is new is filled, so that
-it acts as much as the large model's share says and not as the square of it: the worst of the line moves from the middle
-towards the small model. There the barrier stays, since `learned` looks at points near the middle.
+`learned` has data to place layers by: half way both ways are level, but on the line the places of likeness are better.
+`weights` has none, and the ends of the shares were chosen for the accuracy half way, which is what a merge has. What is
+new is filled, so that it acts as much as the large model's share says and not as its square: the worst point
+of the line moves from the middle towards the small model.
 """
 
 

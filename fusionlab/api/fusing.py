@@ -64,7 +64,7 @@ def fuse(
         choice = choose({f"model {index}": model for index, model in enumerate(given)}, batches is not None)
         _LOGGER.info(choice.sentence)
         preset = choice.match
-    given = of_one_size(given, recipe(preset).matches)
+    given = of_one_size(given, batches, recipe(preset).matches)
     if base is not None:
         base = module_of(base, "base")
         common_blueprint({"model 0": given[0], "the base model": base})

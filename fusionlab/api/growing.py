@@ -9,20 +9,21 @@ from torch import nn
 
 from fusionlab.api.given import Source, module_of
 from fusionlab.growing import grown, grown_to_one_size, shrunk, told
-from fusionlab.inputs import Batches
+from fusionlab.inputs import Batches, Inputs
 from fusionlab.polish import PolishOptions, polish
 from fusionlab.types import Model
 
 
-def grow(model: Model | Source, like: Any, fill: bool = False) -> Model:
+def grow(model: Model | Source, like: Any, data: Batches | None = None, fill: bool = False) -> Model:
     """The same function in a larger architecture: more width, layers, heads, units, groups or experts.
 
-    That outputs are equal is checked in float64 on random inputs before anything is returned. Each layer goes to the
-    end of its share of a longer stack.
+    That outputs are equal is checked in float64 on random inputs before anything is returned. Layers of another length
+    of stack go where activations are most alike, in order; without data each to the end of its share of the stack.
 
     Args:
         model: of any architecture, or the path of its checkpoint; not modified.
         like: a model of the same class that is at least as large in every dimension, the path of one, or a config.
+        data: batches of inputs that both take, labels not needed; `like` must be a model then.
         fill: whether what is new and changes nothing is taken from `like` in the small model's basis, and not zero: for
             models that will be matched and merged. `like` must be a model then. `align` and `fuse` do it by themselves.
 
@@ -36,7 +37,7 @@ def grow(model: Model | Source, like: Any, fill: bool = False) -> Model:
     """
     small: Model = module_of(model, "model")
     larger = module_of(like, "like") if isinstance(like, nn.Module | str | PathLike) else like
-    return grown(small, larger, fill).model
+    return grown(small, larger, data, fill).model
 
 
 def shrink(model: Model | Source, like: Any, data: Batches | None = None, steps: int = 300, seed: int = 0) -> Model:
@@ -67,11 +68,12 @@ def shrink(model: Model | Source, like: Any, data: Batches | None = None, steps:
     return found if data is None else polish(found, [large], data, PolishOptions(steps=steps, seed=seed))
 
 
-def of_one_size(models: Sequence[Model], fill: bool, like: Any = None) -> list[Model]:
+def of_one_size(models: Sequence[Model], inputs: Inputs | None, fill: bool, like: Any = None) -> list[Model]:
     """The models, those that are smaller than another grown; a warning says what was grown.
 
     Args:
         models: not modified.
+        inputs: to find where layers go by.
         fill: whether they will be matched, see `grown_to_one_size`.
         like: a model, the path of one, or a config that all become as large as; the largest of all if None.
 
@@ -80,7 +82,7 @@ def of_one_size(models: Sequence[Model], fill: bool, like: Any = None) -> list[M
     """
     named = {f"model {index}": model for index, model in enumerate(models)}
     larger = module_of(like, "like") if isinstance(like, nn.Module | str | PathLike) else like
-    growths = grown_to_one_size(named, fill, larger)
+    growths = grown_to_one_size(named, None if inputs is None else inputs.shared, fill, larger)
     if growths:
         warnings.warn(f"{told(growths)}.", stacklevel=3)
     return [growths[name].model if (name := f"model {i}") in growths else model for i, model in enumerate(models)]

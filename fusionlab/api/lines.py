@@ -56,7 +56,7 @@ def barrier(
     if not isinstance(first, Mapping) or LABELS not in first:
         held = ", ".join(map(str, first)) if isinstance(first, Mapping) else type(first).__name__
         raise InputError(f"the batches of data hold {held}, without {LABELS!r}; expected labels, to measure loss by")
-    a, b = of_one_size([a, b], fill=False)
+    a, b = of_one_size([a, b], None, fill=False)
     common_blueprint({"a": a, "b": b})
     positions = [index / (points - 1) for index in range(points)]
     model, found = with_state(a, a.state_dict()), []

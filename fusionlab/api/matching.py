@@ -151,7 +151,7 @@ def align(
     """
     given: list[Model] = modules_of(models, "align", anchor)
     inputs = None if data is None else Inputs.from_batches(data, len(given))
-    given = of_one_size(given, recipe(preset, **options).matches, like)
+    given = of_one_size(given, inputs, recipe(preset, **options).matches, like)
     found, _ = alignments_and_anchor(given, anchor, preset, inputs, seed, trainer, **options)
     return [alignment.apply(model) for alignment, model in zip(found, given, strict=True)]
 

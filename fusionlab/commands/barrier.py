@@ -88,7 +88,7 @@ def run(argv: Sequence[str]) -> None:
         [arguments.anchor, arguments.source],
         recipe.needs_inputs or arguments.correct,
     )
-    models, growths = of_one_size(models, recipe.matches)
+    models, growths = of_one_size(models, inputs, recipe.matches)
     title = f"From {' to '.join(models)}"
     _, results = run_experiment(models, data_options.test_data(arguments), plan, title, inputs)
     if growths:

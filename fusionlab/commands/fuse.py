@@ -140,7 +140,7 @@ def _in_memory(
     inputs = data_options.inputs(arguments, list(models.values()), arguments.ckpts, needed) if seen is None else seen
     if plan.search is not None:
         validation_of(inputs)  # refused before any work
-    models, growths = of_one_size(models, recipe.matches)
+    models, growths = of_one_size(models, inputs, recipe.matches)
     types = common_types(models.values()) if dtype is None else dtype
     kept = list(models.values()) if arguments.heads == "own" else list(models.values())[:1]
     require_space(output, size_of_merge(kept, next(iter(found.values())), types) + REPORT_BYTES)

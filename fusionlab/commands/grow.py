@@ -22,6 +22,7 @@ from fusionlab.commands.option_groups import add_fields
 from fusionlab.dtypes import stored_size, types_of
 from fusionlab.errors import InputError
 from fusionlab.growing import Growth, described, grown, grown_to_one_size, size_range
+from fusionlab.inputs import Inputs
 from fusionlab.paths import expanded
 
 DESCRIPTION = """Write a model in a larger architecture: more width, layers, heads or units, and the same function.
@@ -84,18 +85,19 @@ def run(argv: Sequence[str]) -> None:
 
 
 def of_one_size(
-    models: Mapping[str, nn.Module], matches: bool
+    models: Mapping[str, nn.Module], inputs: Inputs | None, matches: bool
 ) -> tuple[dict[str, nn.Module], dict[str, Growth[nn.Module]]]:
     """End models of one size, and the growths of those that were smaller.
 
     Args:
         models: by name; not modified.
+        inputs: to find where layers go by.
         matches: whether they will be matched, so that what is new is taken from the others.
 
     Raises:
         InputError: sizes that cannot become one.
     """
-    growths = grown_to_one_size(models, matches)
+    growths = grown_to_one_size(models, None if inputs is None else inputs.shared, matches)
     return {**models, **{name: growth.model for name, growth in growths.items()}}, growths
 
 

@@ -156,7 +156,8 @@ def _prepared(
                 f"the end models and {base} are of different sizes, which fine-tunes of one base are not; expected "
                 f"models of one size with --base, or no --base"
             )
-        models, growths = of_one_size(models, recipe.matches)
+        inputs = data_options.inputs(arguments, list(models.values()), [arguments.anchor], recipe.needs_inputs)
+        models, growths = of_one_size(models, inputs, recipe.matches)
     dtype = find_dtype(arguments.dtype)
     if dtype is not None:
         models = {name: widened({name: model}, dtype)[name] for name, model in models.items()}

@@ -111,7 +111,7 @@ class FusionModule(StagedModule, CandidateTest):
         self.base = base if base is None or isinstance(base, nn.Module) else checkpoints.load(str(base))
         self.fused: Fused | None = None
         # What does not fit is refused here, not after the Trainer has been set up.
-        self._grow()
+        self._grow(inputs)
         self.fuser = Fuser(self.models, self.plan, inputs, statistics, self.base)
 
     @property
@@ -155,21 +155,24 @@ class FusionModule(StagedModule, CandidateTest):
             self.choice = replace(self.choice, has_inputs=may_learn)
             self.plan = replace(self.plan, matchings=recipes(self.choice.match))
         if is_other or inputs is not self.inputs or not self.is_fresh or self.fused is not None:
-            if self.growths and is_other:
-                self._grow()
+            if self.growths and (is_other or inputs is not self.inputs):
+                self._grow(inputs)
             self.fuser = Fuser(self.models, self.plan, inputs, self.statistics, self.base)
         super().setup(stage)
         if not self.fuser.looks_at_data:
             self.trainer.fit_loop.max_epochs = 0
 
-    def _grow(self) -> None:
+    def _grow(self, inputs: Inputs | None) -> None:
         """Bring the end models to one size, the largest of all in every dimension.
+
+        Args:
+            inputs: to find where layers go by.
 
         Raises:
             InputError: sizes that cannot become one.
         """
         matches = any(recipe.matches for recipe in self.plan.matchings.values())
-        self.growths = grown_to_one_size(self._as_given, matches)
+        self.growths = grown_to_one_size(self._as_given, None if inputs is None else inputs.shared, matches)
         self.models = self._as_given | {name: growth.model for name, growth in self.growths.items()}
 
     def _seen_inputs(self) -> Inputs | None:

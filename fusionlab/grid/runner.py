@@ -189,7 +189,7 @@ class GridRunner:
             models = {name: self.load(name, seed) for name in group}
             grid, inputs = self.grid, self._inputs(group, seed)
             matches = any(recipe.matches for recipe in grid.matchings.values())
-            growths = grown_to_one_size(models, matches)
+            growths = grown_to_one_size(models, None if inputs is None else inputs.shared, matches)
             models |= {name: growth.model for name, growth in growths.items()}
             self._note = " ".join(filter(None, [measured_note(models), f"{told(growths)}." if growths else ""]))
             kind = PublishedFuser if grid.protocol == "published" else Fuser

@@ -20,8 +20,10 @@ from fusionlab.growing.axes import STREAMS, Choice, Widening
 from fusionlab.growing.embedding import Embedding
 from fusionlab.growing.filling import filled
 from fusionlab.growing.layers import Placement, placements, renamed
+from fusionlab.growing.likeness import unlikeness
 from fusionlab.growing.refusals import inexact, unequal
 from fusionlab.growing.target import larger_model
+from fusionlab.inputs import Batches
 from fusionlab.models import untie
 from fusionlab.symmetry import Blueprint
 from fusionlab.symmetry.any_model import blueprint
@@ -58,16 +60,19 @@ class Growth(Generic[Model]):
 
 
 @torch.no_grad()
-def grown(model: Model, like: Any, fill: bool = False) -> Growth[Model]:
+def grown(model: Model, like: Any, data: Batches | None = None, fill: bool = False) -> Growth[Model]:
     """A model embedded into a larger architecture, exactly: the same function with more of everything.
 
     Streams are as long an entry on average as before, so that norms act as they did, epsilon included; new units, heads
     and layers write nothing, and queries of wider heads grow by the root of the ratio that their scores are divided by.
-    Each layer stands at the end of its share of the larger stack, where its output is as deep as in the small one.
+    Layers go where the activations of `data` are most alike, in order (linear CKA, Kornblith et al., "Similarity of
+    neural network representations revisited", 2019, equation 5); without data each stands at the end of its share of
+    the larger stack, where its output is as deep as in the small one.
 
     Args:
         model: the small model; not modified.
         like: a model of the same class that is as large in every dimension, or a config of one.
+        data: batches of inputs that both models take, labels not needed; `like` must be a model then.
         fill: whether what is new and changes nothing is taken from `like`, and not zero (see `filling`): for models
             that will be matched and merged. `like` must be a model then.
 
@@ -78,9 +83,13 @@ def grown(model: Model, like: Any, fill: bool = False) -> Growth[Model]:
     """
     large = larger_model(model, like)
     small = untied_as(model, large).eval()
-    if fill and not isinstance(like, nn.Module):
-        raise InputError("the larger one is a config alone; expected a model, to take what is new from it (fill)")
-    places = placements(small, large)
+    if not isinstance(like, nn.Module) and (fill or data is not None):
+        raise InputError(
+            "the larger one is a config alone; expected a model, to align layers by its activations (data) or to take "
+            "what is new from it (fill)"
+        )
+    costs = None if data is None else unlikeness(small, like, data)
+    places = placements(small, large, costs)
     large = in_types(large, _types(small, large, places)).eval()
     embedding = embedding_of(small, large, places)
     inputs = embedding.small.inputs

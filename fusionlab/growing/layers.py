@@ -47,14 +47,17 @@ def stacks(model: nn.Module) -> dict[str, int]:
     return found
 
 
-def placements(small: nn.Module, large: nn.Module, costs: Mapping[str, Tensor] | None = None) -> tuple[Placement, ...]:
+def placements(
+    small: nn.Module, large: nn.Module, unlikeness: Mapping[str, Tensor] | None = None
+) -> tuple[Placement, ...]:
     """The places of a small model's layers, stack by stack; layers keep their order.
 
     Args:
         small: the small model.
         large: one of the larger architecture.
-        costs: by the path of a stack in the small model, of shape ``(layers, larger layers)``, what it costs to put a
-            layer in a place; in stacks that are not named each layer stands at the end of its share of the places.
+        unlikeness: by the path of a stack in the small model, of shape ``(layers, larger layers)``, what it costs to
+            put a layer in a place; in stacks that are not named each layer stands at the
+            end of its share of the places.
 
     Raises:
         InputError: more layers than the larger model has, or layers of a kind that it lacks.
@@ -71,8 +74,8 @@ def placements(small: nn.Module, large: nn.Module, costs: Mapping[str, Tensor] |
             raise InputError(
                 f"{path!r} has {length} layers and would have {longer}; expected a larger model with at least {length}"
             )
-        cost = (costs or {}).get(path)
-        # Layers that cost the same anywhere stand at the ends of their shares.
+        cost = (unlikeness or {}).get(path)
+        # Layers that cost the same anywhere (a model without spread) stay where they would be without data.
         cost = _uneven(length, longer) if cost is None else cost.double() + 1e-9 * _uneven(length, longer)
         allowed = _of_one_kind(small, large, path, target) if length < longer else torch.ones(length, longer).bool()
         positions = place(cost.masked_fill(~allowed, torch.inf))

@@ -11,12 +11,15 @@ from torch import nn
 from fusionlab.growing.growth import Growth, grown
 from fusionlab.growing.layers import stacks
 from fusionlab.growing.target import LABELS
+from fusionlab.inputs import Batches
 from fusionlab.symmetry.any_model import blueprint
 from fusionlab.symmetry.axes import Fixed
 from fusionlab.types import Model
 
 
-def grown_to_one_size(models: Mapping[str, Model], fill: bool = False, like: Any = None) -> dict[str, Growth[Model]]:
+def grown_to_one_size(
+    models: Mapping[str, Model], data: Batches | None = None, fill: bool = False, like: Any = None
+) -> dict[str, Growth[Model]]:
     """The growths of those models that are smaller than another in some dimension, or than what is asked for.
 
     All become as large as the largest of them in each dimension: as one of them where one is, else by a config of
@@ -24,6 +27,7 @@ def grown_to_one_size(models: Mapping[str, Model], fill: bool = False, like: Any
 
     Args:
         models: by name; not modified.
+        data: batches of inputs that all take, to find where layers go by; see `grown` for where they go without.
         fill: whether what is new and changes nothing is taken from the model that is grown to, or where there is none
             from the one before (see `filling`): for models that will be matched.
         like: a model or a config that all become as large as, in place of the largest of them.
@@ -41,7 +45,7 @@ def grown_to_one_size(models: Mapping[str, Model], fill: bool = False, like: Any
         like = _largest(everyone)
     if isinstance(like, nn.Module):
         smaller = {name: model for name, model in models.items() if _differ_in_size(model, like)}
-        return {name: grown(model, like, fill) for name, model in smaller.items()}
+        return {name: grown(model, like, data, fill) for name, model in smaller.items()}
     found = {name: grown(model, like) for name, model in models.items()}
     if fill:
         before = list(found)[-1:] + list(found)[:-1]

@@ -20,7 +20,7 @@ from fusionlab.symmetry import Alignment, blueprint
 from fusionlab.symmetry.float64 import InFloat64, take_plain_products
 from tests.symmetry.models import generator, laws, randomize
 
-from .families import CASES, bert, gpt2, llama, mixtral, t5, vit
+from .families import CASES, among_silent_layers, bert, gpt2, llama, mixtral, t5, vit
 
 
 def function(model: nn.Module, seed: int = 3) -> torch.Tensor:
@@ -131,6 +131,15 @@ def test_a_grown_model_has_the_symmetry_of_its_size() -> None:
     assert apart(moved, small) < 1e-9
 
 
+def test_layers_go_where_data_say() -> None:
+    """A model's layers are found again among one that writes nothing, and one that comes after all."""
+    small = randomize(vit(num_hidden_layers=2), 0)
+    large = among_silent_layers(small, randomize(vit(num_hidden_layers=4), 0), (1, 2), (0,))
+    data = [{"pixel_values": torch.randn(8, 1, 8, 8, generator=generator(5))}]
+    (stack,) = grown(small, large, data).placements
+    assert stack.positions == (1, 2)
+
+
 REFUSALS: dict[str, tuple[Callable[[], Any], Callable[[], Any], str]] = {
     "narrower": (vit, lambda: vit(hidden_size=8), "a dimension of 12 that would be 8 .hidden_size"),
     "fewer units": (vit, lambda: vit(intermediate_size=10), "a dimension of 20 that would be 10 .intermediate_size"),
@@ -170,9 +179,9 @@ def test_what_cannot_be_grown_is_refused(why: str) -> None:
         grown(randomize(small(), 0), like())
 
 
-def test_filling_needs_a_model() -> None:
+def test_data_need_a_model_to_run() -> None:
     with pytest.raises(InputError, match="the larger one is a config alone"):
-        grown(vit(), transformers.ViTConfig(), fill=True)
+        grown(vit(), transformers.ViTConfig(), [{"pixel_values": torch.zeros(1, 1, 8, 8)}])
 
 
 def test_a_config_that_makes_no_model_is_refused() -> None:

@@ -1,9 +1,11 @@
 """Models of several sizes: all become the largest of them in each dimension."""
 
+import torch
+
 from fusionlab.growing import described, grown_to_one_size, told
 from tests.symmetry.models import randomize
 
-from .families import bert, timm_vit, vit
+from .families import among_silent_layers, bert, timm_vit, vit
 
 
 def test_the_largest_of_each_dimension_is_taken() -> None:
@@ -39,3 +41,13 @@ def test_models_of_one_size_or_of_two_classes_are_left_alone() -> None:
     # Labels and vocabularies are no sizes of hidden spaces.
     assert grown_to_one_size({"a": one, "b": vit(num_labels=5)}) == {}
     assert grown_to_one_size({"a": bert(), "b": bert(vocab_size=23)}) == {}
+
+
+def test_layers_are_placed_by_data_where_one_model_is_the_largest() -> None:
+    small = randomize(vit(num_hidden_layers=1), 0)
+    large = among_silent_layers(small, randomize(vit(num_hidden_layers=3), 0), (1,), (0,))
+    data = [{"pixel_values": torch.randn(8, 1, 8, 8, generator=torch.Generator().manual_seed(1))}]
+    (stack,) = grown_to_one_size({"small": small, "large": large}, data)["small"].placements
+    assert stack.positions == (1,)
+    (stack,) = grown_to_one_size({"small": small, "large": large})["small"].placements
+    assert stack.positions == (2,)

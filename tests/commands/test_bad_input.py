@@ -163,7 +163,6 @@ CASES = [
     ("inspect a --seed 3", "--seed", "expected one of the options"),
     (f"fuse --ckpts a b --match learned --samples 0 {OUT}", "samples is 0", "expected at least 1"),
     (f"fuse --ckpts a b --heads own --correct {OUT}", "correct needs one head", "merged or union"),
-    (f"fuse --ckpts a b --heads own --polish 3 {OUT}", "polish needs one head", "merged or union"),
     (f"fuse --ckpts a b --heads own --method soup {OUT}", "'soup' chooses by scores", "expected heads to be merged"),
     (f"fuse --ckpts a b --heads union --method soup {OUT}", "'soup' chooses by scores", "expected heads to be merged"),
     # outputs

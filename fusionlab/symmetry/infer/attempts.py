@@ -154,8 +154,9 @@ class Attempts:
     def _tried(self, action: Action, variable: Variable) -> Blueprint:
         """A blueprint of one space and what stands around it."""
         index = action.index
-        # Places that nothing moves or counts, such as those of a channel's image, are no space.
-        around = [v for v in self.members if v is not variable and (v in index or not v.is_fixed)]
+        # Places inside that nothing moves or counts, such as those of a channel's image, are no space.
+        outer = {*index, *(v for stretch in self.members[variable] for v in self.around[stretch])}
+        around = [v for v in self.members if v is not variable and (v in outer or not v.is_fixed)]
         others = {v: f"{AROUND}{i}" for i, v in enumerate(around)}
         is_permutation = isinstance(action.group, Permutation)
         if action.group.is_factor:

@@ -71,21 +71,24 @@ def drop_contained(found: list[Found]) -> None:
                     one.factor = None
                 if any(_same_copies(one, one.signs, other, action) for action in (other.factor, other.signs)):
                     one.signs = None
-    places = {one.variable: _parameters(one.basis) for one in found if one.basis is not None}
     for one in found:
-        inside = [
-            other
-            for other in found
-            if other.basis is not None and other is not one and one.variable in other.basis.index
-            if isinstance(other.basis.group, Invertible | Rotary)
-        ]
+        inside = [a for other in found if other is not one for a in other.actions if one.variable in a.index]
         for action in (one.factor or one.basis, one.signs):
             if action is None or not isinstance(action.group, Scale | Signs):
                 continue
-            if any(places[other.variable] >= _parameters(action) for other in inside):
+            if any(
+                _holds(larger.group, action.group) and _parameters(larger) >= _parameters(action) for larger in inside
+            ):
                 one.factor = None if one.factor is action else one.factor
                 one.basis = None if one.basis is action else one.basis
                 one.signs = None if one.signs is action else one.signs
+
+
+def _holds(larger: Group, group: Scale | Signs) -> bool:
+    """A group with an element for each block holds one that multiplies whole blocks."""
+    if isinstance(group, Signs):
+        return isinstance(larger, Invertible | Rotary | Signs) or (isinstance(larger, Scale) and larger.signed)
+    return isinstance(larger, Invertible | Rotary)
 
 
 def _same_copies(one: Found, action: Action | None, other: Found, larger: Action | None) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -10,6 +9,7 @@ from typing import Any
 
 from intervals import half_width
 from sizes_measures import POINTS, SMALL, STEPS, Size, cell_name
+from sizes_missing import equal_time, missing
 
 # Of the points on a line, those in the table.
 PLACES = (0, 5, 10, 15, 20)
@@ -53,7 +53,7 @@ def page(found: dict[str, Any], shown: Shown) -> str:
     tables = [Table(found, size, shown) for size in shown.sizes]
     tables = [table for table in tables if table.pairs]
     parts = [_introduction(found, shown), *(table.text() for table in tables), _places(found, shown)]
-    return "\n".join([*parts, _summary(tables, shown), *_missing(found, shown)])
+    return "\n".join([*parts, _summary(tables, shown), *missing(found, shown)])
 
 
 class Table:
@@ -68,7 +68,7 @@ class Table:
     def __init__(self, found: dict[str, Any], size: Size, shown: Shown) -> None:
         self.found, self.size, self.seeds = found, size, shown.seeds
         self.pairs = [pair for pair in shown.test if self.cell(pair, ENDS)]
-        self.equal_time = _equal_time(found)
+        self.equal_time = equal_time(found)
 
     def cell(self, pair: int, what: str) -> Any:
         """A cell, or nothing."""
@@ -174,6 +174,8 @@ The test images on which the ends differ, all pairs and seeds, are taken as
 
 def _introduction(found: dict[str, Any], shown: Shown) -> str:
     sizes = " and ".join(f"{layers} layers, {width} wide" for width, layers in shown.sizes)
+    steps = equal_time(found)
+    longer = "" if isinstance(steps, str) else f", and in the {steps} that take a processor as long on the tuning pairs"
     return f"""# Models of different sizes
 
     python benchmarks/different_sizes.py
@@ -190,11 +192,9 @@ each pair is given; behind ± is half the width of a 95 % interval over pairs (S
 pairs and seeds.
 
 Every option of matching, learning, distillation and polish has its default. Only the places of layers were chosen,
-on other pairs, whose small models have seeds {_listed(shown.tuning)} ([below](#where-layers-go)). Test tables of
-pairs 1 to 4 had been seen before
-([four pairs of each kind](different_sizes_before.md)). Distillation starts at an end model and teaches the
-mean output of both, in as many steps as `learned` and in {_equal_time(found)}, which take a processor as long as
-`learned` when the large model is distilled into on the tuning pairs.
+on other pairs, whose small models have seeds {_listed(shown.tuning)} ([below](#where-layers-go)). Test tables of pairs
+1 to 4 had been seen before ([four pairs of each kind](different_sizes_before.md)). Distillation starts at an end model
+and teaches the mean output of both, in as many steps as `learned`{longer}.
 """
 
 
@@ -237,10 +237,8 @@ there. Activations are most alike (linear CKA on the training images) at
 |---|---:|---:|---:|{"---:|" * len(shown.tuning)}
 {_joined(rows)}
 
-`learned` has data to place layers by: half way both ways are level, but on the line the places of likeness are better.
-`weights` has none, and the ends of the shares were chosen for the accuracy half way, which is what a merge has. What is
-new is filled, so that it acts as much as the large model's share says and not as its square: the worst point
-of the line moves from the middle towards the small model.
+`learned` has data and places layers where activations are most alike, for the line between the twins; `weights` has
+none and places them at the end of their share, for the accuracy half way.
 """
 
 
@@ -263,28 +261,6 @@ def _summary(tables: Sequence[Table], shown: Shown) -> str:
             f"{_reached(min(gaps) >= LEAST_LEARNED, len(gaps) == len(shown.test) * len(shown.seeds))}."
         ]
     return "## The aims\n\n" + _joined(lines) + "\n"
-
-
-def _missing(found: dict[str, Any], shown: Shown) -> Iterator[str]:
-    """The cells that were to be measured and are not there, in words."""
-    equal_time = _equal_time(found)
-    wanted = {f"`learned`, {STEPS} steps": "learned"}
-    for steps, end in itertools.product((STEPS, equal_time), ("large", "small")):
-        wanted[f"distillation into the {end} one, {steps} steps"] = f"{end} {steps}"
-    lines = []
-    for size, (name, what) in itertools.product(shown.sizes, wanted.items()):
-        every = list(itertools.product(shown.test, shown.seeds))
-        there = [cell_name("test", pair, size, f"{what} {seed}") in found for pair, seed in every]
-        if not all(there):
-            lines.append(f"- {name}, with {size[1]} layers: {sum(there)} of {len(every)} runs.")
-    if lines:
-        yield "## Not measured yet\n\n`make rows` goes on with what is missing.\n\n" + _joined(lines) + "\n"
-
-
-def _equal_time(found: dict[str, Any]) -> int | str:
-    """Steps of distillation that take as long as learned matching; a word where that is not measured yet."""
-    steps: int | str = found.get("equal time", {}).get("steps", "more")
-    return steps
 
 
 def _joined(lines: Iterable[str]) -> str:

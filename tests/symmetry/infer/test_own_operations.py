@@ -50,6 +50,12 @@ def scattered(up: nn.Module, down: nn.Module, x: Tensor) -> Tensor:
     return down(torch.zeros_like(nodes).scatter_add(1, places, nodes))
 
 
+def reduced(up: nn.Module, down: nn.Module, x: Tensor, how: str) -> Tensor:
+    nodes = torch.relu(up(x))
+    places = torch.tensor([1, 2, 2, 4, 0])[:, None].expand(len(x), -1, nodes.shape[-1])
+    return down(torch.zeros_like(nodes).scatter_reduce(1, places, nodes, how, include_self=False))
+
+
 def volumes(up: nn.Module, down: nn.Module, x: Tensor) -> Tensor:
     channels = functional.max_pool3d(torch.relu(up(x)), 2)
     return down(functional.interpolate(channels, scale_factor=2, mode="trilinear").mean((2, 3, 4)))
@@ -101,6 +107,10 @@ ROWS = (
         lambda up, down, x: down(up(x)), torch.tensor([[1, 2, 10], [3, 3, 0], [7, 8, 9]]), *UNITS),
     row("messages of neighbours", lambda: nn.Linear(6, 7), lambda: nn.Linear(7, 5), messages, floats(3, 5, 6), *UNITS),
     row("messages scattered", lambda: nn.Linear(6, 7), lambda: nn.Linear(7, 5), scattered, floats(3, 5, 6), *UNITS),
+    row("their means", lambda: nn.Linear(6, 7), lambda: nn.Linear(7, 5),
+        lambda up, down, x: reduced(up, down, x, "mean"), floats(3, 5, 6), *UNITS),
+    row("the largest of them", lambda: nn.Linear(6, 7), lambda: nn.Linear(7, 5),
+        lambda up, down, x: reduced(up, down, x, "amax"), floats(3, 5, 6), *UNITS),
     row("a norm of a matrix", lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(6, 7)), lambda: nn.Linear(7, 5),
         lambda up, down, x: down(torch.relu(up(x))), floats(3, 6), *UNITS),
 )  # fmt: skip

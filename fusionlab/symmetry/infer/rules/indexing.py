@@ -129,7 +129,9 @@ def _scatter(
     reading: Reading, x: Value, dim: int, where: Value, value: Any, *rest: Any, out: Tensor, **options: Any
 ) -> Value:
     _looked_up(reading, x.dims[dim], where)
-    if reading.operation == "scatter_reduce" and rest[0] != "sum":
+    if reading.operation == "scatter_reduce" and rest[0] in ("amax", "amin"):
+        reading.rectify(value)
+    elif reading.operation == "scatter_reduce" and rest[0] not in ("sum", "mean"):
         value = combined(reading, [value], "other", value.tensor)
     is_whole = isinstance(value, Value) and value.tensor.ndim == out.ndim
     dims = [d if i == dim % out.ndim else reading.join([d, where.dims[i]], total) for i, d in enumerate(x.dims)]

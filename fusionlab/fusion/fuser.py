@@ -284,7 +284,14 @@ class Fuser:
         for matching in matchings:
             statistics[matching] = yield from self._gather(method, matching)
         start, kept = time.perf_counter(), matchings[-1]
-        search = Search(space, self.plan.search or SearchOptions(), self.ends(), self.heads, self.inputs)
+        looks = "inputs" in self.needs[method] or self._has_statistics
+        parts = [
+            [[model.state_dict() for model in self._models(kept)], statistics[kept]],
+            None if self.base is None else self.base.state(kept),
+            [self._given.own, self._given.shared] if looks and self._given is not None else None,
+            [self.anchor, self.plan.heads, str(self.plan.dtype), self.plan.seed],
+        ]
+        search = Search(space, self.plan.search or SearchOptions(), self.ends(), self.heads, self.inputs, parts)
         self.fused.search = yield from search.run(lambda given: self._merged(method, kept, statistics[kept], given))
         best, took = self.fused.search.best.settings, time.perf_counter() - start
         found = [self._merged(method, matching, statistics[matching], best) for matching in matchings]

@@ -1,6 +1,7 @@
 """A search of a merge's settings under a fit: trials are scored on validation data, the best makes the merge kept."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -119,3 +120,24 @@ def test_the_rule_of_a_score() -> None:
     assert Rule(sets, nothing, None).score(merge) == pytest.approx((0.25 + 0.8) / 2)
     with pytest.raises(InputError, match="search metric is 'f1'; expected one that a has: loss, accuracy"):
         Rule(sets, ends, "f1")
+
+
+def test_searches_that_merge_other_things_share_no_trials_of_a_journal(tmp_path: Path) -> None:
+    """Another matching, another base model and other validation data are searched anew; the same search goes on."""
+    models = {name: vit(seed) for seed, name in enumerate("ab")}
+    journal = tmp_path / "journal"
+    search = SearchOptions(trials=2, metric="loss", journal=str(journal))
+
+    def grown(base: int = 5, seed: int = 0, **matchings: Any) -> bool:
+        """Whether a search writes trials."""
+        before = journal.stat().st_size if journal.exists() else 0
+        plan = FusionPlan(matchings, {"task_arithmetic": {}}, search=search)
+        run(Fuser(models, plan, Inputs.of([Drawn(seed)], 2), base=vit(base)).fuse())
+        return journal.stat().st_size > before
+
+    assert grown()
+    assert not grown()
+    assert grown(found=recipe("weights"))
+    assert not grown(found=recipe("weights"))
+    assert grown(base=6)
+    assert grown(seed=1)

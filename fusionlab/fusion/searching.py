@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+from torch import nn
+
 from fusionlab.errors import InputError
 from fusionlab.evaluation.metrics import is_fraction, lower_is_better
 from fusionlab.evaluation.wording import listing, metric_label
@@ -18,7 +20,7 @@ from fusionlab.fusion.plan import FusionPlan
 from fusionlab.fusion.results import Candidate, TestSet
 from fusionlab.fusion.scoring import ByMetric, Scoring, validation_of
 from fusionlab.inputs import Inputs
-from fusionlab.search import WEIGHTS, Found, SearchOptions, Settings, Space, Trials
+from fusionlab.search import WEIGHTS, Found, SearchOptions, Settings, Space, Trials, refuse_journal
 from fusionlab.stages import Stages, result_of
 from fusionlab.types import State
 
@@ -106,6 +108,63 @@ def space_of(plan: FusionPlan, states: Sequence[State]) -> Space | None:
     return Space.of(method, len(states), plan.search, given, plan.weights, list(states[0]))
 
 
+def refuse_search(options: SearchOptions | None, inputs: Inputs | None, models: Sequence[nn.Module]) -> None:
+    """Refuse a search before any work.
+
+    Args:
+        options: of the search; None for none.
+        inputs: whose validation data it looks at.
+        models: the end models, in order.
+
+    Raises:
+        InputError: no validation data, a metric that they are not scored by, or a journal that cannot be read.
+    """
+    if options is None:
+        return
+    refuse_journal(options.journal)
+    for one in validation_of(inputs)[0]:
+        if options.metric is not None:
+            _refuse_metric(options.metric, one, ["loss", *one.scores(models[one.owner or 0]).metrics])
+
+
+def refuse_journal_of_several(options: SearchOptions | None, processes: int) -> None:
+    """Refuse a journal that several processes would write.
+
+    Args:
+        options: of the search; None for none.
+        processes: of the fit.
+
+    Raises:
+        InputError: there is a journal, and more than one process.
+    """
+    if processes > 1 and options is not None and options.journal is not None:
+        raise InputError(
+            f"search journal is {options.journal}, which one process writes, and there are {processes}; expected one "
+            f"device, or no journal"
+        )
+
+
+def refuse_journal_with_checkpoint(options: SearchOptions | None) -> None:
+    """Refuse a journal where a fit goes on from a checkpoint, whose stages are counted from the first trial.
+
+    Args:
+        options: of the search; None for none.
+
+    Raises:
+        InputError: there is a journal.
+    """
+    if options is not None and options.journal is not None:
+        raise InputError(
+            f"search journal is {options.journal}, and the fit goes on from a checkpoint, which holds the trials too; "
+            f"expected one of the two"
+        )
+
+
+def _refuse_metric(metric: str, test_set: TestSet, known: Sequence[str]) -> None:
+    if metric not in known:
+        raise InputError(f"search metric is {metric!r}; expected one that {test_set.name} has: {', '.join(known)}")
+
+
 class Rule:
     """The score of a merge, from its metrics on the validation sets and those of the end models.
 
@@ -124,8 +183,8 @@ class Rule:
         for one in sets:
             found = [of_end[one.name] for of_end in ends if one.name in of_end]
             known = list(found[0])
-            if metric is not None and metric not in known:
-                raise InputError(f"search metric is {metric!r}; expected one that {one.name} has: {', '.join(known)}")
+            if metric is not None:
+                _refuse_metric(metric, one, known)
             # The loss comes first, and then the main metric.
             self.metrics[one.name] = metric or (known[1] if len(known) > 1 else known[0])
             sign = -1 if lower_is_better(self.metrics[one.name]) else 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,6 +35,7 @@ class Journal:
         self._waiting: list[optuna.trial.FrozenTrial] = []
         with optuna_quietly() as library, _told(file):
             if file.exists():
+                _require_operations(file)
                 storage = _storage(library, file)
                 if name in library.get_all_study_names(storage):
                     self._study = library.load_study(study_name=name, storage=storage)
@@ -91,6 +93,14 @@ def optuna_quietly() -> Iterator[Any]:
             yield optuna
     finally:
         optuna.logging.set_verbosity(before)
+
+
+def _require_operations(file: Path) -> None:
+    """Refuse a file that does not begin as a journal does; Optuna would take one line of anything for a cut write."""
+    with file.open("rb") as opened:
+        line = opened.readline()
+    if line and "op_code" not in json.loads(line):
+        raise ValueError("its first line is none of a journal")
 
 
 def _storage(library: Any, file: Path) -> Any:

@@ -38,11 +38,11 @@ from fusionlab.evaluation.wording import listing
 from fusionlab.experiment import REPORT_BYTES, SHOWN_EXAMPLES, Plan
 from fusionlab.experiment import run as run_experiment
 from fusionlab.fusion import FusionPlan
-from fusionlab.fusion.scoring import validation_of
+from fusionlab.fusion.searching import refuse_search
 from fusionlab.matching.options import describe
 from fusionlab.paths import expanded
 from fusionlab.polish import PolishOptions
-from fusionlab.search import SearchOptions
+from fusionlab.search import SearchOptions, refuse_journal
 
 DESCRIPTION = """Match end models, merge them and show whether it helped.
 
@@ -89,7 +89,7 @@ def run(argv: Sequence[str]) -> None:
     polishing = arguments.polish
     if isinstance(polishing, int):
         polishing = PolishOptions(steps=polishing, seed=arguments.seed)
-    arguments.search = _searching(arguments)
+    arguments.search, journal = _searching(arguments)
     repeat, held = repeat_config(parser, own_data.written_out(argv)), list[str]()
     choice = fuse_stream.chosen(arguments) if is_auto else None
     if choice is not None:
@@ -107,7 +107,7 @@ def run(argv: Sequence[str]) -> None:
             f"--resume{f' ({held[0]})' if held else ''}"
         )
     _in_memory(arguments, argv, polishing, trainer, repeat, held, choice)
-    _forget_journal(arguments)
+    _forget_journal(journal)
     rank_zero_only(push_output)(arguments, output / "merged")
 
 
@@ -138,8 +138,7 @@ def _in_memory(
     models = matching_options.untied(ends, arguments)
     needed = recipe.needs_inputs or arguments.correct or polishing is not None
     inputs = data_options.inputs(arguments, list(models.values()), arguments.ckpts, needed) if seen is None else seen
-    if plan.search is not None:
-        validation_of(inputs)  # refused before any work
+    refuse_search(plan.search, inputs, list(models.values()))  # before any work
     models, growths = of_one_size(models, inputs, recipe.matches)
     types = common_types(models.values()) if dtype is None else dtype
     kept = list(models.values()) if arguments.heads == "own" else list(models.values())[:1]
@@ -176,26 +175,37 @@ def _in_memory(
     write_fusion(fused, results, written, output, arguments.overwrite, types, card, repeat, modules)
 
 
-def _searching(arguments: Namespace) -> SearchOptions | None:
-    """The search that the arguments ask for; trials of one process lie beside the output until that is there."""
+def _searching(arguments: Namespace) -> tuple[SearchOptions | None, Path | None]:
+    """The search that the arguments ask for, and the journal where they name none.
+
+    Trials of one process lie beside the output until that is there.
+
+    Raises:
+        InputError: a journal that cannot be read, or that several processes would write.
+    """
     given: int | SearchOptions | None = arguments.search
     if given is None:
-        return None
-    found = SearchOptions(trials=given, seed=arguments.seed) if isinstance(given, int) else given
-    if found.journal is not None or str(arguments.devices) != "1":
-        return found
-    return replace(found, journal=str(_journal_beside(expanded(arguments.output))))
-
-
-def _journal_beside(output: Path) -> Path:
-    return output.with_name(f"{output.name}{JOURNAL}")
+        return None, None
+    found, journal = SearchOptions(trials=given, seed=arguments.seed) if isinstance(given, int) else given, None
+    is_alone = str(arguments.devices) == "1"
+    if found.journal is not None and not is_alone:
+        raise InputError(
+            f"search journal is {found.journal}, which one process writes, and devices is {arguments.devices}; "
+            f"expected --devices 1, or no journal"
+        )
+    if found.journal is None and is_alone:
+        output = expanded(arguments.output)
+        journal = output.with_name(f"{output.name}{JOURNAL}")
+        found = replace(found, journal=str(journal))
+    refuse_journal(found.journal)
+    return found, journal
 
 
 @rank_zero_only
-def _forget_journal(arguments: Namespace) -> None:
-    """Remove the trials beside an output, which has them itself now."""
-    if arguments.search is not None:
-        _journal_beside(expanded(arguments.output)).unlink(missing_ok=True)
+def _forget_journal(journal: Path | None) -> None:
+    """Remove the trials that this call put beside an output, which has them itself now."""
+    if journal is not None:
+        journal.unlink(missing_ok=True)
 
 
 def _tell_choice(arguments: Namespace, choice: Choice) -> None:

@@ -21,7 +21,7 @@ from fusionlab.fusion.matchings import Matchings
 from fusionlab.fusion.methods import Merging, refuse_methods
 from fusionlab.fusion.plan import FusionPlan
 from fusionlab.fusion.results import Candidate, Fused, Matched
-from fusionlab.fusion.searching import Search, space_of
+from fusionlab.fusion.searching import Search, refuse_search, space_of
 from fusionlab.inputs import Inputs
 from fusionlab.matching.align import choose_anchor
 from fusionlab.merge_weights import merge_weights
@@ -87,6 +87,8 @@ class Fuser:
         before = None if self.base is None else self.base.state(UNMATCHED)
         refuse_methods(plan.methods, self.heads.states(self.end_models), self.weights, before)
         self._space = space_of(plan, self.heads.states(self.end_models))
+        if inputs is not None:  # else they may come yet
+            refuse_search(plan.search, inputs, self.end_models)
         settings = {"seed": plan.seed, "labels": plan.methods.get("fisher", {}).get("labels")}
         self.store = self.store_class(inputs, statistics, settings)
         for name, model in self.heads.models.items():
@@ -127,6 +129,7 @@ class Fuser:
             InputError: data is needed and there is none, or a matching that changed a function.
         """
         plan = self.plan
+        refuse_search(plan.search, self._given, self.end_models)
         for name, recipe in plan.matchings.items():
             if recipe.needs_inputs:
                 yield from self._matchings.align(name)
@@ -143,8 +146,8 @@ class Fuser:
         Raises:
             InputError: data is needed and there is none, or a matching that changed a function.
         """
-        plan = self.plan
-        merges = []
+        plan, merges = self.plan, list[Candidate]()
+        refuse_search(plan.search, self._given, self.end_models)
         for matching in (UNMATCHED, *plan.matchings):
             for method in plan.methods:
                 merges += [(yield from self._merge_once(method, matching))]
@@ -284,7 +287,13 @@ class Fuser:
         for matching in matchings:
             statistics[matching] = yield from self._gather(method, matching)
         start, kept = time.perf_counter(), matchings[-1]
-        search = Search(space, self.plan.search or SearchOptions(), self.ends(), self.heads, self.inputs)
+        given = self._given if "inputs" in self.needs[method] or self._has_statistics else None
+        parts = [
+            [[model.state_dict() for model in self._models(kept)], statistics[kept]],
+            [self.base and self.base.state(kept), given and [given.own, given.shared]],
+            [self.anchor, self.plan.heads, str(self.plan.dtype), self.plan.seed],
+        ]
+        search = Search(space, self.plan.search or SearchOptions(), self.ends(), self.heads, self.inputs, parts)
         self.fused.search = yield from search.run(lambda given: self._merged(method, kept, statistics[kept], given))
         best, took = self.fused.search.best.settings, time.perf_counter() - start
         found = [self._merged(method, matching, statistics[matching], best) for matching in matchings]

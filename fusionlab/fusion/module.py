@@ -25,6 +25,7 @@ from fusionlab.fusion.data import FusionData
 from fusionlab.fusion.fuser import Fuser
 from fusionlab.fusion.plan import FusionPlan
 from fusionlab.fusion.results import Candidate, Fused, TestSet
+from fusionlab.fusion.searching import refuse_journal_of_several, refuse_journal_with_checkpoint
 from fusionlab.fusion.testing import CandidateTest
 from fusionlab.growing import grown_to_one_size
 from fusionlab.inputs import Inputs
@@ -89,8 +90,7 @@ class FusionModule(StagedModule, CandidateTest):
     ) -> None:
         super().__init__()
         self._given_sets = tuple(test_sets)
-        # Options are refused before any checkpoint is read.
-        self.plan = make_plan(UNMATCHED if match == AUTO else match, methods, **options)
+        self.plan = make_plan(UNMATCHED if match == AUTO else match, methods, **options)  # refused before any reading
         given = _named(models)
         self.checkpoints = {
             name: checkpoints.read(str(model)) for name, model in given.items() if not isinstance(model, nn.Module)
@@ -147,6 +147,7 @@ class FusionModule(StagedModule, CandidateTest):
         if stage != "fit":
             super().setup(stage)
             return
+        refuse_journal_of_several(self.plan.search, self.trainer.world_size)
         inputs = self._seen_inputs() if self.inputs is None else self.inputs
         # Models with heads of their own have no outputs in common to learn by.
         may_learn = inputs is not None and self.plan.heads != "own"
@@ -185,6 +186,11 @@ class FusionModule(StagedModule, CandidateTest):
         if isinstance(data, LightningDataModule):
             return Inputs.of([data], count, self.samples, self.plan.seed)
         return Inputs.from_batches(data, count)
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Go on from there; a search by its journal or from a checkpoint, not both."""
+        refuse_journal_with_checkpoint(self.plan.search)
+        super().on_load_checkpoint(checkpoint)
 
     def stages(self) -> Stages[None]:
         """The stages of everything that looks at data."""
@@ -247,9 +253,8 @@ def make_plan(
     known = FusionPlan.__dataclass_fields__.keys() - {"matchings", "methods"}
     if unknown := sorted(options.keys() - known):
         raise InputError(f"a fusion has no option {unknown[0]!r}; expected some of {', '.join(sorted(known))}")
-    chosen_methods = {methods: {}} if isinstance(methods, str) else methods
     dtype: torch.dtype | None = find_dtype(options.pop("dtype", None))
-    return FusionPlan(recipes(match), chosen_methods, dtype=dtype, **options)
+    return FusionPlan(recipes(match), {methods: {}} if isinstance(methods, str) else methods, dtype=dtype, **options)
 
 
 def recipes(match: str | Recipe | Mapping[str, str | Recipe]) -> dict[str, Recipe]:

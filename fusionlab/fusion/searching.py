@@ -7,18 +7,21 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import Any
+
+from torch import nn
 
 from fusionlab.errors import InputError
 from fusionlab.evaluation.metrics import is_fraction, lower_is_better
 from fusionlab.evaluation.wording import listing, metric_label
+from fusionlab.fusion.digests import digest_of
 from fusionlab.fusion.heads import HeadStrategy
 from fusionlab.fusion.plan import FusionPlan
 from fusionlab.fusion.results import Candidate, TestSet
 from fusionlab.fusion.scoring import ByMetric, Scoring, validation_of
 from fusionlab.inputs import Inputs
-from fusionlab.search import WEIGHTS, Found, SearchOptions, Settings, Space, Trials
+from fusionlab.search import WEIGHTS, Found, SearchOptions, Settings, Space, Trials, refuse_journal
 from fusionlab.stages import Stages, result_of
-from fusionlab.statistics import basis_of
 from fusionlab.types import State
 
 
@@ -32,6 +35,8 @@ class Search:
         ends: the end models.
         heads: which model of a candidate answers on a set.
         inputs: whose validation data are looked at.
+        merged: all that the merges of trials are made of beside their settings, for `digest_of`; it tells searches that
+            share a journal apart.
     """
 
     space: Space
@@ -39,6 +44,7 @@ class Search:
     ends: Sequence[Candidate]
     heads: HeadStrategy
     inputs: Inputs | None
+    merged: Sequence[Any] = ()
 
     def run(self, merge: Callable[[Settings], Candidate]) -> Stages[Found]:
         """The trials; each is a merge, and a pass over the validation data.
@@ -62,15 +68,15 @@ class Search:
             begin, label = time.perf_counter(), f"search: {len(trials.done) + 1} of {options.trials}"
             try:
                 candidate = merge(settings)
-            except InputError:
+            except InputError as error:
                 # A method may refuse some combinations of numbers that are each in their ranges.
-                trials.tell(math.nan)
+                trials.tell(math.nan, refusal=str(error))
                 continue
             (found,) = yield from result_of(Scoring(label, [candidate], self.heads, sets, batches))
             trials.tell(rule.score(found), rule.values(found), time.perf_counter() - begin)
         names = listing([f"{metric_label(rule.metrics[one.name])} on {one.name}" for one in sets])
         best, first = trials.found().best, trials.done[0]
-        before = f", where the settings as given have {rule.told(first.score)}" if first.point == space.start() else ""
+        before = f", where the settings as given have {rule.told(first.score)}" if math.isfinite(first.score) else ""
         return trials.found(
             f"{space.method}: {_words(best.settings, space)} is the best of {len(trials.done)} merges that a search "
             f"tried ({options.sampler}, seed {options.seed}, {time.perf_counter() - start:.0f} s), by {names} of the "
@@ -78,10 +84,12 @@ class Search:
         )
 
     def _digest(self) -> str:
-        """A digest of the end models, and the names of the validation data."""
-        models = [basis_of(end.model.state_dict()) for end in self.ends] if self.options.journal else []
-        facts = () if self.inputs is None else self.inputs.held_out_facts
-        return " ".join([*models, *(described.name for _, described in facts)])
+        """A digest of what is merged and of the labelled data that merges are scored on; only a journal asks for it."""
+        if self.options.journal is None:
+            return ""
+        sets, batches = validation_of(self.inputs)
+        scored = [(one.name, one.owner, one.task, one.class_names, one.options) for one in sets]
+        return digest_of(self.merged, [end.model.state_dict() for end in self.ends], scored, batches)
 
 
 def space_of(plan: FusionPlan, states: Sequence[State]) -> Space | None:
@@ -98,6 +106,63 @@ def space_of(plan: FusionPlan, states: Sequence[State]) -> Space | None:
         return None
     method, given = next(iter(plan.methods.items()))
     return Space.of(method, len(states), plan.search, given, plan.weights, list(states[0]))
+
+
+def refuse_search(options: SearchOptions | None, inputs: Inputs | None, models: Sequence[nn.Module]) -> None:
+    """Refuse a search before any work.
+
+    Args:
+        options: of the search; None for none.
+        inputs: whose validation data it looks at.
+        models: the end models, in order.
+
+    Raises:
+        InputError: no validation data, a metric that they are not scored by, or a journal that cannot be read.
+    """
+    if options is None:
+        return
+    refuse_journal(options.journal)
+    for one in validation_of(inputs)[0]:
+        if options.metric is not None:
+            _refuse_metric(options.metric, one, ["loss", *one.scores(models[one.owner or 0]).metrics])
+
+
+def refuse_journal_of_several(options: SearchOptions | None, processes: int) -> None:
+    """Refuse a journal that several processes would write.
+
+    Args:
+        options: of the search; None for none.
+        processes: of the fit.
+
+    Raises:
+        InputError: there is a journal, and more than one process.
+    """
+    if processes > 1 and options is not None and options.journal is not None:
+        raise InputError(
+            f"search journal is {options.journal}, which one process writes, and there are {processes}; expected one "
+            f"device, or no journal"
+        )
+
+
+def refuse_journal_with_checkpoint(options: SearchOptions | None) -> None:
+    """Refuse a journal where a fit goes on from a checkpoint, whose stages are counted from the first trial.
+
+    Args:
+        options: of the search; None for none.
+
+    Raises:
+        InputError: there is a journal.
+    """
+    if options is not None and options.journal is not None:
+        raise InputError(
+            f"search journal is {options.journal}, and the fit goes on from a checkpoint, which holds the trials too; "
+            f"expected one of the two"
+        )
+
+
+def _refuse_metric(metric: str, test_set: TestSet, known: Sequence[str]) -> None:
+    if metric not in known:
+        raise InputError(f"search metric is {metric!r}; expected one that {test_set.name} has: {', '.join(known)}")
 
 
 class Rule:
@@ -118,8 +183,8 @@ class Rule:
         for one in sets:
             found = [of_end[one.name] for of_end in ends if one.name in of_end]
             known = list(found[0])
-            if metric is not None and metric not in known:
-                raise InputError(f"search metric is {metric!r}; expected one that {one.name} has: {', '.join(known)}")
+            if metric is not None:
+                _refuse_metric(metric, one, known)
             # The loss comes first, and then the main metric.
             self.metrics[one.name] = metric or (known[1] if len(known) > 1 else known[0])
             sign = -1 if lower_is_better(self.metrics[one.name]) else 1

@@ -28,7 +28,7 @@ class SearchOptions:
         metric: the metric of the validation data, such as ``accuracy``, ``macro_f1`` or ``loss``; the main one of each
             data set if None.
         journal: file of Optuna's journal that trials are written to as they come, so that a search that was cut goes
-            on; none if None.
+            on; of one process alone; none if None.
         seed: of the sampler.
 
     Raises:

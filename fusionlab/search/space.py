@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from fusionlab.errors import InputError
 from fusionlab.merge_weights import merge_weights
@@ -16,6 +16,8 @@ from fusionlab.search.options import SearchOptions
 from fusionlab.suggestions import did_you_mean
 
 WEIGHTS = "weights"
+# Of a method of two models, where it is given: the second model's weight, whatever the weights are.
+POSITION = "t"
 # Ranges of hyperparameters by their names, which mean the same in all methods that have them; weights are relative to
 # one another, and searched by their logarithms.
 RANGES: dict[str, tuple[float, float]] = {
@@ -38,7 +40,7 @@ class Axis:
     Attributes:
         name: of the hyperparameter, with the model and the group of layers where there are several.
         setting: the hyperparameter, or ``weights``.
-        given: its value at the start.
+        given: its value at the start; None where that is no single value.
         low: the lowest number; None for words.
         high: the highest number.
         words: instead of numbers.
@@ -50,7 +52,7 @@ class Axis:
 
     name: str
     setting: str
-    given: Value
+    given: Value | None
     low: float = 0.0
     high: float = 0.0
     words: tuple[Value, ...] = ()
@@ -79,6 +81,7 @@ class Space:
 
     Attributes:
         method: the merge method.
+        given: the settings to start from, as they were given.
         fixed: hyperparameters that are not searched.
         weights: of the models where they are not searched.
         axes: what is searched.
@@ -86,6 +89,7 @@ class Space:
     """
 
     method: str
+    given: Settings
     fixed: Mapping[str, Any]
     weights: Sequence[float]
     axes: tuple[Axis, ...]
@@ -120,6 +124,8 @@ class Space:
         over = options.over
         if over is None:
             over = {name: None for name in (*chosen.hyperparameters, WEIGHTS) if name in RANGES and name not in kept}
+            if kept.get(POSITION) is not None or POSITION in over or BY_LAYER in kept:
+                over.pop(WEIGHTS, None)  # which would do nothing
         for name in over:
             if name not in chosen.hyperparameters and name != WEIGHTS:
                 known = (*chosen.hyperparameters, WEIGHTS)
@@ -129,9 +135,13 @@ class Space:
                 )
         if not over:
             raise InputError(f"search has nothing to look for in {method!r}; expected over to name hyperparameters")
+        if WEIGHTS in over:
+            _refuse_weights([*kept, *over])
         groups = _groups(options, method, names)
+        if POSITION in over and start[POSITION] is None and BY_LAYER not in kept and count == 2:
+            start[POSITION] = merge_weights(weights, count)[1]
         shares = [share * count for share in merge_weights(weights, count)]
-        kinds = get_type_hints(chosen.function)
+        kinds = {**get_type_hints(chosen.function), WEIGHTS: float}
         axes: list[Axis] = []
         for name, wanted in over.items():
             models = range(count) if name == WEIGHTS else [None]
@@ -142,9 +152,11 @@ class Space:
                     words += [] if band is None else [groups[band].name]
                     label = f"{name} ({', '.join(words)})" if words else name
                     value = start[name] if model is None else shares[model]
-                    axes.append(_axis(label, name, value, wanted, kinds.get(name) is int, model, band))
+                    axes.append(_axis(label, name, value, wanted, kinds.get(name), model, band))
         fixed = {name: value for name, value in kept.items() if name not in over}
-        return Space(method, fixed, merge_weights(weights, count), tuple(axes), tuple(groups))
+        named = {name: start[name] for name in over if name != WEIGHTS and start[name] is not None}
+        as_given = Settings({**fixed, **named}, merge_weights(weights, count))
+        return Space(method, as_given, fixed, merge_weights(weights, count), tuple(axes), tuple(groups))
 
     def settings(self, values: Mapping[str, Value]) -> Settings:
         """The settings of a point.
@@ -161,19 +173,26 @@ class Space:
             elif axis.band is None:
                 found[axis.setting] = value
             else:
-                of_bands = found.setdefault(axis.setting, {})
-                of_bands |= dict.fromkeys(self.bands[axis.band].patterns, value)
+                patterns = self.bands[axis.band].patterns
+                found[axis.setting] = {**found.get(axis.setting, {}), **dict.fromkeys(patterns, value)}
         for band, each in shares.items():
             if band is None:
                 weights = merge_weights(each, len(weights))
             else:
                 patterns = self.bands[band].patterns
-                found.setdefault(BY_LAYER, {}).update(dict.fromkeys(patterns, merge_weights(each, len(weights))))
+                of_band = dict.fromkeys(patterns, merge_weights(each, len(weights)))
+                found[BY_LAYER] = {**found.get(BY_LAYER, {}), **of_band}
         return Settings(found, weights)
 
     def start(self) -> dict[str, Value]:
-        """The point that stands for the settings as they were given."""
-        return {axis.name: axis.given for axis in self.axes}
+        """The point that stands for the settings as they were given, of what has a single value there."""
+        return {axis.name: axis.given for axis in self.axes if axis.given is not None}
+
+    @property
+    def has_start(self) -> bool:
+        """True if the settings as they were given are a point of the space: in the ranges, and none by patterns."""
+        point = self.start()
+        return len(point) == len(self.axes) and self.holds(point)
 
     def holds(self, point: Mapping[str, Value]) -> bool:
         """True if all values of a point are in their ranges."""
@@ -200,8 +219,31 @@ def _groups(options: SearchOptions, method: str, names: Sequence[str]) -> list[B
     return bands(names, options.layers)
 
 
-def _axis(label: str, name: str, given: Any, wanted: Any, is_whole: bool, model: int | None, band: int | None) -> Axis:
-    """One axis: over a known range, a given one, or words."""
+def _refuse_weights(names: Sequence[str]) -> None:
+    """Refuse to search the models' weights where something else stands in their place."""
+    if BY_LAYER in names:
+        raise InputError(
+            f"search over names weights, and {BY_LAYER} are given, in whose place weights do nothing; expected one of "
+            f"them alone"
+        )
+    if POSITION in names:
+        raise InputError(
+            f"search over names weights beside {POSITION}, which stands in their place; expected one of them alone"
+        )
+
+
+def _axis(label: str, name: str, given: Any, wanted: Any, kind: Any, model: int | None, band: int | None) -> Axis:
+    """One axis: over a known range, a given one, or words.
+
+    Args:
+        label: its name.
+        name: of the hyperparameter, or ``weights``.
+        given: value at the start.
+        wanted: the range or the words; None for the known range.
+        kind: type hint of the values.
+        model: see `Axis`.
+        band: see `Axis`.
+    """
     if wanted is None:
         if name not in RANGES:
             raise InputError(f"search knows no range of {name!r}; expected over to give it, as [lowest, highest]")
@@ -209,13 +251,15 @@ def _axis(label: str, name: str, given: Any, wanted: Any, is_whole: bool, model:
     values = list(wanted) if isinstance(wanted, list | tuple) else []
     place: dict[str, Any] = {"model": model, "band": band}
     if values and all(isinstance(value, str | bool) for value in values):
-        return Axis(label, name, given, words=tuple(values), **place)
+        if set(get_args(kind) or (kind,)) - {type(None)} <= {int, float}:
+            raise InputError(f"search over {name} is {wanted!r}, and {name} is a number; expected [lowest, highest]")
+        return Axis(label, name, given if isinstance(given, str | bool) else None, words=tuple(values), **place)
     if len(values) != 2 or not all(isinstance(value, int | float) and math.isfinite(value) for value in values):
         raise InputError(f"search over {name} is {wanted!r}; expected [lowest, highest], or a list of words")
     low, high = values
     if low >= high or (name == WEIGHTS and low <= 0):
         least = "numbers above 0, the lower first" if name == WEIGHTS else "the lower number first"
         raise InputError(f"search over {name} is {wanted!r}; expected {least}")
-    if not isinstance(given, int | float):  # by patterns, or told from the weights
-        given = (low + high) / 2
-    return Axis(label, name, given, low, high, is_log=name == WEIGHTS, is_whole=is_whole, **place)
+    if not isinstance(given, int | float):  # by patterns, or told by the method itself
+        given = None
+    return Axis(label, name, given, low, high, is_log=name == WEIGHTS, is_whole=kind is int, **place)

@@ -5,14 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fusionlab.errors import InputError, first_line
+from fusionlab.errors import InputError
+from fusionlab.search.journal import Journal, optuna_quietly
 from fusionlab.search.options import SearchOptions
 from fusionlab.search.space import Axis, Settings, Space, Value
 
@@ -20,7 +18,7 @@ if TYPE_CHECKING:  # an extra
     import optuna
 
 # Of a trial, in Optuna's journal.
-SCORES, SECONDS = "scores", "seconds"
+SCORES, SECONDS, REFUSAL = "scores", "seconds", "refusal"
 
 
 @dataclass(frozen=True)
@@ -28,11 +26,12 @@ class Trial:
     """One merge that was scored.
 
     Attributes:
-        point: values by what is searched.
+        point: values by what is searched; empty for settings as given that are no point of the space.
         settings: of the merge.
         score: higher is better; not a number where the settings are none that the method takes.
         scores: by data set, what the score is made of.
         seconds: for the merge and its scores.
+        refusal: why the method does not take the settings; empty where it does.
     """
 
     point: dict[str, Value]
@@ -40,6 +39,7 @@ class Trial:
     score: float
     scores: dict[str, float] = field(default_factory=dict)
     seconds: float = 0.0
+    refusal: str = ""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Found:
 
     Attributes:
         method: the merge method.
-        trials: all, in order; the first has the settings as they were given, where these lie in the ranges.
+        trials: all, in order; the first has the settings as they were given.
         told: how it was searched, in words for the reader.
     """
 
@@ -65,9 +65,10 @@ class Found:
         """
         kept = [trial for trial in self.trials if math.isfinite(trial.score)]
         if not kept:
+            refusal = next((f" ({trial.refusal})" for trial in self.trials if trial.refusal), "")
             raise InputError(
-                f"search found no settings of {self.method!r} with a finite score in {len(self.trials)} trials; "
-                f"expected over to give other ranges"
+                f"search found no settings of {self.method!r} with a finite score in {len(self.trials)} trials"
+                f"{refusal}; expected over to give other ranges"
             )
         return max(kept, key=lambda trial: trial.score)
 
@@ -107,47 +108,54 @@ class Trials:
         self.space, self.options = space, options
         self.done: list[Trial] = []
         self._asked: optuna.trial.Trial | None = None
-        with _optuna() as library:
+        with optuna_quietly() as library:
             self._distributions = {axis.name: _distribution(library, axis) for axis in space.axes}
             self._study = library.create_study(direction="maximize", sampler=_sampler(library, options))
-            if space.holds(space.start()):
+            if space.has_start:
                 self._study.enqueue_trial(space.start())
-            self._kept = None if options.journal is None else self._journal(library, Path(options.journal), of)
-            for trial in () if self._kept is None else self._kept.get_trials()[: options.trials]:
+        self._journal: Journal | None = None
+        if options.journal is not None:
+            self._journal = Journal(Path(options.journal), self._name(of))
+            for trial in self._journal.trials()[: options.trials]:
                 self._replay(trial)
 
     def ask(self) -> Settings | None:
-        """The settings to try next; None once all trials were made."""
+        """The settings to try next; None once all trials were made.
+
+        The first are those given, as they are. Optuna is told of them where they are a point of the space.
+        """
         if len(self.done) >= self.options.trials:
             return None
-        with _optuna():
-            self._asked = self._study.ask(self._distributions)
-        return self.space.settings(self._asked.params)
+        self._asked = self._next()
+        return self._settings(self._point())
 
-    def tell(self, score: float, scores: dict[str, float] | None = None, seconds: float = 0.0) -> None:
+    def tell(
+        self, score: float, scores: dict[str, float] | None = None, seconds: float = 0.0, refusal: str = ""
+    ) -> None:
         """Take the score of the settings that were asked for last.
 
         Args:
             score: higher is better; not finite for settings that the method does not take.
             scores: what it is made of.
             seconds: that it took.
+            refusal: why the method does not take the settings.
         """
-        assert self._asked is not None
-        point, found = dict(self._asked.params), dict(scores or {})
-        with _optuna() as library:
+        point, found = self._point(), dict(scores or {})
+        with optuna_quietly() as library:
             told = self._told(library, score)
-            self._study.tell(self._asked, **told)
-            if self._kept is not None:
+            if self._asked is not None:
+                self._study.tell(self._asked, **told)
+            if self._journal is not None:
                 trial = library.trial.create_trial(
                     params=point,
-                    distributions=self._distributions,
-                    user_attrs={SCORES: found, SECONDS: seconds},
+                    distributions=self._distributions if point else {},
+                    user_attrs={SCORES: found, SECONDS: seconds, REFUSAL: refusal},
                     value=told.get("values"),
                     state=told.get("state", library.trial.TrialState.COMPLETE),
                 )
-                self._kept.add_trial(trial)
+                self._journal.add(trial)
         self._asked = None
-        self.done.append(Trial(point, self.space.settings(point), score, found, seconds))
+        self.done.append(Trial(point, self._settings(point), score, found, seconds, refusal))
 
     def found(self, told: str = "") -> Found:
         """The outcome of the trials so far.
@@ -157,57 +165,43 @@ class Trials:
         """
         return Found(self.space.method, tuple(self.done), told)
 
+    def _next(self) -> optuna.trial.Trial | None:
+        """Optuna's proposal; none for settings as given that are no point of the space."""
+        if not self.done and not self.space.has_start:
+            return None
+        with optuna_quietly():
+            return self._study.ask(self._distributions)
+
+    def _point(self) -> dict[str, Value]:
+        return {} if self._asked is None else dict(self._asked.params)
+
+    def _settings(self, point: dict[str, Value]) -> Settings:
+        return self.space.settings(point) if self.done else self.space.given
+
     def _told(self, library: Any, score: float) -> dict[str, Any]:
         return {"values": score} if math.isfinite(score) else {"state": library.trial.TrialState.FAIL}
 
-    def _journal(self, library: Any, file: Path, of: str) -> optuna.Study:
-        """The study in the journal that holds the trials of this search."""
+    def _name(self, of: str) -> str:
+        """A name for the trials of this search, which no other one has."""
         options = {name: getattr(self.options, name) for name in ("sampler", "metric", "seed")}
         told = json.dumps([of, repr(self.space), options], sort_keys=True)
-        name = hashlib.blake2b(told.encode(), digest_size=8).hexdigest()
-        try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            storage = library.storages.JournalStorage(library.storages.journal.JournalFileBackend(str(file)))
-            found: optuna.Study = library.create_study(
-                study_name=name, storage=storage, direction="maximize", load_if_exists=True
-            )
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InputError(
-                f"the journal {file} of a search cannot be read or written ({first_line(error)}); expected a file of "
-                f"an earlier search, or none"
-            ) from error
-        return found
+        return hashlib.blake2b(told.encode(), digest_size=8).hexdigest()
 
     def _replay(self, trial: optuna.trial.FrozenTrial) -> None:
         """Go through a trial of the journal as if it were made now, so that the sampler is where it was."""
-        asked = self._study.ask(self._distributions)
-        if asked.params != trial.params:
+        self._asked = self._next()
+        point = self._point()
+        if point != trial.params:
             raise InputError(
                 f"the journal {self.options.journal} holds trials that this search would not make, such as of another "
                 f"version of Optuna; expected another file"
             )
         score = math.nan if trial.value is None else trial.value
-        with _optuna() as library:
-            self._study.tell(asked, **self._told(library, score))
-        seen = trial.user_attrs
-        point = dict(trial.params)
-        self.done.append(Trial(point, self.space.settings(point), score, seen[SCORES], seen[SECONDS]))
-
-
-@contextmanager
-def _optuna() -> Iterator[Any]:
-    """Optuna, without its messages about each trial and about what is experimental."""
-    import optuna  # noqa: PLC0415 (an extra)
-    import optuna.storages.journal  # noqa: PLC0415
-
-    before = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield optuna
-    finally:
-        optuna.logging.set_verbosity(before)
+        if self._asked is not None:
+            with optuna_quietly() as library:
+                self._study.tell(self._asked, **self._told(library, score))
+        self._asked, seen = None, trial.user_attrs
+        self.done.append(Trial(point, self._settings(point), score, seen[SCORES], seen[SECONDS], seen[REFUSAL]))
 
 
 def _sampler(library: Any, options: SearchOptions) -> Any:

@@ -76,6 +76,9 @@ def test_a_search_by_scores_on_validation_data(tmp_path: Path, command: Command)
     assert refused.code == 2
     assert "search chooses by scores on validation data, and there is none; expected data (--data)" in refused.err
     assert not list(tmp_path.glob("out*"))
+    words = ("--search.journal", tmp_path / "mine", "--devices", "2")
+    refused = command(*arguments, *words, "--output", tmp_path / "out")
+    assert "which one process writes, and devices is 2; expected --devices 1, or no journal" in refused.err
     outcome = command(*arguments, "--data", "Digits", "--output", tmp_path / "out")
     assert (outcome.code, outcome.err) == (0, "")
     searched = json.loads((tmp_path / "out" / "search.json").read_text())

@@ -1,18 +1,20 @@
 """A search of a merge's settings under a fit: trials are scored on validation data, the best makes the merge kept."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from lightning.pytorch import LightningDataModule
+from lightning.pytorch import LightningDataModule, Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import Tensor
 from torch.utils.data import DataLoader
 
 from fusionlab.errors import InputError
 from fusionlab.evaluation.task_scores import score_of
-from fusionlab.fusion import Fuser, FusionPlan, TaskModels, TestSet
-from fusionlab.fusion.searching import Rule
+from fusionlab.fusion import Fuser, FusionModule, FusionPlan, TaskModels, TestSet
+from fusionlab.fusion.searching import Rule, refuse_journal_of_several
 from fusionlab.inputs import Inputs
 from fusionlab.matching.recipe import recipe
 from fusionlab.merging import merge_states
@@ -119,3 +121,62 @@ def test_the_rule_of_a_score() -> None:
     assert Rule(sets, nothing, None).score(merge) == pytest.approx((0.25 + 0.8) / 2)
     with pytest.raises(InputError, match="search metric is 'f1'; expected one that a has: loss, accuracy"):
         Rule(sets, ends, "f1")
+
+
+def test_searches_that_merge_other_things_share_no_trials_of_a_journal(tmp_path: Path) -> None:
+    """Another matching, another base model and other validation data are searched anew; the same search goes on."""
+    models = {name: vit(seed) for seed, name in enumerate("ab")}
+    journal = tmp_path / "journal"
+    search = SearchOptions(trials=2, metric="loss", journal=str(journal))
+
+    def grown(base: int = 5, seed: int = 0, **matchings: Any) -> bool:
+        """Whether a search writes trials."""
+        before = journal.stat().st_size if journal.exists() else 0
+        plan = FusionPlan(matchings, {"task_arithmetic": {}}, search=search)
+        run(Fuser(models, plan, Inputs.of([Drawn(seed)], 2), base=vit(base)).fuse())
+        return journal.stat().st_size > before
+
+    assert grown()
+    assert not grown()
+    assert grown(found=recipe("weights"))
+    assert not grown(found=recipe("weights"))
+    assert grown(base=6)
+    assert grown(seed=1)
+
+
+def test_what_a_search_cannot_do_is_refused_before_any_work(tmp_path: Path) -> None:
+    """When the fusion is made, where the data are known then; an unreadable journal stays as it is."""
+    models = {name: vit(seed) for seed, name in enumerate("ab")}
+    inputs = Inputs.of([Drawn()], 2)
+    with pytest.raises(InputError, match="search metric is 'f1'; expected one that drawn has: loss, accuracy"):
+        Fuser(models, FusionPlan(search=SearchOptions(metric="f1")), inputs)
+    notes = tmp_path / "notes"
+    notes.write_text("not a journal\n")
+    with pytest.raises(InputError, match="notes of a search cannot be read or written"):
+        Fuser(models, FusionPlan(search=SearchOptions(journal=str(notes))), inputs)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes"]
+    assert notes.read_text() == "not a journal\n"
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_journal_goes_with_one_process_and_no_checkpoint(tmp_path: Path) -> None:
+    """Each would go on with the search in its own way."""
+    models: dict[str, Any] = {name: vit(seed) for seed, name in enumerate("ab")}
+    quiet: dict[str, Any] = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    search = SearchOptions(trials=1, journal=str(tmp_path / "journal"))
+    checkpointing = ModelCheckpoint(tmp_path, save_last=True)
+    trainer = Trainer(accelerator="cpu", devices=1, callbacks=[checkpointing], **quiet)
+    trainer.fit(FusionModule(models, "none", search=replace(search, journal=None)), datamodule=Drawn())
+    module = FusionModule(models, "none", search=search)
+    with pytest.raises(InputError, match="the fit goes on from a checkpoint, which holds the trials too"):
+        Trainer(accelerator="cpu", enable_checkpointing=False, **quiet).fit(
+            module, datamodule=Drawn(), ckpt_path=checkpointing.last_model_path, weights_only=True
+        )
+    assert not (tmp_path / "journal").exists()
+
+
+def test_a_journal_of_several_processes_is_refused() -> None:
+    with pytest.raises(InputError, match="which one process writes, and there are 2; expected one device"):
+        refuse_journal_of_several(SearchOptions(journal="journal"), 2)
+    refuse_journal_of_several(SearchOptions(), 2)
+    refuse_journal_of_several(SearchOptions(journal="journal"), 1)

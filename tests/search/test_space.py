@@ -47,6 +47,30 @@ def test_whole_numbers_and_words() -> None:
     assert not found.holds({"k": 4, "combination": "ties"})
 
 
+def test_weights_that_would_do_nothing_are_not_searched() -> None:
+    """Those of layers, and the place between two models, stand in their stead; the mappings given stay as they are."""
+    by_layer = {"layer.0.*": [1, 0, 0]}
+    found = space(given={"layer_weights": by_layer}, layers=2)
+    assert {axis.setting for axis in found.axes} == {"lambda_", "density"}
+    assert found.settings(found.start()).hyperparameters["layer_weights"] == {"layer.0.*": [1, 0, 0]}
+    assert by_layer == {"layer.0.*": [1, 0, 0]}
+    with pytest.raises(InputError, match="search over names weights, and layer_weights are given"):
+        space(given={"layer_weights": by_layer}, over={"weights": None})
+    two = Space.of("slerp", 2, SearchOptions(), None, [3, 1])
+    assert two.start() == {"t": 0.25}
+    assert two.given.hyperparameters == {"t": 0.25}
+    with pytest.raises(InputError, match="search has nothing to look for in 'slerp'"):
+        Space.of("slerp", 2, SearchOptions(), {"t": 0.5})
+
+
+@pytest.mark.parametrize("value", [7.0, {"layer.*": 0.5}])
+def test_settings_as_given_need_not_be_a_point(value: object) -> None:
+    """They may lie outside of the ranges, or differ by patterns."""
+    found = space(given={"lambda_": value}, over={"lambda_": None})
+    assert not found.has_start
+    assert found.given.hyperparameters == {"lambda_": value}
+
+
 @pytest.mark.parametrize(
     ("method", "options", "sentence"),
     [
@@ -60,6 +84,8 @@ def test_whole_numbers_and_words() -> None:
         ("ties", {"over": {"lambda_": 2}}, "search over lambda_ is 2; expected .lowest, highest."),
         ("ties", {"over": {}}, "search has nothing to look for in 'ties'"),
         ("ace", {"over": {"epsilon": None}}, "search knows no range of 'epsilon'; expected over to give it"),
+        ("ties", {"over": {"lambda_": ["small", "large"]}}, "search over lambda_ is .*, and lambda_ is a number"),
+        ("slerp", {"over": {"t": None, "weights": None}}, "search over names weights beside t"),
         ("regmean", {"layers": 2}, "search layers is 2, and 'regmean' takes one value for the whole model"),
     ],
 )

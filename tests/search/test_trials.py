@@ -83,3 +83,35 @@ def test_no_finite_score_is_told() -> None:
     trials.tell(math.inf)
     with pytest.raises(InputError, match="no settings of 'task_arithmetic' with a finite score in 1 trials"):
         _ = trials.found().best
+
+
+def test_the_first_trial_has_the_settings_as_given_wherever_they_lie(tmp_path: Path) -> None:
+    """Outside of the range too; the search then goes on in it, and so does one that was cut."""
+    how = SearchOptions(trials=3, over={"lambda_": [0.5, 1]}, journal=str(tmp_path / "journal"))
+
+    def trials() -> Trials:
+        return Trials(Space.of("task_arithmetic", 2, how, {"lambda_": 2.5}), how)
+
+    first = trials()
+    for value in (0.5, 0.75, 0.25):
+        assert first.ask() is not None
+        first.tell(value)
+    factors = [trial.settings.hyperparameters["lambda_"] for trial in first.done]
+    assert factors[0] == 2.5
+    assert all(0.5 <= factor <= 1 for factor in factors[1:])
+    assert trials().done == first.done
+
+
+def test_a_journal_is_made_with_the_first_score(tmp_path: Path) -> None:
+    """Trials that were refused before are in it then; of several the first reason is told."""
+    how = SearchOptions(trials=3, journal=str(tmp_path / "journal"))
+    trials = Trials(Space.of("task_arithmetic", 2, how), how)
+    for reason in ("too small", "too large"):
+        trials.ask()
+        trials.tell(math.nan, refusal=reason)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(InputError, match=r"with a finite score in 2 trials \(too small\); expected over"):
+        _ = trials.found().best
+    trials.ask()
+    trials.tell(0.5)
+    assert [trial.refusal for trial in Trials(trials.space, how).done] == ["too small", "too large", ""]

@@ -9,14 +9,16 @@ from typing import Literal
 from rich.table import Table
 
 from fusionlab.checkpoints.weightless import Weightless
+from fusionlab.commands import match_stream
 from fusionlab.commands.match_parts import NotByPartsError, looks_at_parts, parts_of
 from fusionlab.errors import InputError
+from fusionlab.matching.options import MatchOptions
 from fusionlab.matching.recipe import meanings, presets
 from fusionlab.merging import find_method, methods
 from fusionlab.merging.method import NEEDS
 from fusionlab.printing import size_words
 from fusionlab.streaming import memory_of
-from fusionlab.streaming.coupled import coupled_memory
+from fusionlab.streaming.coupled import coupled_bytes, coupled_memory
 from fusionlab.streaming.twins import parts_memory
 from fusionlab.symmetry import Blueprint
 
@@ -34,6 +36,8 @@ class Way:
         held: what is in memory at a time, in words; nothing where it is not possible.
         memory: bytes of models, or of pieces of them, that are held; None where it is not possible.
         why: what is missing, or rules it out.
+        disk: bytes of numbers on the way that lie beside the output meanwhile, of models so large that they
+            are matched a part at a time.
     """
 
     name: str
@@ -41,6 +45,7 @@ class Way:
     held: str
     memory: int | None
     why: str = ""
+    disk: int = 0
 
 
 @dataclass(frozen=True)
@@ -113,17 +118,22 @@ def _match_way(name: str, given: Given) -> Way:
     if not spaces:
         return Way(name, "no", "", None, "no space of these models is one that it matches")
     # Two models and their twins.
-    held, memory = WHOLE, 4 * max(given.sizes)
+    held, memory, disk = WHOLE, 4 * max(given.sizes), 0
     if given.made is not None and looks_at_parts(recipe):
         try:
             (described, parts), coupled = parts_of(given.blueprint, recipe, given.made)
             counts = _counts(given.made)
             needed = coupled_memory(counts, described, parts) if coupled else parts_memory(counts, parts)
             held, memory = PARTS, min(memory, needed)
+            if coupled and max(given.sizes) >= match_stream.IN_MEMORY and isinstance(recipe.options, MatchOptions):
+                disk = coupled_bytes(counts, described, recipe.options)
         except NotByPartsError:
             pass
     kinds = ", ".join(dict.fromkeys(str(space.role) for space in spaces))
-    return Way(name, "with data" if recipe.needs_inputs else "yes", held, memory, f"{len(spaces)} spaces: {kinds}")
+    words = f"{len(spaces)} spaces: {kinds}"
+    if disk:
+        words += f"; {size_words(disk)} of the disk meanwhile"
+    return Way(name, "with data" if recipe.needs_inputs else "yes", held, memory, words, disk)
 
 
 def _counts(made: Mapping[str, Weightless]) -> dict[str, int]:

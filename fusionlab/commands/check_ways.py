@@ -53,25 +53,22 @@ class Given:
     """Facts about models that fit each other.
 
     Attributes:
-        sizes: bytes of each.
+        sizes: bytes of each, of a base model that was given among them.
+        models: the number of models that are merged.
         shapes: of all tensors of the models.
-        has_base: a base model is among them.
+        has_base: a base model was given, or is the one that all are adapters of.
         streams: for ``number`` and ``parameter``, whether files are merged piece by piece by methods of that unit.
         blueprint: of all; or the sentence that says why there is none.
         made: the models without weights, where matching may go a part at a time.
     """
 
     sizes: tuple[int, ...]
+    models: int
     shapes: frozenset[tuple[int, ...]]
     has_base: bool
     streams: Mapping[str, bool]
     blueprint: Blueprint | str
     made: Mapping[str, Weightless] | None
-
-    @property
-    def models(self) -> int:
-        """The number of models that are merged."""
-        return len(self.sizes) - self.has_base
 
 
 def merge_ways(given: Given) -> list[Way]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
+from intervals import half_width
 from same_base_models import VALIDATION
 from same_base_page import cell_name
-from scipy.stats import t as student
 
 LABELLED = "with labels"
 # By method what it looks at.
@@ -150,10 +149,10 @@ def _mean(shares: Sequence[Sequence[float]]) -> float:
 
 
 def _told(shares: Sequence[Sequence[float]]) -> str:
-    """The mean with half its interval over base models, and the worst task."""
+    """The mean with half its interval over base models, of which one has none, and the worst task."""
     means = [fmean(row) for row in shares]
-    half = float(student.ppf(0.975, len(means) - 1)) * stdev(means) / math.sqrt(len(means))
-    return f"{fmean(means):.1f} ± {half:.1f} | {fmean(map(min, shares)):.1f}"
+    half = f" ± {half_width(means):.1f}" if len(means) > 1 else ""
+    return f"{fmean(means):.1f}{half} | {fmean(map(min, shares)):.1f}"
 
 
 def polish_name(split: str, seed: int, count: int, method: str, images: int, steps: int) -> str:

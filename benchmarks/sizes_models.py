@@ -10,22 +10,19 @@ from torch import nn
 import fusionlab
 
 EPOCHS = 30
-LOW, HIGH = (0, 1, 2, 3, 4), (5, 6, 7, 8, 9)
 
 
-def end_model(folder: Path, seed: int, size: tuple[int, int], classes: tuple[int, ...] | None = None) -> nn.Module:
+def end_model(folder: Path, seed: int, size: tuple[int, int]) -> nn.Module:
     """An end model of the demo's config after 30 passes over its images, trained where it is not in the folder.
 
     Args:
         folder: of all these models.
         seed: of its weights and of the order of its images.
         size: width and number of layers.
-        classes: the digits that it learns; all if None.
     """
     width, layers = size
-    digits = "" if classes is None else f"_digits_{min(classes)}_to_{max(classes)}"
-    place = folder / f"{width}x{layers}_seed_{seed}{digits}"
+    place = folder / f"{width}x{layers}_seed_{seed}"
     if not place.exists():
-        fusionlab.save(digits_model(seed, width, classes, layers, EPOCHS), place)
+        fusionlab.save(digits_model(seed, width, layers=layers, epochs=EPOCHS), place)
     model: nn.Module = fusionlab.load(place)
     return model.eval()

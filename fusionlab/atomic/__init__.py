@@ -4,7 +4,7 @@ Complete means on the disk: files and folders are synced before they get their n
 after it. An output that is replaced is exchanged in one step where the system can.
 """
 
-from fusionlab.atomic.checks import MIB, refuse_existing, require_space, try_to_write
+from fusionlab.atomic.checks import MIB, free_space, refuse_existing, require_space, try_to_write
 from fusionlab.atomic.pending import discard_all
 from fusionlab.atomic.unfinished import MANIFEST, unfinished
 from fusionlab.atomic.writing import atomic_file, atomic_folder, replaced_entries, scratch_folder
@@ -15,6 +15,7 @@ __all__ = [
     "atomic_file",
     "atomic_folder",
     "discard_all",
+    "free_space",
     "refuse_existing",
     "replaced_entries",
     "require_space",

@@ -98,27 +98,44 @@ def try_to_write(target: str | Path) -> None:
     ) from failure
 
 
-def require_space(target: str | Path, size: int) -> None:
-    """Stop before any work is done when the disk has less space than will be written.
+def free_space(target: str | Path) -> tuple[Path, int] | None:
+    """The folder on whose disk an output would be written, and the bytes that are left there; None if nobody knows.
 
     Args:
         target: the file or folder that is to be written.
-        size: how large it will be, in bytes; what it replaces stays until it is complete, so that counts as taken.
-
-    Raises:
-        InputError: names the space needed and the space there is, in MiB.
     """
     folder = next(parent for parent in Path(target).absolute().parents if parent.exists())
     try:
         found = shutil.disk_usage(folder)
     except OSError:
-        return
+        return None
     # A file system without a size, as some of networks are, says nothing about its space.
-    if found.total and found.free < size:
+    return (folder, found.free) if found.total else None
+
+
+def require_space(target: str | Path, size: int, scratch: int = 0) -> None:
+    """Stop before any work is done when the disk has less space than will be written.
+
+    Args:
+        target: the file or folder that is to be written.
+        size: how large it will be, in bytes; what it replaces stays until it is complete, so that counts as taken.
+        scratch: how many of these bytes are numbers on the way, which are removed again.
+
+    Raises:
+        InputError: names the space needed and the space there is, in MiB.
+    """
+    space = free_space(target)
+    if space is not None and space[1] < size:
+        folder, left = space
+        way = f", {_mib(scratch)} of them numbers on the way that are removed again" if scratch else ""
         raise InputError(
-            f"{target}: about {max(1, round(size / MIB)):,} MiB will be written, but the disk of {folder} has "
-            f"{found.free // MIB:,} MiB left; free some, or choose an output on another disk"
+            f"{target}: about {_mib(size)} will be written{way}, but the disk of {folder} has {left // MIB:,} MiB "
+            f"left; free some, or choose an output on another disk"
         )
+
+
+def _mib(size: int) -> str:
+    return f"{max(1, round(size / MIB)):,} MiB"
 
 
 def recover(target: Path, resume: bool = False) -> None:

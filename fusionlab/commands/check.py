@@ -16,11 +16,12 @@ from fusionlab import printing
 from fusionlab.atomic import MIB, refuse_existing, require_space
 from fusionlab.checkpoints import Checkpoint
 from fusionlab.checkpoints.sizes import memory
-from fusionlab.commands import parsing
+from fusionlab.commands import merging_options, parsing
 from fusionlab.commands.check_facts import Facts, facts_of, facts_table, refuse_values, tokens_in
 from fusionlab.commands.check_rate import ReadRate, read_rate
 from fusionlab.commands.check_ways import Given, Way, match_ways, merge_ways, ways_table
 from fusionlab.commands.match_parts import NotByPartsError, made_of
+from fusionlab.commands.merging_options import Located
 from fusionlab.commands.option_groups import add_fields
 from fusionlab.dtypes import common_types, merge_note_of, stored_size
 from fusionlab.errors import InputError
@@ -110,7 +111,10 @@ def run(argv: Sequence[str]) -> None:
                 refuse_values(model)
     found = _found(arguments, models, facts, output)
     _tell(found, output)
-    printing.publish(asdict(found))
+    document, rate = asdict(found), found.reading
+    if rate is not None:
+        document["reading"]["expected"] = rate.expected
+    printing.publish(document)
 
 
 def _facts(models: Mapping[str, StoredModel | Checkpoint], sources: Mapping[str, str]) -> dict[str, Facts]:
@@ -160,9 +164,12 @@ def _found(
 
 
 def _files(models: Iterable[StoredModel]) -> list[Path]:
-    """All files that models are read from, each once."""
-    tensors = (tensor for model in models for tensor in model.tensors.values())
-    return list(dict.fromkeys(file for tensor in tensors for file in tensor.files))
+    """The files that models are read from, each once for each model, those of adapters among them."""
+    found: list[Path] = []
+    for model in models:
+        found += dict.fromkeys(file for tensor in model.tensors.values() for file in tensor.files)
+        found += model.beside
+    return found
 
 
 def _read(arguments: Namespace, models: Mapping[str, StoredModel | Checkpoint]) -> dict[str, Checkpoint]:
@@ -196,7 +203,10 @@ def _given(
         blueprint, made = str(error), None
     shapes = frozenset(tuple(tensor.shape) for model in stored.values() for tensor in model.tensors.values())
     sizes = tuple(one.bytes for one in facts.values())
-    return Given(sizes, shapes, arguments.base is not None, streams, blueprint, made)
+    known: Mapping[str, Located] = {**stored, **whole}
+    ends = {name: known[name] for name in list(facts)[: len(facts) - (arguments.base is not None)]}
+    has_base = merging_options.base_path(arguments, ends, needed=True) is not None
+    return Given(sizes, len(ends), shapes, has_base, streams, blueprint, made)
 
 
 def _free(output: Path | None) -> int | None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +22,7 @@ class ReadRate:
     Attributes:
         read: bytes that were read.
         seconds: that took.
-        whole: bytes of all files.
+        whole: bytes of all files, each as often as it is read.
     """
 
     read: int
@@ -30,7 +31,7 @@ class ReadRate:
 
     @property
     def expected(self) -> float | None:
-        """The seconds that reading all files once takes at this rate; None where nothing was read."""
+        """The seconds that reading all files takes at this rate; None where nothing was read."""
         return self.whole * self.seconds / self.read if self.read else None
 
     def __str__(self) -> str:
@@ -39,19 +40,20 @@ class ReadRate:
             return "There is nothing to read."
         rate = size_words(round(self.read / max(self.seconds, 1e-9)))
         return (
-            f"The files were read at {rate} a second just now (faster where the system still holds them), so a merge "
-            f"that reads all {size_words(self.whole)} once takes {self.expected:.1f} s or more."
+            f"The files were read at {rate} a second just now (faster where the system still holds them), so a merge, "
+            f"which reads {size_words(self.whole)}, takes {self.expected:.1f} s or more."
         )
 
 
-def read_rate(files: Collection[Path], clock: Callable[[], float] = time.perf_counter) -> ReadRate:
+def read_rate(files: Iterable[Path], clock: Callable[[], float] = time.perf_counter) -> ReadRate:
     """The rate at which some files are read, from pieces spread over all of them, for a second or so.
 
     Args:
-        files: that exist.
+        files: that exist; one that is read several times, as the base model of several adapters, so often.
         clock: gives seconds.
     """
-    sizes = {file: file.stat().st_size for file in files}
+    times = Counter(files)
+    sizes = {file: file.stat().st_size for file in times}
     places = [(file, start) for file, size in sizes.items() for start in range(0, size, PIECE)]
     read, start = 0, clock()
     for file, offset in _spread(places):
@@ -60,7 +62,7 @@ def read_rate(files: Collection[Path], clock: Callable[[], float] = time.perf_co
             read += len(os.read(opened.fileno(), PIECE))
         if clock() - start >= SECONDS:
             break
-    return ReadRate(read, clock() - start, sum(sizes.values()))
+    return ReadRate(read, clock() - start, sum(size * times[file] for file, size in sizes.items()))
 
 
 def _spread(places: list[tuple[Path, int]]) -> list[tuple[Path, int]]:

@@ -9,14 +9,16 @@ from typing import Literal
 from rich.table import Table
 
 from fusionlab.checkpoints.weightless import Weightless
+from fusionlab.commands import match_stream
 from fusionlab.commands.match_parts import NotByPartsError, looks_at_parts, parts_of
 from fusionlab.errors import InputError
+from fusionlab.matching.options import MatchOptions
 from fusionlab.matching.recipe import meanings, presets
 from fusionlab.merging import find_method, methods
 from fusionlab.merging.method import NEEDS
 from fusionlab.printing import size_words
 from fusionlab.streaming import memory_of
-from fusionlab.streaming.coupled import coupled_memory
+from fusionlab.streaming.coupled import coupled_bytes, coupled_memory
 from fusionlab.streaming.twins import parts_memory
 from fusionlab.symmetry import Blueprint
 
@@ -34,6 +36,8 @@ class Way:
         held: what is in memory at a time, in words; nothing where it is not possible.
         memory: bytes of models, or of pieces of them, that are held; None where it is not possible.
         why: what is missing, or rules it out.
+        disk: bytes of numbers on the way that lie beside the output meanwhile, of models so large that they
+            are matched a part at a time.
     """
 
     name: str
@@ -41,6 +45,7 @@ class Way:
     held: str
     memory: int | None
     why: str = ""
+    disk: int = 0
 
 
 @dataclass(frozen=True)
@@ -48,25 +53,22 @@ class Given:
     """Facts about models that fit each other.
 
     Attributes:
-        sizes: bytes of each.
+        sizes: bytes of each, of a base model that was given among them.
+        models: the number of models that are merged.
         shapes: of all tensors of the models.
-        has_base: a base model is among them.
+        has_base: a base model was given, or is the one that all are adapters of.
         streams: for ``number`` and ``parameter``, whether files are merged piece by piece by methods of that unit.
         blueprint: of all; or the sentence that says why there is none.
         made: the models without weights, where matching may go a part at a time.
     """
 
     sizes: tuple[int, ...]
+    models: int
     shapes: frozenset[tuple[int, ...]]
     has_base: bool
     streams: Mapping[str, bool]
     blueprint: Blueprint | str
     made: Mapping[str, Weightless] | None
-
-    @property
-    def models(self) -> int:
-        """The number of models that are merged."""
-        return len(self.sizes) - self.has_base
 
 
 def merge_ways(given: Given) -> list[Way]:
@@ -113,17 +115,22 @@ def _match_way(name: str, given: Given) -> Way:
     if not spaces:
         return Way(name, "no", "", None, "no space of these models is one that it matches")
     # Two models and their twins.
-    held, memory = WHOLE, 4 * max(given.sizes)
+    held, memory, disk = WHOLE, 4 * max(given.sizes), 0
     if given.made is not None and looks_at_parts(recipe):
         try:
             (described, parts), coupled = parts_of(given.blueprint, recipe, given.made)
             counts = _counts(given.made)
             needed = coupled_memory(counts, described, parts) if coupled else parts_memory(counts, parts)
             held, memory = PARTS, min(memory, needed)
+            if coupled and max(given.sizes) >= match_stream.IN_MEMORY and isinstance(recipe.options, MatchOptions):
+                disk = coupled_bytes(counts, described, recipe.options)
         except NotByPartsError:
             pass
     kinds = ", ".join(dict.fromkeys(str(space.role) for space in spaces))
-    return Way(name, "with data" if recipe.needs_inputs else "yes", held, memory, f"{len(spaces)} spaces: {kinds}")
+    words = f"{len(spaces)} spaces: {kinds}"
+    if disk:
+        words += f"; {size_words(disk)} of the disk meanwhile"
+    return Way(name, "with data" if recipe.needs_inputs else "yes", held, memory, words, disk)
 
 
 def _counts(made: Mapping[str, Weightless]) -> dict[str, int]:

@@ -64,14 +64,14 @@ class RunOptions:
             long they take.
         on: where the cells are made, in place of this process: ``ray`` (``pip install 'fusionlab[ray]'``), or
             ``ray://HOST:PORT`` of a cluster; the folder of the grid is on a file system that all of its nodes share.
-        cpus: processors that each cell takes on Ray.
+        cpus: processors that each cell takes on Ray; one if None.
     """
 
     output: str
     title: str | None = None
     dry_run: bool = False
     on: str | None = None
-    cpus: int = 1
+    cpus: int | None = None
 
 
 def run(argv: Sequence[str]) -> None:
@@ -158,9 +158,13 @@ def make_place(arguments: Namespace) -> Place:
     """The place that the arguments name.
 
     Raises:
-        InputError: another word than those there are, or what it needs is not installed.
+        InputError: another word than those there are, processors of no place, or what it needs is not installed.
     """
-    return Here() if arguments.on is None else OnRay(arguments.on, arguments.cpus, arguments.accelerator)
+    if arguments.on is None:
+        if arguments.cpus is not None:
+            raise InputError(f"cpus is {arguments.cpus}, and cells are made in this process; expected --on with --cpus")
+        return Here()
+    return OnRay(arguments.on, 1 if arguments.cpus is None else arguments.cpus, arguments.accelerator)
 
 
 def make_grid(arguments: Namespace) -> Grid:

@@ -17,6 +17,7 @@ from fusionlab.commands.option_groups import add_fields
 
 DESCRIPTION = """Print a script that lets a shell complete commands, options and their values.
 
+Options of research are among them; those of classes and of other options, such as --polish.steps, are not.
 For bash: fusionlab completion bash > ~/.local/share/bash-completion/completions/fusionlab. For zsh: into a file
 _fusionlab in a folder of fpath. For fish: into ~/.config/fish/completions/fusionlab.fish."""
 # An option at the start of an entry of a help page: its name, and what stands behind it.
@@ -81,7 +82,7 @@ def whole_parser() -> ArgumentParser:
         for switch, told in (("--quiet", "print errors only"), ("--verbose", "print progress in logs too")):
             _repeat(one, _switch(switch, told), files)
         for entry in entries(page.read_text(encoding="utf-8") if page.is_file() else _WITHOUT_PAGE):
-            if entry.name != "--help":
+            if entry.name != "--help" and not entry.name.endswith(".help"):
                 _repeat(one, entry, files)
     return parser
 

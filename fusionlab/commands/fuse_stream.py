@@ -22,7 +22,7 @@ from fusionlab.checkpoints.fp8 import note as scaled_note
 from fusionlab.checkpoints.hub import locate
 from fusionlab.commands import match_stream, merging_options
 from fusionlab.commands.fuse_output import tell_fusion
-from fusionlab.commands.match_parts import NotByPartsError
+from fusionlab.commands.match_parts import NotByPartsError, leave_to_memory
 from fusionlab.commands.merge import reads_files
 from fusionlab.commands.merge_output import progress
 from fusionlab.commands.repeat import REPEAT, WHERE
@@ -78,14 +78,9 @@ def chosen(arguments: Namespace) -> Choice | None:
         return None
     found = open_models(arguments.ckpts, arguments.names, arguments.base)
     models = {label: model for label, model in found.items() if model is not None}
-    if len(models) < len(found) or _is_small(models, arguments):
+    if len(models) < len(found) or match_stream.is_small(models, arguments):
         return None
     return choose_stored(dict(zip(found, arguments.ckpts, strict=True)))
-
-
-def _is_small(models: Mapping[str, StoredModel], arguments: Namespace) -> bool:
-    """True if models are held in memory, as they are small and nothing is gone on with."""
-    return match_stream.bytes_of(models.values()) < match_stream.IN_MEMORY and not arguments.resume
 
 
 def _asks_for_whole(arguments: Namespace) -> bool:
@@ -119,7 +114,7 @@ def by_parts(
         return []
     found = open_models(arguments.ckpts, arguments.names, arguments.base)
     models = {label: model for label, model in found.items() if model is not None}
-    if _is_small(models, arguments):
+    if match_stream.is_small(models, arguments):
         return []
     path = merging_options.base_path(arguments, models, "base" in needs)
     if path is None and "base" in needs:
@@ -132,6 +127,9 @@ def by_parts(
             raise NotByPartsError("they differ in names, shapes or configs")
         _refuse_mean(models, plan)
         fusion = _Fusion(models, base, plan, choice)
+        if not arguments.resume:
+            held = [*models.values(), *([] if base is None else [base])]
+            leave_to_memory(expanded(arguments.output), fusion.space, fusion.scratch, held)
     except NotByPartsError as error:
         return [f"Whole models were held in memory: {error}."]
     fusion.run(arguments, command, repeat)
@@ -180,6 +178,10 @@ class _Fusion:
         matched = {label: models[label] for label in ordered} | of_base
         self.name, recipe = next(iter(plan.matchings.items()), (UNMATCHED, None))
         self.twins = None if recipe is None else match_stream.Twins(matched, len(labels) - 1, recipe, dtype, plan.seed)
+        self.size = sum(tensor.size for tensor in self.planned.values())
+        # Numbers on the way of a matching are gone when the merge is written; twins are not.
+        self.scratch = 0 if self.twins is None else self.twins.size + max(0, self.twins.described.beside - self.size)
+        self.space = self.size + self.scratch + REPORT_BYTES + MIB
 
     def run(self, arguments: Namespace, command: str, repeat: str) -> None:
         """Match, merge, write the output and tell."""
@@ -192,11 +194,9 @@ class _Fusion:
             "seed": str(self.plan.seed),
         }
         first, output = self.models[self.labels[0]], expanded(arguments.output)
-        size = sum(tensor.size for tensor in self.planned.values())
-        of_twins, beside = (0, 0) if self.twins is None else (self.twins.size, self.twins.described.beside)
         described = self._described(arguments) if arguments.resume else None
         done = 0 if described is None else refuse_other(output, described)
-        require_space(output, of_twins + max(size, beside) + REPORT_BYTES + MIB - done)
+        require_space(output, self.space - done, self.scratch)
         sources = {label: model.source for label, model in self.models.items()}
         advised = (choose_stored(sources).advice if self.choice is None else self.choice).note
         modules, told = modules_of_fusion(self.models, self.plan, arguments.base)
@@ -206,14 +206,14 @@ class _Fusion:
             made = []
             manifest = None if described is None else Manifest(folder, described)
             if self.twins is not None:
-                with progress("matching", of_twins) as advance:
+                with progress("matching", self.twins.size) as advance:
                     made = self.twins.make(folder / _TWINS, advance, manifest)
             matched = self._matched(folder / _TWINS)
             (folder / _MERGED).mkdir(exist_ok=True)
             base = None if self.of_base is None else matched.pop(self.of_base)
             named = under_one_naming([*matched.values(), *([] if base is None else [base])])
             ends, of_base = named[: len(matched)], None if base is None else named[-1]
-            with progress("merging", size) as advance:
+            with progress("merging", self.size) as advance:
                 place, prefix = folder / _MERGED, f"{_MERGED}/"
                 merged = stream_merge(ends, of_base, self.merge, place, None, advance, manifest, prefix)
             parents = merging_options.parents(self.models, arguments)

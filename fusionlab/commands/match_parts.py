@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from torch import nn
 
+from fusionlab.atomic import free_space
+from fusionlab.checkpoints.sizes import memory
 from fusionlab.checkpoints.weightless import Weightless, weightless
 from fusionlab.growing import differ_in_size
 from fusionlab.matching.options import MatchOptions
 from fusionlab.matching.parts import Part, of_the_gauge, separated
 from fusionlab.matching.recipe import Recipe
 from fusionlab.models import common_blueprint
+from fusionlab.printing import size_words
 from fusionlab.streaming import StoredModel
 from fusionlab.streaming.coupled import coupled_bytes, match_coupled
 from fusionlab.streaming.part_files import PartFiles
@@ -95,6 +98,27 @@ def described(models: Mapping[str, StoredModel], recipe: Recipe) -> Described:
     blueprint = common_blueprint({name: one.model for name, one in made.items()})
     assert isinstance(recipe.options, MatchOptions)
     return Described(made, *parts_of(blueprint, recipe, made), recipe.options)
+
+
+def leave_to_memory(output: Path, size: int, scratch: int, models: Iterable[StoredModel]) -> None:
+    """Leave models to memory where numbers on the way do not fit the disk, and memory holds the models and their twins.
+
+    Args:
+        output: that is to be written.
+        size: bytes that are written on its disk, those of numbers on the way among them.
+        scratch: bytes of numbers on the way.
+        models: that are matched.
+
+    Raises:
+        NotByPartsError: they do not fit.
+    """
+    space = free_space(output)
+    whole = sum(tensor.size for model in models for tensor in model.tensors.values())
+    if scratch and space is not None and space[1] < size and 2 * whole <= memory():
+        raise NotByPartsError(
+            f"a part at a time takes {size_words(size)} on the disk of {space[0]}, {size_words(scratch)} of it for "
+            f"numbers on the way, and {size_words(space[1])} are left there"
+        )
 
 
 def looks_at_parts(recipe: Recipe) -> bool:

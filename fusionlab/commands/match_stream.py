@@ -7,7 +7,7 @@ parameter, as the residual stream meets all others, both models lie on the disk 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +21,7 @@ from fusionlab.checkpoints.card import CARD
 from fusionlab.checkpoints.files import GENERATION_CONFIG, read_json
 from fusionlab.checkpoints.fp8 import note as scaled_note
 from fusionlab.commands.match_output import ALIGNMENT, ALIGNMENT_SUFFIX, MatchTable, card, kept_basis_note, types_note
-from fusionlab.commands.match_parts import NotByPartsError, described
+from fusionlab.commands.match_parts import NotByPartsError, described, leave_to_memory
 from fusionlab.commands.merge_output import progress
 from fusionlab.commands.repeat import REPEAT, WHERE
 from fusionlab.dtypes import differing_of, find_dtype, main_of
@@ -76,13 +76,16 @@ def by_parts(arguments: Namespace, recipe: Recipe, repeat: str) -> list[str] | N
     paths = (*arguments.sources, arguments.anchor, *([] if arguments.base is None else [arguments.base]))
     found = open_models(paths, arguments.names, arguments.base)
     stored = {name: model for name, model in found.items() if model is not None}
-    if bytes_of(stored.values()) < IN_MEMORY and not arguments.resume:
+    if is_small(stored, arguments):
         return []
     try:
         if len(stored) < len(found):
             other = next(name for name in found if name not in stored)
             raise NotByPartsError(f"{other} is stored in another way than a folder of safetensors")
         twins = Twins(stored, len(arguments.sources), recipe, find_dtype(arguments.dtype), arguments.seed)
+        if not arguments.resume:
+            beside = twins.described.beside
+            leave_to_memory(expanded(arguments.output), twins.size + beside + MIB, beside, stored.values())
     except NotByPartsError as error:
         if arguments.resume:
             raise InputError(f"resume goes on with models that are matched a part at a time, but {error}") from error
@@ -98,7 +101,7 @@ def _run(arguments: Namespace, twins: Twins, repeat: str) -> None:
         options = {name: value for name, value in arguments.as_dict().items() if name not in (*WHERE, *_PATHS)}
         described = made_of({"the command": "match", **options, "the matching": str(twins.recipe)}, twins.models)
         done = refuse_other(output, described)
-    require_space(output, twins.size + twins.described.beside - done + MIB)
+    require_space(output, twins.size + twins.described.beside - done + MIB, twins.described.beside)
     table = MatchTable(twins.anchor, bool(twins.recipe.gauge))
     with (
         atomic_folder(output, arguments.overwrite, arguments.resume) as folder,
@@ -114,9 +117,10 @@ def _run(arguments: Namespace, twins: Twins, repeat: str) -> None:
     table.tell(twins.notes, output)
 
 
-def bytes_of(models: Iterable[StoredModel]) -> int:
-    """The bytes of the tensors of the largest of some models."""
-    return max((sum(tensor.size for tensor in model.tensors.values()) for model in models), default=0)
+def is_small(models: Mapping[str, StoredModel], arguments: Namespace) -> bool:
+    """True if models are held in memory, as the largest is small and nothing is gone on with."""
+    sizes = (sum(tensor.size for tensor in model.tensors.values()) for model in models.values())
+    return max(sizes, default=0) < IN_MEMORY and not arguments.resume
 
 
 @dataclass(frozen=True)

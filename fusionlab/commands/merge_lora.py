@@ -56,9 +56,9 @@ def run(arguments: Namespace, repeat: str) -> bool:
     base = base_of_merge(arguments, models)
     model = _without_weights(next(iter(models.values())))
     weights = merge_weights(arguments.weights, len(models))
-    merging_options.begin_hashes(models, arguments)
     if model is None or (change := changes_of(arguments, models, weights, model)) is None:
         return False
+    merging_options.begin_hashes(models, arguments)
     write(arguments, change, model, models, weights, base, texts_of(arguments, models, repeat))
     return True
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 
 import torch
 from torch import Tensor
@@ -13,6 +14,8 @@ from fusionlab.streaming.stored import Raw, StoredTensor
 
 # Numbers that are changed at once, about.
 _BLOCK = 2**20
+# Threads that read stretches of one weight wait for its lengths.
+_GAINS = Lock()
 
 
 @dataclass(frozen=True)
@@ -66,13 +69,15 @@ class ChangedTensor(StoredTensor):
         before: the weight without.
         change: of it; with no magnitude where the weight is turned.
         is_turned: the weight is ``(in, out)``.
-        gains: of a turned weight whose rows have learned lengths, what each output is multiplied by, ``(out,)``.
+        lengths: of the columns of a turned weight, ``(out,)``, where they are learned; the whole weight is read once
+            when a stretch of it is asked for first.
     """
 
     before: StoredTensor
     change: Change
     is_turned: bool
-    gains: Tensor | None = None
+    lengths: Tensor | None = None
+    _gains: list[Tensor] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -108,22 +113,23 @@ class ChangedTensor(StoredTensor):
             end: the one behind them.
         """
         changed = self._wide(raw, first, end)
-        return (
-            (changed if self.gains is None else changed * self.gains.to(changed)).to(self.before.dtype).to(self.dtype)
-        )
+        if self.lengths is not None:
+            changed = changed * self._gains_of(raw, self.lengths).to(changed)
+        return changed.to(self.before.dtype).to(self.dtype)
 
-    def with_lengths(self, raw: Raw, lengths: Tensor) -> ChangedTensor:
-        """The same weight, which is turned, with learned lengths of its columns; all of it is read once.
+    def _gains_of(self, raw: Raw, lengths: Tensor) -> Tensor:
+        """What each column is multiplied by to have its length, ``(out,)``."""
+        with _GAINS:
+            if not self._gains:
+                self._gains.append(self._computed(raw, lengths))
+        return self._gains[0]
 
-        Args:
-            raw: reads the files.
-            lengths: of the columns, ``(out,)``.
-        """
+    def _computed(self, raw: Raw, lengths: Tensor) -> Tensor:
         squares = torch.zeros(self.shape[1], dtype=torch.float64)
         step = max(1, _BLOCK // self.shape[1])
         for first in range(0, self.shape[0], step):
             squares += self._wide(raw, first, min(first + step, self.shape[0])).double().square().sum(0)
-        return replace(self, gains=lengths.flatten().double() / squares.sqrt())
+        return lengths.flatten().double() / squares.sqrt()
 
     def _wide(self, raw: Raw, first: int, end: int) -> Tensor:
         """Some rows with the change, in float32 at least."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 import torch
 
@@ -88,7 +87,7 @@ def _tensors(adapter: Adapter, base: StoredModel, made: Weightless) -> dict[str,
     for module, change in adapter.changes.items():
         if (place := _place(f"{module}.weight", made)) is None:
             return None
-        if (changed := _changed(tensors[place], change, _is_turned(module, made), base)) is None:
+        if (changed := _changed(tensors[place], change, _is_turned(module, made))) is None:
             return None
         tensors[place] = changed
         if change.bias is not None:
@@ -116,7 +115,7 @@ def _is_turned(module: str, made: Weightless) -> bool:
     return isinstance(made.model.get_submodule(module), nn.Embedding | Conv1D)
 
 
-def _changed(old: StoredTensor, change: Change, is_turned: bool, base: StoredModel) -> ChangedTensor | None:
+def _changed(old: StoredTensor, change: Change, is_turned: bool) -> ChangedTensor | None:
     """One weight with its change; None where shapes do not fit."""
     if len(old.shape) < 2:
         return None
@@ -125,8 +124,5 @@ def _changed(old: StoredTensor, change: Change, is_turned: bool, base: StoredMod
     if down.shape[0] != up.shape[1] or rows != (up.shape[0], down.shape[1]):
         return None
     own = Change(change.down, change.up, change.scale, None if is_turned else change.magnitude)
-    changed = ChangedTensor(old.dtype, old.shape, old.file, old.offset, old, own, is_turned)
-    if change.magnitude is None or not is_turned:
-        return changed
-    with base.opened() as reader:
-        return changed.with_lengths(partial(reader.raw, "a changed weight"), change.magnitude)
+    lengths = change.magnitude if is_turned else None
+    return ChangedTensor(old.dtype, old.shape, old.file, old.offset, old, own, is_turned, lengths)

@@ -6,12 +6,16 @@ import os
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping
 from pathlib import Path
+from typing import BinaryIO
 
 import torch
 from torch import Tensor
 
 from fusionlab.matching.blocks import Block
 from fusionlab.types import State
+
+# Bytes that are written at once where a file's place is taken by writing.
+_ZEROS = 2**20
 
 
 class Scratch:
@@ -50,8 +54,7 @@ class Scratch:
             return tensor.clone()
         path, self._count = self.folder / str(self._count), self._count + 1
         with path.open("xb") as file:
-            # Of a mapped file that has no place on the disk nobody learns until it is written to, which ends a process.
-            os.posix_fallocate(file.fileno(), 0, tensor.numel() * tensor.itemsize)
+            _take_place(file, tensor.numel() * tensor.itemsize)
         mapped = torch.from_file(str(path), shared=True, size=tensor.numel(), dtype=tensor.dtype).view(tensor.shape)
         return mapped.copy_(tensor)
 
@@ -114,6 +117,22 @@ class _Table(MutableMapping[str, Tensor]):
 
     def __len__(self) -> int:
         return len(self.held)
+
+
+def _take_place(file: BinaryIO, size: int) -> None:
+    """Take the bytes of an empty file on the disk now.
+
+    Of a mapped file that has no place on the disk nobody learns until it is written to, which ends a process.
+
+    Raises:
+        OSError: the disk is full.
+    """
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file.fileno(), 0, size)
+        return
+    zeros = bytes(_ZEROS)  # macOS has no such call
+    for start in range(0, size, _ZEROS):
+        file.write(zeros[: size - start])
 
 
 def table_bytes(found: Iterable[Block]) -> int:

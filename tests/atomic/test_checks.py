@@ -73,6 +73,8 @@ def test_space_is_told_in_mib(tmp_path: Path) -> None:
         InputError, match=r"out: about 1,099,511,627,776 MiB will be written, but .* has [\d,]+ MiB left"
     ):
         require_space(tmp_path / "a" / "out", 2**60)
+    with pytest.raises(InputError, match="written, 3 MiB of them numbers on the way that are removed again, but"):
+        require_space(tmp_path / "a" / "out", 2**60, 3 * 2**20)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="there is no /proc")

@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from fusionlab import checkpoints
+from fusionlab.commands import match_stream
 from fusionlab.merging import methods
 from tests.commands.conftest import Command, Outcome
 from tests.commands.small import vit
@@ -105,13 +106,35 @@ def test_formats_that_are_read_whole(ckpts: Path, command: Command) -> None:
 
 
 def test_adapters(family: Path, command: Command) -> None:
-    """Their rank and base model; an adapter that names no base is refused as merge refuses it."""
+    """Their rank and base model, which methods that need one have; one that names none is refused as by merge."""
     told = found(command("check", family / "one", family / "two", "--json"))
     assert {one["stored"] for one in told["models"].values()} == {f"LoRA adapter of rank 3 on {family / 'base'}"}
-    assert by_name(told["merging"])["simple"]["held"] == "pieces"
+    rate, base = told["reading"], (family / "base" / "model.safetensors").stat().st_size
+    own = [
+        family / name / file for name in ("one", "two") for file in ("adapter_config.json", "adapter_model.safetensors")
+    ]
+    assert rate["whole"] == 2 * base + sum(file.stat().st_size for file in own)
+    assert rate["expected"] == pytest.approx(rate["whole"] * rate["seconds"] / rate["read"])
+    merging = by_name(told["merging"])
+    assert merging["simple"]["held"] == "pieces"
+    assert merging["ties"]["possible"] == merging["stock"]["possible"] == merging["slerp"]["possible"] == "yes"
     config = family / "two" / "adapter_config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"base_model_name_or_path": None}))
     assert "names no base model" in both_refuse(command, family, family / "one", family / "two")
+
+
+def test_the_disk_that_a_matching_takes_meanwhile(
+    ckpts: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of large models whose spaces meet, both in float32 at least; of none that is matched in memory."""
+    line = ("check", ckpts / "a", ckpts / "b", "--json")
+    assert {way["disk"] for way in found(command(*line))["matching"]} == {0}
+    monkeypatch.setattr(match_stream, "IN_MEMORY", 0)
+    told = found(command(*line))
+    ways = by_name(told["matching"])
+    assert ways["weights"]["disk"] >= 4 * 2 * 0.8 * told["models"]["a"]["numbers"]
+    assert "of the disk meanwhile" in ways["weights"]["why"]
+    assert ways["paper"]["disk"] == ways["git-rebasin"]["disk"] == 0
 
 
 def test_one_model_alone(ckpts: Path, command: Command) -> None:

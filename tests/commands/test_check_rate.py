@@ -27,6 +27,13 @@ def test_a_second_is_enough(tmp_path: Path) -> None:
     assert found.expected == 8000 / 2000 * found.seconds
 
 
+def test_a_file_that_several_models_read_counts_for_each(tmp_path: Path) -> None:
+    """It is looked at once."""
+    one, other = files(tmp_path, 5, 7)
+    found = read_rate([one, other, one], lambda: 0.0)
+    assert (found.read, found.whole) == (12, 17)
+
+
 def test_what_is_said() -> None:
     assert "at 2.0 GiB a second" in str(ReadRate(2**30, 0.5, 6 * 2**30))
     assert "takes 3.0 s or more" in str(ReadRate(2**30, 0.5, 6 * 2**30))

@@ -134,6 +134,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"end_models": {"a": {"fit": "no_such_config.yaml"}}}, "no_such_config"),
     ({"colour": 1}, "colour"),
     ({"on": "rey"}, "on is 'rey'; expected 'ray', or 'ray://HOST:PORT' of a Ray cluster"),
+    ({"cpus": 4}, "cpus is 4, and cells are made in this process; expected --on with --cpus"),
     ({"on": "ray", "cpus": 0}, "cpus is 0; expected at least 1 processor for each cell"),
 ]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fusionlab import cli
-from fusionlab.commands.completion import entries, whole_parser
+from fusionlab.commands.completion import entries, script, whole_parser
 from fusionlab.matching.recipe import presets
 from tests.commands.conftest import Command
 
@@ -55,7 +55,10 @@ def test_options_are_those_of_the_help() -> None:
     assert not found["--output"].switch
     assert found["--output"].words.startswith("Folder to write")
     assert [e.name for e in entries(cli.help_page("barrier").read_text())][:2] == ["anchor", "source"]
-    assert whole_parser().parse_args(["fuse", "--match", "learned"]).match == "learned"
+    parser = whole_parser()
+    assert parser.parse_args(["fuse", "--match", "learned"]).match == "learned"
+    assert parser.parse_args(["fuse", "--temperatures", "3"]).temperatures == "3", "options of research"
+    assert ".help" not in script("bash"), "no option for help, of a command or of an option"
 
 
 def test_other_shells_are_refused(command: Command) -> None:

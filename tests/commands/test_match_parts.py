@@ -1,11 +1,14 @@
 """Matching of spaces that meet, with both models on the disk: it is what is made in memory."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 
+from fusionlab.commands import match_stream
 from tests.commands.conftest import Command
 from tests.commands.test_match_stream import both, model, numbers, same_files, saved
+from tests.streaming.folders import read
 
 
 @pytest.mark.parametrize(
@@ -25,3 +28,25 @@ def test_what_meets_is_matched_where_it_lies(
     first, second = both(command, monkeypatch, tmp_path, *line)
     same_files(tmp_path / "memory", tmp_path / "parts", 2e-4)
     assert numbers(second) == pytest.approx(numbers(first), abs=2e-4)
+
+
+@pytest.mark.parametrize("memory", [2**40, 1])
+def test_numbers_on_the_way_that_do_not_fit_the_disk(
+    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch, memory: int
+) -> None:
+    """Whole models are matched in memory then; where that does not hold them either, the sentence names both."""
+    monkeypatch.setattr(match_stream, "IN_MEMORY", 0)
+    places = saved(tmp_path, model("LlamaForCausalLM", 0), model("LlamaForCausalLM", 1))
+    usage = type(shutil.disk_usage(tmp_path))
+    size = sum(tensor.nbytes for tensor in read(places[0]).values())
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(2**40, 0, 2 * size + 2**20 + 5))
+    monkeypatch.setattr("fusionlab.commands.match_parts.memory", lambda: memory)
+    line = ["match", places[0], "--anchor", places[1], "--match", "weights", "--sweeps", 1]
+    outcome = command(*line, "--output", tmp_path / "out")
+    if memory > 1:
+        assert (outcome.code, outcome.err) == (0, "")
+        assert "Whole models were held in memory: a part at a time takes " in outcome.out
+    else:
+        assert outcome.code == 2
+        assert "MiB of them numbers on the way that are removed again" in outcome.err
+    assert (tmp_path / "out").exists() == (memory > 1)

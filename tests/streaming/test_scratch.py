@@ -55,9 +55,19 @@ def test_a_full_disk_is_an_error_and_not_the_end_of_the_process(tmp_path: Path) 
         def full(*_: int) -> None:
             raise OSError(28, "No space left on device")
 
-        patch.setattr("os.posix_fallocate", full)
+        patch.setattr("os.posix_fallocate", full, raising=False)
         with pytest.raises(OSError, match="No space"):
             scratch.kept(torch.zeros(4))
+
+
+def test_systems_without_a_call_for_it_take_the_place_by_writing(tmp_path: Path) -> None:
+    """As macOS: the file is whole before it is mapped, also where it is no multiple of what is written at once."""
+    with Scratch(tmp_path / "scratch") as scratch, pytest.MonkeyPatch.context() as patch:
+        patch.delattr("os.posix_fallocate", raising=False)
+        patch.setattr("fusionlab.streaming.scratch._ZEROS", 16)
+        kept = scratch.kept(torch.arange(7, dtype=torch.float32))
+        assert torch.equal(kept, torch.arange(7, dtype=torch.float32))
+        assert (tmp_path / "scratch" / "0").stat().st_size == 28
 
 
 def test_the_bytes_of_tables() -> None:

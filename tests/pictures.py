@@ -11,9 +11,12 @@ from matplotlib.figure import Figure
 from fusionlab.evaluation import drawing, plots
 
 
-@pytest.fixture(scope="package", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def small_pictures() -> Iterator[None]:
-    """A sixth of the resolution, and no search for a layout in which no label covers another."""
+    """A sixth of the resolution, and no search for a layout in which no label covers another.
+
+    For a module alone: one of a package that a module imports would stay until the end of the run.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(drawing, "DPI", 25)
         patch.setattr(drawing, "ConstrainedLayoutEngine", lambda **_: None)

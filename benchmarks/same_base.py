@@ -15,6 +15,7 @@ import argparse
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -130,8 +131,15 @@ class Measuring:
         print(name, f"{fmean(scores):.3f}", file=sys.stderr, flush=True)
 
 
-def chosen(cells: Cells, count: int, method: str) -> dict[str, Any]:
-    """The hyperparameters with the best share of the fine-tunes' accuracy on the tuning models' validation images."""
+def chosen(cells: Cells, count: int, method: str, tried: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The hyperparameters with the best share of the fine-tunes' accuracy on the tuning models' validation images.
+
+    Args:
+        cells: what was measured.
+        count: of tasks.
+        method: of merging.
+        tried: hyperparameters; one alone needs no cells.
+    """
 
     def reached(given: dict[str, Any]) -> float:
         values = []
@@ -141,7 +149,7 @@ def chosen(cells: Cells, count: int, method: str) -> dict[str, Any]:
             values += [score / end for score, end in zip(scores, own, strict=False)]
         return fmean(values)
 
-    return max([{}, *GRIDS[method]], key=reached)
+    return tried[0] if len(tried) == 1 else max(tried, key=reached)
 
 
 def write_page(file: Path) -> None:
@@ -173,7 +181,11 @@ def main() -> int:
                 for count in COUNTS:
                     for given in [{}, *grid]:
                         measuring.merge(count, method, given)
-        best = {f"{count} {method}": chosen(cells, count, method) for count in COUNTS for method in GRIDS}
+        best = {
+            f"{count} {method}": chosen(cells, count, method, [{}, *GRIDS[method]])
+            for count in COUNTS
+            for method in GRIDS
+        }
         cells.keep("chosen", best)
         for seed in TEST:
             measuring = Measuring(seed, "test", cells, args.models)

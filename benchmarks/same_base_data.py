@@ -23,7 +23,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch
 from cells import Cells
-from same_base import COUNTS, ROOT, TEST, TUNING, WITH_DATA, Measuring, write_page
+from same_base import COUNTS, ROOT, TEST, TUNING, WITH_DATA, Measuring, chosen, write_page
 from same_base_data_page import polish_name
 from same_base_models import TASKS, accuracy, body_of
 from same_base_page import cell_name
@@ -110,21 +110,6 @@ class WithData(Measuring):
         print(name, f"{fmean(scores):.3f}", file=sys.stderr, flush=True)
 
 
-def chosen(cells: Cells, count: int, method: str) -> dict[str, Any]:
-    """What keeps the largest share of the fine-tunes' accuracy on the tuning models' validation images."""
-
-    def reached(given: dict[str, Any]) -> float:
-        values = []
-        for seed in TUNING:
-            own = cells.found[f"validation {seed} ends"]["own"]
-            scores = cells.found[cell_name("validation", seed, count, method, given)]["scores"]
-            values += [score / end for score, end in zip(scores, own, strict=False)]
-        return fmean(values)
-
-    tried = GRIDS[method]
-    return tried[0] if len(tried) == 1 else max(tried, key=reached)
-
-
 def steps_of(cells: Cells) -> int:
     """The number of steps of the curve: the better one on the tuning models' validation images."""
 
@@ -146,7 +131,9 @@ def measure(cells: Cells, folder: Path) -> None:
             for count in COUNTS:
                 for given in grid if len(grid) > 1 else ():
                     measuring.merge(count, method, given)
-    best: dict[str, Any] = {f"{count} {method}": chosen(cells, count, method) for count in COUNTS for method in GRIDS}
+    best: dict[str, Any] = {
+        f"{count} {method}": chosen(cells, count, method, tried) for count in COUNTS for method, tried in GRIDS.items()
+    }
     cells.keep("chosen", best | {"steps": steps_of(cells), "images": IMAGES, "seeds": TEST})
     for seed in TEST:
         measuring = WithData(seed, "test", cells, folder)

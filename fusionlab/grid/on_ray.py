@@ -248,7 +248,7 @@ def _make(sent: list[Any], shared: Shared, cell: Cell, broken: dict[Trained, Exc
 
 
 def _maker(sent: list[Any], shared: Shared) -> Maker:
-    """What makes the cells of a grid on this worker; the same for all of them."""
+    """The maker of a grid's cells on this worker; the same for all of them."""
     if shared.token not in _kept:
         if "SLURM_NTASKS" in os.environ:
             # Lightning would take a worker for one of several tasks of srun, which started the node.

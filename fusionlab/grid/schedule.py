@@ -51,6 +51,6 @@ class Schedule:
         return self._needs[cell] - self._had
 
     def _crowd(self, cell: Cell) -> tuple[int, int]:
-        """How many cells of its matching, and of its group, are being made; of equal ones `min` takes the first."""
+        """Counts of cells of its matching, and of its group, that are being made; of equals `min` takes the first."""
         group = [other for other in self._running if (other.models, other.seed) == (cell.models, cell.seed)]
         return sum(other.matching == cell.matching for other in group), len(group)

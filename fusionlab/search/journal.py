@@ -109,7 +109,7 @@ def _storage(library: Any, file: Path) -> Any:
 
 @contextmanager
 def _told(file: Path) -> Iterator[None]:
-    """What goes wrong with the file, as one sentence."""
+    """Turn what goes wrong with the file into one sentence."""
     try:
         yield
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

@@ -118,7 +118,7 @@ class ChangedTensor(StoredTensor):
         return changed.to(self.before.dtype).to(self.dtype)
 
     def _gains_of(self, raw: Raw, lengths: Tensor) -> Tensor:
-        """What each column is multiplied by to have its length, ``(out,)``."""
+        """The factors that give each column its length, ``(out,)``."""
         with _GAINS:
             if not self._gains:
                 self._gains.append(self._computed(raw, lengths))

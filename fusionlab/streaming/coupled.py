@@ -115,7 +115,7 @@ def _counted(names: Sequence[str], model: PartReader, state: Mapping[str, Tensor
 
 
 def _of_part(alignment: Alignment, blueprint: Blueprint) -> Alignment:
-    """What an alignment of a whole model does to a part of it."""
+    """The part of an alignment of a whole model that acts on a part of it."""
     return Alignment(blueprint, {name: e for name, e in alignment.elements.items() if name in blueprint.spaces})
 
 

@@ -77,7 +77,7 @@ def _added(reading: Reading, values: Sequence[Value], here: Sequence[Dim | None]
 
 
 def is_zero(tensor: Tensor) -> bool:
-    """Nothing but zeros, which put no condition on what is added to them or written over them."""
+    """True of zeros alone, which put no condition on what is added to them or written over them."""
     return tensor.numel() > 0 and not bool(tensor.any())
 
 

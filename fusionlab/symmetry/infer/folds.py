@@ -55,18 +55,18 @@ def folds_of(
 
 def _readers(reading: Reading, stretches: Sequence[Stretch]) -> Iterator[Reader]:
     """The weights that a gain goes into; of what is read by rows, these, neighbours as one."""
-    spans: dict[tuple[str, int], list[tuple[int, int]]] = {}
-    for stretch in sorted(stretches, key=lambda s: reading.notes.parts.get(s, (s, (0, 0)))[1]):
-        (name, dim, _), rows = reading.notes.parts.get(stretch, (stretch, None))
-        found = spans.setdefault((name, dim), [])
-        if rows is not None and found and found[-1][1] == rows[0]:
-            found[-1] = (found[-1][0], rows[1])
-        elif rows is not None and rows not in found:
-            found.append(rows)
-    for name, dim in dict.fromkeys(reading.notes.parts.get(s, (s, None))[0][:2] for s in stretches):
-        found = spans[name, dim]
-        whole = not found or found == [(0, reading.traced.state[name].shape[0])]
-        yield from [Reader(name, dim)] if whole else [Reader(name, dim, rows) for rows in found]
+    everything = (0, 0)
+    spans: dict[tuple[str, int], set[tuple[int, int]]] = {}
+    for stretch in stretches:
+        (name, dim, _), rows = reading.notes.parts.get(stretch, (stretch, everything))
+        spans.setdefault((name, dim), set()).add(rows)
+    for (name, dim), found in spans.items():
+        joined: list[tuple[int, int]] = []
+        for start, stop in sorted(found):
+            first = joined.pop()[0] if joined and joined[-1][1] == start else start
+            joined.append((first, stop))
+        whole = everything in found or joined == [(0, reading.traced.state[name].shape[0])]
+        yield from [Reader(name, dim)] if whole else [Reader(name, dim, rows) for rows in joined]
 
 
 def _by_gain(

@@ -157,6 +157,7 @@ class Blueprint:
         seen_key_biases: spaces of queries and keys whose key bias the softmax does not ignore.
         unseen_means: parameters and dimensions along which a constant may be added: a LayerNorm subtracts it from all
             that is written to it, a softmax from the logits of all experts.
+        same: further names of one tensor (tied, or of a module in several places), and the first name of each.
         folded: whether this describes a model after folding (rotations of the stream, gains fixed to one).
         unbiased: whether this describes a model after `fusionlab.symmetry.biases.clear_biases`.
         after_folding: what describes the same model after folding; None where there is nothing to fold.
@@ -177,6 +178,7 @@ class Blueprint:
     centred: tuple[str, ...] = ()
     seen_key_biases: tuple[str, ...] = ()
     unseen_means: tuple[tuple[str, int], ...] = ()
+    same: Mapping[str, str] = field(default_factory=dict)
     folded: bool = False
     unbiased: bool = False
     after_folding: Blueprint | None = field(default=None, repr=False)

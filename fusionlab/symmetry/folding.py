@@ -43,11 +43,14 @@ def fold(state: Mapping[str, Tensor], blueprint: Blueprint) -> dict[str, Tensor]
     for norm in blueprint.norms:
         _fold_norm(out, norm, blueprint.biases)
     inside = {name for norm in blueprint.norms for name in (norm.weight, norm.bias)}
+    inside |= {name for name, first in blueprint.same.items() if first in inside}
     for name, axes in blueprint.parameters.items():
         for dim, axis in enumerate(axes):
             if isinstance(axis, Along) and axis.space in blueprint.centred and not axis.is_dual and name not in inside:
                 tensor = out[name].double()
                 out[name] = tensor - tensor.mean(dim, keepdim=True)
+    # Gains and what reads them may be known by their first names alone.
+    out |= {name: out[first] for name, first in blueprint.same.items() if name in out and first in out}
     return {name: tensor.to(dtypes[name]).contiguous() for name, tensor in out.items()}
 
 

@@ -79,5 +79,6 @@ def _part(blueprint: Blueprint, names: Collection[str]) -> Blueprint:
         norms=tuple(norm for norm in blueprint.norms if norm.weight in own),
         layer_scales=tuple(scale for scale in blueprint.layer_scales if scale.scale in own),
         unseen_means=tuple((name, dim) for name, dim in blueprint.unseen_means if name in own),
+        same={name: first for name, first in blueprint.same.items() if name in own and first in own},
         after_folding=None,
     )

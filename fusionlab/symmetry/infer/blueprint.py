@@ -91,9 +91,10 @@ class _Assembly:
         """
         other = OtherBatch(model, self.reading.traced.inputs, self.reading.traced.state)
         dropped: list[str] = []
+        same = second_names(model)
         while True:
             try:
-                blueprint = self._described(model, other)
+                blueprint = with_second_names(self._described(model, other), same)
                 for described in (blueprint, blueprint.after_folding, blueprint.without_biases()):
                     wrong = None if described is None else other.wrong(described)
                     if wrong is not None:
@@ -108,12 +109,9 @@ class _Assembly:
                 self.found = [one for one in self.found if one is not error.found]
             else:
                 break
-        same = second_names(model)
         notes = (*self._notes(blueprint, is_tied=bool(same)), *dropped)
         after = blueprint.after_folding
-        return with_second_names(
-            replace(blueprint, notes=notes, after_folding=after and replace(after, notes=notes)), same
-        )
+        return replace(blueprint, notes=notes, after_folding=after and replace(after, notes=notes))
 
     def _described(self, model: nn.Module, other: OtherBatch) -> Blueprint:
         as_is = self._blueprint(model, is_folded=False)

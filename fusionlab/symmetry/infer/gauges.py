@@ -17,6 +17,8 @@ from fusionlab.symmetry.roles import Role
 def centred(after: Blueprint, attempts: Attempts) -> tuple[str, ...]:
     """Streams whose mean over features is never seen."""
     found = []
+    # The state knows each tensor by one name.
+    after = replace(after, parameters={name: after.parameters[name] for name in attempts.state})
     state = fold(attempts.state, after)
     for name, space in after.spaces.items():
         if isinstance(space.group, OrthogonalFixingOnes):

@@ -23,6 +23,7 @@ from fusionlab.symmetry.infer.examples import guessed_inputs, has_all_inputs, pa
 from fusionlab.symmetry.infer.grow import UnlikeError, grow
 from fusionlab.symmetry.infer.leaving_out import without
 from fusionlab.symmetry.infer.other_batch import OtherBatch
+from fusionlab.symmetry.infer.second_names import of_names, second_names
 from fusionlab.symmetry.infer.shrink import NotShrunkError, Shrunk, shrink
 from fusionlab.symmetry.infer.unheard import unheard
 from fusionlab.symmetry.infer.unread import may_be_unread
@@ -97,7 +98,7 @@ def described(model: nn.Module, example_inputs: Mapping[str, Tensor] | None) -> 
         )
     count = sum(p.numel() for p in model.parameters())
     try:
-        found = _from_a_small_one(model, name)
+        found = of_names(_from_a_small_one(model, name), second_names(model))
         if count <= MOST_TRIED and (wrong := _wrong(model, found)) is not None:
             raise SymmetryError(f"the space {wrong!r} of the small model does not fit the real one")
     except SymmetryError as error:

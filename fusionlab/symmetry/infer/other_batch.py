@@ -31,7 +31,9 @@ class OtherBatch:
     def __init__(
         self, model: nn.Module, inputs: Mapping[str, Tensor], state: Mapping[str, Tensor] | None = None
     ) -> None:
-        self._plain, self._tied = Plain(model), second_names(model)
+        self._plain = Plain(model)
+        # What counts, in whole numbers, is no part of the state.
+        self._tied = {name: first for name, first in second_names(model).items() if first in self._plain.state}
         generator = torch.Generator().manual_seed(1)
         self._state = state or {name: generic(x, generator) for name, x in self._plain.state.items()}
         self._inputs = {name: _another(x, generator) for name, x in inputs.items()}
@@ -56,13 +58,12 @@ class OtherBatch:
 
     def wrong(self, blueprint: Blueprint) -> str | None:
         """The first space whose random element, or the gauge, changes the outputs; None where all together do not."""
-        # A blueprint speaks of every name of a tied parameter, which has one here.
+        # A blueprint speaks of every name of a tensor, which has one here.
         state: Mapping[str, Tensor] = {**self._state, **{n: self._state[first] for n, first in self._tied.items()}}
         if blueprint.folded:
             state = fold(state, blueprint)
         if blueprint.unbiased:
             state = clear_biases(state, blueprint)
-        state = {name: state[name] for name in self._state}
         elements = Alignment.random(blueprint, torch.Generator().manual_seed(2)).elements
         if self._same(state, blueprint, elements):
             return None
@@ -73,7 +74,9 @@ class OtherBatch:
         alignment = Alignment(blueprint, elements)
         touched = blueprint.touching(elements)
         moved = {name: alignment.apply_to(name, x) if name in touched else x for name, x in state.items()}
-        return self._is_expected(self._plain.kept(moved, self._inputs))
+        if any(not torch.allclose(moved[name], moved[first], EXACT) for name, first in self._tied.items()):
+            return False
+        return self._is_expected(self._plain.kept({name: moved[name] for name in self._state}, self._inputs))
 
     def _is_expected(self, out: Tensor) -> bool:
         return bool((out - self._expected).abs().max() <= EXACT * self._expected.abs().max())

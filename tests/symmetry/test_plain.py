@@ -45,6 +45,7 @@ FULL = Blueprint(
     centred=("qk",),
     seen_key_biases=("qk", "ffn"),
     unseen_means=(("up", 1), ("a.weight", 0)),
+    same={"again.weight": "a.weight"},
     folded=True,
     unbiased=True,
     origin="inferred from an example",

@@ -1,25 +1,19 @@
 """Symmetries inferred for models that nobody described are exact, act, and are found again by matching."""
 
 import os
-from dataclasses import replace
 
 import pytest
 import torch
-from torch import Tensor
 
-from fusionlab.matching.options import MatchOptions
-from fusionlab.matching.weights import match_weights, squared_distance
-from fusionlab.symmetry import Alignment, Blueprint, SymmetryError
-from fusionlab.symmetry.biases import clear_biases
-from fusionlab.symmetry.folding import fold
+from fusionlab.symmetry import Alignment, SymmetryError
 from fusionlab.symmetry.infer import examples, models
 from fusionlab.symmetry.infer.trace import Plain, generic, in_float64
 from fusionlab.symmetry.plain import dumps, loads
-from tests.families.harness import length_preserving
 from tests.symmetry.fields import every_field
 from tests.symmetry.infer.cases import SAMPLES
 from tests.symmetry.infer.cases.sample import Sample
 from tests.symmetry.infer.described import EVERY, built, inferred
+from tests.symmetry.infer.planted import distance_left, gauged, moved
 
 EXACT = 1e-9
 WANTED = ("mixtral", "deepseek_v3", "gpt_oss", "gemma3", "falcon (grouped queries)", "bloom", "phi", "roformer")
@@ -33,20 +27,6 @@ COUPLED += ("own: convolutional", "own: linear layers in a row", "wav2vec2 (norm
 COUPLED += ("mobilebert", "convbert (groups)", "regnet (without squeezing)", "mamba2")
 # Of the distance so much may be left: rounding, over many spaces.
 RECOVERED = 1e-7
-
-
-def moved(state: dict[str, Tensor], alignment: Alignment) -> dict[str, Tensor]:
-    """A state without what is no parameter (integers), moved."""
-    touched = alignment.blueprint.touching(alignment.elements)
-    return {name: alignment.apply_to(name, x) if name in touched else x for name, x in state.items()}
-
-
-def gauged(state: dict[str, Tensor], description: Blueprint) -> dict[str, Tensor]:
-    if description.folded:
-        state = fold(state, description)
-    # A tied parameter is in this state by its first name alone.
-    held = replace(description, unseen_means=tuple(mean for mean in description.unseen_means if mean[0] in state))
-    return clear_biases(state, held) if description.unbiased else state
 
 
 # Its angles come from products that rounding puts outside of the arc cosine's range.
@@ -92,17 +72,8 @@ def test_a_planted_alignment_is_found_again(sample: Sample) -> None:
         assert sample.name in WITHOUT
         return
     state = {name: generic(x, torch.Generator().manual_seed(11)) for name, x in plain.state.items()}
-    worst = 0.0
-    for description in (found, found.after_folding):
-        if description is None:
-            continue
-        start = gauged(state, description)
-        # Without tied names and integers, which the state does not hold.
-        held = replace(description, parameters={name: description.parameters[name] for name in start})
-        twin = moved(start, length_preserving(held))
-        back = moved(twin, match_weights(twin, start, held, MatchOptions(spaces=("all",), rescale="off")))
-        worst = max(worst, squared_distance(back, start) / max(squared_distance(twin, start), 1e-30))
-    assert worst < RECOVERED**2, f"{worst**0.5:.1e} of the distance is left"
+    left = distance_left(found, state)
+    assert left < RECOVERED, f"{left:.1e} of the distance is left"
 
 
 # Of those whose small model is made from a config; segformer's stages take ten seconds.

@@ -177,7 +177,7 @@ class Embedding:
                 gather = widening.of(small, large, primal, gain)
             except UnequalError as unequal:
                 raise self.refuse(name, unequal.small, unequal.large) from unequal
-            share = widening.share_of_mean(small, large, target in norm_biases)
+            share = widening.share_of_mean(small, large, self._first(target) in norm_biases)
             routes, centred = self._routes(target) and not gain, widening.is_centred(small) and gather.changes
             yield Move(dim, gather, share, routes, centred)
 
@@ -202,14 +202,18 @@ class Embedding:
 
     def _is_gain(self, name: str, tensor: Tensor) -> bool:
         scales = {scale.scale for scale in self.large.layer_scales}
-        return name in scales or (tensor.ndim == 1 and name.endswith("weight"))
+        return self._first(name) in scales or (tensor.ndim == 1 and name.endswith("weight"))
 
     def _offset(self, name: str) -> float:
         """The number that is added to a gain before it multiplies: a new norm multiplies by one."""
         listed = {norm.weight: norm.offset for norm in self.large.norms}
-        if name in listed:
-            return listed[name]
+        if self._first(name) in listed:
+            return listed[self._first(name)]
         return 1.0 if bool((self.fresh[name] == 0).all()) else 0.0
+
+    def _first(self, name: str) -> str:
+        """The name by which the larger model's blueprint tells of a tensor."""
+        return self.large.same.get(name, name)
 
     def _routes(self, name: str) -> bool:
         """A parameter with one number for each expert, which is added to its logit."""

@@ -40,11 +40,17 @@ class Placement:
 def stacks(model: nn.Module) -> dict[str, int]:
     """The containers of numbered modules in a model, outermost first, and the length of each."""
     found = {}
-    for path, module in model.named_modules():
-        names = [name for name, _ in module.named_children()]
+    for path, module in model.named_modules(remove_duplicate=False):
+        names = list(_children(module))
         if names and names == [str(index) for index in range(len(names))]:
             found[path] = len(names)
     return found
+
+
+def _children(module: nn.Module) -> dict[str, nn.Module]:
+    """A module's own modules by name; one that stands in several places is there more than once."""
+    every = module.named_modules(remove_duplicate=False)
+    return {name: child for name, child in every if name and "." not in name}
 
 
 def placements(
@@ -146,8 +152,8 @@ def _uneven(layers: int, places: int) -> Tensor:
 
 def _of_one_kind(small: nn.Module, large: nn.Module, path: str, target: str) -> Tensor:
     """The pairs of layers with the same parameters, and of the same kind where the configs list kinds."""
-    ours = [_described(layer) for layer in small.get_submodule(path).children()]
-    theirs = [_described(layer) for layer in large.get_submodule(target).children()]
+    ours = [_described(layer) for layer in _children(small.get_submodule(path)).values()]
+    theirs = [_described(layer) for layer in _children(large.get_submodule(target)).values()]
     allowed = torch.tensor([[one == other for other in theirs] for one in ours])
     kinds, other_kinds = (_kinds(model, len(layers)) for model, layers in ((small, ours), (large, theirs)))
     if kinds and other_kinds:

@@ -113,6 +113,10 @@ ROWS = (
         lambda up, down, x: reduced(up, down, x, "amax"), floats(3, 5, 6), *UNITS),
     row("a norm of a matrix", lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(6, 7)), lambda: nn.Linear(7, 5),
         lambda up, down, x: down(torch.relu(up(x))), floats(3, 6), *UNITS),
+    row("Python's sum of activations", lambda: nn.Linear(6, 7), lambda: nn.Linear(7, 5),
+        lambda up, down, x: down(sum(up(part) for part in x.unbind(1))), floats(3, 2, 6), ("GL(7)", ())),
+    row("Python's sum of parameters", lambda: nn.ParameterList(list(floats(2, 7, 6))), lambda: nn.Linear(7, 5),
+        lambda up, down, x: down(x @ sum(up).T), floats(3, 6), ("GL(7)", ())),
 )  # fmt: skip
 
 

@@ -67,11 +67,12 @@ def _times(exponent: Exponent, times: int) -> Exponent:
 
 def _added(reading: Reading, values: Sequence[Value], here: Sequence[Dim | None]) -> Dim:
     some = [d for d in here if d is not None]
+    beside = [v for v, d in zip(values, here, strict=True) if d is None and not is_zero(v.tensor)]
     zeros = [is_zero(v.tensor) for v, d in zip(values, here, strict=True) if d is not None]
     if any(zeros) and not all(zeros):
         return reading.join(some, lambda es: reading.equal([e for e, z in zip(es, zeros, strict=True) if not z]))
     joined = reading.join(some, reading.equal)
-    if len(some) == len(values) or (reading.mode == "sign" and _is_mean(values)):
+    if not beside or (reading.mode == "sign" and _is_mean(values)):
         return joined
     return reading.silence(joined)
 
@@ -143,6 +144,9 @@ def _prelu(reading: Reading, x: Value, slope: Value, *, out: Tensor) -> Value:
 @rule("add", "sub", "rsub", "maximum", "minimum")
 def _add(reading: Reading, x: Any, y: Any, *rest: Any, out: Tensor, **options: Any) -> Value:
     for a, b in ((x, y), (y, x)):
+        if isinstance(a, Value) and not isinstance(b, Value) and float(b) == 0 and not options:
+            # Python's ``sum`` begins with zero.
+            return replace(a, dims=list(a.dims), tensor=out)
         if isinstance(a, Value) and a.parameter and not isinstance(b, Value):
             # 1 + w: a gain that is stored with an offset.
             reading.notes.offsets[a.parameter] = float(b)

@@ -65,6 +65,16 @@ def sampled(up: nn.Module, down: nn.Module, x: Tensor) -> Tensor:
     return down(torch.relu(functional.grid_sample(up(x), x[:, :2].movedim(1, -1), align_corners=False)))
 
 
+def linear_attention(up: nn.Module, down: nn.Module, x: Tensor) -> Tensor:
+    """Queries read a state that starts from zeros, before each token's key and value are added to it."""
+    queries, keys, values = up(x).split([5, 5, 7], -1)
+    state, read = x.new_zeros(len(x), 5, 7), []
+    for step in range(x.shape[1]):
+        read.append(torch.einsum("bk,bkv->bv", queries[:, step], state))
+        state = state + torch.einsum("bk,bv->bkv", keys[:, step], values[:, step])
+    return down(torch.stack(read, 1))
+
+
 def floats(*shape: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(3))
 
@@ -117,6 +127,10 @@ ROWS = (
         lambda up, down, x: down(sum(up(part) for part in x.unbind(1))), floats(3, 2, 6), ("GL(7)", ())),
     row("Python's sum of parameters", lambda: nn.ParameterList(list(floats(2, 7, 6))), lambda: nn.Linear(7, 5),
         lambda up, down, x: down(x @ sum(up).T), floats(3, 6), ("GL(7)", ())),
+    row("a state that starts from zeros", lambda: nn.Linear(6, 17), lambda: nn.Linear(7, 5), linear_attention,
+        floats(3, 4, 6), ("GL(5)", ()), ("GL(7)", ())),
+    row("a hidden state that starts from zeros", lambda: nn.RNN(6, 7, nonlinearity="relu"), lambda: nn.Linear(7, 5),
+        lambda up, down, x: down(up(x)[0]), floats(3, 4, 6), *UNITS),
 )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from torch import Tensor, fx
 
 from fusionlab.symmetry.infer.dims import Dim, Exponent, atoms, freeze, fresh, mapped, resolve, total
 from fusionlab.symmetry.infer.interpreter import Reading, operation_of
+from fusionlab.symmetry.infer.numbers import is_zero
 from fusionlab.symmetry.infer.rules.shapes import sliced
 from fusionlab.symmetry.infer.values import Value, rule
 
@@ -75,11 +76,6 @@ def _added(reading: Reading, values: Sequence[Value], here: Sequence[Dim | None]
     if not beside or (reading.mode == "sign" and _is_mean(values)):
         return joined
     return reading.silence(joined)
-
-
-def is_zero(tensor: Tensor) -> bool:
-    """True of zeros alone, which put no condition on what is added to them or written over them."""
-    return tensor.numel() > 0 and not bool(tensor.any())
 
 
 def _is_mean(values: Sequence[Value]) -> bool:

@@ -131,6 +131,8 @@ ROWS = (
         floats(3, 4, 6), ("GL(5)", ()), ("GL(7)", ())),
     row("a hidden state that starts from zeros", lambda: nn.RNN(6, 7, nonlinearity="relu"), lambda: nn.Linear(7, 5),
         lambda up, down, x: down(up(x)[0]), floats(3, 4, 6), *UNITS),
+    row("the largest of each channel", lambda: nn.Conv1d(3, 7, 3), lambda: nn.Linear(7, 5),
+        lambda up, down, x: down(torch.relu(up(x)).max(-1).values), floats(3, 3, 9), *UNITS),
 )  # fmt: skip
 
 

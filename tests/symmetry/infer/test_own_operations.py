@@ -95,6 +95,7 @@ def row(name: str, up: Callable[[], nn.Module], down: Callable[[], nn.Module], f
 
 
 UNITS = ("S(7)", ()), ("R+(1)", (7,))
+SIGNED = ("S(7)", ()), ("Z2(1)", (7,))
 ROWS = (
     row("grouped queries in the fused kernel", lambda: nn.Linear(8, 30), lambda: nn.Linear(18, 5), fused_attention,
         floats(3, 5, 8), ("S(2)", ()), ("S(3)", (2,)), ("GL(3)", (2,))),
@@ -133,6 +134,19 @@ ROWS = (
         lambda up, down, x: down(up(x)[0]), floats(3, 4, 6), *UNITS),
     row("the largest of each channel", lambda: nn.Conv1d(3, 7, 3), lambda: nn.Linear(7, 5),
         lambda up, down, x: down(torch.relu(up(x)).max(-1).values), floats(3, 3, 9), *UNITS),
+    row("shares of two", lambda: nn.Linear(6, 14), lambda: nn.Linear(7, 5),
+        lambda up, down, x: down(torch.lerp(*up(x).chunk(2, -1), 0.3)), floats(3, 6), ("GL(7)", ())),
+    row("windows of neighbours", lambda: nn.Linear(6, 7), lambda: nn.Linear(21, 5),
+        lambda up, down, x: down(torch.relu(up(x)).unfold(1, 3, 1).flatten(2)), floats(3, 5, 6), *UNITS),
+    row("channels dealt out", lambda: nn.Conv1d(3, 14, 1), lambda: nn.Conv1d(14, 5, 1),
+        lambda up, down, x: down(functional.channel_shuffle(torch.relu(up(x)), 2)), floats(3, 3, 6),
+        ("S(2)", ()), ("S(7)", ())),
+    row("between bounds", lambda: nn.Linear(6, 7), lambda: nn.Linear(7, 5),
+        lambda up, down, x: down(functional.hardtanh(up(x)).clamp(-0.5, 0.5)), floats(3, 6), *SIGNED),
+    row("nothing near zero", lambda: nn.Linear(6, 7), lambda: nn.Linear(7, 5),
+        lambda up, down, x: down(functional.softshrink(up(x))), floats(3, 6), *SIGNED),
+    row("no less than zero", lambda: nn.Linear(6, 7), lambda: nn.Linear(7, 5),
+        lambda up, down, x: down(up(x).clamp(min=0)), floats(3, 6), *UNITS),
 )  # fmt: skip
 
 

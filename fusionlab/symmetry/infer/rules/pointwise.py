@@ -16,18 +16,24 @@ from fusionlab.symmetry.infer.values import Value, rule
 Kind = Literal["add", "mul", "div", "other"]
 FUNCTIONS = (
     *("gelu", "silu", "sigmoid", "exp", "expm1", "exp2", "log", "log1p", "log2", "log_sigmoid", "softplus"),
-    *("log_sigmoid_forward", "erfc", "sqrt", "rsqrt", "reciprocal", "clamp", "clamp_min"),
-    *("clamp_max", "hardtanh", "hardsigmoid", "hardswish", "mish", "elu", "selu", "celu", "floor", "ceil"),
+    *("log_sigmoid_forward", "erfc", "sqrt", "rsqrt", "reciprocal", "hardsigmoid"),
+    *("hardswish", "mish", "elu", "selu", "celu", "floor", "ceil"),
     *("bitwise_not", "logical_not", "isnan", "isinf", "isfinite", "softmax", "_softmax", "_safe_softmax"),
     *("_log_softmax", "nan_to_num", "threshold"),
 )
 # f(-x) = -f(x), and f(-x) = f(x).
-ODD = ("tanh", "erf", "sin", "tan", "asin", "atan", "sinh", "asinh", "atanh", "sign", "round", "trunc")
+ODD = (
+    *("tanh", "erf", "sin", "tan", "asin", "atan", "sinh", "asinh", "atanh", "sign", "round", "trunc"),
+    *("softshrink", "hardshrink"),
+)
 EVEN = ("cos", "cosh")
+# Between two bounds.
+CLAMPED = ("clamp", "clamp_min", "clamp_max", "hardtanh")
 _ELEMENTWISE = {
     *FUNCTIONS,
     *ODD,
     *EVEN,
+    *CLAMPED,
     *("add", "sub", "rsub", "mul", "div", "pow", "neg", "square", "relu", "abs", "_to_copy"),
 }
 COMPARISONS = (
@@ -119,6 +125,18 @@ def _odd(reading: Reading, x: Value, *rest: Any, out: Tensor, **options: Any) ->
     return replace(combined(reading, [x], kind, out), index=x.index)
 
 
+@rule(*CLAMPED)
+def _clamped(reading: Reading, x: Value, *bounds: Any, out: Tensor, **options: Any) -> Value:
+    # Those of hardtanh are -1 and 1 unless it says others.
+    told = [bound for bound in (*bounds, *options.values()) if bound is not None] or [-1, 1]
+    if all(isinstance(bound, int | float) for bound in told):
+        if not any(told):
+            return _homogeneous(reading, x, out=out)
+        if len(told) == 2 and sum(told) == 0:
+            return _odd(reading, x, out=out)
+    return _function(reading, x, out=out)
+
+
 @rule(*FUNCTIONS)
 def _function(reading: Reading, x: Value, *rest: Any, out: Any, **options: Any) -> Any:
     if isinstance(out, tuple | list):
@@ -152,6 +170,12 @@ def _add(reading: Reading, x: Any, y: Any, *rest: Any, out: Tensor, **options: A
     value = combined(reading, [x, y], "add", out)
     if reading.operation in ("maximum", "minimum"):
         reading.rectify(value)
+    _note_stream(reading, x, y, value)
+    return value
+
+
+def _note_stream(reading: Reading, x: Any, y: Any, value: Value) -> None:
+    """Note the spaces along which two activations are added."""
     are_activations = all(
         isinstance(v, Value) and not v.parameter and v.tensor.ndim > 1 and v.tensor.numel() > 1 for v in (x, y)
     )
@@ -159,7 +183,16 @@ def _add(reading: Reading, x: Any, y: Any, *rest: Any, out: Tensor, **options: A
         for dim, a, b in zip(reversed(value.dims), reversed(x.dims), reversed(y.dims), strict=False):
             if a and b:
                 reading.notes.streams.update(atom.variable for atom in atoms(dim))
-    return value
+
+
+@rule("lerp")
+def _lerp(reading: Reading, x: Value, y: Value, weight: Any, *, out: Tensor) -> Value:
+    """A sum of two by shares, which no factor changes."""
+    value = combined(reading, [x, y], "add", out)
+    _note_stream(reading, x, y, value)
+    if not isinstance(weight, Value):
+        return value
+    return combined(reading, [value, combined(reading, [weight], "other", weight.tensor)], "mul", out)
 
 
 def _is_function_of_one(node: fx.Node) -> bool:

@@ -138,9 +138,7 @@ def _cat(reading: Reading, parts: Sequence[Value], dim: int = 0, *, out: Tensor)
     parts = [part for part in parts if part.tensor.numel()]
     dim %= out.ndim
     dims: list[Dim] = [
-        _alike(reading, parts, i)
-        if i != dim
-        else (Sum(tuple(part.dims[i] for part in parts)),)
+        _alike(reading, parts, i) if i != dim else (Sum(tuple(part.dims[i] for part in parts)),)
         for i in range(out.ndim)
     ]
     return Value(dims, out)

@@ -171,6 +171,7 @@ def _add(reading: Reading, x: Any, y: Any, *rest: Any, out: Tensor, **options: A
     if reading.operation in ("maximum", "minimum"):
         reading.rectify(value)
     _note_stream(reading, x, y, value)
+    _note_met(reading, value)
     return value
 
 
@@ -183,6 +184,15 @@ def _note_stream(reading: Reading, x: Any, y: Any, value: Value) -> None:
         for dim, a, b in zip(reversed(value.dims), reversed(x.dims), reversed(y.dims), strict=False):
             if a and b:
                 reading.notes.streams.update(atom.variable for atom in atoms(dim))
+
+
+def _note_met(reading: Reading, value: Value) -> None:
+    """Note the spaces along which the present node adds numbers that no parameter enters, if they vary there."""
+    for node in reading.node.all_input_nodes:
+        if not reading.depends_on_parameters(node):
+            for dim, is_free in zip(reversed(value.dims), reversed(reading.free(node)), strict=False):
+                if not is_free:
+                    reading.notes.met.update(atom.variable for atom in atoms(dim))
 
 
 @rule("lerp")

@@ -75,6 +75,13 @@ def linear_attention(up: nn.Module, down: nn.Module, x: Tensor) -> Tensor:
     return down(torch.stack(read, 1))
 
 
+def own_keys(up: nn.Module, down: nn.Module, x: Tensor) -> Tensor:
+    """Two heads whose queries are their keys."""
+    keys, values = (part.unflatten(-1, (2, -1)).transpose(1, 2) for part in up(x).split([8, 6], -1))
+    mixed = (keys @ keys.mT).softmax(-1) @ values
+    return down(mixed.transpose(1, 2).flatten(2))
+
+
 def floats(*shape: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(3))
 
@@ -147,6 +154,12 @@ ROWS = (
         lambda up, down, x: down(functional.softshrink(up(x))), floats(3, 6), *SIGNED),
     row("no less than zero", lambda: nn.Linear(6, 7), lambda: nn.Linear(7, 5),
         lambda up, down, x: down(up(x).clamp(min=0)), floats(3, 6), *UNITS),
+    row("read by what wrote it", lambda: nn.Linear(6, 4, bias=False), lambda: nn.Linear(6, 5),
+        lambda up, down, x: down(up(x) @ up.weight), floats(3, 6), ("O(4)", ())),
+    row("read by what wrote it, behind a ReLU", lambda: nn.Linear(6, 4, bias=False), lambda: nn.Linear(6, 5),
+        lambda up, down, x: down(torch.relu(up(x)) @ up.weight), floats(3, 6), ("S(4)", ())),
+    row("queries that are keys", lambda: nn.Linear(6, 14, bias=False), lambda: nn.Linear(6, 5),
+        own_keys, floats(3, 5, 6), ("S(2)", ()), ("O(4)", (2,)), ("GL(3)", (2,))),
 )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from fusionlab.symmetry.alignment import Alignment
 from fusionlab.symmetry.blueprint import Blueprint, Space
 from fusionlab.symmetry.evidence import Outcome, Trial
-from fusionlab.symmetry.groups import Copies, Group, Permutation, Signs
+from fusionlab.symmetry.groups import Copies, Group, Invertible, Permutation, Signs
 from fusionlab.symmetry.infer.dims import Atom, Dim, Stretch, Sum, Variable
 from fusionlab.symmetry.infer.found import Action, Powers
 from fusionlab.symmetry.infer.interpreter import Reading
@@ -191,6 +191,8 @@ class Attempts:
     def _is_seen(self, action: Action, variable: Variable, state: Mapping[str, Tensor]) -> bool:
         """A part of what acts, alone, changes the outputs: what they do not depend on shows no symmetry."""
         acting = [stretch for stretch in self.members[variable] if action.powers.get(stretch)]
+        if len(self.members[variable]) == 1:
+            return self._depends_on(action, variable, state)
         names = dict.fromkeys(name for name, _, _ in acting)
         if isinstance(action.group, Permutation):
             if len(names) < 2:
@@ -210,6 +212,14 @@ class Attempts:
                 if self._change(moved) > SEEN:
                     return True
         return False
+
+    def _depends_on(self, action: Action, variable: Variable, state: Mapping[str, Tensor]) -> bool:
+        """Some other matrix than the group's, acting in its place, changes the outputs."""
+        other = Action(Invertible(variable.size), action.powers, action.index)
+        try:
+            return any(self._change(moved) > SEEN for moved in self._moved(other, variable, state))
+        except InexpressibleError:
+            return False
 
 
 def _atoms_and_paths(dim: Dim, path: tuple[Variable, ...]) -> Iterator[tuple[Atom, tuple[Variable, ...]]]:

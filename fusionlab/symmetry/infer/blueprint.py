@@ -274,13 +274,23 @@ class _Assembly:
             yield f"a fixed basis where dimensions do not fit: {clash}"
         described = blueprint.after_folding or blueprint
         streams = [space.group for space in described.spaces.values() if space.role == Role.RESIDUAL]
-        if notes.returned and not streams:
-            yield f"the residual stream is an output ({', '.join(notes.returned)}), so its basis is not free"
+        if not streams:
+            yield from self._notes_of_streams()
         if is_tied and streams and all(isinstance(group, Permutation | Signs) for group in streams):
             yield "parameters are tied; untied output embeddings (--untie) may admit rotations of the residual stream"
         silent = [name for name in self.reading.parameters if self.attempts.is_silent(name)]
         if silent:
             yield f"the outputs do not depend on {', '.join(silent)}"
+
+    def _notes_of_streams(self) -> Iterator[str]:
+        """What gives the streams a basis of their own."""
+        notes = self.reading.notes
+        # Batches and places are added along, too, but run through no parameters.
+        through = {variable for variable in notes.streams if len(self.attempts.members.get(variable, ())) > 1}
+        if returned := [name for name, along in notes.returned.items() if along & through]:
+            yield f"the residual stream is an output ({', '.join(returned)}), so its basis is not free"
+        elif notes.met & through:
+            yield "an input or a constant is added to the residual stream, so its basis is not free"
 
 
 def _indexes_first(found: Sequence[Found]) -> list[Found]:

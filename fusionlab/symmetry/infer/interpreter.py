@@ -113,7 +113,8 @@ class Reading:
         """Name every space by the variable that stands for it in the end."""
         self.parameters = {name: [resolve(dim) for dim in dims] for name, dims in self.parameters.items()}
         notes = self.notes
-        for spaces in (notes.scores, notes.mixed, notes.streams, notes.padded, notes.rectified):
+        named = (notes.scores, notes.mixed, notes.streams, notes.padded, notes.rectified, notes.met)
+        for spaces in (*named, *notes.returned.values()):
             found = {atom.variable for variable in spaces for atom in atoms((Atom(variable),))}
             spaces.clear()
             spaces.update(found)
@@ -156,8 +157,9 @@ class Reading:
             if not isinstance(value, Value):
                 continue
             if position < self.traced.kept:
-                if self.mode == "structure" and {a.variable for d in value.dims for a in atoms(d)} & self._streams():
-                    self.notes.returned.append(name)
+                if self.mode == "structure":
+                    along = {atom.variable for dim in value.dims for atom in atoms(dim)}
+                    self.notes.returned[name] = along & self._streams()
                 for dim in value.dims:
                     self.silence(freeze(dim))
             else:
@@ -187,6 +189,10 @@ class Reading:
         """Some parameter enters what a node computes."""
         return node in self._values
 
+    def free(self, node: fx.Node) -> list[bool]:
+        """True for each dimension along which what a node computes does not vary."""
+        return self._numbers.free(node)
+
     def _lift(self, node: fx.Node) -> Any:
         """The argument that a node is: a value, or a constant, new at every use."""
         if node in self._values:
@@ -194,7 +200,7 @@ class Reading:
         out = self._numbers[node]
         if not isinstance(out, Tensor):
             return out
-        return Value([fresh(n, not free) for n, free in zip(out.shape, self._numbers.free(node), strict=True)], out)
+        return Value([fresh(n, not free) for n, free in zip(out.shape, self.free(node), strict=True)], out)
 
     # --- equations ---------------------------------------------------------------------------------------------------
 

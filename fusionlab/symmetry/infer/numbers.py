@@ -37,6 +37,11 @@ class _Keeping(fx.Interpreter):
 
     @torch.no_grad()
     def run_node(self, n: fx.Node) -> Any:
+        schema = getattr(n.target, "_schema", None)
+        written = n.args[0] if schema is not None and schema.is_mutable and n.args else None
+        if isinstance(written, fx.Node) and isinstance(self._kept[written], Tensor):
+            # An operation in place: what stood there is what others were told of.
+            self._kept[written] = self._kept[written].clone()
         self._kept[n] = super().run_node(n)
         return self._kept[n]
 
@@ -46,3 +51,8 @@ def free_dimensions(tensor: Tensor) -> list[bool]:
     if tensor.numel() == 0:
         return [True] * tensor.ndim
     return [bool((tensor == tensor.narrow(dim, 0, 1)).all()) for dim in range(tensor.ndim)]
+
+
+def is_zero(tensor: Tensor) -> bool:
+    """True of zeros alone, which put no condition on what meets them, is added to them or is written over them."""
+    return tensor.numel() > 0 and not bool(tensor.any())

@@ -23,7 +23,7 @@ from fusionlab.symmetry.infer.dims import Stretch, Variable
 from fusionlab.symmetry.infer.folds import folds_of
 from fusionlab.symmetry.infer.found import Action, Found, drop_contained
 from fusionlab.symmetry.infer.linear import null_space, null_space_mod_2
-from fusionlab.symmetry.infer.solutions import Solution, combined, differences, equations, ones, within
+from fusionlab.symmetry.infer.solutions import Solution, combined, differences, equations, ones, read_twice, within
 
 
 class Search:
@@ -35,6 +35,7 @@ class Search:
 
     def __init__(self, attempts: Attempts) -> None:
         self.attempts, self.reading = attempts, attempts.reading
+        self._twice = read_twice(self.reading.strict)
 
     def run(self) -> list[Found]:
         """The groups that were found, for every space that something may act on."""
@@ -46,7 +47,7 @@ class Search:
         """From large to small."""
         stretches = self.attempts.members[variable]
         found = Found(variable, tuple(stretches))
-        if len(stretches) < 2:
+        if len(stretches) < 2 and (variable.is_fixed or stretches[0] not in self._twice):
             return found
         gains = [s for s in stretches if s[0] in self.reading.notes.gains and len(self.reading.parameters[s[0]]) == 1]
         strict = null_space(within(self.reading.strict, stretches), stretches)
@@ -145,7 +146,7 @@ class Search:
         whole = frozenset().union(*parities)
         for chosen in dict.fromkeys([whole, *parities]):
             for group in (Orthogonal(variable.size), OrthogonalFixingOnes(variable.size)):
-                if len(chosen) > 1 and (
+                if len(chosen) > (len(stretches) > 1) and (
                     action := self.attempts.attempt(group, variable, dict.fromkeys(chosen, 1), state)
                 ):
                     if folds is None:

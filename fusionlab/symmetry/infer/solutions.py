@@ -20,6 +20,15 @@ def within(equations: Iterable[Exponent], stretches: Iterable[Stretch]) -> list[
     return [dict(found) for found in sorted({tuple(sorted(equation.items())) for equation in cut if equation})]
 
 
+def read_twice(equations: Iterable[Exponent]) -> set[Stretch]:
+    """Stretches that meet only themselves, as that of ``W.T @ W``: rotations may act on one alone."""
+    counts: dict[Stretch, set[int]] = {}
+    for equation in equations:
+        for stretch, times in equation.items():
+            counts.setdefault(stretch, set()).add(times % 2)
+    return {stretch for stretch, odd in counts.items() if odd == {0}}
+
+
 def equations(solutions: Sequence[Solution], stretches: Sequence[Stretch]) -> list[Solution]:
     """Equations whose solutions are the span of `solutions`."""
     transposed = [{s: v[s] for s in stretches if v.get(s)} for v in solutions]

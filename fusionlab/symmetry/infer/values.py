@@ -68,7 +68,8 @@ class Notes:
         streams: spaces along which two activations are added.
         rectified: spaces that only positive factors commute with: along them a ReLU or a maximum is taken.
         padded: spaces beside which zeros are put.
-        returned: outputs that are streams, whose bases are therefore not free.
+        returned: by output, the streams along it, whose bases are therefore not free.
+        met: spaces along which numbers are added that no parameter enters and that tell coordinates apart.
         unknown: operations without a rule.
         clashes: where types did not fit.
         vocabularies: by input, how many rows the table has that it is looked up in.
@@ -87,7 +88,8 @@ class Notes:
     streams: set[Variable] = field(default_factory=set)
     rectified: set[Variable] = field(default_factory=set)
     padded: set[Variable] = field(default_factory=set)
-    returned: list[str] = field(default_factory=list)
+    returned: dict[str, set[Variable]] = field(default_factory=dict)
+    met: set[Variable] = field(default_factory=set)
     unknown: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     clashes: list[str] = field(default_factory=list)
     vocabularies: dict[str, int] = field(default_factory=dict)

@@ -65,6 +65,23 @@ def sampled(up: nn.Module, down: nn.Module, x: Tensor) -> Tensor:
     return down(torch.relu(functional.grid_sample(up(x), x[:, :2].movedim(1, -1), align_corners=False)))
 
 
+def linear_attention(up: nn.Module, down: nn.Module, x: Tensor) -> Tensor:
+    """Queries read a state that starts from zeros, before each token's key and value are added to it."""
+    queries, keys, values = up(x).split([5, 5, 7], -1)
+    state, read = x.new_zeros(len(x), 5, 7), []
+    for step in range(x.shape[1]):
+        read.append(torch.einsum("bk,bkv->bv", queries[:, step], state))
+        state = state + torch.einsum("bk,bv->bkv", keys[:, step], values[:, step])
+    return down(torch.stack(read, 1))
+
+
+def own_keys(up: nn.Module, down: nn.Module, x: Tensor) -> Tensor:
+    """Two heads whose queries are their keys."""
+    keys, values = (part.unflatten(-1, (2, -1)).transpose(1, 2) for part in up(x).split([8, 6], -1))
+    mixed = (keys @ keys.mT).softmax(-1) @ values
+    return down(mixed.transpose(1, 2).flatten(2))
+
+
 def floats(*shape: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(3))
 
@@ -85,6 +102,7 @@ def row(name: str, up: Callable[[], nn.Module], down: Callable[[], nn.Module], f
 
 
 UNITS = ("S(7)", ()), ("R+(1)", (7,))
+SIGNED = ("S(7)", ()), ("Z2(1)", (7,))
 ROWS = (
     row("grouped queries in the fused kernel", lambda: nn.Linear(8, 30), lambda: nn.Linear(18, 5), fused_attention,
         floats(3, 5, 8), ("S(2)", ()), ("S(3)", (2,)), ("GL(3)", (2,))),
@@ -113,6 +131,35 @@ ROWS = (
         lambda up, down, x: reduced(up, down, x, "amax"), floats(3, 5, 6), *UNITS),
     row("a norm of a matrix", lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(6, 7)), lambda: nn.Linear(7, 5),
         lambda up, down, x: down(torch.relu(up(x))), floats(3, 6), *UNITS),
+    row("Python's sum of activations", lambda: nn.Linear(6, 7), lambda: nn.Linear(7, 5),
+        lambda up, down, x: down(sum(up(part) for part in x.unbind(1))), floats(3, 2, 6), ("GL(7)", ())),
+    row("Python's sum of parameters", lambda: nn.ParameterList(list(floats(2, 7, 6))), lambda: nn.Linear(7, 5),
+        lambda up, down, x: down(x @ sum(up).T), floats(3, 6), ("GL(7)", ())),
+    row("a state that starts from zeros", lambda: nn.Linear(6, 17), lambda: nn.Linear(7, 5), linear_attention,
+        floats(3, 4, 6), ("GL(5)", ()), ("GL(7)", ())),
+    row("a hidden state that starts from zeros", lambda: nn.RNN(6, 7, nonlinearity="relu"), lambda: nn.Linear(7, 5),
+        lambda up, down, x: down(up(x)[0]), floats(3, 4, 6), *UNITS),
+    row("the largest of each channel", lambda: nn.Conv1d(3, 7, 3), lambda: nn.Linear(7, 5),
+        lambda up, down, x: down(torch.relu(up(x)).max(-1).values), floats(3, 3, 9), *UNITS),
+    row("shares of two", lambda: nn.Linear(6, 14), lambda: nn.Linear(7, 5),
+        lambda up, down, x: down(torch.lerp(*up(x).chunk(2, -1), 0.3)), floats(3, 6), ("GL(7)", ())),
+    row("windows of neighbours", lambda: nn.Linear(6, 7), lambda: nn.Linear(21, 5),
+        lambda up, down, x: down(torch.relu(up(x)).unfold(1, 3, 1).flatten(2)), floats(3, 5, 6), *UNITS),
+    row("channels dealt out", lambda: nn.Conv1d(3, 14, 1), lambda: nn.Conv1d(14, 5, 1),
+        lambda up, down, x: down(functional.channel_shuffle(torch.relu(up(x)), 2)), floats(3, 3, 6),
+        ("S(2)", ()), ("S(7)", ())),
+    row("between bounds", lambda: nn.Linear(6, 7), lambda: nn.Linear(7, 5),
+        lambda up, down, x: down(functional.hardtanh(up(x)).clamp(-0.5, 0.5)), floats(3, 6), *SIGNED),
+    row("nothing near zero", lambda: nn.Linear(6, 7), lambda: nn.Linear(7, 5),
+        lambda up, down, x: down(functional.softshrink(up(x))), floats(3, 6), *SIGNED),
+    row("no less than zero", lambda: nn.Linear(6, 7), lambda: nn.Linear(7, 5),
+        lambda up, down, x: down(up(x).clamp(min=0)), floats(3, 6), *UNITS),
+    row("read by what wrote it", lambda: nn.Linear(6, 4, bias=False), lambda: nn.Linear(6, 5),
+        lambda up, down, x: down(up(x) @ up.weight), floats(3, 6), ("O(4)", ())),
+    row("read by what wrote it, behind a ReLU", lambda: nn.Linear(6, 4, bias=False), lambda: nn.Linear(6, 5),
+        lambda up, down, x: down(torch.relu(up(x)) @ up.weight), floats(3, 6), ("S(4)", ())),
+    row("queries that are keys", lambda: nn.Linear(6, 14, bias=False), lambda: nn.Linear(6, 5),
+        own_keys, floats(3, 5, 6), ("S(2)", ()), ("O(4)", (2,)), ("GL(3)", (2,))),
 )  # fmt: skip
 
 

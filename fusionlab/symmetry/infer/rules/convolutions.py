@@ -106,5 +106,21 @@ def _fold(reading: Reading, x: Value, *rest: Any, out: Tensor) -> Value:
     return Value([x.dims[0], channels, *_places(out)], out)
 
 
+@rule("unfold")
+def _windows(reading: Reading, x: Value, dim: int, *rest: Any, out: Tensor) -> Value:
+    """Windows along one dimension, the places inside of them last."""
+    reading.silence(freeze(x.dims[dim]))
+    dims = [*x.dims, fresh(out.shape[-1], is_fixed=True)]
+    dims[dim % x.tensor.ndim] = fresh(out.shape[dim % x.tensor.ndim], is_fixed=True)
+    return Value(dims, out)
+
+
+@rule("channel_shuffle", "native_channel_shuffle")
+def _dealt(reading: Reading, x: Value, groups: int, *, out: Tensor) -> Value:
+    """Channels of each group dealt out in turn."""
+    outer, inner = chop(x.dims[1], x.tensor.shape[1] // groups)
+    return Value([x.dims[0], inner + outer, *x.dims[2:]], out)
+
+
 def _places(out: Tensor) -> list[Dim]:
     return [fresh(n, is_fixed=True) for n in out.shape[2:]]

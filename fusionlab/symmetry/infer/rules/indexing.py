@@ -9,7 +9,8 @@ from torch import Tensor, fx
 
 from fusionlab.symmetry.infer.dims import ClashError, Dim, freeze, fresh, size_of, total
 from fusionlab.symmetry.infer.interpreter import Reading
-from fusionlab.symmetry.infer.rules.pointwise import combined, is_zero
+from fusionlab.symmetry.infer.numbers import is_zero
+from fusionlab.symmetry.infer.rules.pointwise import combined
 from fusionlab.symmetry.infer.rules.shapes import sliced
 from fusionlab.symmetry.infer.values import Value, rule, unknown
 

@@ -9,24 +9,31 @@ from torch import Tensor, fx
 
 from fusionlab.symmetry.infer.dims import Dim, Exponent, atoms, freeze, fresh, mapped, resolve, total
 from fusionlab.symmetry.infer.interpreter import Reading, operation_of
+from fusionlab.symmetry.infer.numbers import is_zero
 from fusionlab.symmetry.infer.rules.shapes import sliced
 from fusionlab.symmetry.infer.values import Value, rule
 
 Kind = Literal["add", "mul", "div", "other"]
 FUNCTIONS = (
     *("gelu", "silu", "sigmoid", "exp", "expm1", "exp2", "log", "log1p", "log2", "log_sigmoid", "softplus"),
-    *("log_sigmoid_forward", "erfc", "sqrt", "rsqrt", "reciprocal", "clamp", "clamp_min"),
-    *("clamp_max", "hardtanh", "hardsigmoid", "hardswish", "mish", "elu", "selu", "celu", "floor", "ceil"),
+    *("log_sigmoid_forward", "erfc", "sqrt", "rsqrt", "reciprocal", "hardsigmoid"),
+    *("hardswish", "mish", "elu", "selu", "celu", "floor", "ceil"),
     *("bitwise_not", "logical_not", "isnan", "isinf", "isfinite", "softmax", "_softmax", "_safe_softmax"),
     *("_log_softmax", "nan_to_num", "threshold"),
 )
 # f(-x) = -f(x), and f(-x) = f(x).
-ODD = ("tanh", "erf", "sin", "tan", "asin", "atan", "sinh", "asinh", "atanh", "sign", "round", "trunc")
+ODD = (
+    *("tanh", "erf", "sin", "tan", "asin", "atan", "sinh", "asinh", "atanh", "sign", "round", "trunc"),
+    *("softshrink", "hardshrink"),
+)
 EVEN = ("cos", "cosh")
+# Between two bounds.
+CLAMPED = ("clamp", "clamp_min", "clamp_max", "hardtanh")
 _ELEMENTWISE = {
     *FUNCTIONS,
     *ODD,
     *EVEN,
+    *CLAMPED,
     *("add", "sub", "rsub", "mul", "div", "pow", "neg", "square", "relu", "abs", "_to_copy"),
 }
 COMPARISONS = (
@@ -67,18 +74,14 @@ def _times(exponent: Exponent, times: int) -> Exponent:
 
 def _added(reading: Reading, values: Sequence[Value], here: Sequence[Dim | None]) -> Dim:
     some = [d for d in here if d is not None]
+    beside = [v for v, d in zip(values, here, strict=True) if d is None and not is_zero(v.tensor)]
     zeros = [is_zero(v.tensor) for v, d in zip(values, here, strict=True) if d is not None]
     if any(zeros) and not all(zeros):
         return reading.join(some, lambda es: reading.equal([e for e, z in zip(es, zeros, strict=True) if not z]))
     joined = reading.join(some, reading.equal)
-    if len(some) == len(values) or (reading.mode == "sign" and _is_mean(values)):
+    if not beside or (reading.mode == "sign" and _is_mean(values)):
         return joined
     return reading.silence(joined)
-
-
-def is_zero(tensor: Tensor) -> bool:
-    """True of zeros alone, which put no condition on what is added to them or written over them."""
-    return tensor.numel() > 0 and not bool(tensor.any())
 
 
 def _is_mean(values: Sequence[Value]) -> bool:
@@ -122,6 +125,18 @@ def _odd(reading: Reading, x: Value, *rest: Any, out: Tensor, **options: Any) ->
     return replace(combined(reading, [x], kind, out), index=x.index)
 
 
+@rule(*CLAMPED)
+def _clamped(reading: Reading, x: Value, *bounds: Any, out: Tensor, **options: Any) -> Value:
+    # Those of hardtanh are -1 and 1 unless it says others.
+    told = [bound for bound in (*bounds, *options.values()) if bound is not None] or [-1, 1]
+    if all(isinstance(bound, int | float) for bound in told):
+        if not any(told):
+            return _homogeneous(reading, x, out=out)
+        if len(told) == 2 and sum(told) == 0:
+            return _odd(reading, x, out=out)
+    return _function(reading, x, out=out)
+
+
 @rule(*FUNCTIONS)
 def _function(reading: Reading, x: Value, *rest: Any, out: Any, **options: Any) -> Any:
     if isinstance(out, tuple | list):
@@ -143,6 +158,9 @@ def _prelu(reading: Reading, x: Value, slope: Value, *, out: Tensor) -> Value:
 @rule("add", "sub", "rsub", "maximum", "minimum")
 def _add(reading: Reading, x: Any, y: Any, *rest: Any, out: Tensor, **options: Any) -> Value:
     for a, b in ((x, y), (y, x)):
+        if isinstance(a, Value) and not isinstance(b, Value) and float(b) == 0 and not options:
+            # Python's ``sum`` begins with zero.
+            return replace(a, dims=list(a.dims), tensor=out)
         if isinstance(a, Value) and a.parameter and not isinstance(b, Value):
             # 1 + w: a gain that is stored with an offset.
             reading.notes.offsets[a.parameter] = float(b)
@@ -152,6 +170,13 @@ def _add(reading: Reading, x: Any, y: Any, *rest: Any, out: Tensor, **options: A
     value = combined(reading, [x, y], "add", out)
     if reading.operation in ("maximum", "minimum"):
         reading.rectify(value)
+    _note_stream(reading, x, y, value)
+    _note_met(reading, value)
+    return value
+
+
+def _note_stream(reading: Reading, x: Any, y: Any, value: Value) -> None:
+    """Note the spaces along which two activations are added."""
     are_activations = all(
         isinstance(v, Value) and not v.parameter and v.tensor.ndim > 1 and v.tensor.numel() > 1 for v in (x, y)
     )
@@ -159,7 +184,25 @@ def _add(reading: Reading, x: Any, y: Any, *rest: Any, out: Tensor, **options: A
         for dim, a, b in zip(reversed(value.dims), reversed(x.dims), reversed(y.dims), strict=False):
             if a and b:
                 reading.notes.streams.update(atom.variable for atom in atoms(dim))
-    return value
+
+
+def _note_met(reading: Reading, value: Value) -> None:
+    """Note the spaces along which the present node adds numbers that no parameter enters, if they vary there."""
+    for node in reading.node.all_input_nodes:
+        if not reading.depends_on_parameters(node):
+            for dim, is_free in zip(reversed(value.dims), reversed(reading.free(node)), strict=False):
+                if not is_free:
+                    reading.notes.met.update(atom.variable for atom in atoms(dim))
+
+
+@rule("lerp")
+def _lerp(reading: Reading, x: Value, y: Value, weight: Any, *, out: Tensor) -> Value:
+    """A sum of two by shares, which no factor changes."""
+    value = combined(reading, [x, y], "add", out)
+    _note_stream(reading, x, y, value)
+    if not isinstance(weight, Value):
+        return value
+    return combined(reading, [value, combined(reading, [weight], "other", weight.tensor)], "mul", out)
 
 
 def _is_function_of_one(node: fx.Node) -> bool:

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from fusionlab.symmetry.infer.dims import Dim, atoms, freeze, mapped, plus, resolve, size_of, total
 from fusionlab.symmetry.infer.interpreter import Reading
+from fusionlab.symmetry.infer.numbers import is_zero
 from fusionlab.symmetry.infer.rules.pointwise import combined
 from fusionlab.symmetry.infer.unify import chop
 from fusionlab.symmetry.infer.values import Value, rule
@@ -28,7 +29,12 @@ def contracted(reading: Reading, x: Value, y: Value, left: int, right: int, free
     for weight, dim in ((x, left), (y, right)):
         others = [d for position, d in enumerate(weight.dims) if position - len(weight.dims) != dim]
         note_map(reading, weight, weight.dims[dim], *others)
-    joined = reading.contract(_of_rows(reading, x, left), _of_rows(reading, y, right))
+    meeting = [_of_rows(reading, x, left), _of_rows(reading, y, right)]
+    if any(not v.origin and is_zero(v.tensor) for v in (x, y)):
+        # A state before its first step: zero is what comes out, whatever factors do.
+        reading.join(meeting, total)
+        return weights[-1].origin if weights else None
+    joined = reading.contract(*meeting)
     if not weights and reading.mode == "scale":
         reading.notes.scores.update(atom.variable for atom in atoms(joined))
         first = {key for atom in atoms(x.dims[left]) for key in atom.exponent}

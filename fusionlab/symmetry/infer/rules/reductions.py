@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fusionlab.symmetry.infer.dims import Dim, fresh
+from fusionlab.symmetry.infer.dims import Dim, fresh, mapped
 from fusionlab.symmetry.infer.interpreter import Reading
 from fusionlab.symmetry.infer.rules.pointwise import combined
 from fusionlab.symmetry.infer.values import Value, rule
@@ -12,7 +12,7 @@ from fusionlab.symmetry.infer.values import Value, rule
 # Rotations leave these alone.
 NORMS = ("mean", "linalg_vector_norm", "var", "var_mean", "std")
 PLAIN = ("sum", "mean")
-LARGEST = ("amax", "amin")
+LARGEST = ("amax", "amin", "max", "min")
 
 
 @rule(
@@ -49,7 +49,11 @@ def _reduce(reading: Reading, x: Value, *args: Any, out: Any, **options: Any) ->
     if name in ("argmax", "argmin"):
         return reduced(out, x.dims[min(gone)])
     if isinstance(out, tuple | list):
-        return reduced(out[0]), reduced(out[1], x.dims[min(gone)] if name in ("max", "min") else None)
+        if name not in LARGEST:
+            return reduced(out[0]), reduced(out[1])
+        # Which is the largest no positive factor changes.
+        where = Value([mapped(d, lambda _: {}) for d in reduced(out[1]).dims], out[1], index=x.dims[min(gone)])
+        return reduced(out[0]), where
     return reduced(out)
 
 

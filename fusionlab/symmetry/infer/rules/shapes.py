@@ -9,6 +9,7 @@ from torch import Tensor
 
 from fusionlab.symmetry.infer.dims import ClashError, Dim, Sum, Variable, atoms, chosen, freeze, fresh, size_of, total
 from fusionlab.symmetry.infer.interpreter import Reading
+from fusionlab.symmetry.infer.numbers import is_zero
 from fusionlab.symmetry.infer.unify import chop, cut
 from fusionlab.symmetry.infer.values import Value, rule
 
@@ -137,12 +138,21 @@ def _cat(reading: Reading, parts: Sequence[Value], dim: int = 0, *, out: Tensor)
     parts = [part for part in parts if part.tensor.numel()]
     dim %= out.ndim
     dims: list[Dim] = [
-        reading.join([part.dims[i] for part in parts], reading.equal)
-        if i != dim
-        else (Sum(tuple(part.dims[i] for part in parts)),)
+        _alike(reading, parts, i) if i != dim else (Sum(tuple(part.dims[i] for part in parts)),)
         for i in range(out.ndim)
     ]
     return Value(dims, out)
+
+
+def _alike(reading: Reading, parts: Sequence[Value], dim: int) -> Dim:
+    """A dimension that all parts have, of equal powers; those of zeros alone may be any."""
+    zeros = [is_zero(part.tensor) for part in parts]
+    if all(zeros):
+        zeros = [False] * len(parts)
+    return reading.join(
+        [part.dims[dim] for part in parts],
+        lambda es: reading.equal([e for e, zero in zip(es, zeros, strict=True) if not zero]),
+    )
 
 
 @rule("stack")

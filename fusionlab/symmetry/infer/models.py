@@ -23,6 +23,7 @@ from fusionlab.symmetry.infer.examples import guessed_inputs, has_all_inputs, pa
 from fusionlab.symmetry.infer.grow import UnlikeError, grow
 from fusionlab.symmetry.infer.leaving_out import without
 from fusionlab.symmetry.infer.other_batch import OtherBatch
+from fusionlab.symmetry.infer.other_numbers import varied
 from fusionlab.symmetry.infer.shrink import NotShrunkError, Shrunk, shrink
 from fusionlab.symmetry.infer.unheard import unheard
 from fusionlab.symmetry.infer.unread import may_be_unread
@@ -89,7 +90,9 @@ def described(model: nn.Module, example_inputs: Mapping[str, Tensor] | None) -> 
     """The blueprint of a model, inferred anew; arguments and errors are those of `inferred`."""
     name = architecture_name(getattr(model, "config", model), type(model).__name__)
     if example_inputs is not None:
-        return infer(_on_cpu(model), example_inputs, name).found_in(ON_ITSELF)
+        itself = _on_cpu(model)
+        example = varied(itself, example_inputs)
+        return infer(itself, example.batch, name, drawn=example.drawn).found_in(ON_ITSELF, example.notes())
     if not isinstance(model, transformers.PreTrainedModel):
         raise SymmetryError(
             f"nothing is known of the inputs of a {type(model).__name__}; expected fusionlab.blueprint(model, "

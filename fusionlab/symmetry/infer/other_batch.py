@@ -12,6 +12,7 @@ from fusionlab.symmetry.biases import clear_biases
 from fusionlab.symmetry.blueprint import Blueprint, SymmetryError
 from fusionlab.symmetry.folding import fold
 from fusionlab.symmetry.infer.attempts import EXACT
+from fusionlab.symmetry.infer.other_numbers import redrawn, takes
 from fusionlab.symmetry.infer.second_names import second_names
 from fusionlab.symmetry.infer.trace import Plain, generic
 
@@ -42,6 +43,12 @@ class OtherBatch:
             self._inputs = shorter
         except Exception:  # a model's own code may want one length only
             self._expected = self._expected_of_all()
+        other = redrawn(self._inputs, generator, self._takes)
+        if other.drawn:
+            self._inputs, self._expected = other.batch, self._plain.kept(self._state, other.batch)
+
+    def _takes(self, inputs: Mapping[str, Tensor]) -> bool:
+        return takes(self._plain, self._state, inputs)
 
     def _expected_of_all(self) -> Tensor:
         try:

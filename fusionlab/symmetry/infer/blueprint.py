@@ -100,7 +100,7 @@ class _Assembly:
                 for described in (blueprint, blueprint.after_folding, blueprint.without_biases()):
                     wrong = None if described is None else other.wrong(described)
                     if wrong is not None:
-                        raise _WrongError(self.owners[wrong], "it does not hold for other inputs")
+                        raise _WrongError(self.owners[wrong.space], f"it does not hold for {wrong.where}")
             except _WrongError as error:
                 if error.found.signs is not None:
                     # What is left may be described, or hold.

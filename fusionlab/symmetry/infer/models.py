@@ -22,7 +22,7 @@ from fusionlab.symmetry.infer.endings import ended
 from fusionlab.symmetry.infer.examples import guessed_inputs, has_all_inputs, pad_batches
 from fusionlab.symmetry.infer.grow import UnlikeError, grow
 from fusionlab.symmetry.infer.leaving_out import without
-from fusionlab.symmetry.infer.other_batch import OtherBatch
+from fusionlab.symmetry.infer.other_batch import OtherBatch, Wrong
 from fusionlab.symmetry.infer.other_numbers import varied
 from fusionlab.symmetry.infer.shrink import NotShrunkError, Shrunk, shrink
 from fusionlab.symmetry.infer.unheard import unheard
@@ -102,7 +102,7 @@ def described(model: nn.Module, example_inputs: Mapping[str, Tensor] | None) -> 
     try:
         found = _from_a_small_one(model, name)
         if count <= MOST_TRIED and (wrong := _wrong(model, found)) is not None:
-            raise SymmetryError(f"the space {wrong!r} of the small model does not fit the real one")
+            raise SymmetryError(f"the space {wrong.space!r} of the small model does not fit the real one")
     except SymmetryError as error:
         if count > MOST_PARAMETERS:
             raise SymmetryError(
@@ -158,7 +158,7 @@ def _traced(model: nn.Module, inputs: tuple[Input, ...], name: str) -> Blueprint
     raise refusal
 
 
-def _wrong(model: nn.Module, found: Blueprint) -> str | None:
+def _wrong(model: nn.Module, found: Blueprint) -> Wrong | None:
     """A space that does not hold on the model itself; None where all do, in every gauge."""
     other = OtherBatch(_on_cpu(model), _batch(found.inputs, found.architecture))
     described = (found, found.after_folding, found.without_biases())

@@ -94,15 +94,15 @@ def varied(model: nn.Module, inputs: Mapping[str, Tensor]) -> Varied:
         return Varied(dict(inputs), {}, ())
     plain, generator = Plain(model), torch.Generator().manual_seed(0)
     state = {name: generic(x, generator) for name, x in plain.state.items()}
-    if not takes(plain, state, inputs):
+    if outputs_for(plain, state, inputs) is None:
         return Varied(dict(inputs), {}, ())  # the trace says what is wrong with it
-    return redrawn(inputs, generator, lambda batch: takes(plain, state, batch))
+    return redrawn(inputs, generator, lambda batch: outputs_for(plain, state, batch) is not None)
 
 
-def takes(plain: Plain, state: Mapping[str, Tensor], inputs: Mapping[str, Tensor]) -> bool:
-    """The model gives outputs for a batch, all of them finite."""
+def outputs_for(plain: Plain, state: Mapping[str, Tensor], inputs: Mapping[str, Tensor]) -> Tensor | None:
+    """What a model computes for a batch, flattened; None where it refuses, or gives nothing or what is not finite."""
     try:
         out = plain.kept(state, in_float64(inputs))
     except Exception:  # a model's own code refuses inputs in any way it likes
-        return False
-    return out.numel() > 0 and bool(out.isfinite().all())
+        return None
+    return out if out.numel() > 0 and bool(out.isfinite().all()) else None

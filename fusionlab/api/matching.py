@@ -8,6 +8,7 @@ from torch import nn
 from fusionlab.api.given import Source, module_of, modules_of
 from fusionlab.api.growing import of_one_size
 from fusionlab.errors import InputError
+from fusionlab.evaluation.preservation import check_alignments
 from fusionlab.inputs import Batches, Inputs
 from fusionlab.matching.activations import match_activations
 from fusionlab.matching.align import choose_anchor
@@ -81,7 +82,8 @@ def match(
         An alignment; ``match(a, b).apply(a)`` is the matched twin.
 
     Raises:
-        InputError: models that do not fit each other, or options that do not exist.
+        InputError: models that do not fit each other, options that do not exist, or a twin that would compute something
+            else.
     """
     source, anchor = module_of(source, "source"), module_of(anchor, "anchor")
     if preset is not None:
@@ -92,10 +94,13 @@ def match(
     paper = preset_options("paper", spaces=spaces, layers=layers, rescale=rescale)
     shared = common_blueprint({"source": source, "anchor": anchor})
     if data is None:
-        return match_weights(source.state_dict(), anchor.state_dict(), shared, paper)
-    batches = Inputs.from_batches(data, 2).shared
-    moved, goal = (run(activations_of(model, batches)) for model in (source, anchor))
-    return match_activations(moved, goal, shared, paper)
+        found = match_weights(source.state_dict(), anchor.state_dict(), shared, paper)
+    else:
+        batches = Inputs.from_batches(data, 2).shared
+        moved, goal = (run(activations_of(model, batches)) for model in (source, anchor))
+        found = match_activations(moved, goal, shared, paper)
+    check_alignments([source], [found], seed)
+    return found
 
 
 def alignments(
@@ -127,7 +132,8 @@ def alignments(
             and so on.
 
     Raises:
-        InputError: models that do not fit each other, options that do not exist, or a precision that rounds models.
+        InputError: models that do not fit each other, options that do not exist, a precision that rounds models, or a
+            twin that would compute something else.
     """
     given: list[nn.Module] = modules_of(models, "alignments", anchor)
     return alignments_and_anchor(given, anchor, preset, data, seed, trainer, **options)[0]
@@ -173,4 +179,6 @@ def alignments_and_anchor(
     inputs = None if data is None else Inputs.from_batches(data, len(models))
     if inputs is None and chosen.needs_inputs:
         inputs = Inputs.synthetic(models, seed=seed)
-    return run(align_models(models, shared, chosen, index, inputs), factory), index
+    found = run(align_models(models, shared, chosen, index, inputs), factory)
+    check_alignments(models, found, seed)
+    return found, index

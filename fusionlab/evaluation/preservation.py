@@ -14,6 +14,10 @@ from fusionlab.symmetry.blueprint import Input
 from fusionlab.symmetry.float64 import InFloat64, take_plain_products
 
 EXACT = 1e-8
+# Parameters of a model that the Python calls check: two copies in float64 are made of it.
+MOST_CHECKED = 300_000_000
+# Inputs of that check.
+_FEW = 2
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,40 @@ def check_preservation(
     exact = random_logits(alignment.apply(original), inputs, seed, count)
     stored = random_logits(copy.deepcopy(twin).double().eval(), inputs, seed, count)
     return preserved(reference, exact, stored)
+
+
+@torch.no_grad()
+def check_alignments(models: Sequence[nn.Module], alignments: Sequence[Alignment], seed: int = 0) -> None:
+    """Check on a few random inputs that alignments leave their models' functions alone, in float64.
+
+    Nothing is checked where there is nothing to check on: the blueprint knows no inputs, or the model gives no finite
+    outputs for them; nor of a model of more than `MOST_CHECKED` parameters, since its copies in float64 might not fit
+    the memory.
+
+    Args:
+        models: as they are; not modified.
+        alignments: one for each.
+        seed: of the random inputs.
+
+    Raises:
+        InputError: a function changed by more than rounding.
+    """
+    for model, alignment in zip(models, alignments, strict=True):
+        described = alignment.blueprint
+        is_identity = not (alignment.elements or described.gauge)
+        if is_identity or not described.inputs or sum(p.numel() for p in model.parameters()) > MOST_CHECKED:
+            continue
+        original = copy.deepcopy(model)
+        if next(original.parameters()).device.type == "mps":
+            original = original.cpu()  # which has no float64
+        original = original.double().eval()
+        try:
+            reference = random_logits(original, described.inputs, seed, _FEW)
+        except Exception:  # a model's own code may want more than its blueprint knows of
+            continue
+        if reference.isfinite().all():
+            exact = random_logits(alignment.apply(original), described.inputs, seed, _FEW)
+            preserved(reference, exact, exact)
 
 
 def preserved(reference: Tensor, exact: Tensor, stored: Tensor) -> Preservation:

@@ -52,6 +52,11 @@ class Selection:
         Raises:
             InputError: a role that the blueprint does not have, or a layer outside the model.
         """
+        if self.spaces != USUAL and not blueprint.spaces:
+            raise InputError(
+                f"no symmetry was found in a {blueprint.architecture} model, so that there is nothing to match; its "
+                f"notes (fusionlab.blueprint(model).notes) may say why, and merge without matching goes on"
+            )
         for wanted in self.spaces:
             if self.spaces != USUAL and not any(_covers(wanted, role) for role in blueprint.roles()):
                 known = dict.fromkeys(

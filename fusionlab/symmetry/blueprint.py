@@ -68,6 +68,8 @@ class Input:
             token of every row, and nowhere else; or None.
         numbers: whole numbers that are the same for every example, in the order of `shape`: sizes, masks, kinds of
             tokens; or None.
+        is_mask: whether it is a mask, of which each row's first entry is always true: of zeros and ones where it has a
+            vocabulary of two, of truth values where it has none.
         is_stacked: whether the examples stand one behind the other in the first dimension, without one of their own.
     """
 
@@ -78,11 +80,16 @@ class Input:
     placed: tuple[int, int] | None = None
     numbers: tuple[int, ...] | None = None
     is_stacked: bool = False
+    is_mask: bool = False
 
     def random(self, batch: int, generator: torch.Generator, dtype: torch.dtype = torch.float64) -> Tensor:
         """A random batch: normal numbers, or token ids; the numbers that are always the same, where it has those."""
         if self.numbers is not None:
             return torch.tensor(self.numbers).reshape(1, *self.shape).repeat(batch, *(1 for _ in self.shape))
+        if self.is_mask:
+            shown = torch.randint(2, (batch, *self.shape), generator=generator)
+            shown[..., :1] = 1
+            return shown.bool() if self.vocabulary is None else shown
         if self.vocabulary is None:
             drawn = torch.randn(batch, *self.shape, generator=generator, dtype=torch.float64).to(dtype)
             return drawn.flatten(0, 1) if self.is_stacked else drawn
@@ -219,9 +226,10 @@ class Blueprint:
         """The same architecture once the biases that nothing needs are cleared."""
         return replace(self, unbiased=True, after_folding=self.after_folding and self.after_folding.without_biases())
 
-    def found_in(self, origin: str) -> Blueprint:
-        """The same with its origin, in words."""
-        return replace(self, origin=origin, after_folding=self.after_folding and self.after_folding.found_in(origin))
+    def found_in(self, origin: str, notes: tuple[str, ...] = ()) -> Blueprint:
+        """The same with its origin, in words, and with further notes."""
+        after = self.after_folding and self.after_folding.found_in(origin, notes)
+        return replace(self, origin=origin, after_folding=after, notes=(*self.notes, *notes))
 
     @property
     def gauge(self) -> tuple[str, ...]:

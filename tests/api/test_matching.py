@@ -1,5 +1,6 @@
 """Canonical gauges, alignments and twins by the Python calls."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,6 +8,9 @@ import torch
 from torch import Tensor, nn
 
 import fusionlab
+from fusionlab.errors import InputError
+from fusionlab.symmetry.axes import Fixed
+from fusionlab.symmetry.infer.models import KNOWN, key_of
 from tests.api.models import MAKERS, Make, batches, closeness, distance, same
 from tests.commands.small import vit
 
@@ -140,3 +144,25 @@ def test_canonical_keeps_the_function_and_balances_heads() -> None:
 def _rows(linear: nn.Linear) -> Tensor:
     """Weight and bias of a projection, by head, in float64."""
     return torch.cat([linear.weight, linear.bias.unsqueeze(1)], 1).double().unflatten(0, (2, -1)).detach()
+
+
+def test_twins_of_a_wrong_blueprint_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the commands refuse them: a space that forgets one of the matrices it runs through."""
+
+    class Net(torch.nn.Sequential):
+        pass
+
+    torch.manual_seed(0)
+    models = [Net(torch.nn.Linear(6, 9), torch.nn.GELU(), torch.nn.Linear(9, 4)) for _ in range(2)]
+    right = fusionlab.blueprint(models[0], {"input": torch.randn(3, 6)})
+    wrong = replace(right, parameters={**right.parameters, "2.weight": (Fixed(), Fixed())})
+    monkeypatch.setitem(KNOWN, key_of(models[0]), wrong)
+    for call in (
+        lambda: fusionlab.match(*models),
+        lambda: fusionlab.align(models, preset="weights"),
+        lambda: fusionlab.fuse(models, preset="weights"),
+    ):
+        with pytest.raises(InputError, match="matching changed the model's function"):
+            call()
+    monkeypatch.setitem(KNOWN, key_of(models[0]), replace(wrong, inputs=()))
+    assert fusionlab.match(*models).elements, "nothing to check it on"

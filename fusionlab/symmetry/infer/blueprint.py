@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import fusionlab.symmetry.infer.rules  # noqa: F401 (registers the rules)
 from fusionlab.symmetry.axes import Axis, Fixed, spaces_of
-from fusionlab.symmetry.blueprint import Blueprint, Space, SymmetryError
+from fusionlab.symmetry.blueprint import Blueprint, Input, Space, SymmetryError
 from fusionlab.symmetry.evidence import Trial, best_of_each
 from fusionlab.symmetry.groups import Permutation, Signs
 from fusionlab.symmetry.infer.attempts import Attempts
@@ -46,6 +46,7 @@ def infer(
     architecture: str,
     seed: int = 0,
     may_be_unread: Callable[[Traced], bool] = lambda traced: True,
+    drawn: Mapping[str, Input] | None = None,
 ) -> Blueprint:
     """The blueprint of a model, inferred from its traced graph and shown on random parameters in float64.
 
@@ -56,6 +57,7 @@ def infer(
         seed: of random parameters and elements.
         may_be_unread: whether parameters of the trace that enter no output may do so. Of what they read or write
             nothing is known, so that they stay as they are.
+        drawn: what was drawn in place of inputs that were the same for all.
 
     Raises:
         UnreadError: the inputs leave too much of the model unread.
@@ -73,7 +75,7 @@ def infer(
         )
     reading = Reading(traced).read()
     attempts = Attempts(reading, seed)
-    return _Assembly(reading, attempts, Search(attempts).run(), architecture).build(model)
+    return _Assembly(reading, attempts, Search(attempts).run(), architecture, drawn or {}).build(model)
 
 
 @dataclass
@@ -82,6 +84,7 @@ class _Assembly:
     attempts: Attempts
     found: list[Found]
     architecture: str
+    drawn: Mapping[str, Input]
     owners: dict[str, Found] = field(default_factory=dict)
 
     def build(self, model: nn.Module) -> Blueprint:
@@ -98,7 +101,7 @@ class _Assembly:
                 for described in (blueprint, blueprint.after_folding, blueprint.without_biases()):
                     wrong = None if described is None else other.wrong(described)
                     if wrong is not None:
-                        raise _WrongError(self.owners[wrong], "it does not hold for other inputs")
+                        raise _WrongError(self.owners[wrong.space], f"it does not hold for {wrong.where}")
             except _WrongError as error:
                 if error.found.signs is not None:
                     # What is left may be described, or hold.
@@ -179,7 +182,7 @@ class _Assembly:
             self.architecture,
             spaces,
             self._parameters(model, layout, gains),
-            inputs_of(self.reading),
+            inputs_of(self.reading, self.drawn),
             # An output is neither written nor read: only where it moves matters.
             outputs=self._outputs(replace(layout, readers=frozenset())),
             biases=dict(self.reading.notes.biases),

@@ -64,8 +64,13 @@ def _real(size: int, fields: re.Pattern[str], hints: Mapping[str, tuple[int, int
     return found.pop() if found else size
 
 
-def inputs_of(reading: Reading) -> tuple[Input, ...]:
-    """Inputs of a traced model: numbers, token ids of which it is known how many there are, and what never differs."""
+def inputs_of(reading: Reading, drawn: Mapping[str, Input]) -> tuple[Input, ...]:
+    """Inputs of a traced model: numbers, token ids of which it is known how many there are, and what never differs.
+
+    Args:
+        reading: the model.
+        drawn: what was drawn in place of inputs that were the same for all.
+    """
     out = []
     # As many examples as there are rows of ids or sizes; what is one long is the same for all.
     rows = [len(x) for x in reading.traced.inputs.values() if x.ndim == 2 and not x.is_floating_point()]
@@ -84,6 +89,8 @@ def inputs_of(reading: Reading) -> tuple[Input, ...]:
             last = int(ends[0]) if is_last and bool((ends == ends[0]).all()) else None
             vocabulary, placed = reading.notes.vocabularies[name], _placed(tensor)
             out.append(Input(name, tuple(tensor.shape[1:]), vocabulary, last, placed))
+        elif name in drawn:
+            out.append(drawn[name])
         elif tensor.ndim and len(tensor) == examples > 1 and bool((tensor == tensor[:1]).all()):
             out.append(Input(name, tuple(tensor.shape[1:]), numbers=tuple(tensor[0].flatten().tolist())))
     return tuple(out)

@@ -22,7 +22,8 @@ from fusionlab.symmetry.infer.endings import ended
 from fusionlab.symmetry.infer.examples import guessed_inputs, has_all_inputs, pad_batches
 from fusionlab.symmetry.infer.grow import UnlikeError, grow
 from fusionlab.symmetry.infer.leaving_out import without
-from fusionlab.symmetry.infer.other_batch import OtherBatch
+from fusionlab.symmetry.infer.other_batch import OtherBatch, Wrong
+from fusionlab.symmetry.infer.other_numbers import varied
 from fusionlab.symmetry.infer.second_names import of_names, second_names
 from fusionlab.symmetry.infer.shrink import NotShrunkError, Shrunk, shrink
 from fusionlab.symmetry.infer.unheard import unheard
@@ -90,7 +91,9 @@ def described(model: nn.Module, example_inputs: Mapping[str, Tensor] | None) -> 
     """The blueprint of a model, inferred anew; arguments and errors are those of `inferred`."""
     name = architecture_name(getattr(model, "config", model), type(model).__name__)
     if example_inputs is not None:
-        return infer(_on_cpu(model), example_inputs, name).found_in(ON_ITSELF)
+        itself = _on_cpu(model)
+        example = varied(itself, example_inputs)
+        return infer(itself, example.batch, name, drawn=example.drawn).found_in(ON_ITSELF, example.notes())
     if not isinstance(model, transformers.PreTrainedModel):
         raise SymmetryError(
             f"nothing is known of the inputs of a {type(model).__name__}; expected fusionlab.blueprint(model, "
@@ -100,7 +103,7 @@ def described(model: nn.Module, example_inputs: Mapping[str, Tensor] | None) -> 
     try:
         found = of_names(_from_a_small_one(model, name), second_names(model))
         if count <= MOST_TRIED and (wrong := _wrong(model, found)) is not None:
-            raise SymmetryError(f"the space {wrong!r} of the small model does not fit the real one")
+            raise SymmetryError(f"the space {wrong.space!r} of the small model does not fit the real one")
     except SymmetryError as error:
         if count > MOST_PARAMETERS:
             raise SymmetryError(
@@ -156,7 +159,7 @@ def _traced(model: nn.Module, inputs: tuple[Input, ...], name: str) -> Blueprint
     raise refusal
 
 
-def _wrong(model: nn.Module, found: Blueprint) -> str | None:
+def _wrong(model: nn.Module, found: Blueprint) -> Wrong | None:
     """A space that does not hold on the model itself; None where all do, in every gauge."""
     other = OtherBatch(_on_cpu(model), _batch(found.inputs, found.architecture))
     described = (found, found.after_folding, found.without_biases())

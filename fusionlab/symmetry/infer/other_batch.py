@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -12,12 +13,42 @@ from fusionlab.symmetry.biases import clear_biases
 from fusionlab.symmetry.blueprint import Blueprint, SymmetryError
 from fusionlab.symmetry.folding import fold
 from fusionlab.symmetry.infer.attempts import EXACT
+from fusionlab.symmetry.infer.other_lengths import longer, shorter
+from fusionlab.symmetry.infer.other_numbers import outputs_for, redrawn
 from fusionlab.symmetry.infer.second_names import second_names
 from fusionlab.symmetry.infer.trace import Plain, generic
 
 
+@dataclass(frozen=True)
+class Wrong:
+    """A space that does not hold.
+
+    Attributes:
+        space: its name.
+        where: the inputs for which it does not, in words.
+    """
+
+    space: str
+    where: str
+
+
+@dataclass
+class _Tried:
+    """Inputs, and what the model computes for them.
+
+    Attributes:
+        where: what sets the inputs apart, in words.
+        inputs: by the names of the forward's arguments.
+        expected: the outputs with the model's own parameters.
+    """
+
+    where: str
+    inputs: Mapping[str, Tensor]
+    expected: Tensor
+
+
 class OtherBatch:
-    """A model on inputs that it was not traced with: as many tokens less one, other numbers.
+    """A model on inputs that it was not traced with: as many tokens less one, other numbers; other lengths and counts.
 
     Args:
         model: any module on the CPU; its weights are not looked at.
@@ -36,27 +67,41 @@ class OtherBatch:
         self._tied = {name: first for name, first in second_names(model).items() if first in self._plain.state}
         generator = torch.Generator().manual_seed(1)
         self._state = state or {name: generic(x, generator) for name, x in self._plain.state.items()}
-        self._inputs = {name: _another(x, generator) for name, x in inputs.items()}
+        other = {name: _another(x, generator) for name, x in inputs.items()}
         ids = [name for name, x in inputs.items() if not x.is_floating_point() and x.ndim == 2]
-        shorter = {name: x[:, 1:] if name in ids else x for name, x in self._inputs.items()}
-        try:
-            self._expected = self._plain.kept(self._state, shorter)
-            self._inputs = shorter
-        except Exception:  # a model's own code may want one length only
-            self._expected = self._expected_of_all()
+        less = {name: x[:, 1:] if name in ids else x for name, x in other.items()}
+        first = self._accepted("other inputs", less) or _Tried("other inputs", other, self._expected_of(other))
+        self._tried = [first]
+        last = [first]
 
-    def _expected_of_all(self) -> Tensor:
+        def is_taken(batch: Mapping[str, Tensor]) -> bool:
+            found = self._accepted("", batch)
+            last[:] = [found] if found is not None else last
+            return found is not None
+
+        if redrawn(first.inputs, generator, is_taken).drawn:
+            self._tried = [replace(last[0], where=first.where)]
+        for resized, where in ((longer, "longer or more inputs"), (shorter, "shorter or fewer inputs")):
+            if resized(other, generator, is_taken) is not None:
+                self._tried.append(replace(last[0], where=where))
+
+    def _accepted(self, where: str, inputs: Mapping[str, Tensor]) -> _Tried | None:
+        """Inputs with the outputs for them; None where the model gives none, or such that are not finite."""
+        out = outputs_for(self._plain, self._state, inputs)
+        return None if out is None else _Tried(where, inputs, out)
+
+    def _expected_of(self, inputs: Mapping[str, Tensor]) -> Tensor:
         try:
-            return self._plain.kept(self._state, self._inputs)
+            return self._plain.kept(self._state, inputs)
         except Exception as error:  # anything may be raised by a model's own code
             reason = next(iter(str(error).splitlines()), "")
             raise SymmetryError(f"the model does not run on the inputs ({type(error).__name__}: {reason})") from error
 
     def same(self, state: Mapping[str, Tensor]) -> bool:
         """The model computes with these parameters what it computes with its own."""
-        return self._is_expected(self._plain.kept({**self._state, **state}, self._inputs))
+        return self._where_not({**self._state, **state}) is None
 
-    def wrong(self, blueprint: Blueprint) -> str | None:
+    def wrong(self, blueprint: Blueprint) -> Wrong | None:
         """The first space whose random element, or the gauge, changes the outputs; None where all together do not."""
         # A blueprint speaks of every name of a tensor, which has one here.
         state: Mapping[str, Tensor] = {**self._state, **{n: self._state[first] for n, first in self._tied.items()}}
@@ -65,21 +110,39 @@ class OtherBatch:
         if blueprint.unbiased:
             state = clear_biases(state, blueprint)
         elements = Alignment.random(blueprint, torch.Generator().manual_seed(2)).elements
-        if self._same(state, blueprint, elements):
+        if (together := self._changed(state, blueprint, elements)) is None:
             return None
-        alone = (name for name in elements if not self._same(state, blueprint, {name: elements[name]}))
-        return next(alone, next(iter(elements), None))
+        for name in elements:
+            if (alone := self._changed(state, blueprint, {name: elements[name]})) is not None:
+                return Wrong(name, alone)
+        return Wrong(next(iter(elements)), together) if elements else None
 
-    def _same(self, state: Mapping[str, Tensor], blueprint: Blueprint, elements: Mapping[str, Tensor]) -> bool:
+    def _changed(self, state: Mapping[str, Tensor], blueprint: Blueprint, elements: Mapping[str, Tensor]) -> str | None:
+        """The inputs for which elements change the outputs, in words."""
         alignment = Alignment(blueprint, elements)
         touched = blueprint.touching(elements)
         moved = {name: alignment.apply_to(name, x) if name in touched else x for name, x in state.items()}
         if any(not torch.allclose(moved[name], moved[first], EXACT) for name, first in self._tied.items()):
-            return False
-        return self._is_expected(self._plain.kept({name: moved[name] for name in self._state}, self._inputs))
+            return "all names of one tensor"
+        return self._where_not({name: moved[name] for name in self._state})
 
-    def _is_expected(self, out: Tensor) -> bool:
-        return bool((out - self._expected).abs().max() <= EXACT * self._expected.abs().max())
+    def _where_not(self, state: Mapping[str, Tensor]) -> str | None:
+        """The inputs for which the model computes something else with these parameters, in words."""
+        return next((tried.where for tried in self._tried if not self._is_expected(state, tried)), None)
+
+    def _is_expected(self, state: Mapping[str, Tensor], tried: _Tried) -> bool:
+        if _are_close(self._plain.kept(state, tried.inputs), tried.expected):
+            return True
+        # A module may remember, as its longest text: only what it computes now can be compared.
+        now = self._plain.kept(self._state, tried.inputs)
+        if torch.equal(now, tried.expected):
+            return False
+        tried.expected = now
+        return _are_close(self._plain.kept(state, tried.inputs), now)
+
+
+def _are_close(out: Tensor, expected: Tensor) -> bool:
+    return bool((out - expected).abs().max() <= EXACT * expected.abs().max())
 
 
 def _another(x: Tensor, generator: torch.Generator) -> Tensor:

@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor
 
-from fusionlab.symmetry.infer.dims import Dim, fresh, mapped
+from fusionlab.symmetry.infer.dims import Dim, atoms, fresh, mapped
 from fusionlab.symmetry.infer.interpreter import Reading
 from fusionlab.symmetry.infer.rules.pointwise import combined
 from fusionlab.symmetry.infer.values import Value, rule
@@ -35,8 +35,8 @@ def _reduce(reading: Reading, x: Value, *args: Any, out: Any, **options: Any) ->
         for d in gone:
             reading.silence(x.dims[d])
         if name in LARGEST:
-            # Positive factors pass a maximum.
-            reading.rectify(x)
+            # Positive factors pass a maximum; where none arrives, as of probabilities, it says nothing of a space.
+            reading.rectify(Value([d for d in x.dims if any(atom.exponent for atom in atoms(d))], x.tensor))
         elif name not in PLAIN:
             x = combined(reading, [x], "other", x.tensor)
     first = out[0] if isinstance(out, tuple | list) else out

@@ -37,10 +37,12 @@ class _Tried:
     """Inputs, and what the model computes for them.
 
     Attributes:
+        plain: the model, of which nothing else is asked: Swin's windows follow the first image that is smaller.
         inputs: by the names of the forward's arguments.
         expected: the outputs with the model's own parameters.
     """
 
+    plain: Plain
     inputs: Mapping[str, Tensor]
     expected: Tensor
 
@@ -74,7 +76,7 @@ class OtherBatch:
         if shorter(other, generator, is_taken) is None:
             ids = [name for name, x in inputs.items() if not x.is_floating_point() and x.ndim == 2]
             less = {name: x[:, 1:] if name in ids else x for name, x in other.items()}
-            last = [self._accepted(less) or _Tried(other, self._expected_of(other))]
+            last = [self._accepted(less) or _Tried(self._plain, other, self._expected_of(other))]
         redrawn(last[0].inputs, generator, is_taken)
         self._tried = {"other inputs": last[0]}
         if longer(other, generator, is_taken) is not None:
@@ -82,8 +84,9 @@ class OtherBatch:
 
     def _accepted(self, inputs: Mapping[str, Tensor]) -> _Tried | None:
         """Inputs with the outputs for them; None where the model gives none, or such that are not finite."""
-        out = outputs_for(self._plain, self._state, inputs)
-        return None if out is None else _Tried(inputs, out)
+        own = self._plain.copied()
+        out = outputs_for(own, self._state, inputs)
+        return None if out is None else _Tried(own, inputs, out)
 
     def _expected_of(self, inputs: Mapping[str, Tensor]) -> Tensor:
         try:
@@ -126,14 +129,14 @@ class OtherBatch:
         return next((where for where, tried in self._tried.items() if not self._is_expected(state, tried)), None)
 
     def _is_expected(self, state: Mapping[str, Tensor], tried: _Tried) -> bool:
-        if _are_close(self._plain.kept(state, tried.inputs), tried.expected):
+        if _are_close(tried.plain.kept(state, tried.inputs), tried.expected):
             return True
         # A module may remember, as its longest text: only what it computes now can be compared.
-        now = self._plain.kept(self._state, tried.inputs)
+        now = tried.plain.kept(self._state, tried.inputs)
         if torch.equal(now, tried.expected):
             return False
         tried.expected = now
-        return _are_close(self._plain.kept(state, tried.inputs), now)
+        return _are_close(tried.plain.kept(state, tried.inputs), now)
 
 
 def _are_close(out: Tensor, expected: Tensor) -> bool:

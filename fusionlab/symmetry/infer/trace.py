@@ -128,6 +128,11 @@ class Plain:
         self.state |= {n: b for n, b in self.model.named_buffers() if n in persistent and b.is_floating_point()}
         self._others = {name: buffer for name, buffer in self.model.named_buffers() if name not in self.state}
 
+    def copied(self) -> Plain:
+        """The same with modules of its own, which may remember what they are given, and the same tensors."""
+        tensors: list[Tensor] = [*self.model.parameters(), *self.model.buffers()]
+        return copy.deepcopy(self, {id(x): x for x in (*tensors, *self.state.values())})
+
     def outputs(self, state: Mapping[str, Tensor], inputs: Mapping[str, Any]) -> dict[str, Tensor]:
         """Everything the forward returns, by the path to it."""
         with InFloat64():

@@ -22,7 +22,8 @@ def blueprint(
 
     Args:
         model: any module.
-        example_inputs: a batch of at least two by the names of the forward's arguments; infers the symmetry from the
+        example_inputs: a batch of at least two by the names of the forward's arguments, in their order, or one tensor
+            alone; infers the symmetry from the
             model itself, whatever is described, for this and all later calls. A module of one's own needs them once in
             a process.
         folded: describe the model as `fusionlab.symmetry.folding.fold` leaves it.

@@ -75,6 +75,11 @@ def infer(
         )
     reading = Reading(traced).read()
     attempts = Attempts(reading, seed)
+    if not attempts.expected.isfinite().all():
+        raise SymmetryError(
+            f"{architecture}: the outputs for the inputs {', '.join(inputs)} are not finite with random parameters; "
+            f"expected an example for which they are"
+        )
     return _Assembly(reading, attempts, Search(attempts).run(), architecture, drawn or {}).build(model)
 
 

@@ -45,7 +45,7 @@ def guessed_inputs(model: nn.Module) -> tuple[Input, ...]:
     if "pixel_values" in known and (among := _image_among_tokens(m)):
         return among
     inputs: list[Input] = []
-    if "input_ids" in names:
+    if "input_ids" in names and hasattr(config.get_text_config(), "vocab_size"):
         inputs.append(_tokens(m, "input_ids", _TOKENS))
         inputs += _things(m, inputs[0].shape[0])
     if "pixel_values" in names:

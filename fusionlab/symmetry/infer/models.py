@@ -20,6 +20,7 @@ from fusionlab.symmetry.infer.blueprint import UnreadError, infer
 from fusionlab.symmetry.infer.copies import dissolved, gathered, numbered_spaces
 from fusionlab.symmetry.infer.endings import ended
 from fusionlab.symmetry.infer.examples import guessed_inputs, has_all_inputs, pad_batches
+from fusionlab.symmetry.infer.given_examples import given_example, refuse_kind
 from fusionlab.symmetry.infer.grow import UnlikeError, grow
 from fusionlab.symmetry.infer.leaving_out import without
 from fusionlab.symmetry.infer.other_batch import OtherBatch, Wrong
@@ -61,6 +62,7 @@ def inferred(model: nn.Module, example_inputs: Mapping[str, Tensor] | None = Non
     Raises:
         SymmetryError: nothing is known of the model's inputs, or it cannot be traced.
     """
+    refuse_kind(model)
     key = key_of(model)
     if example_inputs is not None:
         KNOWN[key] = described(model, example_inputs)
@@ -92,7 +94,7 @@ def described(model: nn.Module, example_inputs: Mapping[str, Tensor] | None) -> 
     name = architecture_name(getattr(model, "config", model), type(model).__name__)
     if example_inputs is not None:
         itself = _on_cpu(model)
-        example = varied(itself, example_inputs)
+        example = varied(itself, given_example(itself, example_inputs))
         return infer(itself, example.batch, name, drawn=example.drawn).found_in(ON_ITSELF, example.notes())
     if not isinstance(model, transformers.PreTrainedModel):
         raise SymmetryError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -37,18 +37,18 @@ class _Tried:
     """Inputs, and what the model computes for them.
 
     Attributes:
-        where: what sets the inputs apart, in words.
+        plain: the model, of which nothing else is asked: Swin's windows follow the first image that is smaller.
         inputs: by the names of the forward's arguments.
         expected: the outputs with the model's own parameters.
     """
 
-    where: str
+    plain: Plain
     inputs: Mapping[str, Tensor]
     expected: Tensor
 
 
 class OtherBatch:
-    """A model on inputs that it was not traced with: as many tokens less one, other numbers; other lengths and counts.
+    """A model on inputs that it was not traced with: other numbers, fewer and shorter ones, more and longer ones.
 
     Args:
         model: any module on the CPU; its weights are not looked at.
@@ -68,27 +68,27 @@ class OtherBatch:
         generator = torch.Generator().manual_seed(1)
         self._state = state or {name: generic(x, generator) for name, x in self._plain.state.items()}
         other = {name: _another(x, generator) for name, x in inputs.items()}
-        ids = [name for name, x in inputs.items() if not x.is_floating_point() and x.ndim == 2]
-        less = {name: x[:, 1:] if name in ids else x for name, x in other.items()}
-        first = self._accepted("other inputs", less) or _Tried("other inputs", other, self._expected_of(other))
-        self._tried = [first]
-        last = [first]
+        last: list[_Tried] = []
 
         def is_taken(batch: Mapping[str, Tensor]) -> bool:
-            found = self._accepted("", batch)
+            found = self._accepted(batch)
             last[:] = [found] if found is not None else last
             return found is not None
 
-        if redrawn(first.inputs, generator, is_taken).drawn:
-            self._tried = [replace(last[0], where=first.where)]
-        for resized, where in ((longer, "longer or more inputs"), (shorter, "shorter or fewer inputs")):
-            if resized(other, generator, is_taken) is not None:
-                self._tried.append(replace(last[0], where=where))
+        if shorter(other, generator, is_taken) is None:
+            ids = [name for name, x in inputs.items() if not x.is_floating_point() and x.ndim == 2]
+            less = {name: x[:, 1:] if name in ids else x for name, x in other.items()}
+            last = [self._accepted(less) or _Tried(self._plain, other, self._expected_of(other))]
+        redrawn(last[0].inputs, generator, is_taken)
+        self._tried = {"other inputs": last[0]}
+        if longer(other, generator, is_taken) is not None:
+            self._tried["longer or more inputs"] = last[0]
 
-    def _accepted(self, where: str, inputs: Mapping[str, Tensor]) -> _Tried | None:
+    def _accepted(self, inputs: Mapping[str, Tensor]) -> _Tried | None:
         """Inputs with the outputs for them; None where the model gives none, or such that are not finite."""
-        out = outputs_for(self._plain, self._state, inputs)
-        return None if out is None else _Tried(where, inputs, out)
+        own = self._plain.copied()
+        out = outputs_for(own, self._state, inputs)
+        return None if out is None else _Tried(own, inputs, out)
 
     def _expected_of(self, inputs: Mapping[str, Tensor]) -> Tensor:
         try:
@@ -98,8 +98,8 @@ class OtherBatch:
             raise SymmetryError(f"the model does not run on the inputs ({type(error).__name__}: {reason})") from error
 
     def same(self, state: Mapping[str, Tensor]) -> bool:
-        """The model computes with these parameters what it computes with its own."""
-        return self._where_not({**self._state, **state}) is None
+        """The model computes with these parameters what it computes with its own, for inputs of one length."""
+        return self._is_expected({**self._state, **state}, next(iter(self._tried.values())))
 
     def wrong(self, blueprint: Blueprint) -> Wrong | None:
         """The first space whose random element, or the gauge, changes the outputs; None where all together do not."""
@@ -128,17 +128,17 @@ class OtherBatch:
 
     def _where_not(self, state: Mapping[str, Tensor]) -> str | None:
         """The inputs for which the model computes something else with these parameters, in words."""
-        return next((tried.where for tried in self._tried if not self._is_expected(state, tried)), None)
+        return next((where for where, tried in self._tried.items() if not self._is_expected(state, tried)), None)
 
     def _is_expected(self, state: Mapping[str, Tensor], tried: _Tried) -> bool:
-        if _are_close(self._plain.kept(state, tried.inputs), tried.expected):
+        if _are_close(tried.plain.kept(state, tried.inputs), tried.expected):
             return True
         # A module may remember, as its longest text: only what it computes now can be compared.
-        now = self._plain.kept(self._state, tried.inputs)
+        now = tried.plain.kept(self._state, tried.inputs)
         if torch.equal(now, tried.expected):
             return False
         tried.expected = now
-        return _are_close(self._plain.kept(state, tried.inputs), now)
+        return _are_close(tried.plain.kept(state, tried.inputs), now)
 
 
 def _are_close(out: Tensor, expected: Tensor) -> bool:

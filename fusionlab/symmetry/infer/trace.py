@@ -6,7 +6,7 @@ import copy
 import inspect
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import torch
@@ -108,6 +108,8 @@ def trace(model: nn.Module, inputs: Mapping[str, Tensor], seed: int = 0) -> Trac
         return run
 
     graph = _graph(forward, _options(plain.model), (*state.values(), *values.values()))
+    if not told["kept"]:
+        raise TraceError("its forward returns no tensor; expected a forward that returns one, or several by name")
     _in_float64(graph)
     return Traced(graph, state, values, told["outputs"], told["kept"], told["branches"])
 
@@ -127,6 +129,11 @@ class Plain:
         self.state = {name: p.detach() for name, p in self.model.named_parameters()}
         self.state |= {n: b for n, b in self.model.named_buffers() if n in persistent and b.is_floating_point()}
         self._others = {name: buffer for name, buffer in self.model.named_buffers() if name not in self.state}
+
+    def copied(self) -> Plain:
+        """The same with modules of its own, which may remember what they are given, and the same tensors."""
+        tensors: list[Tensor] = [*self.model.parameters(), *self.model.buffers()]
+        return copy.deepcopy(self, {id(x): x for x in (*tensors, *self.state.values())})
 
     def outputs(self, state: Mapping[str, Tensor], inputs: Mapping[str, Any]) -> dict[str, Tensor]:
         """Everything the forward returns, by the path to it."""
@@ -244,6 +251,9 @@ def named_tensors(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
     elif hasattr(value, "items"):
         for key, part in value.items():
             yield from named_tensors(f"{name}.{key}" if name else str(key), part)
+    elif is_dataclass(value):
+        for part in fields(value):
+            yield from named_tensors(f"{name}.{part.name}" if name else part.name, getattr(value, part.name))
     elif isinstance(value, tuple | list):
         for index, part in enumerate(value):
             yield from named_tensors(f"{name}.{index}" if name else f"output.{index}", part)

@@ -133,6 +133,30 @@ def test_every_guess_can_be_overruled(tmp_path: Path, folder: Path) -> None:
             measured(fitted(path, folder / "texts", **wrong)[0])  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("column", "options", "said"),
+    [
+        ([False, True], {}, "False taken for negative, True for positive"),
+        ([0.0, 1.0], {}, "0 negative, 1 positive"),
+        ([1, 5], {"label_values": "1,5"}, "label from `mark`"),
+        ([1.0, 5.0], {"label_values": "1,5"}, "label from `mark`"),
+    ],
+)
+def test_labels_that_are_no_words(
+    column: list[Any], options: dict[str, Any], said: str, tmp_path: Path, folder: Path
+) -> None:
+    """Switches and numbers, in a column that nobody names; a missing one makes the others decimal."""
+    name = "mark" if options else "label"
+    rows = [{"text": f"what {index % 2}", name: column[index % 2]} for index in range(20)] + [{"text": "w", name: ""}]
+    module, told = fitted(written(tmp_path / "mine.csv", rows), folder / "texts", **options)
+    assert said in told
+    tokenizer = load_tokenizer(str(folder / "texts"))
+    batch = measured(module)
+    for tokens, label in zip(batch["input_ids"], batch["labels"], strict=True):
+        text = tokenizer.decode(tokens, skip_special_tokens=True)
+        assert label == (-100 if text == "w" else int(text[-1]))
+
+
 @pytest.mark.parametrize("kind", ["parquet", "jsonl", "tsv", "saved", "saved splits", "folder"])
 def test_kinds_of_files(kind: str, tmp_path: Path, folder: Path) -> None:
     """All give the batches of the CSV file."""

@@ -19,6 +19,7 @@ from fusionlab.data.purpose import Head
 from fusionlab.data.tables import FILE_BUILDERS, Source, load, require_columns
 from fusionlab.data.text_classification import TextClassification
 from fusionlab.errors import InputError
+from fusionlab.evaluation.span_f1 import OUTSIDE
 from fusionlab.paths import expanded
 
 # Of words with tags, one a line; files with other endings of tables hold rows.
@@ -170,13 +171,20 @@ class _Guess:
             options = {"token_column": words, "tag_column": tagged} | options
             self._say(f"words from `{options['token_column']}`, tags from `{options['tag_column']}`", "token_column")
             splits = self._splits(rows, None)
-        return NER(
+        module = NER(
             data.path,
             data.tokenizer or self.head.tokenizer(),
             tags=tags,
             **options,
             **self._text_options(splits),
         )
+        if self.use != "inputs" and (others := module.other_tags()):
+            raise InputError(
+                f"{sum(others.values())} words have tags that the model lacks ({columns.shown(sorted(others))}; it has "
+                f"{columns.shown(tags)}); expected data with the model's tags, or --data NER, which reads others as "
+                f"{OUTSIDE}, with data.path, data.tokenizer and data.tags"
+            )
+        return module
 
     def _running(self) -> LightningDataModule:
         data, rows = self.data, self._parts()

@@ -142,9 +142,7 @@ def test_every_guess_can_be_overruled(tmp_path: Path, folder: Path) -> None:
         ([1.0, 5.0], {"label_values": "1,5"}, "label from `mark`"),
     ],
 )
-def test_labels_that_are_no_words(
-    column: list[Any], options: dict[str, Any], said: str, tmp_path: Path, folder: Path
-) -> None:
+def test_labels_as_numbers(column: list[Any], options: dict[str, Any], said: str, tmp_path: Path, folder: Path) -> None:
     """Switches and numbers, in a column that nobody names; a missing one makes the others decimal."""
     name = "mark" if options else "label"
     rows = [{"text": f"what {index % 2}", name: column[index % 2]} for index in range(20)] + [{"text": "w", name: ""}]
@@ -219,6 +217,13 @@ def test_words_with_tags(layout: str, tmp_path: Path, folder: Path) -> None:
     assert len(labels) == 2
     assert labels[0][labels[0] != -100].tolist() == [TAGS.index(tag) for tag in ("B-PER", "I-PER", "O", "B-LOC")]
     assert "`tokens`" in told if layout == "table" else "first column" in told
+    if layout == "lines":
+        path.write_text(sentence.replace("LOC", "ORG") * 10)
+        with pytest.raises(
+            InputError, match=r"some.conll: 10 words have tags that the model lacks \(B-ORG; it has O, B-"
+        ):
+            fitted(str(path), folder / "words")
+        fitted(str(path), folder / "words", "inputs")
 
 
 @pytest.mark.parametrize("name", ["masked", "causal"])

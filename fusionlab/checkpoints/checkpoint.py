@@ -187,8 +187,8 @@ def save(
         dtype: to write all its floating-point numbers in, such as ``bfloat16``; the model's own if None.
 
     Raises:
-        InputError: `path` exists and may not be replaced; the model is none, or of neither library; `like` is of another;
-            there is no such dtype, or it cannot hold the model's numbers.
+        InputError: `path` exists and may not be replaced; the model is none, or of neither library; `like` is of
+            another; there is no such dtype, or it cannot hold the model's numbers.
     """
     path, chosen = expanded(path), find_dtype(dtype)
     if not isinstance(model, nn.Module):

@@ -155,7 +155,7 @@ def test_labels_as_numbers(column: list[Any], options: dict[str, Any], said: str
         assert label == (-100 if text == "w" else int(text[-1]))
 
 
-@pytest.mark.parametrize("kind", ["parquet", "jsonl", "tsv", "saved", "saved splits", "folder"])
+@pytest.mark.parametrize("kind", ["parquet", "jsonl", "tsv", "csv", "saved", "saved splits", "folder"])
 def test_kinds_of_files(kind: str, tmp_path: Path, folder: Path) -> None:
     """All give the batches of the CSV file."""
     path, table = tmp_path / f"mine.{kind}", Dataset.from_csv(reviews(tmp_path / "mine.csv"))
@@ -163,8 +163,8 @@ def test_kinds_of_files(kind: str, tmp_path: Path, folder: Path) -> None:
         table.to_parquet(str(path))
     elif kind == "jsonl":
         table.to_json(str(path))
-    elif kind == "tsv":
-        table.to_csv(str(path), sep="\t", index=False)
+    elif kind in ("tsv", "csv"):
+        table.to_csv(str(path), sep="\t" if kind == "tsv" else ";", index=False)
     elif kind == "saved":
         table.save_to_disk(str(path))
     elif kind == "saved splits":

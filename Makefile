@@ -9,7 +9,7 @@ LOWEST := .venv-lowest
 PEERS := .venv-peers
 LOWEST_PYTHON ?= $(or $(shell command -v python3.11),$(PYTHON))
 
-.PHONY: install demo demo-sizes test test-architectures test-matrix test-lowest test-peers test-ray mutants fuzz lint docs constraints site look notebooks wheel bench rows results clean
+.PHONY: install demo demo-sizes test test-architectures test-matrix test-lowest test-peers test-ray mutants fuzz lint tables constraints docs look notebooks wheel bench rows results clean
 
 install: $(STAMP)
 
@@ -87,11 +87,11 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 # Writes the tables of options in the docs again, out of the options' docstrings.
-docs: $(STAMP)
+tables: $(STAMP)
 	$(BIN)/python -m tests.docs_tables
 
 # The pages of docs/, README and examples as a site in site/; any warning fails.
-site: $(STAMP)
+docs: $(STAMP)
 	@$(BIN)/python -c 'import mkdocstrings, material, jupytext' 2>/dev/null || $(BIN)/python -m pip install --quiet --editable '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
 

@@ -13,13 +13,12 @@ TYPE_CHECKING = False  # as typing has it, whose import takes longer than all el
 if TYPE_CHECKING:
     from typing import Any
 
-    from fusionlab.api import advise, align, alignments, barrier, canonical, fuse, grow, match, merge, shrink
+    from fusionlab.api import advise, align, alignments, barrier, blueprint, canonical, fuse, grow, match, merge, shrink
     from fusionlab.checkpoints import load, save
     from fusionlab.errors import InputError
     from fusionlab.fusion import FusionData, FusionModule
     from fusionlab.matching.recipe import recipe
     from fusionlab.symmetry import Alignment, Blueprint, SymmetryError
-    from fusionlab.symmetry.any_model import blueprint
 
     __version__: str
 
@@ -52,6 +51,7 @@ _HOMES = {
         "align",
         "alignments",
         "barrier",
+        "blueprint",
         "canonical",
         "fuse",
         "grow",
@@ -63,7 +63,7 @@ _HOMES = {
     "fusionlab.errors": ("InputError",),
     "fusionlab.fusion": ("FusionData", "FusionModule"),
     "fusionlab.matching.recipe": ("recipe",),
-    "fusionlab.symmetry": ("Alignment", "Blueprint", "SymmetryError", "blueprint"),
+    "fusionlab.symmetry": ("Alignment", "Blueprint", "SymmetryError"),
 }
 
 

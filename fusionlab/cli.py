@@ -53,9 +53,14 @@ def usage() -> str:
             "",
             "Match transformers in weight space without changing what they compute, and merge them into one.",
             "",
+            "Examples:",
+            "  fusionlab advise model_a model_b",
+            "  fusionlab fuse --ckpts model_a model_b --data reviews.csv --output merged",
+            "",
+            "Commands:",
             *lines,
             "",
-            "fusionlab COMMAND --help lists a command's options (--help all those of research too);",
+            "fusionlab COMMAND --help lists a command's options (--help all the rarer ones too);",
             "fusionlab --version prints the version.",
             "With --quiet a command prints errors only, with --verbose progress also where no terminal is.",
             "Results go to standard output, the rest to standard error.",
@@ -66,7 +71,7 @@ def usage() -> str:
 def help_page(command: str) -> Path:
     """The text that ``--help`` of a command prints, as its parser has it: making that parser takes seconds.
 
-    Commands that train have none, as theirs depends on the classes that are named beside it.
+    That of commands that train is a short one, as all of it depends on the classes that are named beside it.
     """
     return Path(__file__).parent / "commands" / "help" / f"{command}.txt"
 
@@ -151,7 +156,10 @@ def _command(arguments: list[str], watch: Watch) -> int:
     if command not in COMMANDS:
         print(f"fusionlab: error: {_no_command(command)}", file=sys.stderr)
         return 2
-    if rest[:1] in (["-h"], ["--help"]) and rest[1:] in ([], ["all"]) and help_page(command).is_file():
+    if command in TRAINING and rest in (["-h", "all"], ["--help", "all"]):
+        # Lightning's parser prints it, as beside a config.
+        rest = ["--help"]
+    elif rest[:1] in (["-h"], ["--help"]) and rest[1:] in ([], ["all"]):
         print(shown_help(command, everything=rest[1:] == ["all"]), end="")
         return 0
     # Nothing fusionlab runs forks after using tokenizers; without this each of them warns that it might.

@@ -12,6 +12,7 @@ _SIZE = re.compile(
     r"(head|ffn|.*_ffn)_dim|num_.*experts|.*_layers|.*_heads"
 )
 _SHOWN = 3
+_DEFAULT_LABELS = 2
 OTHER_HEADS = "fuse --heads own merges what lies below different heads, and --heads union classifiers of one task"
 
 
@@ -66,7 +67,12 @@ def _labels(config: Any) -> int | None:
     if isinstance(found, Mapping):
         return len(found)
     counted = _entry(config, "num_labels") or _entry(config, "num_classes")
-    return counted if isinstance(counted, int) else None
+    if isinstance(counted, int):
+        return counted
+    # A file of transformers leaves out what is as by default: two labels.
+    names = _entry(config, "architectures")
+    is_classifier = isinstance(names, list | tuple) and any("Classification" in str(name) for name in names)
+    return _DEFAULT_LABELS if is_classifier else None
 
 
 def _vocabulary(config: Any) -> int | None:

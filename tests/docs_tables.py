@@ -85,7 +85,7 @@ TABLES = {
 def written(page: str, text: str) -> str:
     """The text of a page with its tables as they should be."""
     for name, rows in TABLES[page].items():
-        begin, end = f"<!-- options of {name}, written by make docs -->", f"<!-- end of options of {name} -->"
+        begin, end = f"<!-- options of {name}, written by make tables -->", f"<!-- end of options of {name} -->"
         before, rest = text.split(begin)
         _, after = rest.split(end)
         text = f"{before}{begin}\n\n{rows}\n\n{end}{after}"

@@ -144,7 +144,7 @@ def test_help_explains_every_option(name: str, capsys: pytest.CaptureFixture[str
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_help_is_that_of_the_parser(name: str) -> None:
-    """``make docs`` writes the pages; line breaks are those of the version that wrote them."""
+    """``make tables`` writes the pages; line breaks are those of the version that wrote them."""
     page = explained_in(cli.help_page(name).read_text(encoding="utf-8"))
     assert page == explained_in(help_text(name))
 

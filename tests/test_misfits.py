@@ -8,6 +8,9 @@ from fusionlab.misfits import of_shapes, of_sizes
 def test_other_numbers_of_classes() -> None:
     configs = [BertConfig(num_labels=3), {"id2label": {"0": "a", "1": "b"}}]
     assert "(classes: 3 and 2; fuse --heads own" in of_shapes([(3, 8), (2, 8)], configs)
+    # A written config lacks what is as by default.
+    configs = [BertConfig(num_labels=3).to_diff_dict(), {"architectures": ["BertForSequenceClassification"]}]
+    assert "(classes: 3 and 2; fuse --heads own" in of_shapes([(3,), (2,)], configs)
 
 
 def test_added_tokens() -> None:

@@ -162,7 +162,7 @@ def advice_on(
         pairs,
         match,
         found.match_alone,
-        _commands(case, models, match, data or "DATA"),
+        _commands(case, models, match, data or "DATA", _has_other_heads(case, pairs)),
         cost,
         list(dict.fromkeys(told)),
     )
@@ -203,11 +203,18 @@ def _matching(case: CaseName, models: Sequence[Weights]) -> str | None:
     return CORRELATION if match == LEARNED and has_statistics else match
 
 
-def _commands(case: CaseName, models: Sequence[Weights], match: str | None, data: str) -> list[str]:
+def _has_other_heads(case: CaseName, pairs: Sequence[Pair]) -> bool:
+    """True for models of one architecture and size in which a few parameters have other shapes: those of heads."""
+    return CASES[case].match is not None and case != "sizes" and any(pair.shapes for pair in pairs)
+
+
+def _commands(
+    case: CaseName, models: Sequence[Weights], match: str | None, data: str, has_other_heads: bool
+) -> list[str]:
     """Commands to run, the first with data, the second without; lines of Python where some models are modules."""
     found, sources = CASES[case], [model.source for model in models if model.source is not None]
     if len(sources) < len(models):
-        return _calls(found, match)
+        return _calls(found, match, has_other_heads)
     if case == "vocabularies":
         return [shlex.join(["fusionlab", "vocab", *sources, "--output", "one_vocabulary"])]
     if match is None:
@@ -218,16 +225,26 @@ def _commands(case: CaseName, models: Sequence[Weights], match: str | None, data
     alone = ["fuse", "--ckpts", *sources, "--match", str(found.match_alone), "--polish", "300"]
     if found.match_alone == "none":
         alone = ["merge", *sources, "--method", found.methods[-1]]
+    if has_other_heads:
+        # Heads of their own have no outputs in common to learn by, and data are each model's.
+        match = "weights" if match == LEARNED else match
+        places = ["DATA_" + str(place) for place in range(1, len(sources) + 1)] if data == "DATA" else [data]
+        with_data = ["fuse", "--ckpts", *sources, "--heads", "own", "--match", match, "--method", methods]
+        with_data += ["--data", *places, *(["--correct"] if match == CORRELATION else [])]
+        alone = ["fuse", "--ckpts", *sources, "--heads", "own", "--match", str(found.match_alone), "--method", "simple"]
     if case == "adapters":
         base = ["--base", str(models[0].base)] if models[0].base else []
         with_data, alone = [*with_data, *base], ["merge", *sources, "--method", found.methods[0], *base]
     return [shlex.join(["fusionlab", *words, "--output", "merged"]) for words in (with_data, alone)]
 
 
-def _calls(found: Case, match: str | None) -> list[str]:
+def _calls(found: Case, match: str | None, has_other_heads: bool) -> list[str]:
     """The same as lines of Python."""
     if match is None:
         return []
+    if has_other_heads:
+        match = "weights" if match == LEARNED else match
+        return [f"fusionlab.FusionModule(models, {match!r}, {found.methods[-1]!r}, heads='own')"]
     method = f", method={found.methods[0]!r}" if found.methods[0] != "simple" else ""
     with_data = f"fusionlab.fuse(models, preset={match!r}{method}, data=batches)"
     return [with_data, f"fusionlab.fuse(models, preset={found.match_alone!r})"]

@@ -6,5 +6,8 @@ from fusionlab.api.growing import grow, shrink
 from fusionlab.api.lines import barrier
 from fusionlab.api.matching import align, alignments, canonical, match
 from fusionlab.api.merging import merge
+from fusionlab.api.symmetries import blueprint
 
-__all__ = ["advise", "align", "alignments", "barrier", "canonical", "fuse", "grow", "match", "merge", "shrink"]
+__all__ = [
+    "advise", "align", "alignments", "barrier", "blueprint", "canonical", "fuse", "grow", "match", "merge", "shrink",
+]  # fmt: skip

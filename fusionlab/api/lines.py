@@ -1,6 +1,7 @@
 """The line between two models."""
 
 from collections.abc import Mapping
+from os import PathLike
 
 import torch
 from torch import nn
@@ -45,6 +46,11 @@ def barrier(
     """
     a, b = module_of(a, "a"), module_of(b, "b")
     refuse_points(points, may_be_none=False)
+    if isinstance(data, str | PathLike):
+        raise InputError(
+            f"data is the path {data}; expected batches with {LABELS!r}, such as the test_dataloader() of "
+            f"fusionlab.data.own_data({str(data)!r}, CHECKPOINT) after its setup('test')"
+        )
     if correct and inputs is None:
         raise InputError("correct has to run the models, and no inputs were given; expected inputs")
     for name, batches in (("data", data), ("inputs", [] if inputs is None else inputs)):

@@ -24,6 +24,7 @@ from fusionlab.checkpoints.parameters import refuse_not_finite
 from fusionlab.dtypes import Types, find_dtype, in_types, types_of
 from fusionlab.errors import InputError
 from fusionlab.paths import expanded
+from fusionlab.symmetry.wrappers import unwrapped
 
 Format = Literal["transformers", "timm", "lightning", "torch"]
 
@@ -179,18 +180,22 @@ def save(
 
     Args:
         model: a transformers model (written by ``save_pretrained``) or a timm model (written so that
-            ``timm.create_model("local-dir:PATH")`` reads it).
+            ``timm.create_model("local-dir:PATH")`` reads it), compiled and parallel ones too.
         path: the folder to write.
         like: a checkpoint whose format (for a Lightning file: a file is written) and side files are kept.
         overwrite: whether an output that exists may be replaced.
         dtype: to write all its floating-point numbers in, such as ``bfloat16``; the model's own if None.
 
     Raises:
-        InputError: `path` exists and may not be replaced; the model is of neither library; `like` is of another; there
-            is no such dtype, or it cannot hold the model's numbers.
+        InputError: `path` exists and may not be replaced; the model is none, or of neither library; `like` is of
+            another; there is no such dtype, or it cannot hold the model's numbers.
     """
     path, chosen = expanded(path), find_dtype(dtype)
+    if not isinstance(model, nn.Module):
+        given = f"the path {model}" if isinstance(model, str | Path) else f"of type {type(model).__name__}"
+        raise InputError(f"{path}: the model to save is {given}; expected a module, as fusionlab.load reads one")
     refuse_existing(path, overwrite)
+    model = unwrapped(model)
     own: Format
     if huggingface.is_transformers(model):
         own = "transformers"

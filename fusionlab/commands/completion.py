@@ -23,7 +23,6 @@ _fusionlab in a folder of fpath. For fish: into ~/.config/fish/completions/fusio
 # An option at the start of an entry of a help page: its name, and what stands behind it.
 _ENTRY = re.compile(r"^  (?:-\w, )?(--[\w.-]+)(.*)$")
 # Of commands that train, whose help depends on the classes that are named beside it.
-_WITHOUT_PAGE = "  --config CONFIG  YAML with options; a shipped one by its name."
 # Files, or options where one is begun behind an option that takes several values, where shtab lists all files.
 _BASH = """
 _fusionlab_files() {
@@ -81,7 +80,7 @@ def whole_parser() -> ArgumentParser:
         one, page = commands.add_parser(command, help=words, description=words), cli.help_page(command)
         for switch, told in (("--quiet", "print errors only"), ("--verbose", "print progress in logs too")):
             _repeat(one, _switch(switch, told), files)
-        for entry in entries(page.read_text(encoding="utf-8") if page.is_file() else _WITHOUT_PAGE):
+        for entry in entries(page.read_text(encoding="utf-8")):
             if entry.name != "--help" and not entry.name.endswith(".help"):
                 _repeat(one, entry, files)
     return parser

@@ -16,7 +16,7 @@ from fusionlab.commands.stubs import look_in_own_path
 from fusionlab.errors import InputError
 from fusionlab.printing import is_quiet
 from fusionlab.sentences import sentence
-from fusionlab.suggestions import nearest
+from fusionlab.suggestions import did_you_mean, nearest
 
 _UNKNOWN = re.compile(r"Option '([\w.-]+)' is not accepted|unrecognized arguments: (.*)")
 _LACKING = re.compile(r"(?<=the following arguments are required: )[\w.]+(?:, [\w.]+)*$")
@@ -129,6 +129,15 @@ def readable() -> Iterator[None]:
         ) from error
 
 
+def _no_class(found: re.Match[str]) -> str:
+    """The sentence for a class that does not exist, with the nearest data module or task."""
+    import fusionlab.data  # noqa: PLC0415 - only what is wrong needs them
+    import fusionlab.tasks  # noqa: PLC0415
+
+    known = [name for module in (fusionlab.data, fusionlab.tasks) for name in module.__all__ if name[0].isupper()]
+    return f"there is no class {found[1]}; expected its import path{did_you_mean(found[1], known)}"
+
+
 def _hint(key: str | None, arguments: str | None, known: Sequence[str]) -> str:
     """The end of a sentence: an option to write in place of one that there is none of."""
     words = (arguments or "").split()
@@ -163,9 +172,7 @@ def _one_sentence(message: str, known: Sequence[str] = ()) -> str:
         )
         message = f"{key.group(1)}: {'; '.join(dict.fromkeys(inside))}"
     message = re.sub(r"a <class '(\w+)'>", r"\1", message)
-    message = re.sub(
-        r"Expected a dot import path string: (\S+)", r"there is no class \1; expected its import path", message
-    )
+    message = re.sub(r"Expected a dot import path string: (\S+)", _no_class, message)
     # A message may pass through here twice, from the parser of a class inside another.
     if (ambiguous := re.search(r"ambiguous option: (\S+) could match (.*)", message)) is not None:
         found = [name for name in ambiguous.group(2).split(", ") if not name.endswith((".help", "+"))]

@@ -1,6 +1,7 @@
 """``fusionlab fit``, ``validate``, ``test`` and ``predict``: one model, trained or evaluated by Lightning's CLI."""
 
 import csv
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from fusionlab.commands.lightning_cli import (
 )
 from fusionlab.data.contract import described
 from fusionlab.data.overlap import overlap
+from fusionlab.data.tables import FILE_BUILDERS
 from fusionlab.dtypes import stored_size
 from fusionlab.errors import InputError
 from fusionlab.inputs import gives_batches
@@ -136,10 +138,27 @@ def run(subcommand: str, argv: Sequence[str]) -> None:
     Raises:
         InputError: a wrong key or value, a file that is missing or damaged, an output that exists.
     """
+    _refuse_files(argv)
     argv, name = configs.resolve_arguments(argv)
     silence()
     with refusals_told():
         _command_line(subcommand, argv, name)
+
+
+def _refuse_files(argv: Sequence[str]) -> None:
+    """Refuse a table in place of a data module, which Lightning's parser would read as a config.
+
+    Raises:
+        InputError: names a data module that reads it.
+    """
+    words = [part for word in argv for part in (word.split("=", 1) if word.startswith("--data=") else [word])]
+    for option, place in itertools.pairwise(words):
+        if option == "--data" and Path(place).suffix in {*FILE_BUILDERS} - {".json"}:
+            raise InputError(
+                f"--data {place} is a file, and here no model says what it holds; expected a data module, such as "
+                f"--data fusionlab.data.TextClassification --data.path {place}, with --data.tokenizer and "
+                f"--data.label_column"
+            )
 
 
 def _command_line(subcommand: str, argv: Sequence[str], name: str) -> TrainingCLI:

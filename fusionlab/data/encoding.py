@@ -98,7 +98,7 @@ def encoded(rows: Dataset, encoder: Encoder, batch_size: int = 1000) -> Dataset:
 
 
 def number_of(value: Any, values: Sequence[Any], path: str, column: str) -> int:
-    """The number of the class that a value of a label column stands for; -100, as it is, is none.
+    """The number of the class that a value of a label column stands for; none, as it is said by -100, of a missing one.
 
     Args:
         value: in the column.
@@ -109,7 +109,7 @@ def number_of(value: Any, values: Sequence[Any], path: str, column: str) -> int:
     Raises:
         InputError: none of the values.
     """
-    if value == IGNORED:
+    if value == IGNORED or (isinstance(value, float) and math.isnan(value)):
         return IGNORED
     if value not in values:
         known = ", ".join(map(repr, values))

@@ -10,15 +10,16 @@ from typing import Any
 from datasets import Dataset
 from lightning.pytorch import LightningDataModule
 
-from fusionlab.data import columns
+from fusionlab.data import columns, labels
 from fusionlab.data.choosing import OTHER, TEST, TRAIN, Use, chosen_splits, named
 from fusionlab.data.images import Images
 from fusionlab.data.language_modelling import LanguageModelling
 from fusionlab.data.ner import NER
 from fusionlab.data.purpose import Head
-from fusionlab.data.tables import FILE_BUILDERS, Source, load, require_columns
+from fusionlab.data.tables import FILE_BUILDERS, Source, delimiter, load, require_columns
 from fusionlab.data.text_classification import TextClassification
 from fusionlab.errors import InputError
+from fusionlab.evaluation.span_f1 import OUTSIDE
 from fusionlab.paths import expanded
 
 # Of words with tags, one a line; files with other endings of tables hold rows.
@@ -108,14 +109,14 @@ class _Guess:
         source = Source(data.path)
         require_columns(source, first, [str(given[name]) for name in _TEXT_COLUMNS if given.get(name) is not None])
         text, pair = _text(given.get("text_column")), _text(given.get("pair_column"))
-        labels = self._labels(list(rows.values()), task, (text, pair, self.split_column))
-        label = None if labels is None else labels.column
+        found = self._labels(list(rows.values()), task, (text, pair, self.split_column))
+        label = None if found is None else found.column
         if text is None:
             text, guessed = columns.text_columns(first, [label, self.split_column, pair])
             pair = pair or guessed
         self._say(f"text from `{text}`{f' and `{pair}`' if pair else ''}", "text_column")
-        if labels is not None:
-            self._say_labels(labels, task)
+        if found is not None:
+            self._say_labels(found, task)
         splits = self._splits(rows, label)
         classes = None if task == "regression" else list(head.names)
         return TextClassification(
@@ -126,11 +127,11 @@ class _Guess:
             pair_column=pair,
             label_column=label,
             labels=classes,
-            label_values=None if labels is None else labels.values,
+            label_values=None if found is None else found.values,
             **self._text_options(splits),
         )
 
-    def _labels(self, parts: Sequence[Dataset], task: str, taken: tuple[str | None, ...]) -> columns.Labels | None:
+    def _labels(self, parts: Sequence[Dataset], task: str, taken: tuple[str | None, ...]) -> labels.Labels | None:
         """The column of the labels; None where they are not needed and not found."""
         column, values = _text(self.data.columns.get("label_column")), self.data.label_values
         names, is_named = self.head.names, self.head.is_named
@@ -144,13 +145,13 @@ class _Guess:
                         f"{', '.join(names)}; expected one for each, in this order"
                     )
                 if column is None:
-                    column = columns.label_column(parts, [str(v) for v in values], True, taken).column
-                return columns.Labels(column, values)
+                    return labels.column_of_values(parts, values, taken)
+                return labels.given_values(parts, column, values)
             if task == "regression":
-                return columns.number_column(parts[0]) if column is None else columns.Labels(column)
+                return labels.number_column(parts[0]) if column is None else labels.Labels(column)
             if column is not None:
-                return columns.labels_in(parts, column, names, is_named)
-            return columns.label_column(parts, names, is_named, taken)
+                return labels.labels_in(parts, column, names, is_named)
+            return labels.label_column(parts, names, is_named, taken)
         except InputError:
             if self.use == "inputs" and column is None and values is None:
                 return None
@@ -166,17 +167,24 @@ class _Guess:
             splits = self._splits(files, None)
         else:
             rows = self._parts()
-            words, labels = columns.word_columns(next(iter(rows.values()))) if len(options) < 2 else (None, None)
-            options = {"token_column": words, "tag_column": labels} | options
+            words, tagged = columns.word_columns(next(iter(rows.values()))) if len(options) < 2 else (None, None)
+            options = {"token_column": words, "tag_column": tagged} | options
             self._say(f"words from `{options['token_column']}`, tags from `{options['tag_column']}`", "token_column")
             splits = self._splits(rows, None)
-        return NER(
+        module = NER(
             data.path,
             data.tokenizer or self.head.tokenizer(),
             tags=tags,
             **options,
             **self._text_options(splits),
         )
+        if self.use != "inputs" and (others := module.other_tags()):
+            raise InputError(
+                f"{sum(others.values())} words have tags that the model lacks ({columns.shown(sorted(others))}; it has "
+                f"{columns.shown(tags)}); expected data with the model's tags, or --data NER, which reads others as "
+                f"{OUTSIDE}, with data.path, data.tokenizer and data.tags"
+            )
+        return module
 
     def _running(self) -> LightningDataModule:
         data, rows = self.data, self._parts()
@@ -196,11 +204,11 @@ class _Guess:
         data, rows = self.data, self._parts()
         first = next(iter(rows.values()))
         image = _text(data.columns.get("image_column")) or columns.image_column(first)
-        labels = self._labels(list(rows.values()), "classification", (image, self.split_column))
-        label = None if labels is None else labels.column
+        found = self._labels(list(rows.values()), "classification", (image, self.split_column))
+        label = None if found is None else found.column
         self._say(f"images from `{image}`", "image_column")
-        if labels is not None:
-            self._say_labels(labels, self.head.task)
+        if found is not None:
+            self._say_labels(found, self.head.task)
         splits = self._splits(rows, label)
         if splits.pop("test_on_all", False):
             splits["test_split"], splits["train_split"] = splits["train_split"], None
@@ -208,7 +216,7 @@ class _Guess:
             data.path,
             image_column=image,
             label_column=label,
-            label_values=None if labels is None else labels.values,
+            label_values=None if found is None else found.values,
             class_names=list(self.head.names),
             augment=False,
             limit=data.limit,
@@ -224,11 +232,11 @@ class _Guess:
         # What was given needs no other way to be told.
         self.ways += [way for way in ways if self.data.columns.get(way) is None]
 
-    def _say_labels(self, labels: columns.Labels, task: str) -> None:
+    def _say_labels(self, found: labels.Labels, task: str) -> None:
         classes = columns.shown(self.head.names) if self.head.is_named and task != "regression" else ""
-        said = labels.told or classes
-        self._say(f"label from `{labels.column}`{f' ({said})' if said else ''}", "label_column")
-        if labels.told:
+        said = found.told or classes
+        self._say(f"label from `{found.column}`{f' ({said})' if said else ''}", "label_column")
+        if found.told:
             self.ways.append("label_values")
 
     def _parts(self) -> dict[str, Dataset]:
@@ -237,7 +245,9 @@ class _Guess:
         found = dict(load(Source(data.path, data.config_name), None))
         if not found or not any(len(part) for part in found.values()):
             raise InputError(f"{data.path} holds no rows; expected some")
-        whole = next(iter(found.values()))
+        whole, place = next(iter(found.values())), expanded(data.path)
+        if place.is_file() and place.suffix == ".csv" and (between := delimiter(place)) != ",":
+            self._say(f"columns divided by {between!r}")
         if data.split_column is not None:
             require_columns(Source(data.path), whole, [data.split_column])
         column = data.split_column or columns.split_column(whole)

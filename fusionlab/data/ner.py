@@ -1,5 +1,6 @@
 """Named entities: words with IOB2 tags, from CoNLL columns, Parquet and other files, or the hub."""
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from torch import Tensor
 from fusionlab.data.splits import named_splits
 from fusionlab.data.tables import FILE_BUILDERS, generated, require_columns
 from fusionlab.data.text import TextData, token_collator
-from fusionlab.data.word_encoding import LongSentences, WordEncoder
+from fusionlab.data.word_encoding import LongSentences, WordEncoder, iob2
 from fusionlab.errors import InputError
 from fusionlab.evaluation.span_f1 import OUTSIDE
 from fusionlab.forward import LABELS
@@ -154,6 +155,25 @@ class NER(TextData):
             tuple(numbers.names) if isinstance(numbers, ClassLabel) else None,
             self.long_sentences,
         )
+
+    def other_tags(self) -> Counter[str]:
+        """The number of words with each tag, in IOB2, that the data has and the labels lack.
+
+        Such words are read as outside of all entities. Types that `mapping` renames count under their new name.
+
+        Raises:
+            InputError: data that cannot be read, or tags that are none.
+        """
+        counted: Counter[str] = Counter()
+        for part in self.read().values():
+            column = self.columns()[1]
+            numbers = getattr(part.features[column], "feature", None)
+            for sentence in part[column]:
+                tags = [numbers.int2str(tag) if isinstance(numbers, ClassLabel) else tag for tag in sentence]
+                kinds = {str(tag).partition("-")[2] for tag in tags}
+                every = [f"{prefix}-{self.mapping.get(kind, kind)}" for kind in kinds for prefix in "BI"]
+                counted.update(iob2(tags, self.mapping, every))
+        return Counter({tag: count for tag, count in counted.items() if tag not in self.class_names})
 
     def collator(self) -> Any:
         """Pads labels with -100."""

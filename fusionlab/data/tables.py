@@ -61,7 +61,7 @@ def load(source: Source, split: str | None) -> Any:
                 if builder is None:
                     known = ", ".join(FILE_BUILDERS)
                     raise InputError(f"{path} is a {path.suffix} file; one of {known} was expected")
-                options = {"sep": "\t"} if path.suffix == ".tsv" else {}
+                options = {"sep": delimiter(path)} if builder == "csv" else {}
                 return load_dataset(builder, data_files=str(path), split=split, **options)
             if any((path / name).is_file() for name in _SAVED):
                 return _saved(path, split)
@@ -78,6 +78,21 @@ def load(source: Source, split: str | None) -> Any:
         is_away = not path.exists() and isinstance(error, ConnectionError | FileNotFoundError)
         hint = f"; {unreachable(error)}, or give a file or folder" if is_away else ""
         raise InputError(f"{source.path}:{where} cannot be read as a data set ({reason}){hint}") from error
+
+
+def delimiter(path: Path) -> str:
+    """The character between the columns of a table of text: a tab in ``.tsv``, else what its first line has.
+
+    A semicolon, a tab or a bar counts only in a first line without any comma.
+
+    Args:
+        path: a file.
+    """
+    if path.suffix == ".tsv":
+        return "\t"
+    with path.open(encoding="utf-8", errors="replace") as file:
+        first = file.readline()
+    return "," if "," in first else max(";\t|", key=first.count) if any(c in first for c in ";\t|") else ","
 
 
 def _saved(path: Path, split: str | None) -> Any:

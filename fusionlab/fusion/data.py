@@ -46,7 +46,10 @@ class Data:
                 module.setup("test")
                 loader = module.test_dataloader()
                 if not isinstance(loader, DataLoader) or not gives_batches(loader):
-                    raise InputError(f"the data {name!r} has no test split; expected one to measure on")
+                    raise InputError(
+                        f"the data {name!r} has no test split; expected one to measure on (--data.test_split), or "
+                        f"rows of it to hold out (--data.test_size)"
+                    )
                 taken = [s.name for s in sets]
                 numbered = (f"{name} {number}" for number in itertools.count(2))
                 unique = name if name not in taken else next(other for other in numbered if other not in taken)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,7 +14,6 @@ from torch.utils.data import DataLoader
 
 from fusionlab import checkpoints
 from fusionlab.advice import AUTO, choose
-from fusionlab.checkpoints.names import short_names
 from fusionlab.dtypes import find_dtype
 from fusionlab.errors import InputError
 from fusionlab.evaluation.comparison import compare
@@ -26,14 +24,13 @@ from fusionlab.fusion.fuser import Fuser
 from fusionlab.fusion.plan import FusionPlan
 from fusionlab.fusion.results import Candidate, Fused, TestSet
 from fusionlab.fusion.searching import refuse_journal_of_several, refuse_journal_with_checkpoint
+from fusionlab.fusion.sources import ModelSource, named, source_of
 from fusionlab.fusion.testing import CandidateTest
 from fusionlab.growing import grown_to_one_size
 from fusionlab.inputs import Inputs
 from fusionlab.matching.recipe import Recipe, recipe
 from fusionlab.stages import StagedModule, Stages
 from fusionlab.statistics import Statistics
-
-ModelSource = str | Path | nn.Module
 
 
 class FusionModule(StagedModule, CandidateTest):
@@ -91,7 +88,7 @@ class FusionModule(StagedModule, CandidateTest):
         super().__init__()
         self._given_sets = tuple(test_sets)
         self.plan = make_plan(UNMATCHED if match == AUTO else match, methods, **options)  # refused before any reading
-        given = _named(models)
+        given = named(models)
         self.checkpoints = {
             name: checkpoints.read(str(model)) for name, model in given.items() if not isinstance(model, nn.Module)
         }
@@ -108,6 +105,7 @@ class FusionModule(StagedModule, CandidateTest):
         if self.choice is not None:
             self.plan = replace(self.plan, matchings=recipes(self.choice.match))
         self.inputs, self.samples, self.statistics = inputs, samples, statistics
+        base = None if base is None else source_of(base, "base")
         self.base = base if base is None or isinstance(base, nn.Module) else checkpoints.load(str(base))
         self.fused: Fused | None = None
         # What does not fit is refused here, not after the Trainer has been set up.
@@ -287,14 +285,3 @@ def told_by(data: LightningDataModule | None, count: int) -> tuple[TestSet, ...]
     name = "test" if data is None else facts.name
     numbers = itertools.islice(itertools.chain([""], (f" {number}" for number in itertools.count(2))), count)
     return tuple(TestSet.of(facts, f"{name}{number}") for number in numbers)
-
-
-def _named(models: Sequence[ModelSource] | Mapping[str, ModelSource]) -> dict[str, ModelSource]:
-    """Models by name; paths by the last part of theirs, modules by their place."""
-    if isinstance(models, Mapping):
-        return dict(models)
-    given = [str(model) for model in models if not isinstance(model, nn.Module)]
-    paths = iter(short_names(given) if given else [])
-    return {
-        f"model {index}" if isinstance(model, nn.Module) else next(paths): model for index, model in enumerate(models)
-    }

@@ -25,14 +25,15 @@ Unit = Literal["number", "parameter", "model"]
 Holds = tuple[int, int] | Callable[[Sequence[int], int], float]
 # Of a method that does not say how much memory it takes; see `MergeMethod.holds`.
 HOLDS = (20, 3)
+_STATISTICS = "expected data (--data or --probes), or statistics that `fusionlab gather` wrote (--statistics)"
 # What a method may need beside states and weights, and how to ask for it.
 NEEDS = {
-    "gram": "Gram matrices of each model; expected data, or statistics that `fusionlab gather` wrote",
-    "fisher": "the Fisher information of each model; expected data, or statistics that `fusionlab gather` wrote",
-    "activations": "activations of each model; expected data, the same for all",
-    "base": "the base model that all were fine-tuned from; expected one",
+    "gram": f"Gram matrices of each model; {_STATISTICS}",
+    "fisher": f"the Fisher information of each model; {_STATISTICS}",
+    "activations": "activations of each model; expected data, the same for all (--data or --probes)",
+    "base": "the base model that all were fine-tuned from; expected one (--base)",
     "score": "a validation set to choose by; expected data",
-    "inputs": "inputs of each model, on which it is run; expected data (statistics do not do)",
+    "inputs": "inputs of each model, on which it is run; expected data (--data or --probes; statistics do not do)",
     "blueprint": "a description of the architecture; expected models of a supported one",
 }
 

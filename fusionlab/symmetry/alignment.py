@@ -6,6 +6,7 @@ import copy
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import TypeVar, overload
 
@@ -109,12 +110,18 @@ class Alignment:
             in float32 or better. A parameter that no element touches is the same tensor in the dict.
 
         Raises:
-            SymmetryError: the model does not fit the blueprint.
+            SymmetryError: the model does not fit the blueprint, or is none.
         """
         if isinstance(model, nn.Module):
             twin = copy.deepcopy(unwrapped(model))
             twin.load_state_dict(self.apply(unwrapped(model).state_dict()))
             return twin
+        if not isinstance(model, Mapping):
+            given = f"a path ({model})" if isinstance(model, str | PathLike) else f"of type {type(model).__name__}"
+            raise SymmetryError(
+                f"the model to apply an alignment to is {given}; expected a module, as fusionlab.load reads one, or "
+                f"its parameters by name"
+            )
         self.blueprint.check(model)
         if self.blueprint.folded:
             model = fold(model, self.blueprint)

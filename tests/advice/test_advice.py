@@ -133,6 +133,7 @@ def test_other_heads_are_said() -> None:
     second.bert.load_state_dict(first.bert.state_dict())
     found = fusionlab.advise(first, second)
     assert found.case == "one_base"
+    assert found.commands == ["fusionlab.FusionModule(models, 'none', 'simple', heads='own')"]
     assert any("classifier.weight" in line and "--heads own" in line for line in found.exceptions)
 
 

@@ -82,3 +82,28 @@ def test_nothing_is_advertised(capfd: pytest.CaptureFixture[str], caplog: pytest
     fusionlab.merge([vit(0), vit(1)], "regmean", data=batches)
     captured = capfd.readouterr()
     assert captured.out + captured.err + caplog.text == ""
+
+
+def test_a_blueprint_of_a_path_and_of_no_model(tmp_path: Path) -> None:
+    checkpoints.save(vit(0), tmp_path / "a")
+    assert fusionlab.blueprint(tmp_path / "a").fingerprint == fusionlab.blueprint(vit(1)).fingerprint
+    with pytest.raises(InputError, match="model is an int; expected a module, or the path"):
+        fusionlab.blueprint(3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrap", [torch.compile, nn.DataParallel], ids=["compiled", "parallel"])
+def test_wrapped_modules_are_saved_as_what_they_wrap(wrap: Any, tmp_path: Path) -> None:
+    checkpoints.save(wrap(vit(0)), tmp_path / "a")
+    assert same(checkpoints.load(tmp_path / "a"), vit(0))
+    with pytest.raises(InputError, match=r"to save is the path a; expected a module, as fusionlab\.load"):
+        checkpoints.save("a", tmp_path / "b")  # type: ignore[arg-type]
+
+
+def test_paths_where_others_are_expected() -> None:
+    """An alignment and a line say what to give."""
+    with pytest.raises(fusionlab.SymmetryError, match=r"is a path \(a\); expected a module, as fusionlab\.load"):
+        fusionlab.match(vit(0), vit(1)).apply("a")  # type: ignore[call-overload]
+    with pytest.raises(fusionlab.SymmetryError, match=r"is of type int; expected a module"):
+        fusionlab.match(vit(0), vit(1)).apply(3)  # type: ignore[call-overload]
+    with pytest.raises(InputError, match=r"data is the path my\.csv; expected batches .*own_data\('my\.csv'"):
+        fusionlab.barrier(vit(0), vit(1), "my.csv")  # type: ignore[arg-type]

@@ -211,6 +211,7 @@ CASES = [
     (f"fuse --ckpts a b --data Images --data.path /no/such {OUT}", "/no/such", "no such file or folder"),
     (f"fuse --ckpts a b --data Images {OUT}", "data", "required: --data.path"),
     (f"fuse --ckpts a b --data Nothing {OUT}", "no class Nothing", "expected its import path"),
+    ("fuse --data.help TextClasification", "no class TextClasification", "did you mean TextClassification?"),
     (f"fuse --ckpts a b --data Digits --data.batch_size 0 {OUT}", "data.batch_size is 0", "at least 1 was expected"),
     (f"fuse --ckpts a b --config batch.yaml {OUT}", "data.batch_size is 0", "at least 1 was expected"),
     (f"fuse --ckpts a b --data Digits --data.batch 4 {OUT}", "'batch' is not accepted", "expected one of"),

@@ -1,11 +1,13 @@
 """Help that opens with examples, common options first and those of research last."""
 
+import re
+
 import pytest
 
 from fusionlab import cli
 from fusionlab.commands.examples import COMMON, EXAMPLES, arranged
 
-PAGES = sorted(set(cli.COMMANDS) - set(cli.TRAINING))
+PAGES = sorted(cli.COMMANDS)
 
 
 @pytest.mark.parametrize("command", PAGES)
@@ -44,6 +46,22 @@ def test_research_is_printed_on_request(capsys: pytest.CaptureFixture[str]) -> N
     assert count > 10
     assert short == f"{first}\n{cli.RESEARCH}: {count} options more, by fusionlab fuse --help all\n"
     assert cli.shown_help("merge", everything=False) == cli.shown_help("merge", everything=True)
+
+
+@pytest.mark.parametrize("command", ["fit", "validate"])
+def test_the_short_page_of_training(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It names options that Lightning's parser has, and how to see that parser's help."""
+    assert cli.main([command, "--help"]) == 0
+    short = capsys.readouterr().out
+    assert len(short.splitlines()) < 60
+    with pytest.raises(SystemExit):
+        cli.main([command, "--help", "all"])
+    whole = capsys.readouterr().out
+    assert len(whole.splitlines()) > 300
+    options = re.findall(r"^  (?:-h, )?(--[\w.]+)", short, re.MULTILINE)
+    assert "--trainer.devices" in options
+    assert [option for option in options if f"{option} " not in whole and f"{option}\n" not in whole] == []
+    assert f"fusionlab {command} --help all" in short
 
 
 def test_sections_are_put_in_order() -> None:

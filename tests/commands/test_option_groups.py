@@ -225,6 +225,6 @@ def test_an_option_of_another_preset_is_refused(command: Command, ckpts: Any, tm
 
 @pytest.mark.parametrize("page", TABLES)
 def test_the_docs_have_the_options_as_they_are(page: str) -> None:
-    """``make docs`` writes them."""
+    """``make tables`` writes them."""
     text = (DOCS / page).read_text(encoding="utf-8")
     assert text == written(page, text)

@@ -226,3 +226,8 @@ def test_a_checkpoint_that_is_none_of_this_run_is_one_sentence(folder: Path, ent
     more = ["--ckpt_path", str(lightning), "--trainer.callbacks", "null", "--trainer.max_steps", "2"]
     with pytest.raises(InputError, match=r"\.ckpt: the fit cannot be resumed from it \(.*\); expected a checkpoint"):
         train.run("fit", [*line[1:], *more])
+
+
+def test_a_file_in_place_of_a_data_module() -> None:
+    with pytest.raises(InputError, match=r"--data my\.csv is a file, .*expected a data module.* --data\.path my\.csv"):
+        train.run("fit", ["--config", "vit_digits.yaml", "--data", "my.csv"])

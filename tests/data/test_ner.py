@@ -181,3 +181,11 @@ def test_numbers_beyond_the_names(number: int) -> None:
     encoder = WordEncoder(tokens, 16, "x", "tokens", "ner_tags", tuple(TAGS), (), tuple(TAGS[:5]), "split")
     with pytest.raises(InputError, match=f"holds the tag {number}; expected numbers from 0 to 4"):
         encoder({"tokens": [["a"]], "ner_tags": [[number]]})
+
+
+def test_tags_that_the_labels_lack(tmp_path: Path, tokenizer: str) -> None:
+    """Counted in IOB2 and under their new names; an I- that begins an entity is a B-."""
+    path = jsonl(tmp_path / "x.jsonl", [{"tokens": ["a", "b", "c"], "ner_tags": ["I-ORG", "I-ORG", "B-person"]}])
+    data = NER(path, tokenizer, tags=["O", "B-PER", "I-PER"], mapping={"person": "PER"}, **SAME)
+    assert data.other_tags() == {"B-ORG": 1, "I-ORG": 1}
+    assert NER(path, tokenizer, tags=["O", "B-ORG", "I-ORG"], **SAME).other_tags() == {"B-person": 1}

@@ -133,7 +133,29 @@ def test_every_guess_can_be_overruled(tmp_path: Path, folder: Path) -> None:
             measured(fitted(path, folder / "texts", **wrong)[0])  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("kind", ["parquet", "jsonl", "tsv", "saved", "saved splits", "folder"])
+@pytest.mark.parametrize(
+    ("column", "options", "said"),
+    [
+        ([False, True], {}, "False taken for negative, True for positive"),
+        ([0.0, 1.0], {}, "0 negative, 1 positive"),
+        ([1, 5], {"label_values": "1,5"}, "label from `mark`"),
+        ([1.0, 5.0], {"label_values": "1,5"}, "label from `mark`"),
+    ],
+)
+def test_labels_as_numbers(column: list[Any], options: dict[str, Any], said: str, tmp_path: Path, folder: Path) -> None:
+    """Switches and numbers, in a column that nobody names; a missing one makes the others decimal."""
+    name = "mark" if options else "label"
+    rows = [{"text": f"what {index % 2}", name: column[index % 2]} for index in range(20)] + [{"text": "w", name: ""}]
+    module, told = fitted(written(tmp_path / "mine.csv", rows), folder / "texts", **options)
+    assert said in told
+    tokenizer = load_tokenizer(str(folder / "texts"))
+    batch = measured(module)
+    for tokens, label in zip(batch["input_ids"], batch["labels"], strict=True):
+        text = tokenizer.decode(tokens, skip_special_tokens=True)
+        assert label == (-100 if text == "w" else int(text[-1]))
+
+
+@pytest.mark.parametrize("kind", ["parquet", "jsonl", "tsv", "csv", "saved", "saved splits", "folder"])
 def test_kinds_of_files(kind: str, tmp_path: Path, folder: Path) -> None:
     """All give the batches of the CSV file."""
     path, table = tmp_path / f"mine.{kind}", Dataset.from_csv(reviews(tmp_path / "mine.csv"))
@@ -141,8 +163,8 @@ def test_kinds_of_files(kind: str, tmp_path: Path, folder: Path) -> None:
         table.to_parquet(str(path))
     elif kind == "jsonl":
         table.to_json(str(path))
-    elif kind == "tsv":
-        table.to_csv(str(path), sep="\t", index=False)
+    elif kind in ("tsv", "csv"):
+        table.to_csv(str(path), sep="\t" if kind == "tsv" else ";", index=False)
     elif kind == "saved":
         table.save_to_disk(str(path))
     elif kind == "saved splits":
@@ -195,6 +217,13 @@ def test_words_with_tags(layout: str, tmp_path: Path, folder: Path) -> None:
     assert len(labels) == 2
     assert labels[0][labels[0] != -100].tolist() == [TAGS.index(tag) for tag in ("B-PER", "I-PER", "O", "B-LOC")]
     assert "`tokens`" in told if layout == "table" else "first column" in told
+    if layout == "lines":
+        path.write_text(sentence.replace("LOC", "ORG") * 10)
+        with pytest.raises(
+            InputError, match=r"some.conll: 10 words have tags that the model lacks \(B-ORG; it has O, B-"
+        ):
+            fitted(str(path), folder / "words")
+        fitted(str(path), folder / "words", "inputs")
 
 
 @pytest.mark.parametrize("name", ["masked", "causal"])

@@ -33,6 +33,7 @@ from fusionlab.commands.repeat import repeat_config
 from fusionlab.commands.sentence_modules import modules_of_fusion
 from fusionlab.data import OwnData
 from fusionlab.dtypes import common_types
+from fusionlab.evaluation.card_table import card_table
 from fusionlab.experiment import REPORT_BYTES, SHOWN_EXAMPLES, Plan, refuse_misfit, refuse_no_plane, results_of
 from fusionlab.fusion import Data, FusionData, FusionModule, FusionPlan
 from fusionlab.growing import described
@@ -193,7 +194,7 @@ def _fuse(cli: FuseCLI, command: str, repeat: str) -> None:
     parents = merging_options.parents(found, given.model)
     made = {key: told[key] for key in told if key != "command"}
     made |= {f"{label}, grown": described(growth) for label, growth in module.growths.items()}
-    card = merge_card(parents, made, next(iter(found.values())).format)
+    card = merge_card(parents, made, next(iter(found.values())).format, card_table(results))
     if module.choice is not None:
         advised = module.choice.note
     else:

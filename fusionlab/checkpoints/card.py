@@ -187,7 +187,10 @@ def _card(
 def _scores_section(scores: Sequence[Sequence[str]]) -> list[str]:
     lines = [f"| {' | '.join(map(_cell, line))} |" for line in scores]
     lines.insert(1, "|---" * len(scores[0]) + "|")
-    said = "Measured by fusionlab on test examples, with 95 % intervals over those; no merge looked at them."
+    said = (
+        "Measured by fusionlab on test examples, with 95 % intervals over those; neither matching nor merging looked at "
+        "them."
+    )
     return ["## Scores", "", said, "", *lines, ""]
 
 

@@ -42,7 +42,7 @@ class Scored:
 
     @property
     def called(self) -> str:
-        """What the verdict calls it: ``the end model a``, ``plain averaging unmatched``."""
+        """Its name in the verdict: ``the end model a``, ``plain averaging unmatched``."""
         if not self.entry.is_merge:
             return f"the end model `{self.entry.name}`"
         matching = self.entry.matching

@@ -188,8 +188,7 @@ def _scores_section(scores: Sequence[Sequence[str]]) -> list[str]:
     lines = [f"| {' | '.join(map(_cell, line))} |" for line in scores]
     lines.insert(1, "|---" * len(scores[0]) + "|")
     said = (
-        "Measured by fusionlab on test examples, with 95 % intervals over those; matching and merging did not see "
-        "them."
+        "Measured by fusionlab on test examples, with 95 % intervals over those; matching and merging did not see them."
     )
     return ["## Scores", "", said, "", *lines, ""]
 

@@ -17,7 +17,7 @@ TYPE_CHECKING = False  # as typing has it, which the command's first answers do 
 if TYPE_CHECKING:
     from typing import Any
 
-    from rich.console import Console
+    from rich.console import Console, ConsoleRenderable, RenderHook
 
 # Columns of what no terminal shows: programs and files break no lines.
 WIDE = 1000
@@ -103,7 +103,30 @@ def results() -> Console:
     from rich.console import Console  # noqa: PLC0415 - what prints comes last
 
     is_free = not sys.stdout.isatty() and "COLUMNS" not in os.environ
-    return Console(quiet=is_quiet() or _for_machines[0], width=WIDE if is_free else None)
+    console = Console(quiet=is_quiet() or _for_machines[0], width=WIDE if is_free else None)
+    if is_free:
+        console.push_render_hook(_unbroken_titles())
+    return console
+
+
+def _unbroken_titles() -> RenderHook:
+    """A hook that keeps titles and captions of tables in one line, which else are broken at the table's width."""
+    from rich.console import RenderHook  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    class Unbroken(RenderHook):
+        def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+            for table in renderables:
+                if isinstance(table, Table):
+                    for place in ("title", "caption"):
+                        if words := getattr(table, place):
+                            text = Text.from_markup(words) if isinstance(words, str) else Text(str(words))
+                            text.no_wrap, text.overflow = True, "ignore"
+                            setattr(table, place, text)
+            return renderables
+
+    return Unbroken()
 
 
 def progress() -> Console:

@@ -4,6 +4,8 @@ import json
 import math
 
 import pytest
+from rich.table import Table
+from rich.text import Text
 
 from fusionlab import printing
 
@@ -15,6 +17,20 @@ def test_lines_are_not_broken_for_programs(capsys: pytest.CaptureFixture[str], m
     monkeypatch.setenv("COLUMNS", "40")
     printing.results().print("word " * 100)
     assert capsys.readouterr().out.count("\n") > 5
+
+
+def test_titles_are_not_broken_for_programs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A title is as long as it is, however narrow its table."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+    for title in ("from one model to another one", Text("from one model to another one")):
+        table = Table("a", title=title, caption="* the best merge in its column")
+        table.add_row("b")
+        printing.results().print(table)
+        lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+        assert "from one model to another one" in lines
+        assert "* the best merge in its column" in lines
 
 
 def test_progress_is_for_terminals(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,8 @@ from fusionlab.errors import InputError
 from fusionlab.symmetry.html import html_table
 
 LEARNED, CORRELATION = "learned", "correlation"
+# Before advice that stands beside scores.
+EXPECTED = "Expected by the weights alone, which the scores here may not bear out:"
 HEADS = ("parameters", "tensors", "own nearest", "by chance", "angle", "distance", "equal")
 
 
@@ -61,8 +63,8 @@ class Advice:
 
     @property
     def note(self) -> str:
-        """The case and what helps, as one paragraph."""
-        return " ".join([self.sentence, self.described.helps, self.described.useless])
+        """The case and what helps, as one paragraph of a report, which may have scores that are otherwise."""
+        return " ".join([self.sentence, EXPECTED, self.described.helps, self.described.useless])
 
     def chosen(self, has_inputs: bool) -> str:
         """The preset of matching to take; nothing is matched where nothing is advised.

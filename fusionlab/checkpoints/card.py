@@ -53,16 +53,19 @@ def hash_lines(parents: Sequence[Parent]) -> list[str]:
     return [f"{place}: sha256 {digest}" for place, digest in lines]
 
 
-def merge_card(parents: Sequence[Parent], made: Mapping[str, str], library: str) -> str:
+def merge_card(
+    parents: Sequence[Parent], made: Mapping[str, str], library: str, scores: Sequence[Sequence[str]] = ()
+) -> str:
     """The card of a merge.
 
     Args:
         parents: its end models, and the base model if there is one.
         made: how: method, hyperparameters, matching and so on, in words.
         library: ``transformers`` or ``timm``.
+        scores: a table of what was measured, its heads first; empty where nothing was.
     """
     title = f"Merge of {_listing([one.name for one in parents])}"
-    return _card(title, f"This model was merged by fusionlab {__version__}.", parents, made, library)
+    return _card(title, f"This model was merged by fusionlab {__version__}.", parents, made, library, scores)
 
 
 def twin_card(of: Parent, anchor: str, made: Mapping[str, str], library: str) -> str:
@@ -135,7 +138,10 @@ def adapter_card(of: Parent, base: Parent, made: Mapping[str, str]) -> str:
     return _card(f"Adapter of {of.name}", said, [of, base], made, "peft")
 
 
-def _card(title: str, said: str, parents: Sequence[Parent], made: Mapping[str, str], library: str) -> str:
+def _card(
+    title: str, said: str, parents: Sequence[Parent], made: Mapping[str, str], library: str,
+    scores: Sequence[Sequence[str]] = (),
+) -> str:  # fmt: skip
     rows = {"made from": ", ".join(_code(one.name) for one in parents), **made}
     licences = [f"| {_code(one.name)} | {_cell(one.licence or 'none given in its card')} |" for one in parents]
     agreed = _agreed([one.licence for one in parents])
@@ -164,6 +170,7 @@ def _card(title: str, said: str, parents: Sequence[Parent], made: Mapping[str, s
             "|---|---|",
             *(f"| {_cell(name)} | {_cell(value)} |" for name, value in rows.items()),
             "",
+            *(_scores_section(scores) if scores else []),
             "## Licences",
             "",
             said_of_it,
@@ -175,6 +182,15 @@ def _card(title: str, said: str, parents: Sequence[Parent], made: Mapping[str, s
             *(["## Files that it was made from", "", *hashes, ""] if hashes else []),
         ]
     )
+
+
+def _scores_section(scores: Sequence[Sequence[str]]) -> list[str]:
+    lines = [f"| {' | '.join(map(_cell, line))} |" for line in scores]
+    lines.insert(1, "|---" * len(scores[0]) + "|")
+    said = (
+        "Measured by fusionlab on test examples, with 95 % intervals over those; matching and merging did not see them."
+    )
+    return ["## Scores", "", said, "", *lines, ""]
 
 
 def _agreed(licences: Sequence[str | None]) -> str | None:

@@ -6,6 +6,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 
 from fusionlab.errors import InputError
@@ -42,6 +43,9 @@ def short_names(paths: Sequence[str], names: Sequence[str] | None = None) -> lis
         Path(os.path.abspath(location)).parts[1:] if isinstance(place, Path) else tuple(path.split("/"))
         for location, path, place in zip(found, paths, places, strict=True)
     ]
+    # What all paths begin with tells none apart, and may be no more than where the command was called.
+    common = sum(1 for _ in takewhile(lambda level: len(set(level)) == 1, zip(*parts, strict=False)))
+    parts = [path[min(common, len(path) - 1) :] for path in parts] if len(parts) > 1 else parts
     for without in _LEVELS:
         telling = [[part for part in path if not without.fullmatch(part)] for path in parts]
         for length in range(1, max(map(len, telling), default=0) + 1):

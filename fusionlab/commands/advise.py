@@ -12,6 +12,7 @@ from fusionlab.advice import HEADS, Advice, advice_on, of_one_naming, stored_wei
 from fusionlab.checkpoints.names import short_names
 from fusionlab.commands import parsing
 from fusionlab.commands.merge_output import progress
+from fusionlab.errors import InputError
 from fusionlab.evaluation.curves import Curve
 from fusionlab.evaluation.wording import format_value, metric_label
 
@@ -41,6 +42,10 @@ def run(argv: Sequence[str]) -> None:
         words = [part for word in argv for part in (word.split("=", 1) if word.startswith("--data=") else [word])]
         data = next((words[i + 1] for i, word in enumerate(words[:-1]) if word == "--data"), None)
     arguments = parsing.parse(parser, given)
+    if arguments.get("data") is None and arguments.get("out_of_domain"):
+        raise InputError(
+            "out_of_domain is given without data; expected --data too, on which the line is measured first"
+        )
     names = short_names(arguments.ckpts, arguments.names)
     models = of_one_naming([stored_weights(*found) for found in zip(arguments.ckpts, names, strict=True)])
     with progress("comparing", models[0].size * (len(models) - 1)) as advance:

@@ -92,6 +92,8 @@ def silence() -> None:
         ".*module.s. in eval mode at the start of training.*",
         # A checkpoint holds the present stage as it is after the step, which is where it goes on.
         "(?s).*no pre-optimization state was saved.*",
+        # Metrics of test sets, which fit in memory as the data do.
+        ".*will save all (extracted features|targets and predictions|predictions and targets).* in.* buffer.*",
         ".*defined a .validation_step. but have no .val_dataloader.*",
     ):
         warnings.filterwarnings("ignore", message=message)

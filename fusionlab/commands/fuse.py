@@ -32,6 +32,7 @@ from fusionlab.commands.repeat import repeat_config
 from fusionlab.commands.sentence_modules import modules_of_fusion
 from fusionlab.dtypes import common_types, find_dtype
 from fusionlab.errors import InputError
+from fusionlab.evaluation.card_table import card_table
 from fusionlab.evaluation.kept import kept_of_tasks
 from fusionlab.evaluation.results import Results
 from fusionlab.evaluation.wording import listing
@@ -167,7 +168,8 @@ def _in_memory(
     made |= {"polish": describe(polishing)} if polishing is not None else {}
     made |= {"activations": "corrected"} if arguments.correct else {}
     made |= {f"{label}, grown": growing.described(growth) for label, growth in growths.items()}
-    card = merge_card(merging_options.parents(found, arguments), made, next(iter(found.values())).format)
+    parents = merging_options.parents(found, arguments)
+    card = merge_card(parents, made, next(iter(found.values())).format, card_table(results))
     notes = [advised, *([f"{growing.told(growths)}."] if growths else []), *results.notes]
     notes = [*notes, *told, *held, *_way_back(argv, results, polishing is None)]
     results = replace(results, settings=settings, notes=notes)

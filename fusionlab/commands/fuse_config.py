@@ -33,6 +33,10 @@ from fusionlab.commands.repeat import repeat_config
 from fusionlab.commands.sentence_modules import modules_of_fusion
 from fusionlab.data import OwnData
 from fusionlab.dtypes import common_types
+from fusionlab.evaluation.card_table import card_table
+from fusionlab.evaluation.plots import plots
+from fusionlab.evaluation.results import Results
+from fusionlab.evaluation.tensorboard import write_tensorboard
 from fusionlab.experiment import REPORT_BYTES, SHOWN_EXAMPLES, Plan, refuse_misfit, refuse_no_plane, results_of
 from fusionlab.fusion import Data, FusionData, FusionModule, FusionPlan
 from fusionlab.growing import described
@@ -193,7 +197,7 @@ def _fuse(cli: FuseCLI, command: str, repeat: str) -> None:
     parents = merging_options.parents(found, given.model)
     made = {key: told[key] for key in told if key != "command"}
     made |= {f"{label}, grown": described(growth) for label, growth in module.growths.items()}
-    card = merge_card(parents, made, next(iter(found.values())).format)
+    card = merge_card(parents, made, next(iter(found.values())).format, card_table(results))
     if module.choice is not None:
         advised = module.choice.note
     else:
@@ -202,4 +206,14 @@ def _fuse(cli: FuseCLI, command: str, repeat: str) -> None:
     assert module.fused is not None
     grew = as_grown(found, {name: module.models[name] for name in module.growths})
     write_fusion(module.fused, results, grew, output, given.overwrite, types, card, repeat, modules)
+    _log(trainer, results)
     rank_zero_only(push_output)(given, output / "merged")
+
+
+@rank_zero_only
+def _log(trainer: Trainer, results: Results) -> None:
+    """Write what the output's TensorBoard logs show beside the curves of each TensorBoardLogger, its own or another."""
+    folders = [Path(logger.log_dir) for logger in trainer.loggers if isinstance(logger, TensorBoardLogger)]
+    drawn = plots(results) if folders else []
+    for folder in folders:
+        write_tensorboard(results, folder, drawn)

@@ -1,9 +1,9 @@
-"""The same method matched and unmatched, on the same test examples, with an interval over those examples."""
+"""Differences of merges on the same test examples, with intervals over those: matched to unmatched, to end models."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from fusionlab.evaluation.bootstrap import DRAWS, Draws, interval, resampled
 from fusionlab.evaluation.contributions import Answers
-from fusionlab.evaluation.rows import NO_MATCHING, UNMATCHED, Domain
+from fusionlab.evaluation.rows import END_MODEL, NO_MATCHING, REFERENCES, UNMATCHED, Domain
 
 # More data sets than this are told as their mean.
 TOLD_ALONE = 2
@@ -44,6 +44,8 @@ class Measured:
 class Comparison:
     """The effect of matching: the same method matched minus unmatched, paired by test example.
 
+    Of a `reference` it is what the merge gains over end models instead: the merge minus these.
+
     Attributes:
         models: names of the end models.
         method: merge method, the same on both sides.
@@ -51,13 +53,14 @@ class Comparison:
         data_set: the test set; None for the mean over those of the domain.
         domain: ``in`` or ``out``.
         metric: what is compared.
-        unmatched: the metric of the unmatched merge.
-        matched: of the matched one.
+        unmatched: the metric of the unmatched merge; of the reference where there is one.
+        matched: of the matched one; of the merge where there is a reference.
         lower: lower end of the 95 % bootstrap interval of the difference; None where there is none.
         upper: its upper end.
         examples: how many test examples were resampled.
         draws: how many times.
         data_sets: how many test sets they are from.
+        reference: names of the end models of which the mean is compared with; empty for the unmatched merge.
     """
 
     models: tuple[str, ...]
@@ -73,6 +76,7 @@ class Comparison:
     examples: int
     draws: int = DRAWS
     data_sets: int = 1
+    reference: tuple[str, ...] = ()
 
     @property
     def difference(self) -> float:
@@ -95,6 +99,7 @@ class Level:
         upper: its upper end.
         chance: what the best answer that ignores the input scores; None where there is no such level.
         is_constant: whether every example got the same class.
+        references: of a merge its difference to each of its end models, and to the mean of all of them.
     """
 
     models: tuple[str, ...]
@@ -107,6 +112,7 @@ class Level:
     upper: float | None
     chance: float | None
     is_constant: bool = False
+    references: tuple[Comparison, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -251,13 +257,44 @@ def _tell(
         examples = next(iter(by_seed.values())).examples
         score = _mean(list(by_seed.values()), examples)
         lower, upper = interval(score.draws, examples) or (None, None)
-        levels.append(Level(*place, lower, upper, score.chance, score.is_constant))
+        references = tuple(
+            _difference(place, by_seed, ends, draws, data_sets, names)
+            for names, ends in (_ends(found, models, metric) if method not in REFERENCES else {}).items()
+            if set(ends) & set(by_seed)
+        )
+        levels.append(Level(*place, lower, upper, score.chance, score.is_constant, references))
         plain = found.get(((models, method, UNMATCHED), metric), {})
-        seeds = [seed for seed in by_seed if seed in plain]
-        if not seeds or matching in (UNMATCHED, NO_MATCHING):
-            continue
-        after, before = (_mean([side[seed] for seed in seeds], examples) for side in (by_seed, plain))
-        # A loss that is not a number on some examples is one on resamples without them.
-        ends = interval(after.draws - before.draws, examples) if math.isfinite(after.value - before.value) else None
-        lower, upper = ends or (None, None)
-        comparisons.append(Comparison(*place, before.value, after.value, lower, upper, examples, draws, data_sets))
+        if matching not in (UNMATCHED, NO_MATCHING) and set(plain) & set(by_seed):
+            comparisons.append(_difference(place, by_seed, plain, draws, data_sets))
+
+
+_Where = tuple[tuple[str, ...], str, str, str | None, Domain, str]
+
+
+def _difference(
+    place: _Where, after: Mapping[int, _Score], before: Mapping[int, _Score], draws: int, data_sets: int,
+    reference: tuple[str, ...] = (),
+) -> Comparison:  # fmt: skip
+    """One model minus another on the same resamples, over the seeds that both have."""
+    seeds = [seed for seed in after if seed in before]
+    examples = next(iter(after.values())).examples
+    one, other = (_mean([side[seed] for seed in seeds], examples) for side in (after, before))
+    # A loss that is not a number on some examples is one on resamples without them.
+    ends = interval(one.draws - other.draws, examples) if math.isfinite(one.value - other.value) else None
+    lower, upper = ends or (None, None)
+    return Comparison(*place, other.value, one.value, lower, upper, examples, draws, data_sets, reference)
+
+
+def _ends(found: _Scores, models: tuple[str, ...], metric: str) -> dict[tuple[str, ...], dict[int, _Score]]:
+    """Scores of the end models by the one name of each; and their mean, by all names, where all were measured."""
+    alone: dict[tuple[str, ...], dict[int, _Score]] = {
+        (name,): found.get((((name,), END_MODEL, NO_MATCHING), metric), {}) for name in models
+    }  # fmt: skip
+    known = {names: scores for names, scores in alone.items() if scores}
+    if 1 < len(models) == len(known):
+        first, *others = known.values()
+        seeds = [seed for seed in first if all(seed in other for other in others)]
+        known[models] = {
+            seed: _mean([first[seed], *(other[seed] for other in others)], first[seed].examples) for seed in seeds
+        }
+    return known

@@ -1,4 +1,4 @@
-"""Distances of one pair as a map: kinds of spaces down, layers across, one map before and one after each matching."""
+"""Distances of one pair as maps: kinds of spaces down, layers across, before and after each matching in its gauge."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from matplotlib.patches import Rectangle
 
 from fusionlab.evaluation.distances import Distance
 from fusionlab.evaluation.drawing import panel_title, panels, title
-from fusionlab.evaluation.wording import format_value, matching_label
+from fusionlab.evaluation.wording import format_value, listing, matching_label
 
 # Of numbers on pale and on dark cells; both stay as they are in dark mode, as the cells do.
 _ON_PALE, _ON_DARK = "#101418", "#fcfcfc"
@@ -28,18 +28,24 @@ def may_be_map(distances: Sequence[Distance]) -> bool:
 
 
 def heat_figure(distances: Sequence[Distance], stacked: bool) -> Figure:
-    """The maps of one pair, all in one scale of colours; broader cells are farther apart in darker blue.
+    """The maps of one pair, all in one scale of colours: before and after, both in the gauge of the matching.
 
     Args:
         distances: of one pair, see `may_be_map`.
         stacked: maps below each other, for narrow screens.
     """
     matchings = list(dict.fromkeys(d.matching for d in distances))
-    first = [d for d in distances if d.matching == matchings[0]]
-    shown = [("before", {_place(d): d.given for d in first})]
+    # What a gauge alone changes is no effect of matching: matchings in the same gauge share one map of before.
+    gauges: dict[tuple[float, ...], list[str]] = {}
     for matching in matchings:
-        found = {_place(d): d.after for d in distances if d.matching == matching}
-        shown.append((matching_label(matching), found))
+        gauges.setdefault(tuple(d.before for d in distances if d.matching == matching), []).append(matching)
+    shown = []
+    for alike in gauges.values():
+        name = "before" if len(gauges) == 1 else f"before, for {listing(alike)}"
+        shown.append((name, {_place(d): d.before for d in distances if d.matching == alike[0]}))
+        for matching in alike:
+            found = {_place(d): d.after for d in distances if d.matching == matching}
+            shown.append((matching_label(matching), found))
     roles = list(dict.fromkeys(d.role for d in distances))
     layers = sorted({d.layer for d in distances}, key=lambda layer: (layer is None, layer or 0))
     largest = max(length for _, found in shown for length in found.values()) or 1.0

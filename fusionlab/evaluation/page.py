@@ -86,6 +86,7 @@ def page(results: Results, verdict: Verdict, pictures: Sequence[Picture]) -> str
             pictures=by_kind,
             scores=score_table(results),
             comparisons=_comparisons(results),
+            several_sets=len({one.data_set for one in results.examples}) > 1,
             explained=EXPLAINED,
             explained_groups=EXPLAINED_GROUPS,
             barriers=barrier_tables(results.curves),

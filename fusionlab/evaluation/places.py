@@ -15,6 +15,7 @@ from fusionlab.evaluation.wording import (
     domain_label,
     format_difference,
     format_value,
+    merge_label,
     metric_label,
     models_label,
     place_label,
@@ -39,6 +40,16 @@ class Scored:
     diverged: str = ""
     weakness: str = ""
 
+    @property
+    def called(self) -> str:
+        """Its name in the verdict: ``the end model a``, ``plain averaging unmatched``."""
+        if not self.entry.is_merge:
+            return f"the end model `{self.entry.name}`"
+        matching = self.entry.matching
+        return (
+            f"{merge_label(self.entry.method)} {'unmatched' if matching == UNMATCHED else f'matched by `{matching}`'}"
+        )
+
 
 @dataclass(frozen=True)
 class Place:
@@ -50,6 +61,7 @@ class Place:
         ends: the end models.
         merges: the merges, unmatched ones first.
         claims: what matching does, by method and matching.
+        references: what each merge gains over end models, by method and matching, see `Level`.
         left_out: what of a grid diverged.
     """
 
@@ -59,6 +71,7 @@ class Place:
     merges: tuple[Scored, ...] = ()
     claims: dict[tuple[str, str], Claim] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
+    references: dict[tuple[str, str], tuple[Comparison, ...]] = field(default_factory=dict)
 
     @property
     def unmatched(self) -> list[Scored]:
@@ -134,7 +147,20 @@ def _place(results: Results, table: Table, columns: Sequence[Column], models: tu
         for one in merges
         if one.entry.matching != UNMATCHED and one.entry.method in plain
     }
-    return Place(where, first.metric, ends, merges, claims)
+    references = {(one.entry.method, one.entry.matching): _references(results, columns, one.entry) for one in merges}
+    return Place(where, first.metric, ends, merges, claims, references=references)
+
+
+def _references(results: Results, columns: Sequence[Column], entry: Entry) -> tuple[Comparison, ...]:
+    level = _level(results, columns, entry)
+    return () if level is None else tuple(one for one in level.references if one.data_sets == len(columns))
+
+
+def _level(results: Results, columns: Sequence[Column], entry: Entry) -> Level | None:
+    first = columns[0]
+    data_set = first.data_set if len(columns) == 1 else None
+    key = (entry.models, entry.method, entry.matching, data_set, first.domain, first.metric)
+    return next((one for one in results.levels if _key(one) == key), None)
 
 
 def _claim(results: Results, columns: Sequence[Column], unmatched: Scored, matched: Scored) -> Claim:
@@ -173,11 +199,7 @@ def _diverged(table: Table, entry: Entry, columns: Sequence[Column]) -> str:
 
 def _weakness(results: Results, entry: Entry, columns: Sequence[Column], value: float) -> str:
     """A claim that a model says nothing about its inputs: no better than an answer that ignores them."""
-    first = columns[0]
-    data_set = first.data_set if len(columns) == 1 else None
-    key = (entry.models, entry.method, entry.matching, data_set, first.domain, first.metric)
-    found = (one for one in results.levels if _key(one) == key)
-    metric, level = first.metric, next(found, None)
+    metric, level = columns[0].metric, _level(results, columns, entry)
     if not math.isfinite(value):
         return f"predicts nothing: {metric_label(metric)} is not defined where all outputs are alike"
     shown = format_value(metric, value, unit=True)

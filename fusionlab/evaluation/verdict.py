@@ -8,11 +8,11 @@ from fusionlab.evaluation.claims import COSTS, DIVERGED, HELPS, OPEN, SAME, Clai
 from fusionlab.evaluation.distances import by_pair
 from fusionlab.evaluation.places import Place, Scored, places
 from fusionlab.evaluation.results import UNMATCHED, Results, main_columns
-from fusionlab.evaluation.wording import format_change, format_value, listing, metric_label
+from fusionlab.evaluation.standing import against_ends
+from fusionlab.evaluation.wording import format_change, format_value, listing, merge_label, metric_label
 
 # So many comparisons are told by their number; of so many some are off their interval by chance.
 MANY = 5
-ONE_KIND = "Matched and unmatched merges cannot be compared: only one kind was evaluated."
 EFFECTS: dict[Effect, str] = {
     HELPS: "helps {}",
     COSTS: "costs {}",
@@ -56,7 +56,7 @@ def verdict(results: Results) -> Verdict:
     weights = _barriers(results) + _distances(results, scored=bool(found))
     paragraphs += [" ".join(weights)] if weights else []
     if found:
-        headline = ONE_KIND if key is None else _headline(compared, *key)
+        headline = against_ends(found) if key is None else _headline(compared, *key)
         return Verdict(headline, tuple(filter(None, map(str.strip, paragraphs))))
     if results.curves:
         return Verdict("No merge was scored by itself; the line between the models was.", tuple(paragraphs))
@@ -89,7 +89,7 @@ def _headline(compared: Sequence[Place], method: str, matching: str) -> str:
 def _claim(name: str, method: str, place: Place, claim: Claim) -> str:
     """One place: what happened, from what to what, and how sure it is."""
     before, after = (place.show(value) for value in (claim.comparison.unmatched, claim.comparison.matched))
-    merge, metric, where = _merge(method), metric_label(place.metric), place.where
+    merge, metric, where = merge_label(method), metric_label(place.metric), place.where
     if claim.effect == DIVERGED:
         sides = dict(claim.diverged)
         what = " and ".join(f"its {thing}" for thing in dict.fromkeys(sides.values())) or "a score is not a number"
@@ -136,7 +136,7 @@ def _disagreement(compared: Sequence[Place], method: str, matching: str) -> str:
         own = place.claims.get((method, matching))
         for (other, how), claim in place.claims.items():
             if own is not None and how == matching and claim.effect != own.effect:
-                others.setdefault(claim.effect, {})[_merge(other)] = None
+                others.setdefault(claim.effect, {})[merge_label(other)] = None
     if not others:
         return ""
     parts = [text.format(f"with {listing(list(others[e]))}") for e, text in EFFECTS.items() if e in others]
@@ -145,12 +145,12 @@ def _disagreement(compared: Sequence[Place], method: str, matching: str) -> str:
 
 
 def _sentences(place: Place, told: tuple[str, str] | None) -> list[str]:
-    unmatched = [f"{_merge(merge.entry.method)} {_has(place, merge)}" for merge in place.unmatched]
+    unmatched = [f"{merge_label(merge.entry.method)} {_has(place, merge)}" for merge in place.unmatched]
     clauses = [f"{listing(unmatched)} unmatched"] if 0 < len(unmatched) <= 3 else []
     clauses += [_ends(place)] if place.ends else []
     if not place.claims:
         matched = [merge for merge in place.merges if merge.entry.matching != UNMATCHED]
-        clauses += [f"{_name(merge)} {_has(place, merge)}" for merge in matched[:3]]
+        clauses += [f"{merge.called} {_has(place, merge)}" for merge in matched[:3]]
     sentences = [f"{place.where[0].upper()}{place.where[1:]} {'; '.join(clauses)}."] if clauses else []
     return [*sentences, *_effects(place, told), *_best(place), *_failures(place)]
 
@@ -166,7 +166,7 @@ def _effects(place: Place, told: tuple[str, str] | None) -> list[str]:
     for (method, matching), claim in place.claims.items():
         if (method, matching) == told:
             continue
-        name = f"{_merge(method)} matched by `{matching}`" if several else f"matched by `{matching}` the merge"
+        name = f"{merge_label(method)} matched by `{matching}`" if several else f"matched by `{matching}` the merge"
         name = f"{name[0].upper()}{name[1:]}" + ("" if place.merges else f" {place.where}")
         after = claim.comparison.matched
         if claim.effect == DIVERGED:
@@ -196,7 +196,7 @@ def _by_group(results: Results, key: tuple[str, str] | None) -> list[str]:
     counts = {effect: sum(claim.effect == effect for claim in claims) for effect in EFFECTS}
     known = [text.format(f"in {counts[effect]}") for effect, text in EFFECTS.items() if counts[effect]]
     return [
-        f"Of {len(claims)} comparisons of one group on one data set, {_merge(method)} matched by `{matching}` "
+        f"Of {len(claims)} comparisons of one group on one data set, {merge_label(method)} matched by `{matching}` "
         f"{'; it '.join(known)}."
     ]
 
@@ -208,7 +208,7 @@ def _best(place: Place) -> list[str]:
     level = ""
     if end is not None:
         level = f", {place.against(best.value, end.value)} the {'best ' if len(place.ends) > 1 else ''}end model"
-    return [f"Best merge: {_name(best)}, {place.show(best.value)}{level}."]
+    return [f"Best merge: {best.called}, {place.show(best.value)}{level}."]
 
 
 def _failures(place: Place) -> list[str]:
@@ -216,7 +216,7 @@ def _failures(place: Place) -> list[str]:
     names: dict[str, list[str]] = {}
     for one in (*place.ends, *place.merges):
         if failure := f"diverges ({one.diverged})" if one.diverged else one.weakness:
-            names.setdefault(failure, []).append(_name(one))
+            names.setdefault(failure, []).append(one.called)
     sentences = []
     for failure, found in names.items():
         verb, _, rest = failure.partition(" ")
@@ -230,17 +230,6 @@ def _failures(place: Place) -> list[str]:
 
 def _has(place: Place, scored: Scored) -> str:
     return "diverges" if scored.diverged else f"has {place.show(scored.value)} {metric_label(place.metric)}"
-
-
-def _merge(method: str) -> str:
-    return "plain averaging" if method == "simple" else f"`{method}`"
-
-
-def _name(scored: Scored) -> str:
-    entry = scored.entry
-    if not entry.is_merge:
-        return f"the end model `{entry.name}`"
-    return f"{_merge(entry.method)} {'unmatched' if entry.matching == UNMATCHED else f'matched by `{entry.matching}`'}"
 
 
 def _ends(place: Place) -> str:

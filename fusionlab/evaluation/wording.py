@@ -94,6 +94,11 @@ def gauge_label(matchings: Sequence[str]) -> str:
     return f"unmatched, in the gauge of {listing(list(matchings))}"
 
 
+def merge_label(method: str) -> str:
+    """A merge method as the verdict names it: ``"simple"`` is plain averaging, others are set in backticks."""
+    return "plain averaging" if method == "simple" else f"`{method}`"
+
+
 def domain_label(domain: str | None) -> str:
     """``"in"`` is ``"in domain"``; nothing for no domain."""
     return {"in": "in domain", "out": "out of domain"}.get(domain or "", "")

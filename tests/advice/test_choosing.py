@@ -16,6 +16,7 @@ def test_a_choice_tells_its_reason_and_cost() -> None:
     for has, match in ((True, "learned"), (False, "weights")):
         assert found[has].sentence.startswith("These are models trained apart (other seeds)")
         assert f"So they are matched by {match}: about " in found[has].sentence
+        assert "Expected by the weights alone, which the scores here may not bear out: " in found[has].note
         assert found[has].note.endswith(f"So the models were matched by {match} (match: auto).")
     near = vit(0)
     with torch.no_grad():

@@ -24,6 +24,7 @@ FILE = "checkpoints/epoch=0-step=94.ckpt"
             ["x/version_0/checkpoints/epoch=0.ckpt", "x/version_0/checkpoints/epoch=1.ckpt"],
             ["epoch=0", "epoch=1"],
         ),
+        ([f"logs/vit/version_0/{FILE}", f"logs2/vit/version_0/{FILE}"], ["vit", "logs2/vit"]),
         (["run1/checkpoint-500", "run2/checkpoint-500"], ["run1", "run2"]),
         (["a/last.ckpt", "b/best.ckpt"], ["a", "b"]),
         (["fused_ab/merged", "fused_cd/merged.ckpt"], ["fused_ab", "fused_cd"]),

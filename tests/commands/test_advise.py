@@ -61,6 +61,13 @@ def test_a_line_where_data_are_given(ckpts: Path, command: Command) -> None:
     assert f"{line['loss'][1]:.3f} half way" in command(*arguments).out
 
 
+def test_data_out_of_domain_alone_are_refused(ckpts: Path, command: Command) -> None:
+    """They were ignored in silence."""
+    outcome = command("advise", ckpts / "a", ckpts / "b", "--out_of_domain", "Digits")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "out_of_domain is given without data; expected --data" in outcome.err
+
+
 def test_a_twin_is_known_by_its_card(ckpts: Path, tmp_path: Path, command: Command) -> None:
     """Where weights alone do not tell: most units are nearest to others, but not by chance."""
     arguments = ("match", ckpts / "a", "--anchor", ckpts / "b", "--match", "weights", "--output", tmp_path / "twins")

@@ -97,6 +97,13 @@ def test_a_config_gives_what_flags_give(ckpts: Path, at: Path) -> None:
     assert len(log.Scalars("polishing regmean, weights/loss")) == 6
     assert any("regmean/weights/accuracy" in tag for tag in tags)
     assert any("regmean/none/accuracy" in tag for tag in tags)
+    runs = [{run.name for run in folder.iterdir() if run.is_dir()} for folder in (
+        at / "logs" / "mine" / "version_0", at / "out" / "tensorboard",
+    )]  # fmt: skip
+    assert runs[1] <= runs[0]
+    summary = EventAccumulator(str(at / "logs" / "mine" / "version_0" / "summary")).Reload().Tags()
+    assert summary["images"]
+    assert any(tag.startswith("verdict") for tag in summary["tensors"])
 
 
 def test_end_models_of_two_sizes_are_grown_to_one(at: Path) -> None:

@@ -1,5 +1,7 @@
 """The map of distances: a cell for each number, the darker the larger, in one scale before and after."""
 
+from dataclasses import replace
+
 import matplotlib.colors as colours
 from matplotlib.axes import Axes
 
@@ -30,6 +32,19 @@ def test_every_distance_is_a_cell() -> None:
         assert sorted(numbers(paper)) == [2, 5, 6, 6, 7, 7, 8]
         assert sorted(numbers(weights)) == [2, 4, 5, 5, 6, 6, 7]
         assert [label.get_text() for label in before.get_xticklabels()] == ["0", "1", "2", "none"]
+
+
+def test_before_is_in_the_gauge_of_the_matching() -> None:
+    """What the gauge changes is no effect of matching; matchings with a gauge of their own have their own before."""
+    gauged = [replace(d, as_given=d.before + 0.5) for d in distances() if d.matching == "weights"]
+    before, _ = heat_figure(gauged, False).axes
+    assert sorted(numbers(before)) == [9, 10, 10, 11, 11, 12, 20]
+    moved = [replace(d, before=d.before + 1, as_given=d.before) for d in gauged]
+    plain = [d for d in distances() if d.matching == "paper"]
+    both = heat_figure([*plain, *moved], False).axes
+    titles = [panel.get_title(loc="left") for panel in both]
+    assert titles == ["before, for paper", "paper", "before, for weights", "weights"]
+    assert sorted(numbers(both[2])) == [10, 11, 11, 12, 12, 13, 21]
 
 
 def test_larger_is_darker_in_all_maps() -> None:

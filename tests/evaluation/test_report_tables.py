@@ -2,13 +2,17 @@
 
 import io
 import re
+from dataclasses import replace
 
 from rich.console import Console
 
+from fusionlab.evaluation.disagreement import Example
 from fusionlab.evaluation.page import page
 from fusionlab.evaluation.report import console_table, write_report
 from fusionlab.evaluation.results import UNMATCHED, Results, Row
 from fusionlab.evaluation.verdict import verdict
+from tests.evaluation.examples import judged
+from tests.evaluation.merges import PLAIN
 from tests.evaluation.reported import make
 
 
@@ -99,3 +103,12 @@ def test_past_three_data_sets_the_console_table_shows_means_by_domain() -> None:
         "b out of domain accuracy (%)": ["30.0", "35.0 *"],
         "c out of domain accuracy (%)": ["50.0", "55.0 *"],
     }
+
+
+def test_examples_of_several_data_sets_say_of_which_they_are() -> None:
+    """A text does not tell; of one data set it is said above the table."""
+    results = judged({PLAIN: 0.5})
+    for sets in (["reviews"], ["reviews", "tweets"]):
+        found = replace(results, examples=[Example(name, "a text", None, "b", ("b", "a", "a")) for name in sets])
+        table = page(found, verdict(found), []).partition('<table class="examples">')[2].partition("</table>")[0]
+        assert ("data set</th>" in table) == ("<td>tweets</td>" in table) == (len(sets) > 1)

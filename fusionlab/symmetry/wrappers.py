@@ -18,7 +18,7 @@ def unwrapped(model: Model) -> Model:
     """
     inner: Any = model
     while True:
-        if isinstance(compiled := inner.__dict__.get("_modules", {}).get("_orig_mod"), nn.Module):
+        if isinstance(compiled := getattr(inner, "_orig_mod", None), nn.Module):
             inner = compiled
         elif isinstance(inner, DataParallel | DistributedDataParallel) or type(inner).__name__ == "_FabricModule":
             inner = inner.module

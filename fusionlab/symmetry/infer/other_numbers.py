@@ -47,7 +47,7 @@ def is_same_for_all(x: Tensor) -> bool:
 
 
 def draws(name: str, x: Tensor) -> list[Input]:
-    """What may be drawn in an input's place, first come first: numbers up to the largest, and one more if all agree."""
+    """Draws in an input's place, first come first: of numbers up to the largest, and one more if all agree."""
     shape = tuple(x.shape[1:])
     if x.dtype == torch.bool:
         return [Input(name, shape, is_mask=True)]
@@ -100,7 +100,7 @@ def varied(model: nn.Module, inputs: Mapping[str, Tensor]) -> Varied:
 
 
 def outputs_for(plain: Plain, state: Mapping[str, Tensor], inputs: Mapping[str, Tensor]) -> Tensor | None:
-    """What a model computes for a batch, flattened; None where it refuses, or gives nothing or what is not finite."""
+    """A model's outputs for a batch, flattened; None where it refuses, or gives nothing or what is not finite."""
     try:
         out = plain.kept(state, in_float64(inputs))
     except Exception:  # a model's own code refuses inputs in any way it likes

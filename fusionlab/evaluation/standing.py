@@ -27,7 +27,7 @@ def against_ends(places: Sequence[Place]) -> str:
         places: at least one, each with merges.
     """
     if len(places) == 1:
-        return _at(places[0])
+        return against_ends_at(places[0])
     effects: dict[Effect, list[str]] = {}
     for place in places:
         claim = _claim(place)
@@ -37,11 +37,16 @@ def against_ends(places: Sequence[Place]) -> str:
         for effect, found in effects.items()
     }
     short = "; it ".join(text.format(where[effect]) for effect, text in _BETTER.items() if effect in where)
-    return " ".join([f"The best merge {short}.", *(_at(place, False) for place in places if len(places) <= _MANY)])
+    return f"The best merge {short}."
 
 
-def _at(place: Place, with_opening: bool = True) -> str:
-    """One place: the scores, the difference, and how sure it is."""
+def against_ends_at(place: Place, with_opening: bool = True) -> str:
+    """The scores at one place, the difference, and how sure it is.
+
+    Args:
+        place: with merges.
+        with_opening: whether to begin with what the interval says.
+    """
     best, end, claim = place.best(place.merges), place.best(place.ends), _claim(place)
     if best is None:
         return f"No merge has a score {place.where}: {'each one' if len(place.merges) > 1 else 'it'} diverges."

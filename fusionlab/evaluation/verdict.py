@@ -8,7 +8,7 @@ from fusionlab.evaluation.claims import COSTS, DIVERGED, HELPS, OPEN, SAME, Clai
 from fusionlab.evaluation.distances import by_pair
 from fusionlab.evaluation.places import Place, Scored, places
 from fusionlab.evaluation.results import UNMATCHED, Results, main_columns
-from fusionlab.evaluation.standing import against_ends
+from fusionlab.evaluation.standing import against_ends, against_ends_at
 from fusionlab.evaluation.wording import format_change, format_value, listing, merge_label, metric_label
 
 # So many comparisons are told by their number; of so many some are off their interval by chance.
@@ -46,6 +46,9 @@ def verdict(results: Results) -> Verdict:
     # What the headline says of one place is not said again.
     told = key if sum(key in place.claims for place in compared) == 1 else None
     paragraphs = [" ".join(_sentences(place, told)) for place in found]
+    if key is None and len(found) > 1:
+        places_told = zip(found, paragraphs, strict=True)
+        paragraphs = [" ".join((against_ends_at(place, with_opening=False), words)) for place, words in places_told]
     paragraphs += _by_group(results, key)
     if any(len(place.merges) > 2 for place in found):
         paragraphs[-1] += " The best merge was picked by these same numbers, so expect slightly less on new data."

@@ -55,5 +55,6 @@ def _changed(x: Tensor, sizes: Collection[int | None], to: Callable[[int], int],
     """An input with some lengths changed, and the number of examples where None is among them."""
     for dim, size in enumerate(x.shape):
         if (None if dim == 0 else size) in sizes:
-            x = x.index_select(dim, torch.arange(to(size)) % max(size, 1))
+            # Up to the last entry, which may be the token that ends every text.
+            x = x.index_select(dim, torch.arange(size - to(size), size) % max(size, 1))
     return torch.randn(x.shape, generator=generator, dtype=torch.float64) if x.is_floating_point() else x

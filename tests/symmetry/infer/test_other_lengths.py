@@ -64,3 +64,12 @@ def test_lengths_change_together_wherever_a_model_takes_that() -> None:
     assert {name: tuple(x.shape) for name, x in changed.items()} == {"ids": (6, 16), "mask": (6, 16, 16), "x": (6, 5)}
     assert len(shapes) == 2, "number and length at once, then the width, which is refused"
     assert shorter(inputs, draw, lambda batch: False) is None
+
+
+def test_a_text_keeps_its_end() -> None:
+    """What is read at the token that ends a text would not be seen without it."""
+    ids, seen = torch.tensor([[1, 2, 3, 9], [4, 5, 6, 9]]), []
+    for resized in (shorter, longer):
+        resized({"ids": ids}, torch.Generator(), lambda batch: seen.append(batch["ids"]) is None)
+    assert {len(found[0]) for found in seen} == {2, 8}
+    assert all(bool((found[:, -1] == 9).all()) for found in seen)

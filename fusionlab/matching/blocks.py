@@ -6,6 +6,7 @@ permutations together with what it indexes (attention heads with a rotation insi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -21,7 +22,8 @@ class Block:
     Attributes:
         permutation: the space of permutations, or None.
         inner: the continuous spaces; indexed by `permutation` if there is one.
-        nested: blocks of permutations that `permutation` indexes, none of them coupled with another or with `inner`.
+        nested: blocks of permutations that `permutation` indexes, with nothing but factors inside, none of them coupled
+            with another or with `inner`; of those that are coupled, the one that more parameters run through alone.
     """
 
     permutation: Space | None
@@ -47,36 +49,42 @@ def blocks(spaces: Sequence[Space], blueprint: Blueprint) -> list[Block]:
     """Split the chosen spaces into blocks, in their blueprint's order.
 
     A space goes into the block of the innermost permutation that indexes it, where one closed form covers both: always
-    if it is a factor or the permutation has no index itself (pairs of copies are compared inside one permutation, not
-    inside each of several); a space of permutations if it is coupled with nothing else there.
+    if it is continuous, a space of permutations unless it is coupled with something else there. Of permutations
+    that are coupled with each other (channels inside of a convolution's groups, layer after layer), one block holds
+    those that parameters tell apart which run through none of the others; the others follow, group by group.
     """
     permuted = [s for s in spaces if isinstance(s.group, Permutation)]
     inner: dict[str, list[Space]] = {s.name: [] for s in permuted}
-    indexed = {s.name for s in spaces if s.index}
     free: list[Space] = []
     for space in spaces:
         if space.name not in inner:
             owner = next((outer for outer in reversed(space.index) if outer in inner), None)
-            if owner in indexed and not space.group.is_factor:
-                owner = None
             (free if owner is None else inner[owner]).append(space)
     coupled = _coupled(blueprint, {space.name for space in spaces})
     made: dict[str, Block] = {}
     within: set[str] = set()
     for space in sorted(permuted, key=lambda s: len(s.index), reverse=True):
         children = [made[s.name] for s in permuted if s.index == (*space.index, space.name)]
-        parts = [*(frozenset([s.name]) for s in inner[space.name]), *(child.names for child in children)]
-        nested = [
-            child
-            for child in children
-            if not any((a, b) in coupled for a in child.names for part in parts if part != child.names for b in part)
-            and not any(further_index(child, one) for one in child.inner)
-        ]
+        children.sort(key=lambda child: -_said_alone(child, blueprint))
+        parts, nested = [frozenset([s.name]) for s in inner[space.name]], list[Block]()
+        for child in children:
+            is_plain = all(s.group.is_factor and not further_index(child, s) for s in child.inner)
+            if is_plain and not any((a, b) in coupled for a in child.names for part in parts for b in part):
+                parts.append(child.names)
+                nested.append(child)
         within.update(child.spaces[0].name for child in nested)
         made[space.name] = Block(space, tuple(inner[space.name]), tuple(nested))
     order = {space.name: position for position, space in enumerate(spaces)}
     found = [block for name, block in made.items() if name not in within] + [Block(None, (s,)) for s in free]
     return sorted(found, key=lambda block: order[block.spaces[0].name])
+
+
+def _said_alone(block: Block, blueprint: Blueprint) -> int:
+    """The number of entries of parameters that run through the block and, its indices apart, through no other space."""
+    own = block.names | {outer for space in block.spaces for outer in space.index}
+    touched = blueprint.touching(block.names).values()
+    alone = (axes for axes in touched if own.issuperset(s for axis in axes for s in spaces_of(axis)))
+    return sum(math.prod(axis.size or 1 for axis in axes) for axes in alone)
 
 
 def _coupled(blueprint: Blueprint, names: Collection[str]) -> set[tuple[str, str]]:

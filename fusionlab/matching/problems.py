@@ -168,7 +168,8 @@ def correlate_inner(problem: Problem, block: Block, space: Space, moved: bool = 
 
     Returns:
         For a block without a permutation, or where it has moved, one for each copy of the space, shapes
-        ``(*copies, d, d)``; else for every pair of an anchor's copy and a source's copy, shapes ``(n, n, d, d)``.
+        ``(*copies, d, d)``; else for every pair of an anchor's copy and a source's copy, shapes
+        ``(*copies of the permutation, n, n, d, d)``.
     """
     products: dict[bool, Tensor | float] = {False: 0.0, True: 0.0}
     norms: dict[bool, Tensor | float] = {False: 0.0, True: 0.0}
@@ -181,7 +182,7 @@ def correlate_inner(problem: Problem, block: Block, space: Space, moved: bool = 
             count, size = rows_a.shape[-3:-1]
             product = (rows_b.flatten(-3, -2) @ rows_a.flatten(-3, -2).mT).unflatten(-1, (count, size))
             product = product.unflatten(-3, (count, size)).movedim(-3, -2)
-            norm = norm.expand(count, count, size)
+            norm = norm.unsqueeze(-3).expand(*norm.shape[:-2], count, count, size)
         products[a.is_dual] = products[a.is_dual] + product.double()
         norms[a.is_dual] = norms[a.is_dual] + norm
     return Correlation(*_alike(products[False], products[True]), *_alike(norms[False], norms[True]))

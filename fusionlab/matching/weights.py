@@ -190,23 +190,29 @@ def _assemble(
     for _, values in found:
         value = value + values
     chosen = NestedAssignment(problem, block, known=value / 2).best()
-    order = chosen[block.permutation.name]
-    rows = torch.arange(block.permutation.group.size)
+    pairs = _paired(chosen[block.permutation.name])
     for space, (element, _) in zip(block.inner, found, strict=True):
-        chosen[space.name] = element[rows, order]
-    total = value[..., rows, order].sum()
+        chosen[space.name] = element[pairs]
+    total = value[pairs].sum()
     if block.inner and rescale == "sequential":
-        total = 2 * direct.double()[rows, order].sum()
+        total = 2 * direct.double()[pairs].sum()
         for space, correlation in zip(block.inner, correlations, strict=True):
-            chosen[space.name], values = solve(space.group, _pick(correlation, (rows, order)), rescale)
+            chosen[space.name], values = solve(space.group, _pick(correlation, pairs), rescale)
             total = total + values.sum()
     if block.nested:
         moved = replace(problem.moved(Alignment(problem.blueprint, chosen)), unknown=problem.unknown - block.names)
         chosen |= unit_factors(block.nested, moved, rescale)
         return chosen if _shortens(block, chosen, problem) else {}
-    still = 2 * direct.double().trace() + torch.stack([c.unchanged().trace() for c in correlations]).sum()
-    rounding = torch.stack([_rounding(c, problem).trace() for c in correlations]).sum()
+    same = _paired(block.permutation.group.identity(block.permutation.copies))
+    still = 2 * direct.double()[same].sum() + torch.stack([c.unchanged()[same].sum() for c in correlations]).sum()
+    rounding = torch.stack([_rounding(c, problem)[same].sum() for c in correlations]).sum()
     return chosen if total - still > rounding or _shortens(block, chosen, problem) else {}
+
+
+def _paired(order: Tensor) -> tuple[Tensor, ...]:
+    """The places of the pairs that permutations of shape ``(*copies, n)`` make, in tables ``(*copies, n, n, ...)``."""
+    copies = (torch.arange(count).reshape(-1, *[1] * (order.ndim - dim - 1)) for dim, count in enumerate(order.shape))
+    return (*copies, order)
 
 
 def _rounding(correlation: Correlation, problem: Problem) -> Tensor:
@@ -263,7 +269,7 @@ def _batches(found: Sequence[Block], problem: Problem) -> Iterable[_Batch]:
 _FIELDS = ("primal", "dual", "primal_norm", "dual_norm")
 
 
-def _pick(correlation: Correlation, index: int | tuple[Tensor, Tensor]) -> Correlation:
+def _pick(correlation: Correlation, index: int | tuple[Tensor, ...]) -> Correlation:
     return Correlation(*(getattr(correlation, field)[index] for field in _FIELDS))
 
 

@@ -39,11 +39,11 @@ def test_heads_take_their_rotations_along_and_rotations_alone_stand_alone():
     assert [names(b) for b in found("heads", layers="1")] == [("layers.1.heads",)]
 
 
-def test_spaces_inside_of_a_permutation_that_others_index_are_solved_apart():
-    """Pairs of copies are compared inside one permutation only."""
+def test_spaces_inside_of_a_permutation_that_others_index_go_with_it():
+    """Inside of each group, pairs of its members' copies are compared."""
     nested = nested_blueprint()
     every = blocks(tuple(nested.spaces.values()), nested)
-    assert [names(b) for b in every] == [("groups", "shared"), ("members",), ("each",), ("flat",)]
+    assert [names(b) for b in every] == [("groups", "shared"), ("members", "each"), ("flat",)]
 
 
 def of_layer(model: str, *roles: str) -> list[Block]:
@@ -110,8 +110,7 @@ def test_blocks_on_segments_of_one_axis_are_not_coupled_but_across_dimensions_th
     nested = nested_blueprint()
     assert [[names(b) for b in wave] for wave in waves(blocks(tuple(nested.spaces.values()), nested), nested)] == [
         [("groups", "shared")],
-        [("members",)],
-        [("each",)],
+        [("members", "each")],
         [("flat",)],
     ]
 

@@ -26,6 +26,12 @@ for path in ROOT.rglob("*.py"):
     if not path.name.startswith(("test_", "conftest", "__init__")):
         pytest.register_assert_rewrite(".".join((ROOT.name, *path.relative_to(ROOT).with_suffix("").parts)))
 
+# The models are tiny: threads would only wait for each other, those of commands that tests start as well. Tests run side
+# by side instead.
+THREADS = os.environ.get("TEST_THREADS", "1")
+for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(variable, THREADS)
+
 import torch
 
 # Started in the background or by nohup, a process ignores these, and so would the commands that tests interrupt.
@@ -34,8 +40,7 @@ for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIG
 if hasattr(signal, "SIGHUP"):
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-# The models are tiny: threads would only wait for each other. Tests run side by side instead.
-torch.set_num_threads(int(os.environ.get("TEST_THREADS", "1")))
+torch.set_num_threads(int(THREADS))
 
 # The first backward pass decides for which devices autograd starts threads, and with threads no forked child may take
 # gradients. Later, tracing has made known more devices than there are.

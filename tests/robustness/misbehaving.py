@@ -40,8 +40,14 @@ def takes(size: int) -> None:
 
 
 def sleeps(duration: float) -> None:
-    """Take time, in seconds."""
+    """Wait, in seconds."""
     time.sleep(duration)
+
+
+def computes(duration: float) -> None:
+    """Keep a processor busy, in seconds of it."""
+    while time.process_time() < duration:
+        pass
 
 
 def fails() -> None:

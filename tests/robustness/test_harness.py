@@ -41,8 +41,12 @@ def test_memory_and_time_are_bounded(server: Server, work: Path) -> None:
     """Whoever takes more is stopped."""
     outcome = server.call(f"{HERE}:takes", work, [], bytes=2**28, size=2**29)
     assert (outcome.stopped, outcome.code) == ("memory", -signal.SIGKILL)
-    outcome = server.call(f"{HERE}:sleeps", work, [], seconds=0.5, duration=30)
+    outcome = server.call(f"{HERE}:computes", work, [], seconds=0.5, duration=30)
     assert (outcome.stopped, outcome.code) == ("time", -signal.SIGKILL)
+    # One that waits takes nothing of a processor.
+    outcome = server.call(f"{HERE}:sleeps", work, [], seconds=0.1, duration=30)
+    assert (outcome.stopped, outcome.code) == ("time", -signal.SIGKILL)
+    assert server.call(f"{HERE}:sleeps", work, [], seconds=0.5, duration=1).stopped is None
 
 
 def test_failures_are_complained_about(server: Server, work: Path) -> None:

@@ -26,8 +26,8 @@ for path in ROOT.rglob("*.py"):
     if not path.name.startswith(("test_", "conftest", "__init__")):
         pytest.register_assert_rewrite(".".join((ROOT.name, *path.relative_to(ROOT).with_suffix("").parts)))
 
-# The models are tiny: threads would only wait for each other, those of commands that tests start as well. Tests run side
-# by side instead.
+# The models are tiny: threads would only wait for each other, those of commands that tests start as well. Tests run
+# side by side instead.
 THREADS = os.environ.get("TEST_THREADS", "1")
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, THREADS)

@@ -30,7 +30,7 @@ MODULES = (
     "fusionlab.evaluation.tensorboard", "datasets.packaged_modules.csv.csv", "tests.robustness.sound",
     "datasets.packaged_modules.json.json", "datasets.packaged_modules.parquet.parquet", "yaml", "torch._dynamo",
 )  # fmt: skip
-# Of the clock, so many times the seconds that a command may take of a processor: other programs may have that meanwhile.
+# Of the clock, so many times the seconds that a command may take of a processor: other programs may have it meanwhile.
 WAITED = 10
 _NEW_MOUNTS, _NEW_USERS, _PRIVATE = 0x20000, 0x10000000, 0x4000 | 0x40000
 

@@ -13,7 +13,7 @@ SEED, CASES = 0, 201
 
 @pytest.mark.parametrize("index", range(CASES))
 def test_damaged_input(server: Server, sound: Path, tmp_path: Path, index: int) -> None:
-    """Exit 0 or 2, one sentence, within a minute of a processor and 2 GiB, offline, no code run, nothing written but the output.
+    """Exit 0 or 2, one sentence, a minute of a processor, 2 GiB, offline, no code run, nothing written but the output.
 
     Nothing is merged from bytes that can be seen to be damaged (see `strict_reader.complaint_about_weights`). A case
     is repeated by ``make fuzz SEED=0 FIRST=index N=1``.

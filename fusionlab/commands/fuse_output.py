@@ -10,19 +10,16 @@ from torch import nn
 
 from fusionlab import checkpoints, printing
 from fusionlab.atomic import atomic_folder
-from fusionlab.checkpoints.beside import write_beside
 from fusionlab.checkpoints.card import CARD
-from fusionlab.checkpoints.files import copy_side_files
+from fusionlab.commands.plain_folder import write_plain_folder
 from fusionlab.commands.repeat import REPEAT
-from fusionlab.data.purpose import tokenizer_of_training
-from fusionlab.dtypes import Types, in_types, stored_size
+from fusionlab.dtypes import Types, stored_size
 from fusionlab.evaluation.folder import write
 from fusionlab.evaluation.preservation import Preservation
 from fusionlab.evaluation.report import console_table
 from fusionlab.evaluation.results import Results
 from fusionlab.evaluation.verdict import verdict
 from fusionlab.fusion import Fused, TaskModels
-from fusionlab.paths import expanded
 
 # The trials of a search, in an output.
 SEARCH = "search.json"
@@ -137,19 +134,5 @@ def _write_merge(
     output = folder / f"merged{'.ckpt' if first.format == 'lightning' else ''}"
     first.write(model, output, types=types, texts=texts)
     if first.format == "lightning":
-        _write_folder(model, first, folder / "merged", types, texts)
-
-
-def _write_folder(
-    model: nn.Module,
-    first: checkpoints.Checkpoint,
-    output: Path,
-    types: Types | torch.dtype,
-    texts: Mapping[str, str | bytes | None],
-) -> None:
-    """Write the merge of Lightning files as an ordinary folder too, with the tokenizer that they were trained with."""
-    checkpoints.save(in_types(model, types), output)
-    write_beside(output, texts)
-    named = tokenizer_of_training([first.location])
-    if named is not None and (place := expanded(named)).is_dir():
-        copy_side_files(place, output)
+        (folder / "merged").mkdir()
+        write_plain_folder(model, first, folder / "merged", types, texts)

@@ -23,7 +23,7 @@ from fusionlab.commands import (
     parsing,
 )
 from fusionlab.commands.example import add_example, own_module
-from fusionlab.commands.fuse_output import size_of_merge, write_fusion
+from fusionlab.commands.fuse_output import index_of_fusion, size_of_merge, write_fusion
 from fusionlab.commands.fuse_shape import is_of_lightning
 from fusionlab.commands.grow import as_grown, of_one_size
 from fusionlab.commands.option_groups import add_fields, told
@@ -145,9 +145,10 @@ def _in_memory(
     kept = list(models.values()) if arguments.heads == "own" else list(models.values())[:1]
     require_space(output, size_of_merge(kept, next(iter(found.values())), types) + REPORT_BYTES)
     modules, told = modules_of_fusion(found, plan, arguments.base)
+    measured = data_options.test_data(arguments)
     fused, results = run_experiment(
         models,
-        data_options.test_data(arguments),
+        measured,
         plan,
         f"Merging {listing(list(models))}",
         inputs,
@@ -169,7 +170,8 @@ def _in_memory(
     made |= {"activations": "corrected"} if arguments.correct else {}
     made |= {f"{label}, grown": growing.described(growth) for label, growth in growths.items()}
     parents = merging_options.parents(found, arguments)
-    card = merge_card(parents, made, next(iter(found.values())).format, card_table(results))
+    index = index_of_fusion(fused, results, measured)
+    card = merge_card(parents, made, next(iter(found.values())).format, card_table(results), index)
     notes = [advised, *([f"{growing.told(growths)}."] if growths else []), *results.notes]
     notes = [*notes, *told, *held, *_way_back(argv, results, polishing is None)]
     results = replace(results, settings=settings, notes=notes)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from lightning.pytorch.utilities import rank_zero_only
@@ -15,11 +16,12 @@ from fusionlab.commands.plain_folder import write_plain_folder
 from fusionlab.commands.repeat import REPEAT
 from fusionlab.dtypes import Types, stored_size
 from fusionlab.evaluation.folder import write
+from fusionlab.evaluation.model_index import hub_task, model_index
 from fusionlab.evaluation.preservation import Preservation
 from fusionlab.evaluation.report import console_table
 from fusionlab.evaluation.results import Results
 from fusionlab.evaluation.verdict import verdict
-from fusionlab.fusion import Fused, TaskModels
+from fusionlab.fusion import Data, Fused, TaskModels
 
 # The trials of a search, in an output.
 SEARCH = "search.json"
@@ -61,6 +63,20 @@ def write_fusion(
         if fused.search is not None:
             (temporary / SEARCH).write_text(fused.search.to_json(), encoding="utf-8")
     tell_fusion(results, output, {name: _worst(matched.preservation) for name, matched in fused.matched.items()})
+
+
+def index_of_fusion(fused: Fused, results: Results, data: Data) -> list[dict[str, Any]]:
+    """The scores of the merge as metadata of its card; none where models keep their heads and have a folder each.
+
+    Args:
+        fused: what was matched and merged.
+        results: what was measured.
+        data: on which.
+    """
+    kept = None if fused.kept is None else fused.kept.model
+    if kept is None or isinstance(kept, TaskModels):
+        return []
+    return model_index(results, {one.name: hub_task(kept, one.task) for one in data.sets})
 
 
 def _worst(checks: Sequence[Preservation]) -> float:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
+from fusionlab.advice.adapter_pairs import compare_adapters
 from fusionlab.advice.costs import Cost, cost_of
 from fusionlab.advice.pairs import Kind, Pair, compare
 from fusionlab.advice.situations import CASES, Case, CaseName, case_of, exceptions, worst
@@ -108,6 +109,7 @@ class Advice:
                     "matrices": _plain(pair.matrices),
                     "vectors": None if pair.vectors is None else _plain(pair.vectors),
                     "same_lengths": pair.same_lengths,
+                    "lengths_of_changes": None if pair.lengths is None else list(pair.lengths),
                     "only_in_one": list(pair.only),
                     "other_shapes": list(pair.shapes),
                 }
@@ -152,12 +154,13 @@ def advice_on(
             f"{adapters[0]} is an adapter, and others are whole models; expected adapters alone or models alone "
             f"(fusionlab merge and fuse read adapters as whole models)"
         )
-    pairs = [compare(first, other, advance) for other in others]
+    pairs = [_compared(first, other, advance) for other in others]
     cases = [case_of(first, other, pair) for other, pair in zip(others, pairs, strict=True)]
     case = worst(cases)
     found, match = CASES[case], _matching(case, models)
     told = [sentence for one, pair in zip(cases, pairs, strict=True) for sentence in exceptions(one, pair)]
-    cost = None if match is None or not first.numbers else cost_of(models, match)
+    sized = [model.of_base or model for model in models]
+    cost = None if match is None or not all(model.numbers for model in sized) else cost_of(sized, match)
     return Advice(
         case,
         [model.name for model in models],
@@ -168,6 +171,13 @@ def advice_on(
         cost,
         list(dict.fromkeys(told)),
     )
+
+
+def _compared(first: Weights, other: Weights, advance: Callable[[int], object]) -> Pair:
+    """A pair in numbers: of adapters of one base model what they change, else all weights."""
+    if first.base is not None and first.base == other.base:
+        return compare_adapters(first, other)
+    return compare(first, other, advance)
 
 
 def table_lines(pair: Pair) -> list[tuple[str, ...]]:

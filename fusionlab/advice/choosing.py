@@ -76,10 +76,13 @@ def read_weights(models: Mapping[str, nn.Module], stored: Mapping[str, Checkpoin
     are_adapters = all(name in stored and stored[name].base is not None for name in models)
     weights = []
     for name, model in models.items():
+        one = stored.get(name)
+        if one is not None and are_adapters:
+            # What they change, and of which model, whatever stands there for it.
+            weights.append(replace(stored_weights(one.source, name), base=one.base))
+            continue
         found = module_weights(model, name)
-        if (one := stored.get(name)) is not None:
-            found = replace(found, base=one.base if are_adapters else None, is_twin=is_twin(one.location))
-        weights.append(found)
+        weights.append(found if one is None else replace(found, is_twin=is_twin(one.location)))
     return weights
 
 

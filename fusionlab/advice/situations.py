@@ -41,6 +41,8 @@ class Case:
 CLOSE = 0.5
 # Of a kind of parameters whose units are in another order: 16 units or more, not a quarter of them their own nearest.
 _CHANCE, _RENUMBERED = 1 / 16, 1 / 4
+# Of the lengths of two adapters' changes: from here on nine tenths of the squared length of their sum are the longer one's.
+_UNEVEN = 3.0
 # From what stands in the way most to what stands in no way: several models are the first of these that a pair is.
 CASES: dict[CaseName, Case] = {
     "architectures": Case(
@@ -134,7 +136,8 @@ def case_of(first: Weights, second: Weights, pair: Pair) -> CaseName:
         pair: what was found of them.
     """
     if first.base is not None and second.base is not None:
-        return "adapters" if first.base == second.base else "architectures"
+        is_same = bool(pair.kinds) and pair.whole.equal == 1 and not pair.only
+        return "architectures" if first.base != second.base else "same" if is_same else "adapters"
     return _by_config(first, second, pair) or _by_weights(pair, first.is_twin or second.is_twin)
 
 
@@ -193,7 +196,9 @@ def exceptions(case: CaseName, pair: Pair) -> list[str]:
         pair: what was found of two models.
     """
     said: list[str] = []
-    if case in ("architectures", "vocabularies", "sizes", "adapters"):
+    if case == "adapters":
+        return _of_adapters(pair)
+    if case in ("architectures", "vocabularies", "sizes"):
         return said
     if pair.relation in ("own", "unrelated"):
         other = [kind.name for kind in pair.kinds if kind.relation is not None and kind.relation != pair.relation]
@@ -207,6 +212,26 @@ def exceptions(case: CaseName, pair: Pair) -> list[str]:
         )
     if pair.only:
         said.append(f"Only one of {pair.first} and {pair.second} has {_some(pair.only)}.")
+    return said
+
+
+def _of_adapters(pair: Pair) -> list[str]:
+    """Sentences on what two adapters change."""
+    said: list[str] = []
+    if pair.lengths is not None and all(pair.lengths):
+        one, other = pair.lengths
+        said.append(
+            f"Lengths of what {pair.first} and {pair.second} change: {one:.3g} and {other:.3g}; angle between the "
+            f"changes {pair.whole.angle:.0f} degrees (90: nothing in common, above: they pull apart)."
+        )
+        longer, shorter = (pair.first, pair.second) if one > other else (pair.second, pair.first)
+        if (ratio := max(pair.lengths) / min(pair.lengths)) >= _UNEVEN:
+            said.append(
+                f"The change of {longer} is {ratio:.1f} times as long as that of {shorter}, so their plain sum is mostly "
+                f"{longer}'s; --weights gives {shorter} more."
+            )
+    if pair.only:
+        said.append(f"Only one of {pair.first} and {pair.second} changes {_some(pair.only)}.")
     return said
 
 

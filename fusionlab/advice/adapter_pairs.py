@@ -1,7 +1,7 @@
 """Two LoRA adapters of one base model held against each other: the changes that they make, in numbers.
 
-Lengths and angles are those of the whole changes ``s B A``, which are never made: with factors of rank r the inner product of
-two of them is the sum over the entries of ``(B1ᵀ B2)`` and ``(A1 A2ᵀ)``, both r x r.
+Lengths and angles are those of the whole changes ``s B A``, which are never made: with factors of rank r the inner
+product of two of them is the sum over the entries of ``(B1ᵀ B2)`` times ``(A1 A2ᵀ)``, both r x r.
 """
 
 from __future__ import annotations

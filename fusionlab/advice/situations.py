@@ -41,7 +41,7 @@ class Case:
 CLOSE = 0.5
 # Of a kind of parameters whose units are in another order: 16 units or more, not a quarter of them their own nearest.
 _CHANCE, _RENUMBERED = 1 / 16, 1 / 4
-# Of the lengths of two adapters' changes: from here on nine tenths of the squared length of their sum are the longer one's.
+# Of the lengths of two adapters' changes: from here on the longer has nine tenths of their sum's squared length.
 _UNEVEN = 3.0
 # From what stands in the way most to what stands in no way: several models are the first of these that a pair is.
 CASES: dict[CaseName, Case] = {
@@ -227,8 +227,8 @@ def _of_adapters(pair: Pair) -> list[str]:
         longer, shorter = (pair.first, pair.second) if one > other else (pair.second, pair.first)
         if (ratio := max(pair.lengths) / min(pair.lengths)) >= _UNEVEN:
             said.append(
-                f"The change of {longer} is {ratio:.1f} times as long as that of {shorter}, so their plain sum is mostly "
-                f"{longer}'s; --weights gives {shorter} more."
+                f"The change of {longer} is {ratio:.1f} times as long as that of {shorter}, so their plain sum is "
+                f"mostly {longer}'s; --weights gives {shorter} more."
             )
     if pair.only:
         said.append(f"Only one of {pair.first} and {pair.second} changes {_some(pair.only)}.")

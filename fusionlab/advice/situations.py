@@ -27,6 +27,8 @@ class Case:
         match: the preset of matching where inputs are at hand; None where nothing can be matched yet.
         match_alone: the same without inputs.
         methods: merge methods to compare.
+        are_apart: whether the models share no basis, so that their mean as they are is expected to be near chance; None
+            where nothing is expected of either.
     """
 
     title: str
@@ -35,6 +37,7 @@ class Case:
     match: str | None
     match_alone: str | None
     methods: Sequence[str] = ("simple",)
+    are_apart: bool | None = None
 
 
 # The cosine from which two vectors of one length are closer to one another than they are long: 60 degrees.
@@ -74,6 +77,7 @@ CASES: dict[CaseName, Case] = {
         "Their mean as they are will be near chance, with any merge method.",
         "learned",
         "weights",
+        are_apart=True,
     ),
     "one_model_in_two_bases": Case(
         "one model in two bases: every parameter is as long in one as in the other, and in another order",
@@ -81,6 +85,7 @@ CASES: dict[CaseName, Case] = {
         "Their mean as they are will be near chance, with any merge method.",
         "weights",
         "weights",
+        are_apart=True,
     ),
     "partly_one_basis": Case(
         "models that share a part of a basis: trained far from one start, matched by learning, or renumbered in places",
@@ -96,6 +101,7 @@ CASES: dict[CaseName, Case] = {
         "none",
         "none",
         ("simple", "slerp"),
+        are_apart=False,
     ),
     "one_base": Case(
         "fine-tunes of one base, or merges or snapshots of one run: they share a basis and most of their weights",
@@ -105,6 +111,7 @@ CASES: dict[CaseName, Case] = {
         "none",
         "none",
         ("regmean", "simple"),
+        are_apart=False,
     ),
     "adapters": Case(
         "LoRA adapters of one base",
@@ -113,6 +120,7 @@ CASES: dict[CaseName, Case] = {
         "none",
         "none",
         ("ties", "simple"),
+        are_apart=False,
     ),
     "same": Case(
         "the same model twice", "There is nothing to merge.", "Any merge of them is the same model.", None, None

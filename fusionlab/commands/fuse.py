@@ -23,7 +23,7 @@ from fusionlab.commands import (
     parsing,
 )
 from fusionlab.commands.example import add_example, own_module
-from fusionlab.commands.fuse_output import index_of_fusion, size_of_merge, write_fusion
+from fusionlab.commands.fuse_output import advised_note, index_of_fusion, size_of_merge, write_fusion
 from fusionlab.commands.fuse_shape import is_of_lightning
 from fusionlab.commands.grow import as_grown, of_one_size
 from fusionlab.commands.option_groups import add_fields, told
@@ -133,7 +133,7 @@ def _in_memory(
         # Models with heads of their own have no outputs in common to learn by.
         choice = choose(ends, seen is not None and arguments.heads != "own", found)
         _tell_choice(arguments, choice)
-    advised = choice.note if choice is not None else advice_on(read_weights(ends, found)).note
+    advised = choice if choice is not None else advice_on(read_weights(ends, found))
     recipe, name = matching_options.matching_recipe(arguments), matching_options.matching_name(arguments)
     plan = _plan(arguments, polishing, trainer)
     models = matching_options.untied(ends, arguments)
@@ -172,7 +172,7 @@ def _in_memory(
     parents = merging_options.parents(found, arguments)
     index = index_of_fusion(fused, results, measured)
     card = merge_card(parents, made, next(iter(found.values())).format, card_table(results), index)
-    notes = [advised, *([f"{growing.told(growths)}."] if growths else []), *results.notes]
+    notes = [advised_note(advised, results), *([f"{growing.told(growths)}."] if growths else []), *results.notes]
     notes = [*notes, *told, *held, *_way_back(argv, results, polishing is None)]
     results = replace(results, settings=settings, notes=notes)
     written = as_grown(found, {label: models[label] for label in growths})

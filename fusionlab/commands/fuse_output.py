@@ -10,11 +10,13 @@ from lightning.pytorch.utilities import rank_zero_only
 from torch import nn
 
 from fusionlab import checkpoints, printing
+from fusionlab.advice import Advice, Choice
 from fusionlab.atomic import atomic_folder
 from fusionlab.checkpoints.card import CARD
 from fusionlab.commands.plain_folder import write_plain_folder
 from fusionlab.commands.repeat import REPEAT
 from fusionlab.dtypes import Types, stored_size
+from fusionlab.evaluation.expectation import against_expectation
 from fusionlab.evaluation.folder import write
 from fusionlab.evaluation.model_index import hub_task, model_index
 from fusionlab.evaluation.preservation import Preservation
@@ -77,6 +79,18 @@ def index_of_fusion(fused: Fused, results: Results, data: Data) -> list[dict[str
     if kept is None or isinstance(kept, TaskModels):
         return []
     return model_index(results, {one.name: hub_task(kept, one.task) for one in data.sets})
+
+
+def advised_note(advised: Advice | Choice, results: Results) -> str:
+    """Advice on the models for a report, held against what was measured.
+
+    Args:
+        advised: by the weights alone.
+        results: what was measured then.
+    """
+    case = (advised.advice if isinstance(advised, Choice) else advised).described
+    measured = None if case.are_apart is None else against_expectation(results, case.are_apart)
+    return advised.note if measured is None else f"{advised.note} {measured}"
 
 
 def _worst(checks: Sequence[Preservation]) -> float:

@@ -179,6 +179,28 @@ def test_kinds_of_files(kind: str, tmp_path: Path, folder: Path) -> None:
     assert len(measured(module)["labels"]) == (5 if has_test else 4)
 
 
+@pytest.mark.parametrize(("between", "suffix"), [(";", "csv"), ("|", "csv"), ("\t", "csv"), ("\t", "tsv")])
+def test_a_folder_of_tables_that_are_divided_otherwise(between: str, suffix: str, tmp_path: Path, folder: Path) -> None:
+    """As of one file, and it is said; a file beside them that is no table changes nothing."""
+    table, path = Dataset.from_csv(reviews(tmp_path / "mine.csv")), tmp_path / "tables"
+    path.mkdir()
+    (path / "README.md").write_text("mine")
+    table.to_csv(str(path / f"train.{suffix}"), sep=between, index=False)
+    table.select(range(5)).to_csv(str(path / f"test.{suffix}"), sep=between, index=False)
+    module, told = fitted(str(path), folder / "texts")
+    assert f"columns divided by {between!r}" in told
+    assert len(measured(module)["labels"]) == 5
+
+
+def test_tables_of_one_folder_that_are_divided_by_two_characters(tmp_path: Path, folder: Path) -> None:
+    table, path = Dataset.from_csv(reviews(tmp_path / "mine.csv")), tmp_path / "tables"
+    path.mkdir()
+    for name, between in (("train", ","), ("test", ";")):
+        table.to_csv(str(path / f"{name}.csv"), sep=between, index=False)
+    with pytest.raises(InputError, match=r"columns of .*\.csv are divided by '[,;]', those of .*\.csv by '[,;]'; exp"):
+        fitted(str(path), folder / "texts")
+
+
 def test_a_column_that_names_the_splits(tmp_path: Path, folder: Path) -> None:
     """It is found by its name where it has a test split."""
     rows = [{"text": f"a {i}", "label": i % 2, "split": "test" if i < 3 else "train"} for i in range(10)]

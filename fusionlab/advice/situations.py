@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from fusionlab.advice.nearness import Relation
@@ -29,6 +29,8 @@ class Case:
         methods: merge methods to compare.
         are_apart: whether the models share no basis, so that their mean as they are is expected to be near chance; None
             where nothing is expected of either.
+        is_open: whether a look at what the models say of inputs decides if they are matched by learning.
+        unsure: a sentence that such a look makes needless.
     """
 
     title: str
@@ -38,8 +40,18 @@ class Case:
     match_alone: str | None
     methods: Sequence[str] = ("simple",)
     are_apart: bool | None = None
+    is_open: bool = False
+    unsure: str = ""
+
+    @property
+    def said(self) -> list[str]:
+        """The sentences on what helps and what does not."""
+        return [sentence for sentence in (self.helps, self.useless, self.unsure) if sentence]
 
 
+# Of inputs that the plain mean classifies as the models do together: from here on nothing is gained by learned matching
+# (docs/advise.md has the pairs that say so).
+ENOUGH = 0.7
 # The cosine from which two vectors of one length are closer to one another than they are long: 60 degrees.
 CLOSE = 0.5
 # Of a kind of parameters whose units are in another order: 16 units or more, not a quarter of them their own nearest.
@@ -90,28 +102,33 @@ CASES: dict[CaseName, Case] = {
     "partly_one_basis": Case(
         "models that share a part of a basis: trained far from one start, matched by learning, or renumbered in places",
         "Measure both: the merge as they are, and after learned matching.",
-        "No rule says which is better here.",
+        "",
         "learned",
         "weights",
+        is_open=True,
+        unsure="No rule says by the weights which is better here.",
     ),
     "one_basis_far_apart": Case(
         "models in one basis, but far apart in it: matched already, or trained long from one start",
-        "Merge them as they are; where a short line between them shows a barrier, learned matching may lower it.",
+        "Merge them as they are.",
         "Matching by weights again changes nothing: each unit is nearest to itself.",
         "none",
         "none",
         ("simple", "slerp"),
         are_apart=False,
+        is_open=True,
+        unsure="Whether learned matching helps, inputs tell (data).",
     ),
     "one_base": Case(
         "fine-tunes of one base, or merges or snapshots of one run: they share a basis and most of their weights",
         "The merge method decides: with data regmean or fisher; without, simple, or with the base model ties and dare.",
-        "Matching by weights changes nothing: each unit is nearest to itself. Where tasks conflict, learned matching "
-        "may gain some points for its time: measure it.",
+        "Matching by weights changes nothing: each unit is nearest to itself.",
         "none",
         "none",
         ("regmean", "simple"),
         are_apart=False,
+        is_open=True,
+        unsure="Where tasks conflict, learned matching may gain some points for its time: measure it.",
     ),
     "adapters": Case(
         "LoRA adapters of one base",
@@ -128,11 +145,31 @@ CASES: dict[CaseName, Case] = {
     "unclear": Case(
         "models too small to tell: no parameter has units enough",
         "Measure both: the merge as they are, and after learned matching.",
-        "No number here says which is better.",
+        "",
         "learned",
         "weights",
+        is_open=True,
+        unsure="No number here says which is better.",
     ),
 }  # fmt: skip
+
+
+def judged(case: Case, agreement: float | None) -> Case:
+    """A case after a look at what the models say of inputs.
+
+    Args:
+        case: by the weights alone.
+        agreement: share of inputs that their plain mean classifies as they do together; None where nobody looked.
+    """
+    if agreement is None or not case.is_open:
+        return case
+    if agreement < ENOUGH:
+        helps = "Their tasks conflict: match them by learning on inputs without labels, then take the plain mean."
+        return replace(case, helps=helps, match="learned", methods=("simple",), are_apart=None, unsure="")
+    costs = "Learned matching of models that agree so far costs points more often than it gains some."
+    useless = f"{case.useless} {costs}".strip()
+    helps = case.helps if case.match == "none" else "Merge them as they are."
+    return replace(case, helps=helps, useless=useless, match="none", unsure="")
 
 
 def case_of(first: Weights, second: Weights, pair: Pair) -> CaseName:

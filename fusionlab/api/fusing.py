@@ -61,7 +61,8 @@ def fuse(
     _refuse_method(method, merge_weights(weights, len(given)), hyperparameters, data is not None, base is not None)
     batches = None if data is None or given_statistics(data) else Inputs.from_batches(data, len(given))
     if preset == AUTO:
-        choice = choose({f"model {index}": model for index, model in enumerate(given)}, batches is not None)
+        named = {f"model {index}": model for index, model in enumerate(given)}
+        choice = choose(named, batches is not None, inputs=batches)
         _LOGGER.info(choice.sentence)
         preset = choice.match
     given = of_one_size(given, batches, recipe(preset).matches)

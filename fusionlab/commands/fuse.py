@@ -131,7 +131,7 @@ def _in_memory(
     if arguments.match == AUTO:
         seen = data_options.inputs(arguments, list(ends.values()), arguments.ckpts)
         # Models with heads of their own have no outputs in common to learn by.
-        choice = choose(ends, seen is not None and arguments.heads != "own", found)
+        choice = choose(ends, seen is not None and arguments.heads != "own", found, seen)
         _tell_choice(arguments, choice)
     advised = choice if choice is not None else advice_on(read_weights(ends, found))
     recipe, name = matching_options.matching_recipe(arguments), matching_options.matching_name(arguments)

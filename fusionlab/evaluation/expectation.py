@@ -11,7 +11,7 @@ from fusionlab.evaluation.wording import listing, metric_label
 
 
 def against_expectation(results: Results, are_apart: bool) -> str | None:
-    """What was measured of that which the weights alone let one expect.
+    """A sentence on what was measured of that which the weights alone let one expect.
 
     Models that share no basis are expected to have a mean near chance as they are: the best unmatched merge counts as
     near it where its score lies nearer to that of the best constant answer than to the end models' mean. Of models that
@@ -34,7 +34,7 @@ def against_expectation(results: Results, are_apart: bool) -> str | None:
 
 
 def _apart(place: Place) -> tuple[bool, str] | None:
-    """Whether the best unmatched merge is near chance at a place, and the scores."""
+    """True where the best unmatched merge is near chance at a place, and the scores in words."""
     best = place.best(place.unmatched)
     ends = [end.value for end in place.ends if not end.diverged]
     if best is None or not ends or best.chance is None:
@@ -50,7 +50,7 @@ def _apart(place: Place) -> tuple[bool, str] | None:
 
 
 def _close(results: Results, place: Place) -> tuple[bool, str] | None:
-    """Whether matching changes no score at a place, of the merge that is kept where it was compared."""
+    """True where matching changes no score at a place, of the merge that is kept where it was compared; in words."""
     claims = {key: claim for key, claim in place.claims.items() if key[1] != UNMATCHED}
     key = results.kept if results.kept in claims else next(iter(claims), None)
     if key is None or claims[key].effect not in (HELPS, COSTS, SAME):

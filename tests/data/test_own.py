@@ -159,10 +159,8 @@ def test_labels_as_numbers(column: list[Any], options: dict[str, Any], said: str
 def test_kinds_of_files(kind: str, tmp_path: Path, folder: Path) -> None:
     """All give the batches of the CSV file."""
     path, table = tmp_path / f"mine.{kind}", Dataset.from_csv(reviews(tmp_path / "mine.csv"))
-    if kind == "parquet":
-        table.to_parquet(str(path))
-    elif kind == "jsonl":
-        table.to_json(str(path))
+    if kind in ("parquet", "jsonl"):
+        (table.to_parquet if kind == "parquet" else table.to_json)(str(path))
     elif kind in ("tsv", "csv"):
         table.to_csv(str(path), sep="\t" if kind == "tsv" else ";", index=False)
     elif kind == "saved":
@@ -171,34 +169,13 @@ def test_kinds_of_files(kind: str, tmp_path: Path, folder: Path) -> None:
         DatasetDict({"train": table, "test": table.select(range(5))}).save_to_disk(str(path))
     else:
         path.mkdir()
-        table.to_csv(str(path / "train.csv"), index=False)
-        table.select(range(5)).to_csv(str(path / "test.csv"), index=False)
+        for name, part in (("train", table), ("test", table.select(range(5)))):
+            part.to_csv(str(path / f"{name}.csv"), sep=";", index=False)
     module, told = fitted(str(path), folder / "texts")
     has_test = kind in ("saved splits", "folder")
-    assert ("no test split" in told) is not has_test
+    said = ("no test split" in told, "columns divided by ';'" in told)
+    assert said == (not has_test, kind in ("csv", "folder"))
     assert len(measured(module)["labels"]) == (5 if has_test else 4)
-
-
-@pytest.mark.parametrize(("between", "suffix"), [(";", "csv"), ("|", "csv"), ("\t", "csv"), ("\t", "tsv")])
-def test_a_folder_of_tables_that_are_divided_otherwise(between: str, suffix: str, tmp_path: Path, folder: Path) -> None:
-    """As of one file, and it is said; a file beside them that is no table changes nothing."""
-    table, path = Dataset.from_csv(reviews(tmp_path / "mine.csv")), tmp_path / "tables"
-    path.mkdir()
-    (path / "README.md").write_text("mine")
-    table.to_csv(str(path / f"train.{suffix}"), sep=between, index=False)
-    table.select(range(5)).to_csv(str(path / f"test.{suffix}"), sep=between, index=False)
-    module, told = fitted(str(path), folder / "texts")
-    assert f"columns divided by {between!r}" in told
-    assert len(measured(module)["labels"]) == 5
-
-
-def test_tables_of_one_folder_that_are_divided_by_two_characters(tmp_path: Path, folder: Path) -> None:
-    table, path = Dataset.from_csv(reviews(tmp_path / "mine.csv")), tmp_path / "tables"
-    path.mkdir()
-    for name, between in (("train", ","), ("test", ";")):
-        table.to_csv(str(path / f"{name}.csv"), sep=between, index=False)
-    with pytest.raises(InputError, match=r"columns of .*\.csv are divided by '[,;]', those of .*\.csv by '[,;]'; exp"):
-        fitted(str(path), folder / "texts")
 
 
 def test_a_column_that_names_the_splits(tmp_path: Path, folder: Path) -> None:

@@ -28,34 +28,36 @@ def against_expectation(results: Results, are_apart: bool) -> str | None:
     told = [words for place in found if (words := _apart(place) if are_apart else _close(results, place))]
     if not told:
         return None
-    are_borne_out = {is_so for is_so, _ in told}
+    sides: dict[str, list[str]] = {}
+    for _, side, words in told:
+        sides.setdefault(side, []).append(words)
+    are_borne_out = {is_so for is_so, _, _ in told}
     how = "in part as expected" if len(are_borne_out) > 1 else "as expected" if told[0][0] else "not as expected"
-    return f"Measured, {how}: {listing([words for _, words in told])}."
+    return f"Measured, {how}: {'; '.join(f'{side} {listing(words)}' for side, words in sides.items())}."
 
 
-def _apart(place: Place) -> tuple[bool, str] | None:
-    """True where the best unmatched merge is near chance at a place, and the scores in words."""
+def _apart(place: Place) -> tuple[bool, str, str] | None:
+    """True where the best unmatched merge is near chance at a place; which side it is on, and the scores."""
     best = place.best(place.unmatched)
     ends = [end.value for end in place.ends if not end.diverged]
     if best is None or not ends or best.chance is None:
         return None
-    chance, level = best.chance, fmean(ends)
-    is_near = abs(best.value - chance) < abs(best.value - level)
-    sides = (f"chance ({place.show(chance)})", f"the end models ({place.show(level)})")
-    nearer, farther = sides if is_near else sides[::-1]
-    return is_near, (
-        f"the unmatched merge has {place.show(best.value)} {metric_label(place.metric)} {place.where}, nearer to "
-        f"{nearer} than to {farther}"
-    )
+    level = fmean(ends)
+    is_near = abs(best.value - best.chance) < abs(best.value - level)
+    nearer, farther = ("chance", "the end models") if is_near else ("the end models", "chance")
+    side = f"the unmatched merge is nearer to {nearer} than to {farther}"
+    scores = f"{place.show(best.value)} {metric_label(place.metric)}"
+    known = f"chance {place.show(best.chance)}, end models {place.show(level)}"
+    return is_near, side, f"{place.where} with {scores} ({known})"
 
 
-def _close(results: Results, place: Place) -> tuple[bool, str] | None:
+def _close(results: Results, place: Place) -> tuple[bool, str, str] | None:
     """True where matching changes no score at a place, of the merge that is kept where it was compared; in words."""
     claims = {key: claim for key, claim in place.claims.items() if key[1] != UNMATCHED}
     key = results.kept if results.kept in claims else next(iter(claims), None)
     if key is None or claims[key].effect not in (HELPS, COSTS, SAME):
         return None
-    claim = claims[key]
+    claim, name = claims[key], f"matching by {key[1]}"
     if claim.effect == SAME:
-        return True, f"matching by {key[1]} makes no difference that {claim.units} show {place.where}"
-    return False, f"matching by {key[1]} {claim.effect} {place.where}: {claim.difference} ({claim.interval})"
+        return True, f"{name} makes no difference that {claim.units} show", place.where
+    return False, f"{name} {claim.effect}", f"{place.where} by {claim.difference} ({claim.interval})"

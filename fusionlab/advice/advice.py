@@ -68,7 +68,9 @@ class Advice:
     @property
     def note(self) -> str:
         """The case and what helps, as one paragraph of a report, which may have scores that are otherwise."""
-        return " ".join([self.sentence, EXPECTED, *self.described.said])
+        # What adapters change stands in the way of none of the scores.
+        changes = self.exceptions if self.case == "adapters" else ()
+        return " ".join([self.sentence, *changes, EXPECTED, *self.described.said])
 
     def chosen(self, has_inputs: bool) -> str:
         """The preset of matching to take; nothing is matched where nothing is advised.

@@ -40,7 +40,8 @@ def _apart(place: Place) -> tuple[bool, str, str] | None:
     """True where the best unmatched merge is near chance at a place; which side it is on, and the scores."""
     best = place.best(place.unmatched)
     ends = [end.value for end in place.ends if not end.diverged]
-    if best is None or not ends or best.chance is None:
+    # Of end models that say nothing themselves no mean can be expected to.
+    if best is None or best.chance is None or all(end.weakness or end.diverged for end in place.ends):
         return None
     level = fmean(ends)
     is_near = abs(best.value - best.chance) < abs(best.value - level)

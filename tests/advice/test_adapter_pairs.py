@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import fusionlab
 from fusionlab import checkpoints
-from fusionlab.advice import stored_weights
+from fusionlab.advice import advice_on, stored_weights
 from fusionlab.advice.adapter_pairs import compare_adapters
 from fusionlab.advice.choosing import read_weights
 from fusionlab.errors import InputError
@@ -114,3 +114,4 @@ def test_adapters_that_were_read_as_models(tmp_path: Path) -> None:
     stored = {name: checkpoints.read(tmp_path / name) for name in ("one", "two")}
     weights = read_weights({name: one.model for name, one in stored.items()}, stored)
     assert all(one.base == str(tmp_path / "base") and one.changes for one in weights)
+    assert "Lengths of what one and two change" in advice_on(weights).note

@@ -60,7 +60,8 @@ def test_several_data_sets() -> None:
 
 
 def test_nothing_to_hold_it_against() -> None:
-    """No merge, none that was matched, none with a score."""
+    """No merge, none that was matched, none with a score, end models at chance themselves."""
+    assert against_expectation(judged({PLAIN: 0.1}, ends=(0.1, 0.1)), are_apart=True) is None
     assert against_expectation(judged({}), are_apart=True) is None
     assert against_expectation(judged({PLAIN: 0.9}), are_apart=False) is None
     assert against_expectation(judged({PLAIN: 0.9}, broken=[PLAIN]), are_apart=True) is None

@@ -51,7 +51,7 @@ def run(argv: Sequence[str]) -> None:
     models = of_one_naming([stored_weights(*found) for found in zip(arguments.ckpts, names, strict=True)])
     with progress("comparing", models[0].size * (len(models) - 1)) as advance:
         advice = advice_on(models, data, advance)
-    curves = []
+    curves: list[Curve] = []
     if arguments.get("data") is not None:
         from fusionlab.commands.short_line import measured  # noqa: PLC0415
 

@@ -24,16 +24,16 @@ def against_expectation(results: Results, are_apart: bool) -> str | None:
     Returns:
         A sentence; None where nothing was measured that the expectation is about.
     """
-    found = [place for place in places(results) if place.merges]
-    told = [words for place in found if (words := _apart(place) if are_apart else _close(results, place))]
+    scored = [place for place in places(results) if place.merges]
+    told = [words for place in scored if (words := _apart(place) if are_apart else _close(results, place))]
     if not told:
         return None
     sides: dict[str, list[str]] = {}
-    for _, side, words in told:
-        sides.setdefault(side, []).append(words)
+    for _, side, where in told:
+        sides.setdefault(side, []).append(where)
     are_borne_out = {is_so for is_so, _, _ in told}
     how = "in part as expected" if len(are_borne_out) > 1 else "as expected" if told[0][0] else "not as expected"
-    return f"Measured, {how}: {'; '.join(f'{side} {listing(words)}' for side, words in sides.items())}."
+    return f"Measured, {how}: {'; '.join(f'{side} {listing(found)}' for side, found in sides.items())}."
 
 
 def _apart(place: Place) -> tuple[bool, str, str] | None:

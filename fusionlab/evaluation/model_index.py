@@ -58,7 +58,7 @@ def model_index(results: Results, tasks: Mapping[str, str]) -> list[dict[str, An
     found: dict[str, dict[str, Any]] = {}
     for column, value in zip(table.columns, () if kept is None else kept.values, strict=False):
         name = column.data_set
-        if name not in tasks or value is None or not math.isfinite(value):
+        if name is None or name not in tasks or value is None or not math.isfinite(value):
             continue
         result = found.setdefault(
             name,

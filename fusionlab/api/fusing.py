@@ -42,7 +42,8 @@ def fuse(
         models: end models of one class, or paths of their checkpoints, in one list; not modified. Those of different
             sizes are grown to one, as `align` does.
         preset: how to match, see `align`; ``auto`` for what `advise` says of the models, with data or without: nothing
-            for fine-tunes of one base, ``learned`` or ``weights`` for models that were trained apart. The logger
+            for fine-tunes of one base (``learned`` for classifiers whose mean classifies too few inputs as they do
+            together), ``learned`` or ``weights`` for models that were trained apart. The logger
             ``fusionlab`` tells at level INFO which, why, and about how long it takes.
         method: how to merge, see `merge`.
         anchor: see `align`.

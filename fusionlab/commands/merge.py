@@ -50,7 +50,7 @@ from fusionlab.streaming import (
 
 DESCRIPTION = """Merge checkpoints as they are into one of the same format.
 
-Of Lightning files a plain folder is written beside it too; an output without .ckpt is that folder alone.
+Of Lightning files a plain folder is written beside the .ckpt too.
 Fine-tunes of one base can be merged at once; models of different origin should be matched first (`fusionlab match`),
 or use `fusionlab fuse`, which matches, merges and measures."""
 # What a launcher tells each of several processes.
@@ -105,10 +105,10 @@ def run(argv: Sequence[str]) -> None:
     output, first = expanded(arguments.output), next(iter(arguments.ckpts), None)
     refuse_existing(output, arguments.overwrite, arguments.resume)
     # An adapter is a folder, whatever it is made of.
-    folder = output if arguments.written_as == "lora" or first is None else folder_of(output, expanded(first))
-    if folder is not None and folder != output:
+    like = None if arguments.written_as == "lora" else first
+    if like is not None and (folder := folder_of(output, expanded(like))) is not None:
         refuse_existing(folder, arguments.overwrite)
-    refuse_unpushable(arguments, None if folder == output else first)
+    refuse_unpushable(arguments, like)
     if _looks_at_files_alone(arguments) and _by_files(arguments, repeat):
         push_output(arguments, output)
         return

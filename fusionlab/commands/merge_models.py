@@ -60,7 +60,7 @@ def run(arguments: Namespace, argv: Sequence[str], repeat: str) -> None:
     models = {name: checkpoint.model for name, checkpoint in found.items()}
     types = common_types(models.values()) if dtype is None else dtype
     size = stored_size(next(iter(models.values())), types)
-    require_space(output, (2 if _is_both(next(iter(found.values())), output) else 1) * size + MIB)
+    require_space(output, (1 if folder_of(output, next(iter(found.values())).location) is None else 2) * size + MIB)
     plan = FusionPlan(methods=methods, weights=arguments.weights, seed=arguments.seed, dtype=dtype)
     fuser = Fuser(
         models,
@@ -116,9 +116,8 @@ def _write(
         # The folder gets its name last, so that neither is there where one cannot be written.
         with atomic_folder(folder, overwrite) as temporary:
             write_plain_folder(merged.model, first, temporary, types, texts)
-            if _is_both(first, output):
-                first.write(merged.model, output, overwrite, types)
-                notes = [*notes, f"The same model as a plain folder, with its card: {folder}"]
+            first.write(merged.model, output, overwrite, types)
+        notes = [*notes, f"The same model as a plain folder, with its card: {folder}"]
     state = merged.model.state_dict()
     rows = []
     for (name, checkpoint), weight in zip(found.items(), weights, strict=True):
@@ -128,8 +127,3 @@ def _write(
         distance = parameter_distance({n: tensor for n, tensor in own.items() if n not in tied}, state)
         rows.append((name, weight, distance))
     tell(merged.method, merged.seconds, rows, notes, output)
-
-
-def _is_both(first: checkpoints.Checkpoint, output: Path) -> bool:
-    """True for a merge of Lightning files that is written as such a file, beside which a plain folder lies."""
-    return folder_of(output, first.location) not in (None, output)

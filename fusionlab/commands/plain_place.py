@@ -9,12 +9,11 @@ SUFFIX = ".ckpt"
 
 
 def folder_of(output: Path, first: Path) -> Path | None:
-    """The plain folder that a merge of Lightning files gets; None where its models are no such files.
+    """The plain folder beside a merge of Lightning files; None where there is none.
 
     Args:
-        output: that was asked for: a file that ends in ``.ckpt``, beside which the folder lies, or the folder itself.
+        output: that was asked for; a file that ends in ``.ckpt``, or else nothing that such files are merged into.
         first: the file or folder of the first model.
     """
-    if first.suffix != SUFFIX or not first.is_file():
-        return None
-    return output.with_suffix("") if output.suffix == SUFFIX else output
+    is_lightning = first.suffix == SUFFIX and first.is_file()
+    return output.with_suffix("") if is_lightning and output.suffix == SUFFIX else None

@@ -30,7 +30,7 @@ def refuse_unpushable(arguments: Namespace, like: str | None = None) -> None:
     if is_file and arguments.get("architecture") is None:
         raise InputError(
             f"push is {arguments.push}, but what is made of {like} is one file; expected checkpoint folders with "
-            f"--push (merge writes one of Lightning files too, where --output does not end in .ckpt), or no --push"
+            f"--push, or no --push"
         )
     refuse_push(arguments.push, arguments.overwrite)
 

@@ -78,17 +78,6 @@ def test_lightning_files(ckpts: Path, tmp_path: Path, command: Command) -> None:
     assert "lightning_b.ckpt" in (tmp_path / "merged" / "fusionlab.yaml").read_text()
 
 
-def test_lightning_files_as_a_folder_alone(ckpts: Path, tmp_path: Path, command: Command) -> None:
-    """An output that is not called as a Lightning file is the plain folder, and no file lies beside it."""
-    paths = [ckpts / f"lightning_{name}.ckpt" for name in "ab"]
-    outcome = command("merge", *paths, "--output", tmp_path / "merged")
-    assert (outcome.code, outcome.err) == (0, "")
-    assert [path.name for path in tmp_path.iterdir()] == ["merged"]
-    first, second, merged = (checkpoints.load(p).state_dict() for p in (*paths, tmp_path / "merged"))
-    for name, tensor in merged.items():
-        np.testing.assert_allclose(tensor.numpy(), mean(first[name], second[name], 0.5), rtol=0, atol=1e-6)
-
-
 def test_a_folder_that_is_in_the_way_of_lightning_files(ckpts: Path, tmp_path: Path, command: Command) -> None:
     """It is refused before any work, and replaced where that is asked for."""
     paths = [ckpts / f"lightning_{name}.ckpt" for name in "ab"]

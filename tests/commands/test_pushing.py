@@ -54,15 +54,6 @@ def test_a_file_is_no_repository(ckpts: Path, tmp_path: Path, command: Command, 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_plain_folder_of_lightning_files_is_uploaded(
-    ckpts: Path, tmp_path: Path, command: Command, hub: Hub
-) -> None:
-    a, b = ckpts / "lightning_a.ckpt", ckpts / "lightning_b.ckpt"
-    outcome = command("merge", a, b, "--push", "me/model", "--output", tmp_path / "out")
-    assert outcome.code == 0, outcome.err
-    assert hub.files["me/model"] == uploaded(tmp_path / "out")
-
-
 def test_a_fusion_of_a_config_is_uploaded(
     ckpts: Path, tmp_path: Path, command: Command, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -104,13 +104,13 @@ LOOK ?= demo/report.html site/index.html site/start/two_vits.html site/which_met
 look: $(STAMP)
 	$(BIN)/python -m tests.browser $(LOOK)
 
-# The examples, executed, in notebooks/; their pictures lie beside them.
+# The examples, executed two at a time, in notebooks/; their pictures lie beside them.
 notebooks: $(STAMP)
 	@$(BIN)/python -c 'import jupytext, nbconvert, ipykernel, peft' 2>/dev/null || $(BIN)/python -m pip install --quiet --editable '.[notebooks]'
 	rm -rf notebooks
-	for name in $(notdir $(basename $(wildcard examples/*.py))); do mkdir -p notebooks/$$name && \
-	  $(BIN)/python -m jupytext --quiet --to ipynb --set-kernel python3 --execute --run-path $(CURDIR)/notebooks/$$name \
-	  --output notebooks/$$name.ipynb examples/$$name.py || exit 1; done
+	printf '%s\n' $(notdir $(basename $(wildcard examples/*.py))) | OMP_NUM_THREADS=1 xargs -P 2 -I NAME sh -c 'mkdir -p notebooks/NAME && \
+	  $(BIN)/python -m jupytext --quiet --to ipynb --set-kernel python3 --execute --run-path $(CURDIR)/notebooks/NAME \
+	  --output notebooks/NAME.ipynb examples/NAME.py || exit 255'
 
 # Builds wheel and sdist, installs the wheel where nothing of the checkout is, and walks through docs/start from there.
 wheel: $(STAMP)

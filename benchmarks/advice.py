@@ -21,18 +21,20 @@ from advice_pairs import KINDS, Pair
 from settings import Setting, quiet
 
 import fusionlab
-from fusionlab.advice import advice_on, module_weights
+from fusionlab.advice import choose
 from fusionlab.atomic import atomic_file
+from fusionlab.inputs import Inputs
 from fusionlab.matching.recipe import presets, recipe
 
 HEADS = (
-    "pair", "seed", "case", "end models", "auto", "best preset", "below it", "auto without data", "best", "below it",
+    "pair", "seed", "case", "agreement", "end models", "auto", "best preset", "below it", "auto without data", "best",
+    "below it",
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Row:
-    """What was found of one pair: accuracies in percent by preset."""
+    """What was found of one pair: accuracies in percent by preset; its agreement where that was looked at."""
 
     pair: Pair
     case: str
@@ -40,6 +42,7 @@ class Row:
     chosen: str
     alone: str
     reached: dict[str, float]
+    agreement: float | None
 
     @property
     def is_right(self) -> bool:
@@ -58,7 +61,8 @@ class Row:
     def cells(self) -> list[str]:
         """The row of a table."""
         case = self.case if self.is_right else f"{self.case} (**wrong**)"
-        cells = [self.pair.kind, str(self.pair.seed), case.replace("_", " "), f"{self.ends:.1f}"]
+        seen = "" if self.agreement is None else f"{self.agreement:.0%}"
+        cells = [self.pair.kind, str(self.pair.seed), case.replace("_", " "), seen, f"{self.ends:.1f}"]
         for has_data, chosen in ((True, self.chosen), (False, self.alone)):
             best = self.best(has_data)
             cells += [f"{name} {self.reached[name]:.1f}" for name in (chosen, best)] + [f"{self.below(has_data):.1f}"]
@@ -67,7 +71,10 @@ class Row:
 
 def row(pair: Pair) -> Row:
     """Advice on a pair, and what every preset makes of it; -- where a preset refuses, it is left out."""
-    advice = advice_on([module_weights(model, f"model {place}") for place, model in enumerate(pair.models)])
+    named = {f"model {place}": model for place, model in enumerate(pair.models)}
+    inputs = Inputs.from_batches(pair.inputs, len(named))
+    chosen = choose(named, has_inputs=True, inputs=inputs)
+    advice, seen = chosen.advice, chosen.advice.agreement
     setting = Setting(pair.kind, [pair.models], pair.test)
     reached = {}
     for name in presets():
@@ -79,7 +86,8 @@ def row(pair: Pair) -> Row:
             continue
         reached[name] = 100 * setting.measure(fusionlab.merge(twins))
     ends = 50 * sum(map(setting.measure, pair.models))
-    return Row(pair, advice.case, ends, advice.chosen(True), advice.chosen(False), reached)
+    alone = choose(named, has_inputs=False).match
+    return Row(pair, advice.case, ends, chosen.match, alone, reached, None if seen is None else seen.share)
 
 
 def table(rows: Sequence[Row]) -> str:

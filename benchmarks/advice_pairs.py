@@ -5,14 +5,14 @@ from __future__ import annotations
 import copy
 import functools
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pandas
 import torch
 from digits_rows import digits
-from same_base_models import TASKS
+from same_base_models import TASKS, Task
 from settings import Batch, batches
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import OneCycleLR
@@ -25,6 +25,8 @@ from fusionlab.symmetry import Alignment
 APART = 50
 WORDS, LENGTH = 2000, 16
 OF_BASE = ("one_base", "one_basis_far_apart")
+# Digits whose left half, or whose every other pixel, is negative.
+HELD_OUT = [task for task in TASKS if task.name in ("left half negative", "every other pixel negative")]
 
 
 @dataclass(frozen=True)
@@ -93,10 +95,11 @@ def other_widths(seed: int, _: Path | None) -> Pair:
     return Pair("digits, other widths", seed, ("sizes",), models, batches(train), test)
 
 
-def tuned(seed: int, epochs: int, rate: float) -> tuple[list[nn.Module], list[Batch], list[Batch]]:
-    """Two fine-tunes of one ViT, on digits whose left half, or whose every other pixel, is negative; data of both."""
+def tuned(
+    seed: int, epochs: int, rate: float, tasks: Sequence[Task] = HELD_OUT
+) -> tuple[list[nn.Module], list[Batch], list[Batch]]:
+    """Fine-tunes of one ViT, one on each of some tasks that change the digits' images; data of all."""
     train, test = digits()
-    tasks = [task for task in TASKS if task.name in ("left half negative", "every other pixel negative")]
 
     def changed(given: list[Batch], image: Callable[[Tensor], Tensor]) -> list[Batch]:
         return [{**batch, "pixel_values": image(batch["pixel_values"])} for batch in given]

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
+from fusionlab.advice.adapter_pairs import compare_adapters
+from fusionlab.advice.agreement import Agreement
 from fusionlab.advice.costs import Cost, cost_of
 from fusionlab.advice.pairs import Kind, Pair, compare
-from fusionlab.advice.situations import CASES, Case, CaseName, case_of, exceptions, worst
+from fusionlab.advice.running import commands, has_other_heads, matching_of
+from fusionlab.advice.situations import CASES, Case, CaseName, case_of, exceptions, judged, worst
 from fusionlab.advice.tensors import Weights
 from fusionlab.errors import InputError
 from fusionlab.symmetry.html import html_table
 
-LEARNED, CORRELATION = "learned", "correlation"
 # Before advice that stands beside scores.
 EXPECTED = "Expected by the weights alone, which the scores here may not bear out:"
 HEADS = ("parameters", "tensors", "own nearest", "by chance", "angle", "distance", "equal")
@@ -34,6 +35,7 @@ class Advice:
         commands: to run, the first with data, the second without.
         cost: of the first, roughly; None where there is none.
         exceptions: sentences on parameters that are otherwise than most.
+        agreement: of the models' plain mean with what they say together, on inputs; None where nobody looked.
     """
 
     case: CaseName
@@ -44,27 +46,31 @@ class Advice:
     commands: Sequence[str]
     cost: Cost | None
     exceptions: Sequence[str] = field(default_factory=list)
+    agreement: Agreement | None = None
 
     @property
     def described(self) -> Case:
         """The case in words."""
-        return CASES[self.case]
+        return judged(CASES[self.case], None if self.agreement is None else self.agreement.share)
 
     @property
     def sentence(self) -> str:
-        """The case in one sentence, with the numbers that it was judged by."""
-        return f"These are {self.described.title}{self._reason()}."
+        """The case in a sentence, with the numbers that it was judged by."""
+        seen = "" if self.agreement is None else f" {self.agreement}"
+        return f"These are {self.described.title}{self._reason()}.{seen}"
 
     @property
     def lines(self) -> list[str]:
         """All of it in sentences, without the tables."""
-        found = [self.sentence, *self.exceptions, self.described.helps, self.described.useless]
+        found = [self.sentence, *self.exceptions, *self.described.said]
         return found if self.cost is None else [*found, f"It takes {self.cost}."]
 
     @property
     def note(self) -> str:
         """The case and what helps, as one paragraph of a report, which may have scores that are otherwise."""
-        return " ".join([self.sentence, EXPECTED, self.described.helps, self.described.useless])
+        # What adapters change stands in the way of none of the scores.
+        changes = self.exceptions if self.case == "adapters" else ()
+        return " ".join([self.sentence, *changes, EXPECTED, *self.described.said])
 
     def chosen(self, has_inputs: bool) -> str:
         """The preset of matching to take; nothing is matched where nothing is advised.
@@ -97,6 +103,7 @@ class Advice:
             "match_without_inputs": self.match_alone,
             "helps": self.described.helps,
             "does_not_help": self.described.useless,
+            "agreement": None if self.agreement is None else self.agreement.share,
             "exceptions": list(self.exceptions),
             "commands": list(self.commands),
             "seconds": None if self.cost is None else self.cost.seconds,
@@ -108,6 +115,7 @@ class Advice:
                     "matrices": _plain(pair.matrices),
                     "vectors": None if pair.vectors is None else _plain(pair.vectors),
                     "same_lengths": pair.same_lengths,
+                    "lengths_of_changes": None if pair.lengths is None else list(pair.lengths),
                     "only_in_one": list(pair.only),
                     "other_shapes": list(pair.shapes),
                 }
@@ -152,22 +160,51 @@ def advice_on(
             f"{adapters[0]} is an adapter, and others are whole models; expected adapters alone or models alone "
             f"(fusionlab merge and fuse read adapters as whole models)"
         )
-    pairs = [compare(first, other, advance) for other in others]
+    pairs = [_compared(first, other, advance) for other in others]
     cases = [case_of(first, other, pair) for other, pair in zip(others, pairs, strict=True)]
     case = worst(cases)
-    found, match = CASES[case], _matching(case, models)
     told = [sentence for one, pair in zip(cases, pairs, strict=True) for sentence in exceptions(one, pair)]
-    cost = None if match is None or not first.numbers else cost_of(models, match)
-    return Advice(
-        case,
-        [model.name for model in models],
-        pairs,
-        match,
-        found.match_alone,
-        _commands(case, models, match, data or "DATA", _has_other_heads(case, pairs)),
-        cost,
-        list(dict.fromkeys(told)),
-    )
+    return _advice(case, pairs, list(dict.fromkeys(told)), models, data)
+
+
+def looked_at(
+    advice: Advice, models: Sequence[Weights], agreement: Agreement | None, data: str | None = None
+) -> Advice:
+    """The same advice after a look at what the models say of inputs, where that decides.
+
+    Args:
+        advice: by the weights alone.
+        models: those that it is on.
+        agreement: of their plain mean with what they say together; None where nothing could be looked at.
+        data: as it is written in the commands; a word in capitals if None.
+    """
+    if agreement is None or not CASES[advice.case].is_open:
+        return advice
+    return _advice(advice.case, advice.pairs, advice.exceptions, models, data, agreement)
+
+
+def _advice(
+    case: CaseName,
+    pairs: Sequence[Pair],
+    told: Sequence[str],
+    models: Sequence[Weights],
+    data: str | None,
+    agreement: Agreement | None = None,
+) -> Advice:
+    """What follows from a case."""
+    found = judged(CASES[case], None if agreement is None else agreement.share)
+    match, sized = matching_of(found, models), [model.of_base or model for model in models]
+    cost = None if match is None or not all(model.numbers for model in sized) else cost_of(sized, match)
+    run = commands(case, found, models, match, data or "DATA", has_other_heads(case, pairs))
+    names = [model.name for model in models]
+    return Advice(case, names, pairs, match, found.match_alone, run, cost, told, agreement)
+
+
+def _compared(first: Weights, other: Weights, advance: Callable[[int], object]) -> Pair:
+    """A pair in numbers: of adapters of one base model what they change, else all weights."""
+    if first.base is not None and first.base == other.base:
+        return compare_adapters(first, other)
+    return compare(first, other, advance)
 
 
 def table_lines(pair: Pair) -> list[tuple[str, ...]]:
@@ -196,60 +233,6 @@ def _share(pair: Pair) -> float:
     """Units that are nearest to themselves, mean over the kinds that tell."""
     shares = [kind.nearest for kind in pair.kinds if kind.nearest is not None]
     return sum(shares) / len(shares) if shares else 0.0
-
-
-def _matching(case: CaseName, models: Sequence[Weights]) -> str | None:
-    """The preset that is advised where inputs are at hand; nets with running statistics have one of their own."""
-    match = CASES[case].match
-    has_statistics = any(name.endswith("running_mean") for name in models[0].tensors)
-    return CORRELATION if match == LEARNED and has_statistics else match
-
-
-def _has_other_heads(case: CaseName, pairs: Sequence[Pair]) -> bool:
-    """True for models of one architecture and size in which a few parameters have other shapes: those of heads."""
-    return CASES[case].match is not None and case != "sizes" and any(pair.shapes for pair in pairs)
-
-
-def _commands(
-    case: CaseName, models: Sequence[Weights], match: str | None, data: str, has_other_heads: bool
-) -> list[str]:
-    """Commands to run, the first with data, the second without; lines of Python where some models are modules."""
-    found, sources = CASES[case], [model.source for model in models if model.source is not None]
-    if len(sources) < len(models):
-        return _calls(found, match, has_other_heads)
-    if case == "vocabularies":
-        return [shlex.join(["fusionlab", "vocab", *sources, "--output", "one_vocabulary"])]
-    if match is None:
-        return []
-    methods = ",".join(found.methods)
-    with_data = ["fuse", "--ckpts", *sources, "--match", match, "--method", methods, "--data", data]
-    with_data += ["--correct"] if match == CORRELATION else []
-    alone = ["fuse", "--ckpts", *sources, "--match", str(found.match_alone), "--polish", "300"]
-    if found.match_alone == "none":
-        alone = ["merge", *sources, "--method", found.methods[-1]]
-    if has_other_heads:
-        # Heads of their own have no outputs in common to learn by, and data are each model's.
-        match = "weights" if match == LEARNED else match
-        places = ["DATA_" + str(place) for place in range(1, len(sources) + 1)] if data == "DATA" else [data]
-        with_data = ["fuse", "--ckpts", *sources, "--heads", "own", "--match", match, "--method", methods]
-        with_data += ["--data", *places, *(["--correct"] if match == CORRELATION else [])]
-        alone = ["fuse", "--ckpts", *sources, "--heads", "own", "--match", str(found.match_alone), "--method", "simple"]
-    if case == "adapters":
-        base = ["--base", str(models[0].base)] if models[0].base else []
-        with_data, alone = [*with_data, *base], ["merge", *sources, "--method", found.methods[0], *base]
-    return [shlex.join(["fusionlab", *words, "--output", "merged"]) for words in (with_data, alone)]
-
-
-def _calls(found: Case, match: str | None, has_other_heads: bool) -> list[str]:
-    """The same as lines of Python."""
-    if match is None:
-        return []
-    if has_other_heads:
-        match = "weights" if match == LEARNED else match
-        return [f"fusionlab.FusionModule(models, {match!r}, {found.methods[-1]!r}, heads='own')"]
-    method = f", method={found.methods[0]!r}" if found.methods[0] != "simple" else ""
-    with_data = f"fusionlab.fuse(models, preset={match!r}{method}, data=batches)"
-    return [with_data, f"fusionlab.fuse(models, preset={found.match_alone!r})"]
 
 
 def _plain(kind: Kind) -> dict[str, Any]:

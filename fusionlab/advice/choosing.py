@@ -7,15 +7,20 @@ from dataclasses import dataclass, replace
 
 from torch import nn
 
-from fusionlab.advice.advice import Advice, advice_on
-from fusionlab.advice.costs import cost_of
+from fusionlab.advice.advice import Advice, advice_on, looked_at
+from fusionlab.advice.agreement import INPUTS, agreement_of
+from fusionlab.advice.costs import cost_of, look_seconds
 from fusionlab.advice.naming import of_one_naming
+from fusionlab.advice.situations import CASES
 from fusionlab.advice.tensors import Weights, module_weights, stored_weights
 from fusionlab.checkpoints import Checkpoint
 from fusionlab.checkpoints.card import is_twin
+from fusionlab.inputs import Inputs
 
 # In place of a preset: the one that advice on the models names.
 AUTO = "auto"
+# A look at inputs that would take longer is not taken; it is rough, and the models run where they are.
+MOST_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,18 @@ class Choice:
     advice: Advice
     has_inputs: bool
     weights: Sequence[Weights]
+
+    def looking(self, models: Sequence[nn.Module], inputs: Inputs | None) -> Choice:
+        """The same after a look at inputs, where the weights alone leave the choice open; labels are not looked at.
+
+        Args:
+            models: those that it is on, in order.
+            inputs: there may be none.
+        """
+        is_open = CASES[self.advice.case].is_open and self.has_inputs and inputs is not None
+        if not is_open or inputs is None or look_seconds(self.weights, INPUTS) > MOST_SECONDS:
+            return self
+        return replace(self, advice=looked_at(self.advice, self.weights, agreement_of(models, inputs.shared)))
 
     @property
     def match(self) -> str:
@@ -51,19 +68,25 @@ class Choice:
         return f"{self.advice.note} So {done} (match: {AUTO})."
 
 
-def choose(models: Mapping[str, nn.Module], has_inputs: bool, stored: Mapping[str, Checkpoint] | None = None) -> Choice:
+def choose(
+    models: Mapping[str, nn.Module],
+    has_inputs: bool,
+    stored: Mapping[str, Checkpoint] | None = None,
+    inputs: Inputs | None = None,
+) -> Choice:
     """A preset of matching for models that are in memory.
 
     Args:
         models: two or more by name.
         has_inputs: whether there are inputs to look at, labels or not.
         stored: the checkpoints that some were read from, by name.
+        inputs: to look at where the weights alone leave the choice open.
 
     Raises:
         InputError: fewer than two models, or numbers that are not finite.
     """
     weights = read_weights(models, stored or {})
-    return Choice(advice_on(weights), has_inputs, weights)
+    return Choice(advice_on(weights), has_inputs, weights).looking(list(models.values()), inputs)
 
 
 def read_weights(models: Mapping[str, nn.Module], stored: Mapping[str, Checkpoint]) -> list[Weights]:
@@ -76,10 +99,13 @@ def read_weights(models: Mapping[str, nn.Module], stored: Mapping[str, Checkpoin
     are_adapters = all(name in stored and stored[name].base is not None for name in models)
     weights = []
     for name, model in models.items():
+        one = stored.get(name)
+        if one is not None and are_adapters:
+            # What they change, and of which model, whatever stands there for it.
+            weights.append(replace(stored_weights(one.source, name), base=one.base))
+            continue
         found = module_weights(model, name)
-        if (one := stored.get(name)) is not None:
-            found = replace(found, base=one.base if are_adapters else None, is_twin=is_twin(one.location))
-        weights.append(found)
+        weights.append(found if one is None else replace(found, is_twin=is_twin(one.location)))
     return weights
 
 

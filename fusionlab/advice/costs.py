@@ -53,6 +53,17 @@ def cost_of(models: Sequence[Weights], match: str | None) -> Cost:
     return Cost((4 * count + 1) * size + 2**28, merging + matching + passes / _COMPUTED)
 
 
+def look_seconds(models: Sequence[Weights], inputs: int) -> float:
+    """About how many seconds it takes to run models and their mean on inputs, on two cores.
+
+    Args:
+        models: at least one.
+        inputs: how many.
+    """
+    numbers = max(model.numbers for model in models)
+    return inputs * (len(models) + 1) * numbers * tokens_of(models[0].config) / _COMPUTED
+
+
 def tokens_of(config: Mapping[str, Any]) -> int:
     """The places of an input: patches of an image, by the config; a guess for texts.
 

@@ -103,6 +103,7 @@ class Pair:
             same: so it is with one model in two orders.
         only: names that one model lacks.
         shapes: names whose shapes differ.
+        lengths: of what two adapters change of their base model; None for whole models.
     """
 
     first: str
@@ -114,6 +115,7 @@ class Pair:
     same_lengths: bool
     only: Sequence[str]
     shapes: Sequence[str]
+    lengths: tuple[float, float] | None = None
 
     @property
     def relation(self) -> Relation | None:

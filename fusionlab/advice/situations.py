@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from fusionlab.advice.nearness import Relation
@@ -27,6 +27,10 @@ class Case:
         match: the preset of matching where inputs are at hand; None where nothing can be matched yet.
         match_alone: the same without inputs.
         methods: merge methods to compare.
+        are_apart: whether the models share no basis, so that their mean as they are is expected to be near chance; None
+            where nothing is expected of either.
+        is_open: whether a look at what the models say of inputs decides if they are matched by learning.
+        unsure: a sentence that such a look makes needless.
     """
 
     title: str
@@ -35,12 +39,25 @@ class Case:
     match: str | None
     match_alone: str | None
     methods: Sequence[str] = ("simple",)
+    are_apart: bool | None = None
+    is_open: bool = False
+    unsure: str = ""
+
+    @property
+    def said(self) -> list[str]:
+        """The sentences on what helps and what does not."""
+        return [sentence for sentence in (self.helps, self.useless, self.unsure) if sentence]
 
 
+# Of inputs that the plain mean classifies as the models do together: from here on nothing is gained by learned matching
+# (docs/advise.md has the pairs that say so).
+ENOUGH = 0.7
 # The cosine from which two vectors of one length are closer to one another than they are long: 60 degrees.
 CLOSE = 0.5
 # Of a kind of parameters whose units are in another order: 16 units or more, not a quarter of them their own nearest.
 _CHANCE, _RENUMBERED = 1 / 16, 1 / 4
+# Of the lengths of two adapters' changes: from here on the longer has nine tenths of their sum's squared length.
+_UNEVEN = 3.0
 # From what stands in the way most to what stands in no way: several models are the first of these that a pair is.
 CASES: dict[CaseName, Case] = {
     "architectures": Case(
@@ -72,6 +89,7 @@ CASES: dict[CaseName, Case] = {
         "Their mean as they are will be near chance, with any merge method.",
         "learned",
         "weights",
+        are_apart=True,
     ),
     "one_model_in_two_bases": Case(
         "one model in two bases: every parameter is as long in one as in the other, and in another order",
@@ -79,30 +97,38 @@ CASES: dict[CaseName, Case] = {
         "Their mean as they are will be near chance, with any merge method.",
         "weights",
         "weights",
+        are_apart=True,
     ),
     "partly_one_basis": Case(
         "models that share a part of a basis: trained far from one start, matched by learning, or renumbered in places",
         "Measure both: the merge as they are, and after learned matching.",
-        "No rule says which is better here.",
+        "",
         "learned",
         "weights",
+        is_open=True,
+        unsure="No rule says by the weights which is better here.",
     ),
     "one_basis_far_apart": Case(
         "models in one basis, but far apart in it: matched already, or trained long from one start",
-        "Merge them as they are; where a short line between them shows a barrier, learned matching may lower it.",
+        "Merge them as they are.",
         "Matching by weights again changes nothing: each unit is nearest to itself.",
         "none",
         "none",
         ("simple", "slerp"),
+        are_apart=False,
+        is_open=True,
+        unsure="Whether learned matching helps, inputs tell (data).",
     ),
     "one_base": Case(
         "fine-tunes of one base, or merges or snapshots of one run: they share a basis and most of their weights",
         "The merge method decides: with data regmean or fisher; without, simple, or with the base model ties and dare.",
-        "Matching by weights changes nothing: each unit is nearest to itself. Where tasks conflict, learned matching "
-        "may gain some points for its time: measure it.",
+        "Matching by weights changes nothing: each unit is nearest to itself.",
         "none",
         "none",
         ("regmean", "simple"),
+        are_apart=False,
+        is_open=True,
+        unsure="Where tasks conflict, learned matching may gain some points for its time: measure it.",
     ),
     "adapters": Case(
         "LoRA adapters of one base",
@@ -111,6 +137,7 @@ CASES: dict[CaseName, Case] = {
         "none",
         "none",
         ("ties", "simple"),
+        are_apart=False,
     ),
     "same": Case(
         "the same model twice", "There is nothing to merge.", "Any merge of them is the same model.", None, None
@@ -118,11 +145,31 @@ CASES: dict[CaseName, Case] = {
     "unclear": Case(
         "models too small to tell: no parameter has units enough",
         "Measure both: the merge as they are, and after learned matching.",
-        "No number here says which is better.",
+        "",
         "learned",
         "weights",
+        is_open=True,
+        unsure="No number here says which is better.",
     ),
 }  # fmt: skip
+
+
+def judged(case: Case, agreement: float | None) -> Case:
+    """A case after a look at what the models say of inputs.
+
+    Args:
+        case: by the weights alone.
+        agreement: share of inputs that their plain mean classifies as they do together; None where nobody looked.
+    """
+    if agreement is None or not case.is_open:
+        return case
+    if agreement < ENOUGH:
+        helps = "Their tasks conflict: match them by learning on inputs without labels, then take the plain mean."
+        return replace(case, helps=helps, match="learned", methods=("simple",), are_apart=None, unsure="")
+    costs = "Learned matching of models that agree so far costs points more often than it gains some."
+    useless = f"{case.useless} {costs}".strip()
+    helps = case.helps if case.match == "none" else "Merge them as they are."
+    return replace(case, helps=helps, useless=useless, match="none", unsure="")
 
 
 def case_of(first: Weights, second: Weights, pair: Pair) -> CaseName:
@@ -134,7 +181,8 @@ def case_of(first: Weights, second: Weights, pair: Pair) -> CaseName:
         pair: what was found of them.
     """
     if first.base is not None and second.base is not None:
-        return "adapters" if first.base == second.base else "architectures"
+        is_same = bool(pair.kinds) and pair.whole.equal == 1 and not pair.only
+        return "architectures" if first.base != second.base else "same" if is_same else "adapters"
     return _by_config(first, second, pair) or _by_weights(pair, first.is_twin or second.is_twin)
 
 
@@ -193,7 +241,9 @@ def exceptions(case: CaseName, pair: Pair) -> list[str]:
         pair: what was found of two models.
     """
     said: list[str] = []
-    if case in ("architectures", "vocabularies", "sizes", "adapters"):
+    if case == "adapters":
+        return _of_adapters(pair)
+    if case in ("architectures", "vocabularies", "sizes"):
         return said
     if pair.relation in ("own", "unrelated"):
         other = [kind.name for kind in pair.kinds if kind.relation is not None and kind.relation != pair.relation]
@@ -207,6 +257,26 @@ def exceptions(case: CaseName, pair: Pair) -> list[str]:
         )
     if pair.only:
         said.append(f"Only one of {pair.first} and {pair.second} has {_some(pair.only)}.")
+    return said
+
+
+def _of_adapters(pair: Pair) -> list[str]:
+    """Sentences on what two adapters change."""
+    said: list[str] = []
+    if pair.lengths is not None and all(pair.lengths):
+        one, other = pair.lengths
+        said.append(
+            f"Lengths of what {pair.first} and {pair.second} change: {one:.3g} and {other:.3g}; angle between the "
+            f"changes {pair.whole.angle:.0f} degrees (90: nothing in common, above: they pull apart)."
+        )
+        longer, shorter = (pair.first, pair.second) if one > other else (pair.second, pair.first)
+        if (ratio := max(pair.lengths) / min(pair.lengths)) >= _UNEVEN:
+            said.append(
+                f"The change of {longer} is {ratio:.1f} times as long as that of {shorter}, so their plain sum is "
+                f"mostly {longer}'s; --weights gives {shorter} more."
+            )
+    if pair.only:
+        said.append(f"Only one of {pair.first} and {pair.second} changes {_some(pair.only)}.")
     return said
 
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
+from fusionlab.checkpoints.adapters import Change, read_adapter
 from fusionlab.checkpoints.card import is_twin
 from fusionlab.checkpoints.files import (
     ADAPTER_CONFIG,
@@ -50,8 +51,10 @@ class Weights:
         config: its description as plain data; empty where nothing describes it.
         tensors: type and shape of every tensor of floating-point numbers, by name.
         opened: holds its files open, and gives what reads stretches of tensors.
-        base: path or hub id of the base model, of an adapter that is not looked into; else None.
+        base: path or hub id of the base model, of an adapter; else None.
         is_twin: whether its card says that it was matched already.
+        changes: of an adapter, by the name of the layer that each is a change of.
+        of_base: the base model of an adapter, where it is here and its files say how large it is.
     """
 
     name: str
@@ -61,6 +64,8 @@ class Weights:
     opened: Callable[[], AbstractContextManager[Reads]] = field(repr=False)
     base: str | None = None
     is_twin: bool = False
+    changes: Mapping[str, Change] = field(default_factory=dict, repr=False)
+    of_base: Weights | None = field(default=None, repr=False)
 
     @property
     def numbers(self) -> int:
@@ -160,11 +165,20 @@ def _of_stored(stored: StoredModel, name: str) -> Weights:
 
 
 def _of_adapter(source: str, name: str, location: Path) -> Weights:
-    """An adapter, of which only what it was made for is looked at."""
-    config = read_json(location / ADAPTER_CONFIG)
-    base = config.get("base_model_name_or_path")
+    """An adapter: the factors of its changes, and its base model's size where that is here."""
+    adapter, config = read_adapter(location), read_json(location / ADAPTER_CONFIG)
     found = state_weights({}, name, source, config)
-    return Weights(name, source, config, {}, found.opened, str(base) if base else "")
+    base = adapter.base or ""
+    return Weights(name, source, config, {}, found.opened, base, changes=adapter.changes, of_base=_base_weights(base))
+
+
+def _base_weights(base: str) -> Weights | None:
+    """The base model of an adapter; None where it is not here, or is not stored as folders of safetensors are."""
+    try:
+        stored = open_folder(base, locate(base)) if base and hasattr(os, "preadv") else None
+    except InputError:
+        return None
+    return None if stored is None else _of_stored(stored, base)
 
 
 def _of_file(path: Path) -> tuple[State, Mapping[str, Any]]:

@@ -42,7 +42,8 @@ def fuse(
         models: end models of one class, or paths of their checkpoints, in one list; not modified. Those of different
             sizes are grown to one, as `align` does.
         preset: how to match, see `align`; ``auto`` for what `advise` says of the models, with data or without: nothing
-            for fine-tunes of one base, ``learned`` or ``weights`` for models that were trained apart. The logger
+            for fine-tunes of one base (``learned`` for classifiers whose mean classifies too few inputs as they do
+            together), ``learned`` or ``weights`` for models that were trained apart. The logger
             ``fusionlab`` tells at level INFO which, why, and about how long it takes.
         method: how to merge, see `merge`.
         anchor: see `align`.
@@ -61,7 +62,8 @@ def fuse(
     _refuse_method(method, merge_weights(weights, len(given)), hyperparameters, data is not None, base is not None)
     batches = None if data is None or given_statistics(data) else Inputs.from_batches(data, len(given))
     if preset == AUTO:
-        choice = choose({f"model {index}": model for index, model in enumerate(given)}, batches is not None)
+        named = {f"model {index}": model for index, model in enumerate(given)}
+        choice = choose(named, batches is not None, inputs=batches)
         _LOGGER.info(choice.sentence)
         preset = choice.match
     given = of_one_size(given, batches, recipe(preset).matches)

@@ -10,7 +10,7 @@ from typing import Any, cast
 from torch import nn
 
 from fusionlab.errors import InputError
-from fusionlab.symmetry.wrappers import unwrapped
+from fusionlab.symmetry.wrappers import register_reader, unwrapped
 from fusionlab.types import Model
 
 Source = str | PathLike[str]
@@ -29,10 +29,7 @@ def module_of(given: Model | Source, what: str) -> Model:
     if isinstance(given, nn.Module):
         return unwrapped(given)
     if isinstance(given, str | PathLike):
-        # Only what is read from files needs the libraries that read them.
-        from fusionlab.checkpoints import load  # noqa: PLC0415
-
-        return cast("Model", load(Path(given) if isinstance(given, PathLike) else given))
+        return cast("Model", _read(given))
     raise InputError(f"{what} is {_kind(given)}; expected a module, or the path or hub id of a checkpoint")
 
 
@@ -51,6 +48,18 @@ def modules_of(given: Sequence[Model | Source], call: str, second: Any = None) -
         both = " and another behind it" if isinstance(second, nn.Module | PathLike) else ""
         raise InputError(f"{call} was given {_kind(given)}{both}; expected the models in one list: {call}([a, b], ...)")
     return [module_of(one, f"model {index} of {call}") for index, one in enumerate(given)]
+
+
+def _read(path: Source) -> nn.Module:
+    """The model of a checkpoint."""
+    # Only what is read from files needs the libraries that read them.
+    from fusionlab.checkpoints import load  # noqa: PLC0415
+
+    return load(Path(path) if isinstance(path, PathLike) else path)
+
+
+# So that an alignment, too, takes the path of what it is applied to.
+register_reader(_read)
 
 
 def _kind(given: object) -> str:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from fusionlab import __version__
 from fusionlab.checkpoints.hashes import hashes_of
@@ -54,7 +55,11 @@ def hash_lines(parents: Sequence[Parent]) -> list[str]:
 
 
 def merge_card(
-    parents: Sequence[Parent], made: Mapping[str, str], library: str, scores: Sequence[Sequence[str]] = ()
+    parents: Sequence[Parent],
+    made: Mapping[str, str],
+    library: str,
+    scores: Sequence[Sequence[str]] = (),
+    index: Sequence[Mapping[str, Any]] = (),
 ) -> str:
     """The card of a merge.
 
@@ -63,9 +68,10 @@ def merge_card(
         made: how: method, hyperparameters, matching and so on, in words.
         library: ``transformers`` or ``timm``.
         scores: a table of what was measured, its heads first; empty where nothing was.
+        index: the same for hubs, as entries of ``model-index``.
     """
     title = f"Merge of {_listing([one.name for one in parents])}"
-    return _card(title, f"This model was merged by fusionlab {__version__}.", parents, made, library, scores)
+    return _card(title, f"This model was merged by fusionlab {__version__}.", parents, made, library, scores, index)
 
 
 def twin_card(of: Parent, anchor: str, made: Mapping[str, str], library: str) -> str:
@@ -140,7 +146,7 @@ def adapter_card(of: Parent, base: Parent, made: Mapping[str, str]) -> str:
 
 def _card(
     title: str, said: str, parents: Sequence[Parent], made: Mapping[str, str], library: str,
-    scores: Sequence[Sequence[str]] = (),
+    scores: Sequence[Sequence[str]] = (), index: Sequence[Mapping[str, Any]] = (),
 ) -> str:  # fmt: skip
     rows = {"made from": ", ".join(_code(one.name) for one in parents), **made}
     licences = [f"| {_code(one.name)} | {_cell(one.licence or 'none given in its card')} |" for one in parents]
@@ -160,6 +166,7 @@ def _card(
             "tags:",
             "- merge",
             "- fusionlab",
+            *_index_lines(index),
             "---",
             "",
             f"# {_cell(title)}",
@@ -191,6 +198,20 @@ def _scores_section(scores: Sequence[Sequence[str]]) -> list[str]:
         "Measured by fusionlab on test examples, with 95 % intervals over those; matching and merging did not see them."
     )
     return ["## Scores", "", said, "", *lines, ""]
+
+
+def _index_lines(index: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Lines of the head of a card with its scores; the tasks that they are of, where it is one, as its own."""
+    if not index:
+        return []
+    import yaml  # noqa: PLC0415 - most cards are written without scores
+
+    tasks = {result["task"]["type"] for entry in index for result in entry["results"]}
+    told = {"pipeline_tag": next(iter(tasks))} if len(tasks) == 1 else {}
+    text: str = yaml.safe_dump(
+        {**told, "model-index": [dict(entry) for entry in index]}, sort_keys=False, allow_unicode=True
+    )
+    return text.splitlines()
 
 
 def _agreed(licences: Sequence[str | None]) -> str | None:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from jsonargparse import ArgumentParser
 
 from fusionlab import printing
-from fusionlab.advice import HEADS, Advice, advice_on, of_one_naming, stored_weights, table_lines
+from fusionlab.advice import HEADS, Advice, advice_on, looked_at, of_one_naming, stored_weights, table_lines
 from fusionlab.checkpoints.names import short_names
 from fusionlab.commands import parsing
 from fusionlab.commands.merge_output import progress
@@ -19,7 +19,8 @@ from fusionlab.evaluation.wording import format_value, metric_label
 DESCRIPTION = """Say what models are to one another, what will help to merge them, and what to run.
 
 The weights of each model are held against the first one's, piece by piece in their files; no model is run, and the
-architecture need not be known. With --data a short line between the models is measured too."""
+architecture need not be known. With --data a short line between the models is measured too, and where the weights leave
+open whether learned matching helps, 512 training inputs decide, without labels."""
 # Options of the short line.
 _LINE = ("--data", "--out_of_domain", "--out-of-domain", "--points", "--config", "-h", "--help")
 # Positions on the short line, both ends included.
@@ -50,11 +51,12 @@ def run(argv: Sequence[str]) -> None:
     models = of_one_naming([stored_weights(*found) for found in zip(arguments.ckpts, names, strict=True)])
     with progress("comparing", models[0].size * (len(models) - 1)) as advance:
         advice = advice_on(models, data, advance)
-    curves = []
+    curves: list[Curve] = []
     if arguments.get("data") is not None:
         from fusionlab.commands.short_line import measured  # noqa: PLC0415
 
-        curves = measured(arguments)
+        curves, agreement = measured(arguments)
+        advice = looked_at(advice, models, agreement, data)
     printing.publish(advice.to_dict() | {"lines": [asdict(curve) | {"barrier": curve.barrier} for curve in curves]})
     _tell(advice, curves)
 

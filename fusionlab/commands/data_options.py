@@ -130,6 +130,17 @@ def inputs(
     )
 
 
+def training_inputs(arguments: Namespace, count: int, samples: int) -> Inputs | None:
+    """Inputs out of the training splits of the data that the arguments name; None where there is none.
+
+    Args:
+        arguments: parsed.
+        count: how many models look at them.
+        samples: how many are drawn of each data set.
+    """
+    return Inputs.of(_listed(arguments.data), count, samples, arguments.seed)
+
+
 def test_data(arguments: Namespace) -> Data:
     """The test loaders that the arguments name."""
     return Data.of(_listed(arguments.data), _listed(arguments.out_of_domain))

@@ -23,7 +23,7 @@ from fusionlab.commands import (
     parsing,
 )
 from fusionlab.commands.example import add_example, own_module
-from fusionlab.commands.fuse_output import size_of_merge, write_fusion
+from fusionlab.commands.fuse_output import advised_note, index_of_fusion, size_of_merge, write_fusion
 from fusionlab.commands.fuse_shape import is_of_lightning
 from fusionlab.commands.grow import as_grown, of_one_size
 from fusionlab.commands.option_groups import add_fields, told
@@ -131,9 +131,9 @@ def _in_memory(
     if arguments.match == AUTO:
         seen = data_options.inputs(arguments, list(ends.values()), arguments.ckpts)
         # Models with heads of their own have no outputs in common to learn by.
-        choice = choose(ends, seen is not None and arguments.heads != "own", found)
+        choice = choose(ends, seen is not None and arguments.heads != "own", found, seen)
         _tell_choice(arguments, choice)
-    advised = choice.note if choice is not None else advice_on(read_weights(ends, found)).note
+    advised = choice if choice is not None else advice_on(read_weights(ends, found))
     recipe, name = matching_options.matching_recipe(arguments), matching_options.matching_name(arguments)
     plan = _plan(arguments, polishing, trainer)
     models = matching_options.untied(ends, arguments)
@@ -145,9 +145,10 @@ def _in_memory(
     kept = list(models.values()) if arguments.heads == "own" else list(models.values())[:1]
     require_space(output, size_of_merge(kept, next(iter(found.values())), types) + REPORT_BYTES)
     modules, told = modules_of_fusion(found, plan, arguments.base)
+    measured = data_options.test_data(arguments)
     fused, results = run_experiment(
         models,
-        data_options.test_data(arguments),
+        measured,
         plan,
         f"Merging {listing(list(models))}",
         inputs,
@@ -169,8 +170,9 @@ def _in_memory(
     made |= {"activations": "corrected"} if arguments.correct else {}
     made |= {f"{label}, grown": growing.described(growth) for label, growth in growths.items()}
     parents = merging_options.parents(found, arguments)
-    card = merge_card(parents, made, next(iter(found.values())).format, card_table(results))
-    notes = [advised, *([f"{growing.told(growths)}."] if growths else []), *results.notes]
+    index = index_of_fusion(fused, results, measured)
+    card = merge_card(parents, made, next(iter(found.values())).format, card_table(results), index)
+    notes = [advised_note(advised, results), *([f"{growing.told(growths)}."] if growths else []), *results.notes]
     notes = [*notes, *told, *held, *_way_back(argv, results, polishing is None)]
     results = replace(results, settings=settings, notes=notes)
     written = as_grown(found, {label: models[label] for label in growths})

@@ -18,7 +18,7 @@ from fusionlab.atomic import refuse_existing, require_space
 from fusionlab.checkpoints.card import merge_card
 from fusionlab.commands import merging_options, own_data, parsing
 from fusionlab.commands.console import silence, tell
-from fusionlab.commands.fuse_output import size_of_merge, write_fusion
+from fusionlab.commands.fuse_output import advised_note, index_of_fusion, size_of_merge, write_fusion
 from fusionlab.commands.grow import as_grown
 from fusionlab.commands.lightning_cli import (
     SafeCLI,
@@ -197,13 +197,11 @@ def _fuse(cli: FuseCLI, command: str, repeat: str) -> None:
     parents = merging_options.parents(found, given.model)
     made = {key: told[key] for key in told if key != "command"}
     made |= {f"{label}, grown": described(growth) for label, growth in module.growths.items()}
-    card = merge_card(parents, made, next(iter(found.values())).format, card_table(results))
-    if module.choice is not None:
-        advised = module.choice.note
-    else:
-        advised = advice_on(read_weights({name: one.model for name, one in found.items()}, found)).note
-    results = replace(results, settings=told, notes=[advised, *results.notes, *words])
     assert module.fused is not None
+    index = index_of_fusion(module.fused, results, measured)
+    card = merge_card(parents, made, next(iter(found.values())).format, card_table(results), index)
+    advised = module.choice or advice_on(read_weights({name: one.model for name, one in found.items()}, found))
+    results = replace(results, settings=told, notes=[advised_note(advised, results), *results.notes, *words])
     grew = as_grown(found, {name: module.models[name] for name in module.growths})
     write_fusion(module.fused, results, grew, output, given.overwrite, types, card, repeat, modules)
     _log(trainer, results)

@@ -3,26 +3,27 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from lightning.pytorch.utilities import rank_zero_only
 from torch import nn
 
 from fusionlab import checkpoints, printing
+from fusionlab.advice import Advice, Choice
 from fusionlab.atomic import atomic_folder
-from fusionlab.checkpoints.beside import write_beside
 from fusionlab.checkpoints.card import CARD
-from fusionlab.checkpoints.files import copy_side_files
+from fusionlab.commands.plain_folder import write_plain_folder
 from fusionlab.commands.repeat import REPEAT
-from fusionlab.data.purpose import tokenizer_of_training
-from fusionlab.dtypes import Types, in_types, stored_size
+from fusionlab.dtypes import Types, stored_size
+from fusionlab.evaluation.expectation import against_expectation
 from fusionlab.evaluation.folder import write
+from fusionlab.evaluation.model_index import hub_task, model_index
 from fusionlab.evaluation.preservation import Preservation
 from fusionlab.evaluation.report import console_table
 from fusionlab.evaluation.results import Results
 from fusionlab.evaluation.verdict import verdict
-from fusionlab.fusion import Fused, TaskModels
-from fusionlab.paths import expanded
+from fusionlab.fusion import Data, Fused, TaskModels
 
 # The trials of a search, in an output.
 SEARCH = "search.json"
@@ -64,6 +65,32 @@ def write_fusion(
         if fused.search is not None:
             (temporary / SEARCH).write_text(fused.search.to_json(), encoding="utf-8")
     tell_fusion(results, output, {name: _worst(matched.preservation) for name, matched in fused.matched.items()})
+
+
+def index_of_fusion(fused: Fused, results: Results, data: Data) -> list[dict[str, Any]]:
+    """The scores of the merge as metadata of its card; none where models keep their heads and have a folder each.
+
+    Args:
+        fused: what was matched and merged.
+        results: what was measured.
+        data: on which.
+    """
+    kept = None if fused.kept is None else fused.kept.model
+    if kept is None or isinstance(kept, TaskModels):
+        return []
+    return model_index(results, {one.name: hub_task(kept, one.task) for one in data.sets})
+
+
+def advised_note(advised: Advice | Choice, results: Results) -> str:
+    """Advice on the models for a report, held against what was measured.
+
+    Args:
+        advised: by the weights alone.
+        results: what was measured then.
+    """
+    case = (advised.advice if isinstance(advised, Choice) else advised).described
+    measured = None if case.are_apart is None else against_expectation(results, case.are_apart)
+    return advised.note if measured is None else f"{advised.note} {measured}"
 
 
 def _worst(checks: Sequence[Preservation]) -> float:
@@ -137,19 +164,5 @@ def _write_merge(
     output = folder / f"merged{'.ckpt' if first.format == 'lightning' else ''}"
     first.write(model, output, types=types, texts=texts)
     if first.format == "lightning":
-        _write_folder(model, first, folder / "merged", types, texts)
-
-
-def _write_folder(
-    model: nn.Module,
-    first: checkpoints.Checkpoint,
-    output: Path,
-    types: Types | torch.dtype,
-    texts: Mapping[str, str | bytes | None],
-) -> None:
-    """Write the merge of Lightning files as an ordinary folder too, with the tokenizer that they were trained with."""
-    checkpoints.save(in_types(model, types), output)
-    write_beside(output, texts)
-    named = tokenizer_of_training([first.location])
-    if named is not None and (place := expanded(named)).is_dir():
-        copy_side_files(place, output)
+        (folder / "merged").mkdir()
+        write_plain_folder(model, first, folder / "merged", types, texts)

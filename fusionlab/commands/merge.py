@@ -24,6 +24,7 @@ from fusionlab.commands import merging_options, parsing
 from fusionlab.commands.merge_output import progress, tell
 from fusionlab.commands.merging_options import MergingOptions
 from fusionlab.commands.option_groups import add_fields, options_of
+from fusionlab.commands.plain_place import folder_of
 from fusionlab.commands.pushing import push_output, refuse_unpushable
 from fusionlab.commands.repeat import REPEAT, repeat_config, with_hashes
 from fusionlab.commands.sentence_modules import merged_modules
@@ -49,6 +50,7 @@ from fusionlab.streaming import (
 
 DESCRIPTION = """Merge checkpoints as they are into one of the same format.
 
+Of Lightning files a plain folder is written beside the .ckpt too.
 Fine-tunes of one base can be merged at once; models of different origin should be matched first (`fusionlab match`),
 or use `fusionlab fuse`, which matches, merges and measures."""
 # What a launcher tells each of several processes.
@@ -100,11 +102,15 @@ def run(argv: Sequence[str]) -> None:
         data_options.trainer_options(arguments)  # refused before any work, also where nothing will run on them
     if arguments.rank is not None and arguments.written_as != "lora":
         raise InputError("rank is that of a LoRA adapter; expected --as lora with --rank")
-    refuse_existing(expanded(arguments.output), arguments.overwrite, arguments.resume)
+    output, first = expanded(arguments.output), next(iter(arguments.ckpts), None)
+    refuse_existing(output, arguments.overwrite, arguments.resume)
     # An adapter is a folder, whatever it is made of.
-    refuse_unpushable(arguments, None if arguments.written_as == "lora" else next(iter(arguments.ckpts), None))
+    like = None if arguments.written_as == "lora" else first
+    if like is not None and (folder := folder_of(output, expanded(like))) is not None:
+        refuse_existing(folder, arguments.overwrite)
+    refuse_unpushable(arguments, like)
     if _looks_at_files_alone(arguments) and _by_files(arguments, repeat):
-        push_output(arguments, expanded(arguments.output))
+        push_output(arguments, output)
         return
     if arguments.resume:
         raise InputError(
@@ -116,7 +122,7 @@ def run(argv: Sequence[str]) -> None:
     from fusionlab.commands import merge_models  # noqa: PLC0415 - imports what streaming does without
 
     merge_models.run(parsing.parse(_parser(plain=False), argv) if plain else arguments, argv, repeat)
-    rank_zero_only(push_output)(arguments, expanded(arguments.output))
+    rank_zero_only(push_output)(arguments, output)
 
 
 def _is_option(word: str) -> bool:

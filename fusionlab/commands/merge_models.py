@@ -12,13 +12,15 @@ from lightning.pytorch import seed_everything
 from lightning.pytorch.utilities import rank_zero_only
 
 from fusionlab import checkpoints
-from fusionlab.atomic import MIB, require_space
+from fusionlab.atomic import MIB, atomic_folder, require_space
 from fusionlab.batch_norm import averaged_note
 from fusionlab.checkpoints.card import CARD, merge_card
 from fusionlab.commands import data_options, merge_lora, merging_options, own_data, parsing
 from fusionlab.commands.example import own_module
 from fusionlab.commands.extracted import difference
 from fusionlab.commands.merge_output import tell
+from fusionlab.commands.plain_folder import write_plain_folder
+from fusionlab.commands.plain_place import folder_of
 from fusionlab.commands.repeat import REPEAT, with_hashes
 from fusionlab.commands.sentence_modules import merged_modules
 from fusionlab.dtypes import Types, common_types, find_dtype, merge_note, stored_size
@@ -57,7 +59,8 @@ def run(arguments: Namespace, argv: Sequence[str], repeat: str) -> None:
     own_data.fitted(arguments, list(found.values()), "merge")
     models = {name: checkpoint.model for name, checkpoint in found.items()}
     types = common_types(models.values()) if dtype is None else dtype
-    require_space(output, stored_size(next(iter(models.values())), types) + MIB)
+    size = stored_size(next(iter(models.values())), types)
+    require_space(output, (1 if folder_of(output, next(iter(found.values())).location) is None else 2) * size + MIB)
     plan = FusionPlan(methods=methods, weights=arguments.weights, seed=arguments.seed, dtype=dtype)
     fuser = Fuser(
         models,
@@ -104,7 +107,17 @@ def _write(
 ) -> None:
     """Write the merge and tell how far it is from each model; one process of several does."""
     first = next(iter(found.values()))
-    first.write(merged.model, output, overwrite, types, texts, shard_bytes)
+    folder = folder_of(output, first.location)
+    if folder is None:
+        first.write(merged.model, output, overwrite, types, texts, shard_bytes)
+    elif shard_bytes is not None:
+        raise InputError(f"{first.source} is a {first.format} checkpoint; expected a transformers folder to shard")
+    else:
+        # The folder gets its name last, so that neither is there where one cannot be written.
+        with atomic_folder(folder, overwrite) as temporary:
+            write_plain_folder(merged.model, first, temporary, types, texts)
+            first.write(merged.model, output, overwrite, types)
+        notes = [*notes, f"The same model as a plain folder, with its card: {folder}"]
     state = merged.model.state_dict()
     rows = []
     for (name, checkpoint), weight in zip(found.items(), weights, strict=True):

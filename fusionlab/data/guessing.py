@@ -16,7 +16,7 @@ from fusionlab.data.images import Images
 from fusionlab.data.language_modelling import LanguageModelling
 from fusionlab.data.ner import NER
 from fusionlab.data.purpose import Head
-from fusionlab.data.tables import FILE_BUILDERS, Source, delimiter, load, require_columns
+from fusionlab.data.tables import FILE_BUILDERS, Source, load, require_columns, separator
 from fusionlab.data.text_classification import TextClassification
 from fusionlab.errors import InputError
 from fusionlab.evaluation.span_f1 import OUTSIDE
@@ -246,7 +246,7 @@ class _Guess:
         if not found or not any(len(part) for part in found.values()):
             raise InputError(f"{data.path} holds no rows; expected some")
         whole, place = next(iter(found.values())), expanded(data.path)
-        if place.is_file() and place.suffix == ".csv" and (between := delimiter(place)) != ",":
+        if place.exists() and place.suffix != ".tsv" and (between := separator(place)) not in (None, ","):
             self._say(f"columns divided by {between!r}")
         if data.split_column is not None:
             require_columns(Source(data.path), whole, [data.split_column])

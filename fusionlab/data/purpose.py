@@ -61,7 +61,7 @@ class Head:
             return named
         raise InputError(
             f"{self.source} has no tokenizer beside its weights, so texts cannot be read for it; expected "
-            f"data.tokenizer, the folder or hub id of the model that it was fine-tuned from"
+            f"data.tokenizer, the folder or hub id of the model that it was fine-tuned from (bytes, if it reads bytes)"
         )
 
     def max_length(self) -> int:

@@ -61,13 +61,15 @@ def load(source: Source, split: str | None) -> Any:
                 if builder is None:
                     known = ", ".join(FILE_BUILDERS)
                     raise InputError(f"{path} is a {path.suffix} file; one of {known} was expected")
-                options = {"sep": delimiter(path)} if builder == "csv" else {}
+                options = {"sep": between} if (between := separator(path)) else {}
                 return load_dataset(builder, data_files=str(path), split=split, **options)
             if any((path / name).is_file() for name in _SAVED):
                 return _saved(path, split)
             if not path.is_dir():
                 refuse_no_id(source.path)
-            return load_dataset(str(path) if path.is_dir() else source.path, source.config_name, split=split)
+            options = {"sep": between} if path.is_dir() and (between := separator(path)) else {}
+            place = str(path) if path.is_dir() else source.path
+            return load_dataset(place, source.config_name, split=split, **options)
     except InputError:
         raise
     except Exception as error:
@@ -80,13 +82,33 @@ def load(source: Source, split: str | None) -> Any:
         raise InputError(f"{source.path}:{where} cannot be read as a data set ({reason}){hint}") from error
 
 
-def delimiter(path: Path) -> str:
+def separator(path: Path) -> str | None:
+    """The character between the columns of a table of text, or of those in a folder; None of data of other kinds.
+
+    Args:
+        path: a file, or a folder with tables.
+
+    Raises:
+        InputError: tables of one folder that are divided otherwise.
+    """
+    files = [path] if path.is_file() else sorted(path.rglob("*"))
+    files = [file for file in files if file.is_file() and not file.name.startswith((".", "README"))]
+    if not files or any(FILE_BUILDERS.get(file.suffix) != "csv" for file in files):
+        return None
+    found = {_delimiter(file): file for file in files}
+    if len(found) > 1:
+        first, second = list(found.items())[:2]
+        raise InputError(
+            f"{path}: the columns of {first[1].name} are divided by {first[0]!r}, those of {second[1].name} by "
+            f"{second[0]!r}; expected tables of one kind"
+        )
+    return next(iter(found))
+
+
+def _delimiter(path: Path) -> str:
     """The character between the columns of a table of text: a tab in ``.tsv``, else what its first line has.
 
     A semicolon, a tab or a bar counts only in a first line without any comma.
-
-    Args:
-        path: a file.
     """
     if path.suffix == ".tsv":
         return "\t"

@@ -13,19 +13,27 @@ def card_table(results: Results) -> list[list[str]]:
     Returns:
         Lines of as many cells each, scores with their 95 % intervals where there are; empty where no merge was scored.
     """
-    table = results.table()
-    merges = [entry for entry in table.entries if entry.is_merge and len(entry.models) == len(results.models)]
-    kept = next((one for one in merges if (one.method, one.matching) == results.kept), next(iter(merges), None))
+    table, kept = results.table(), kept_entry(results)
     if kept is None:
         return []
     heads = [f"{place_label(one.data_set, one.domain)}, {metric_heading(one.metric)}" for one in table.columns]
     told = f"this merge ({kept.method}, {matching_label(kept.matching)})"
     lines = [
-        [told if entry is kept else entry.name, *_cells(results, entry, table.columns)]
+        [told if entry == kept else entry.name, *_cells(results, entry, table.columns)]
         for entry in table.entries
-        if entry is kept or not entry.is_merge
+        if entry == kept or not entry.is_merge
     ]
     return [["model", *heads], *lines]
+
+
+def kept_entry(results: Results) -> Entry | None:
+    """The line of the merge that is kept in the table of results; None where no merge was scored.
+
+    Args:
+        results: what was measured.
+    """
+    merges = [one for one in results.table().entries if one.is_merge and len(one.models) == len(results.models)]
+    return next((one for one in merges if (one.method, one.matching) == results.kept), next(iter(merges), None))
 
 
 def _cells(results: Results, entry: Entry, columns: tuple[Column, ...]) -> list[str]:

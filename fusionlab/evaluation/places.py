@@ -33,12 +33,14 @@ class Scored:
         value: its main score there.
         diverged: what of it is not a number there, such as ``loss is not a number``; empty where all is.
         weakness: what it fails to do where nothing diverged, such as ``is at chance level (10.0 %)``; or empty.
+        chance: what the best answer that ignores the input scores there; None where there is no such level.
     """
 
     entry: Entry
     value: float
     diverged: str = ""
     weakness: str = ""
+    chance: float | None = None
 
     @property
     def called(self) -> str:
@@ -138,7 +140,8 @@ def _place(results: Results, table: Table, columns: Sequence[Column], models: tu
         if len(values) == len(indices):
             diverged = _diverged(table, entry, columns)
             weakness = "" if diverged else _weakness(results, entry, columns, fmean(values))
-            scored.append(Scored(entry, fmean(values), diverged, weakness))
+            level = _level(results, columns, entry)
+            scored.append(Scored(entry, fmean(values), diverged, weakness, None if level is None else level.chance))
     merges = tuple(one for one in scored if one.entry.is_merge and one.entry.models == models)
     ends = tuple(one for one in scored if one.entry.method == END_MODEL and set(one.entry.models) <= set(models))
     plain = {one.entry.method: one for one in merges if one.entry.matching == UNMATCHED}

@@ -13,7 +13,7 @@ from fusionlab.evaluation.wording import format_value, matching_label, place_lab
 
 # On the colours of the surface, which stay as they are in dark mode.
 _ON_SURFACE, _EDGE = "#fcfcfc", "#101418"
-_LEVELS = 24
+_LEVELS, _TICKS = 24, 8
 
 
 def plane_figure(planes: Sequence[Plane], stacked: bool = False) -> Figure:
@@ -40,7 +40,9 @@ def plane_figure(planes: Sequence[Plane], stacked: bool = False) -> Figure:
         panel.set_xlabel("distance in weight space")
         panel_title(panel, f"{matching_label(plane.matching)}: mean {format_value('loss', plane.at_mean)}")
         _mark(panel, plane)
-    bar = figure.colorbar(filled, ax=axes, shrink=0.8, format="%.2g")
+    # So many decimals that no two ticks read alike, however little the losses differ.
+    decimals = max(0, -math.floor(math.log10((top - low) / _TICKS)))
+    bar = figure.colorbar(filled, ax=axes, shrink=0.8, format=f"%.{decimals}f")
     bar.set_label("loss", color=MUTED, fontsize=10.5)
     bar.ax.tick_params(labelsize=10, labelcolor=MUTED, color=GRID)
     bar.outline.set_visible(False)

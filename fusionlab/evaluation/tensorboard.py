@@ -205,12 +205,15 @@ def _write_summary(writer: SummaryWriter, results: Results, drawn: Sequence[Plot
     writer.add_text("verdict", "\n\n".join(parts), 0)
     table = results.table()
     if table.entries:
-        heads = ["matching", "method", "models", *(f"{c.data_set} {metric_heading(c.metric)}" for c in table.columns)]
+        # TensorBoard breaks words where columns are many, so merges of one group of models do not name it each.
+        are_several = len({entry.models for entry in table.entries if entry.is_merge}) > 1
+        heads = ["model or matching", "method", *(["models"] if are_several else [])]
+        heads += [f"{column.data_set} {metric_heading(column.metric)}" for column in table.columns]
         lines = [heads, ["---"] * len(heads)]
         lines += [
             [
-                matching_label(entry.matching) if entry.is_merge else "", entry.method,
-                models_label(entry.models, results.models),
+                matching_label(entry.matching) if entry.is_merge else entry.name, entry.method,
+                *([models_label(entry.models, results.models)] if are_several else []),
                 *(format_value(column.metric, v) for column, v in zip(table.columns, entry.values, strict=True)),
             ]
             for entry in table.entries

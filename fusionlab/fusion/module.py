@@ -149,10 +149,11 @@ class FusionModule(StagedModule, CandidateTest):
         inputs = self._seen_inputs() if self.inputs is None else self.inputs
         # Models with heads of their own have no outputs in common to learn by.
         may_learn = inputs is not None and self.plan.heads != "own"
-        is_other = self.choice is not None and self.choice.has_inputs != may_learn
-        if self.choice is not None and is_other:
-            self.choice = replace(self.choice, has_inputs=may_learn)
+        before = None if self.choice is None else self.choice.match
+        if self.choice is not None:
+            self.choice = replace(self.choice, has_inputs=may_learn).looking(list(self._as_given.values()), inputs)
             self.plan = replace(self.plan, matchings=recipes(self.choice.match))
+        is_other = self.choice is not None and self.choice.match != before
         if is_other or inputs is not self.inputs or not self.is_fresh or self.fused is not None:
             if self.growths and (is_other or inputs is not self.inputs):
                 self._grow(inputs)

@@ -21,7 +21,7 @@ from fusionlab.symmetry.blueprint import Blueprint, Space, SymmetryError
 from fusionlab.symmetry.folding import fold
 from fusionlab.symmetry.groups import Permutation
 from fusionlab.symmetry.html import html_table
-from fusionlab.symmetry.wrappers import unwrapped
+from fusionlab.symmetry.wrappers import read_model, unwrapped
 
 Model = TypeVar("Model", bound=nn.Module)
 # The entry of a file that says what it belongs to.
@@ -97,13 +97,15 @@ class Alignment:
     def apply(self, model: Model) -> Model: ...
     @overload
     def apply(self, model: Mapping[str, Tensor]) -> dict[str, Tensor]: ...
+    @overload
+    def apply(self, model: str | PathLike[str]) -> nn.Module: ...
     @torch.no_grad()
-    def apply(self, model: nn.Module | Mapping[str, Tensor]) -> nn.Module | dict[str, Tensor]:
+    def apply(self, model: nn.Module | Mapping[str, Tensor] | str | PathLike[str]) -> nn.Module | dict[str, Tensor]:
         """The matched twin of a model.
 
         Args:
-            model: a module, or parameters by name (tensors, or anything that gives tensors, memory-mapped
-                shards for instance). It is not modified.
+            model: a module, the path or hub id of a checkpoint, or parameters by name (tensors, or anything that gives
+                tensors, memory-mapped shards for instance). It is not modified.
 
         Returns:
             A new module of the same class, or a new dict. Every parameter keeps its dtype; the arithmetic is done
@@ -111,7 +113,10 @@ class Alignment:
 
         Raises:
             SymmetryError: the model does not fit the blueprint, or is none.
+            InputError: a checkpoint that cannot be read.
         """
+        if isinstance(model, str | PathLike) and (read := read_model(model)) is not None:
+            return self.apply(read)
         if isinstance(model, nn.Module):
             twin = copy.deepcopy(unwrapped(model))
             twin.load_state_dict(self.apply(unwrapped(model).state_dict()))

@@ -99,10 +99,20 @@ def test_wrapped_modules_are_saved_as_what_they_wrap(wrap: Any, tmp_path: Path) 
         checkpoints.save("a", tmp_path / "b")  # type: ignore[arg-type]
 
 
-def test_paths_where_others_are_expected() -> None:
-    """An alignment and a line say what to give."""
-    with pytest.raises(fusionlab.SymmetryError, match=r"is a path \(a\); expected a module, as fusionlab\.load"):
-        fusionlab.match(vit(0), vit(1)).apply("a")  # type: ignore[call-overload]
+def test_an_alignment_is_applied_to_a_path(tmp_path: Path) -> None:
+    """The twin is that of the model that lies there, in its class; a path that leads nowhere is told."""
+    model, found = vit(0), fusionlab.match(vit(0), vit(1))
+    checkpoints.save(model, tmp_path / "a")
+    for path in (tmp_path / "a", str(tmp_path / "a")):
+        twin = found.apply(path)
+        assert type(twin) is type(model)
+        assert same(twin, found.apply(model))
+    with pytest.raises(InputError, match="nowhere"):
+        found.apply(tmp_path / "nowhere")
+
+
+def test_what_an_alignment_and_a_line_cannot_take() -> None:
+    """They say what to give."""
     with pytest.raises(fusionlab.SymmetryError, match=r"is of type int; expected a module"):
         fusionlab.match(vit(0), vit(1)).apply(3)  # type: ignore[call-overload]
     with pytest.raises(InputError, match=r"data is the path my\.csv; expected batches .*own_data\('my\.csv'"):

@@ -6,8 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
+import fusionlab
 from fusionlab import checkpoints
+from fusionlab.advice.situations import ENOUGH
 from fusionlab.checkpoints.card import is_twin
+from fusionlab.data import Digits
 from tests.commands.conftest import Command
 from tests.commands.fused import rows, value
 from tests.commands.small import digit_scores, vit, weights
@@ -59,6 +62,40 @@ def test_a_line_where_data_are_given(ckpts: Path, command: Command) -> None:
     assert [line["loss"][0], line["loss"][-1]] == pytest.approx(ends, rel=1e-5)
     assert "--data Digits" in found["commands"][0]
     assert f"{line['loss'][1]:.3f} half way" in command(*arguments).out
+
+
+def test_a_look_at_inputs_where_weights_leave_it_open(tuned: Path, tmp_path: Path, command: Command) -> None:
+    """Fine-tunes of one base: what their plain mean says of training inputs decides, in `advise` and in `fuse`."""
+    line = ("advise", tuned / "a", tuned / "b", "--data", "Digits", "--points", "2")
+    found = json.loads(command(*line, "--json").out)
+    data = Digits()
+    data.prepare_data()
+    data.setup("fit")
+    pixels = torch.cat([batch["pixel_values"] for batch in data.train_dataloader()])
+    models = [checkpoints.load(tuned / name) for name in "ab"]
+    with torch.no_grad():
+        middle = fusionlab.merge(models)(pixel_values=pixels).logits.argmax(-1)
+        spoken = sum(model(pixel_values=pixels).logits.softmax(-1) for model in models).argmax(-1)
+    whole = float((middle == spoken).double().mean())
+    assert found["agreement"] == pytest.approx(whole, abs=0.06)
+    assert found["match"] == ("none" if found["agreement"] >= ENOUGH else "learned")
+    told = command(*line).out
+    assert f"Of 512 inputs their plain mean classifies {found['agreement']:.0%} as they do together." in told
+    outcome = command(
+        *(
+            "fuse",
+            "--ckpts",
+            tuned / "a",
+            tuned / "b",
+            "--data",
+            "Digits",
+            "--points",
+            "0",
+            "--output",
+            tmp_path / "out",
+        )
+    )
+    assert "inputs their plain mean classifies" in outcome.out
 
 
 def test_data_out_of_domain_alone_are_refused(ckpts: Path, command: Command) -> None:

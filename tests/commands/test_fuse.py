@@ -71,6 +71,18 @@ def test_every_model_is_measured_as_it_is(fused: Path, ckpts: Path) -> None:
     assert all(row["domain"] == "in" for row in scored)
 
 
+def test_the_card_has_the_scores_as_metadata(fused: Path) -> None:
+    """Those of the merge that lies beside it, as the hub reads them."""
+    head = yaml.safe_load((fused / "merged" / "README.md").read_text().split("---\n")[1])
+    ((entry,), (result,)) = (head["model-index"], head["model-index"][0]["results"])
+    assert head["pipeline_tag"] == result["task"]["type"] == "image-classification"
+    assert entry["name"] == "Merging a and b"
+    told = {one["type"]: one["value"] for one in result["metrics"]}
+    for metric in ("accuracy", "loss"):
+        measured = value(rows(fused), method="simple", matching="paper", metric=metric, data_set="digits")
+        assert told[metric] == pytest.approx(measured, abs=1e-6)
+
+
 def test_merged_checkpoint_is_match_then_merge(fused: Path, ckpts: Path) -> None:
     """What is saved is bit by bit what the Python calls give, with the first model's side files."""
     models = [checkpoints.load(ckpts / name) for name in "ab"]

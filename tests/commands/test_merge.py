@@ -1,6 +1,7 @@
 """`fusionlab merge` writes the weighted mean as an ordinary checkpoint."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -62,12 +63,49 @@ def test_bfloat16_stays(ckpts: Path, tmp_path: Path, command: Command) -> None:
 
 
 def test_lightning_files(ckpts: Path, tmp_path: Path, command: Command) -> None:
-    """Two .ckpt files become a .ckpt file with the mean in it."""
+    """Two .ckpt files become a .ckpt file with the mean in it, and a plain folder with a card beside it."""
     paths = [ckpts / f"lightning_{name}.ckpt" for name in "ab"]
-    assert command("merge", *paths, "--output", tmp_path / "merged.ckpt").code == 0
+    outcome = command("merge", *paths, "--output", tmp_path / "merged.ckpt")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert f"a plain folder, with its card: {tmp_path / 'merged'}" in outcome.out
     first, second, merged = (checkpoints.load(p).state_dict() for p in (*paths, tmp_path / "merged.ckpt"))
     for name, tensor in merged.items():
         np.testing.assert_allclose(tensor.numpy(), mean(first[name], second[name], 0.5), rtol=0, atol=1e-6)
+    plain = checkpoints.read(tmp_path / "merged")
+    assert plain.format == "transformers"
+    assert all(torch.equal(tensor, merged[name]) for name, tensor in plain.model.state_dict().items())
+    assert "lightning_a" in (tmp_path / "merged" / "README.md").read_text()
+    assert "lightning_b.ckpt" in (tmp_path / "merged" / "fusionlab.yaml").read_text()
+
+
+def test_a_folder_that_is_in_the_way_of_lightning_files(ckpts: Path, tmp_path: Path, command: Command) -> None:
+    """It is refused before any work, and replaced where that is asked for."""
+    paths = [ckpts / f"lightning_{name}.ckpt" for name in "ab"]
+    (tmp_path / "merged").mkdir()
+    (tmp_path / "merged" / "mine.txt").write_text("x")
+    line = ("merge", *paths, "--output", tmp_path / "merged.ckpt")
+    outcome = command(*line)
+    assert (outcome.code, f"{tmp_path / 'merged'} exists" in outcome.err) == (2, True)
+    assert not (tmp_path / "merged.ckpt").exists()
+    assert command(*line, "--overwrite").code == 0
+    assert not (tmp_path / "merged" / "mine.txt").exists()
+    assert (tmp_path / "merged.ckpt").is_file()
+
+
+def test_side_files_beside_a_lightning_file(ckpts: Path, tmp_path: Path, command: Command) -> None:
+    """Where a config stands beside it, the preprocessor comes along; else that folder holds other things."""
+    for name in ("described", "bare"):
+        for model in "ab":
+            place = tmp_path / name / model
+            place.mkdir(parents=True)
+            shutil.copy(ckpts / f"lightning_{model}.ckpt", place / "last.ckpt")
+            (place / "preprocessor_config.json").write_text("{}")
+            if name == "described":
+                shutil.copy(ckpts / model / "config.json", place)
+        paths = [tmp_path / name / model / "last.ckpt" for model in "ab"]
+        assert command("merge", *paths, "--output", tmp_path / f"merged_{name}.ckpt").code == 0
+    assert (tmp_path / "merged_described" / "preprocessor_config.json").is_file()
+    assert not (tmp_path / "merged_bare" / "preprocessor_config.json").exists()
 
 
 def test_overwrite_replaces_the_whole_folder(ckpts: Path, tmp_path: Path, command: Command) -> None:

@@ -159,10 +159,8 @@ def test_labels_as_numbers(column: list[Any], options: dict[str, Any], said: str
 def test_kinds_of_files(kind: str, tmp_path: Path, folder: Path) -> None:
     """All give the batches of the CSV file."""
     path, table = tmp_path / f"mine.{kind}", Dataset.from_csv(reviews(tmp_path / "mine.csv"))
-    if kind == "parquet":
-        table.to_parquet(str(path))
-    elif kind == "jsonl":
-        table.to_json(str(path))
+    if kind in ("parquet", "jsonl"):
+        (table.to_parquet if kind == "parquet" else table.to_json)(str(path))
     elif kind in ("tsv", "csv"):
         table.to_csv(str(path), sep="\t" if kind == "tsv" else ";", index=False)
     elif kind == "saved":
@@ -171,11 +169,12 @@ def test_kinds_of_files(kind: str, tmp_path: Path, folder: Path) -> None:
         DatasetDict({"train": table, "test": table.select(range(5))}).save_to_disk(str(path))
     else:
         path.mkdir()
-        table.to_csv(str(path / "train.csv"), index=False)
-        table.select(range(5)).to_csv(str(path / "test.csv"), index=False)
+        for name, part in (("train", table), ("test", table.select(range(5)))):
+            part.to_csv(str(path / f"{name}.csv"), sep=";", index=False)
     module, told = fitted(str(path), folder / "texts")
     has_test = kind in ("saved splits", "folder")
-    assert ("no test split" in told) is not has_test
+    said = ("no test split" in told, "columns divided by ';'" in told)
+    assert said == (not has_test, kind in ("csv", "folder"))
     assert len(measured(module)["labels"]) == (5 if has_test else 4)
 
 

@@ -1,8 +1,10 @@
 """The plane through three models: its geometry, the loss on it under a Trainer, and its figure."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -115,6 +117,22 @@ def test_the_figure_has_a_panel_for_each_matching(stacked: bool) -> None:
     marks = {(x, y) for line in panels[0].lines[1:] for x, y in zip(*line.get_data(), strict=True)}
     assert marks == {(0, 0), (4, 0), (1, 3), (5 / 3, 1)}
     assert {text.get_text() for text in panels[0].texts} == {"a", "b", "c", "mean"}
+
+
+@pytest.mark.parametrize("size", [1e-4, 0.01, 1.0, 1e3])
+def test_no_two_ticks_of_the_scale_read_alike(size: float) -> None:
+    """However little the losses differ around 0.7."""
+    found = []
+    for plane in planes():
+        loss = tuple(tuple(0.7 + size * value for value in row) for row in np.nan_to_num(plane.loss).tolist())
+        marked = {"at_corners": (0.7, 0.7 + size, 0.7), "at_mean": 0.7 + size}
+        found.append(replace(plane, loss=loss, **marked))
+    figure = plane_figure(found)
+    figure.canvas.draw()
+    bar = figure.axes[-1]
+    told = [tick.get_text() for tick in bar.get_yticklabels()]
+    assert len(told) > 2
+    assert len(set(told)) == len(told)
 
 
 def test_the_picture_tells_its_numbers() -> None:

@@ -57,7 +57,7 @@ class Problem:
         return self.share.team.total(*parts) if self.share is not None and self.is_shared(block) else parts
 
     def agreed(self, block: Block, make: Callable[[], Result]) -> Result:
-        """What is found of a block, by one process where its parameters lie in several."""
+        """The result of solving a block, by one process where its parameters lie in several."""
         return self.share.team.agreed(make) if self.share is not None and self.is_shared(block) else make()
 
     def sum_of(self, part: float) -> float:

@@ -1,4 +1,4 @@
-"""How processes share a matching: each holds the parameters of some layers, and streams run through all of them.
+"""Shares of a matching: each process holds the parameters of some layers, and streams run through all of them.
 
 A block whose parameters lie in one process (heads, units of a layer) is solved there, and nobody is told before the
 end. What runs through the layers of several (a residual stream) is correlated by each over its own parameters; one

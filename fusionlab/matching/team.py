@@ -34,7 +34,7 @@ class Team(Protocol):
         """
 
     def agreed(self, make: Callable[[], Result], rank: int = 0) -> Result:
-        """What one process makes, known to all.
+        """The result of one process, known to all.
 
         Args:
             make: called in that process alone; gives tensors, numbers or nothing, also in tuples, lists and dicts.
@@ -58,7 +58,7 @@ class Alone:
         return parts
 
     def agreed(self, make: Callable[[], Result], rank: int = 0) -> Result:
-        """What is made."""
+        """The result."""
         return make()
 
     def joined(self, mine: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""Where a matching is computed: a device, and processes that share the work."""
+"""Workplaces of matchings: a device, and processes that share the work."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Workplace:
         return state if self.device is None else {name: tensor.cpu() for name, tensor in state.items()}
 
     def found(self, alignment: Alignment) -> Alignment:
-        """What was found there, on the processor, where alignments are kept."""
+        """An alignment that was found there, on the processor, where alignments are kept."""
         if self.device is None:
             return alignment
         return Alignment(alignment.blueprint, {name: element.cpu() for name, element in alignment.elements.items()})

@@ -13,7 +13,7 @@ from fusionlab.atomic import free_space
 from fusionlab.checkpoints.sizes import memory
 from fusionlab.checkpoints.weightless import Weightless, weightless
 from fusionlab.growing import differ_in_size
-from fusionlab.matching.options import MatchOptions
+from fusionlab.matching.options import MEAN, MatchOptions
 from fusionlab.matching.parts import Part, of_the_gauge, separated
 from fusionlab.matching.recipe import Recipe
 from fusionlab.matching.workplace import Workplace
@@ -129,6 +129,17 @@ def leave_to_memory(output: Path, size: int, scratch: int, models: Iterable[Stor
 def looks_at_parts(recipe: Recipe) -> bool:
     """True if a recipe may be carried out on parts of models, without running them."""
     return type(recipe.options) is MatchOptions and not recipe.needs_inputs and bool(recipe.options.spaces)
+
+
+def refuse_mean(count: int, recipes: Iterable[Recipe]) -> None:
+    """Leave more than two models that are matched to their mean to memory: pairs with the anchor are not that.
+
+    Raises:
+        NotByPartsError: one of the recipes does that.
+    """
+    for recipe in recipes:
+        if count > 2 and getattr(recipe.options, "towards", None) == MEAN:
+            raise NotByPartsError("more than two are matched to their mean")
 
 
 def made_of(models: Mapping[str, StoredModel]) -> dict[str, Weightless]:

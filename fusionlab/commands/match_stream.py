@@ -92,7 +92,7 @@ def by_parts(arguments: Namespace, recipe: Recipe, repeat: str, workplace: Workp
         if arguments.resume:
             raise InputError(f"resume goes on with models that are matched a part at a time, but {error}") from error
         return [f"Whole models were held in memory: {error}."]
-    twins.described = replace(twins.described, device=workplace.device)
+    twins.go_to(workplace.device)
     if workplace.team.rank == 0:
         _run(arguments, twins, repeat)
     return None
@@ -174,6 +174,10 @@ class Twins:
         for name in self.moved:
             if (generation := models[name].location / GENERATION_CONFIG).is_file():
                 read_json(generation)
+
+    def go_to(self, device: torch.device | None) -> None:
+        """Match on a device from here on, on the processor if None."""
+        self.described = replace(self.described, device=device)
 
     @property
     def size(self) -> int:

@@ -127,6 +127,7 @@ results: $(STAMP)
 	$(BIN)/python benchmarks/same_base.py --page
 	$(BIN)/python benchmarks/same_base_data.py --page
 	$(BIN)/python benchmarks/different_sizes.py --page
+	$(BIN)/python benchmarks/on_gpu.py --page
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/matching.py

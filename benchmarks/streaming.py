@@ -161,7 +161,7 @@ def _memory(pid: int) -> dict[str, float]:
 
 
 def programs(
-    folder: Path, models: Sequence[Path], methods: Sequence[str], matchings: Sequence[str]
+    folder: Path, models: Sequence[Path], methods: Sequence[str], matchings: Sequence[str], layers: str = "all"
 ) -> dict[str, list[str]]:
     """What is run, by name; the last argument of each is the folder that it writes."""
     found = {
@@ -170,9 +170,9 @@ def programs(
     }
     for preset in matchings:
         line = [sys.executable, "-c", FUSIONLAB, "match", str(models[0]), "--anchor", str(models[1]), "--match", preset]
-        found[f"fusionlab match, {preset}"] = [*line, "--output", ""]
+        found[f"fusionlab match, {preset}"] = [*line, "--layers", layers, "--output", ""]
         line = [sys.executable, "-c", FUSIONLAB, "fuse", "--ckpts", *map(str, models[:2]), "--match", preset]
-        found[f"fusionlab fuse, {preset}"] = [*line, "--output", ""]
+        found[f"fusionlab fuse, {preset}"] = [*line, "--layers", layers, "--output", ""]
     for method in methods:
         line = [sys.executable, "-c", FUSIONLAB, "merge", *map(str, models), "--method", method]
         base = ["--base", str(folder / "base")] if (folder / "base").exists() else []
@@ -193,6 +193,8 @@ def main() -> None:
     parser.add_argument("--models", type=int, default=2)
     parser.add_argument("--methods", nargs="*", default=["simple"])
     parser.add_argument("--match", nargs="*", default=[], help="Presets that two models are matched and fused by.")
+    parser.add_argument("--layers", default="all", help="That are matched, as of fusionlab match.")
+    parser.add_argument("--only", nargs="+", metavar="WORDS", help="Programs whose names hold one of these.")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--folder", type=Path, help="Where models are made, for the time of the run.")
     arguments = parser.parse_args()
@@ -205,7 +207,9 @@ def main() -> None:
         paths = [folder / str(i) for i in range(arguments.models)]
         gib = sum(file.stat().st_size for file in paths[0].iterdir()) / 2**30
         print(f"{arguments.models} models of {gib:.2f} GiB; {os.cpu_count()} processors; medians of {arguments.rounds}")
-        lines = programs(folder, paths, arguments.methods, arguments.match)
+        lines = programs(folder, paths, arguments.methods, arguments.match, arguments.layers)
+        if arguments.only:
+            lines = {name: line for name, line in lines.items() if any(words in name for words in arguments.only)}
         runs: dict[str, list[Run]] = {name: [] for name in lines}
         loads = []
         for _ in range(arguments.rounds):

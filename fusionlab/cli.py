@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import sys
@@ -12,6 +13,7 @@ from fusionlab.signals import Watch
 TYPE_CHECKING = False  # as typing has it, whose import takes longer than all others here
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from types import ModuleType
 
 COMMANDS = {
     "fit": "fine-tune an end model",
@@ -164,7 +166,7 @@ def _command(arguments: list[str], watch: Watch) -> int:
         return 0
     # Nothing fusionlab runs forks after using tokenizers; without this each of them warns that it might.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    module = importlib.import_module(f"fusionlab.commands.{'train' if command in TRAINING else command}")
+    module = _imported(f"fusionlab.commands.{'train' if command in TRAINING else command}")
     from fusionlab.atomic import discard_all
     from fusionlab.printing import quieted, spoken
 
@@ -176,6 +178,22 @@ def _command(arguments: list[str], watch: Watch) -> int:
         else:
             module.run(kept)
     return 0
+
+
+def _imported(name: str) -> ModuleType:
+    """A module, imported with all that it needs.
+
+    A million objects come with torch, Lightning and transformers and stay until the process ends. Looking through them
+    for garbage, while they come and again and again later, took a third of a short command's time.
+    """
+    if "torch" in sys.modules:
+        return importlib.import_module(name)  # within another program, whose objects are its own business
+    gc.disable()
+    try:
+        return importlib.import_module(name)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _no_command(name: str) -> str:

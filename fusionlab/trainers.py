@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.accelerators import CPUAccelerator
@@ -174,6 +175,27 @@ def make_tester(settings: Mapping[str, Any], label: str) -> Trainer:
         InputError: settings that the Trainer refuses, or a precision that rounds the models.
     """
     return make_trainer(settings, label, use_distributed_sampler=False)
+
+
+def device_of(accelerator: str) -> torch.device | None:
+    """The GPU that this process matches on, for an accelerator in the words of a Trainer.
+
+    Args:
+        accelerator: ``auto``, ``gpu``, ``cuda``, ``cpu`` or another one.
+
+    Returns:
+        Of several processes each its own; None for the processor. Apple's GPUs compute nothing in float64, which
+        decompositions take, so that models are matched beside them.
+
+    Raises:
+        InputError: a GPU is asked for, and there is none.
+    """
+    if torch.cuda.is_available() and accelerator in ("auto", "gpu", "cuda"):
+        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    has_other = accelerator == "gpu" and torch.backends.mps.is_available()
+    if accelerator in ("gpu", "cuda") and not has_other:
+        raise InputError(f"accelerator is {accelerator!r}, and no GPU is seen here; expected auto or cpu")
+    return None
 
 
 def refuse_many_devices(devices: object) -> None:

@@ -27,6 +27,7 @@ OUTPUT = ["--output", "--overwrite"]
 OPTIONS = {
     "advise": ["--names", "--json", *MEASURING],
     "match": [
+        "--accelerator",
         "--example",
         "--json",
         "--architecture",
@@ -206,3 +207,12 @@ def test_help_is_quick() -> None:
     calls = "".join(f"main([{name!r}, '--help']); " for name in OPTIONS)
     code = f"import sys; from fusionlab.cli import main; main([]); {calls}sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False, capture_output=True).returncode == 0
+
+
+@pytest.mark.parametrize(("before", "frozen"), [("", True), ("import torch; ", False)])
+def test_what_is_imported_is_not_looked_through_for_garbage(before: str, frozen: bool) -> None:
+    """In a process of its own; in another program's everything is left as it is."""
+    line = f"import gc, sys; {before}from fusionlab.cli import main; main(['completion', 'bash']); "
+    line += "print(gc.get_freeze_count() > 1000, gc.isenabled(), file=sys.stderr)"
+    ended = subprocess.run([sys.executable, "-c", line], capture_output=True, text=True, check=True)
+    assert ended.stderr.split() == [str(frozen), "True"]

@@ -11,8 +11,9 @@ import fusionlab
 
 PACKAGE, TESTS = Path(fusionlab.__file__).parent, Path(__file__).parent
 BENCHMARKS = TESTS.parent / "benchmarks"
-# Folders of tests that are about no folder of the package: architectures against one harness, pages, and tools.
-OWN_FOLDERS = {"families", "first_hour", "mutation", "robustness", "site"}
+# Folders of tests that are about no folder of the package: architectures against one harness, benchmarks, pages, and
+# tools.
+OWN_FOLDERS = {"benchmarks", "families", "first_hour", "mutation", "robustness", "site"}
 
 
 def modules_in(root: Path, name: str) -> dict[str, Path]:

@@ -18,10 +18,11 @@ from fusionlab.matching.presets import preset as preset_options
 from fusionlab.matching.recipe import LEARNED, activations_of, align_models, recipe
 from fusionlab.matching.solvers import Rescale
 from fusionlab.matching.weights import match_weights
+from fusionlab.matching.workplace import HERE, Workplace
 from fusionlab.models import common_blueprint
 from fusionlab.stages import run
 from fusionlab.symmetry import Alignment, blueprint
-from fusionlab.trainers import quiet_factory
+from fusionlab.trainers import device_of, quiet_factory
 from fusionlab.types import Model
 
 # Batches for all models, or one iterable of them for each; inputs that are put together already.
@@ -127,7 +128,8 @@ def alignments(
             each; synthetic ones are drawn if None.
         seed: of what ``learned`` draws, and of synthetic inputs.
         trainer: arguments of Lightning's Trainer for ``activations`` and ``learned``, such as accelerator or precision;
-            one quiet process in float32 if None.
+            one quiet process in float32 if None. Its accelerator is where matching by weights is computed too; if
+            None, that is where the models are.
         options: fields of `MatchOptions` that override the preset's: ``spaces``, ``layers``, ``rescale``, ``gauge``
             and so on.
 
@@ -179,6 +181,7 @@ def alignments_and_anchor(
     inputs = None if data is None else Inputs.from_batches(data, len(models))
     if inputs is None and chosen.needs_inputs:
         inputs = Inputs.synthetic(models, seed=seed)
-    found = run(align_models(models, shared, chosen, index, inputs), factory)
+    place = HERE if trainer is None else Workplace(device_of(str(trainer.get("accelerator", "auto"))))
+    found = run(align_models(models, shared, chosen, index, inputs, place=place), factory)
     check_alignments(models, found, seed)
     return found, index

@@ -22,7 +22,7 @@ from fusionlab.checkpoints.fp8 import note as scaled_note
 from fusionlab.checkpoints.hub import locate
 from fusionlab.commands import match_stream, merging_options
 from fusionlab.commands.fuse_output import tell_fusion
-from fusionlab.commands.match_parts import NotByPartsError, leave_to_memory
+from fusionlab.commands.match_parts import NotByPartsError, leave_to_memory, refuse_mean
 from fusionlab.commands.merge import reads_files
 from fusionlab.commands.merge_output import progress
 from fusionlab.commands.repeat import REPEAT, WHERE
@@ -35,7 +35,6 @@ from fusionlab.evaluation.results import UNMATCHED, Results
 from fusionlab.evaluation.wording import listing
 from fusionlab.experiment import NOTED_ROUNDING, REPORT_BYTES, Plan
 from fusionlab.matching.align import choose_anchor
-from fusionlab.matching.options import MEAN
 from fusionlab.merge_weights import merge_weights
 from fusionlab.merging import find_method
 from fusionlab.merging.registry import MergeMethod
@@ -54,6 +53,7 @@ from fusionlab.streaming import (
 )
 from fusionlab.streaming import Recipe as Merge
 from fusionlab.streaming.part_files import remove_parts
+from fusionlab.trainers import device_of
 
 _TWINS, _MERGED = "twins", "merged"
 # Paths, in whose place the files are told.
@@ -125,7 +125,7 @@ def by_parts(
             raise NotByPartsError("not all are stored as folders of safetensors")
         if not _agree(models, base, merges):
             raise NotByPartsError("they differ in names, shapes or configs")
-        _refuse_mean(models, plan)
+        refuse_mean(len(models), plan.matchings.values())
         fusion = _Fusion(models, base, plan, choice)
         if not arguments.resume:
             held = [*models.values(), *([] if base is None else [base])]
@@ -134,13 +134,6 @@ def by_parts(
         return [f"Whole models were held in memory: {error}."]
     fusion.run(arguments, command, repeat)
     return None
-
-
-def _refuse_mean(models: Mapping[str, StoredModel], plan: Plan) -> None:
-    """Leave more than two models that are matched to their mean to memory: pairs with the anchor are not that."""
-    for recipe in plan.matchings.values():
-        if len(models) > 2 and getattr(recipe.options, "towards", None) == MEAN:
-            raise NotByPartsError("more than two are matched to their mean")
 
 
 def _agree(models: Mapping[str, StoredModel], base: StoredModel | None, method: MergeMethod) -> bool:
@@ -178,6 +171,8 @@ class _Fusion:
         matched = {label: models[label] for label in ordered} | of_base
         self.name, recipe = next(iter(plan.matchings.items()), (UNMATCHED, None))
         self.twins = None if recipe is None else match_stream.Twins(matched, len(labels) - 1, recipe, dtype, plan.seed)
+        if self.twins is not None:
+            self.twins.go_to(device_of(str(plan.trainer.get("accelerator", "auto"))))
         self.size = sum(tensor.size for tensor in self.planned.values())
         # Numbers on the way of a matching are gone when the merge is written; twins are not.
         self.scratch = 0 if self.twins is None else self.twins.size + max(0, self.twins.described.beside - self.size)

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 from jsonargparse import ArgumentParser, Namespace
 from lightning.pytorch import seed_everything
+from lightning.pytorch.utilities import rank_zero_only
 from rich.progress import track
 from torch import nn
 
@@ -30,10 +31,13 @@ from fusionlab.evaluation.preservation import check_preservation
 from fusionlab.growing import Growth
 from fusionlab.matching.align import gauged
 from fusionlab.matching.recipe import Recipe, align_models
+from fusionlab.matching.team import launched
+from fusionlab.matching.workplace import Workplace
 from fusionlab.models import aliases, common_blueprint
 from fusionlab.paths import expanded
 from fusionlab.stages import run as run_stages
 from fusionlab.symmetry import Alignment, Blueprint
+from fusionlab.trainers import Devices, device_of, quiet_factory
 
 DESCRIPTION = """Match models to an anchor: write a twin of each that computes the same function in the anchor's basis.
 
@@ -76,12 +80,21 @@ def run(argv: Sequence[str]) -> None:
     # Several twins lie in a folder.
     is_one = len(arguments.sources) == 1 and not recipe.gauge and not arguments.untie
     refuse_unpushable(arguments, arguments.sources[0] if is_one else None)
-    if (notes := by_parts(arguments, recipe, repeat)) is not None:
-        _in_memory(arguments, argv, recipe, repeat, notes)
-    push_output(arguments, output)
+    device = device_of(arguments.accelerator)
+    with launched() as team:
+        if team.size > 1 and recipe.needs_inputs:
+            raise InputError(
+                f"{team.size} processes match by weights, and this matching looks at inputs ({recipe}); expected one "
+                f"process, or fuse, which shares inputs under a Trainer"
+            )
+        if (notes := by_parts(arguments, recipe, repeat, Workplace(device, team))) is not None:
+            _in_memory(arguments, argv, recipe, repeat, notes, Workplace(device, team))
+    rank_zero_only(push_output)(arguments, output)
 
 
-def _in_memory(arguments: Namespace, argv: Sequence[str], recipe: Recipe, repeat: str, notes: list[str]) -> None:
+def _in_memory(
+    arguments: Namespace, argv: Sequence[str], recipe: Recipe, repeat: str, notes: list[str], place: Workplace
+) -> None:
     """Match whole models; write, and tell what was done and what is to be known."""
     output, dtype = expanded(arguments.output), find_dtype(arguments.dtype)
     base_path = [] if arguments.base is None else [arguments.base]
@@ -107,9 +120,10 @@ def _in_memory(arguments: Namespace, argv: Sequence[str], recipe: Recipe, repeat
         start = time.perf_counter()
         pair = [models[name], models[anchor_name]]
         inputs = data_options.inputs(arguments, pair, [arguments.anchor], recipe.needs_inputs)
-        alignment, of_anchor = run_stages(align_models(pair, blueprint, recipe, 1, inputs))
+        aligning = align_models(pair, blueprint, recipe, 1, inputs, place=place)
+        alignment, of_anchor = run_stages(aligning, quiet_factory({"accelerator": arguments.accelerator, "devices": 1}))
         twin, anchor_twin = (
-            rounded(one.apply(model), dtype) for one, model in zip((alignment, of_anchor), pair, strict=True)
+            rounded(place.twin(one, model), dtype) for one, model in zip((alignment, of_anchor), pair, strict=True)
         )
         seconds = time.perf_counter() - start
         kept = check_preservation(models[name], twin, alignment, arguments.seed)
@@ -121,17 +135,18 @@ def _in_memory(arguments: Namespace, argv: Sequence[str], recipe: Recipe, repeat
         if moves_anchor:
             twins[anchor_name] = (found[anchor_name], anchor_twin, of_anchor)
             if base_name is not None:
-                base_twin = rounded(of_anchor.apply(models[base_name]), dtype)
+                base_twin = rounded(place.twin(of_anchor, models[base_name]), dtype)
                 check_preservation(models[base_name], base_twin, of_anchor, arguments.seed)
                 twins[base_name] = (found[base_name], base_twin, of_anchor)
     cards = {
         name: card(name, source, anchor_name, recipe, arguments.seed, growths.get(name))
         for name, (source, _, _) in twins.items()
     }
-    _write(twins, output, arguments.overwrite, dtype, cards, repeat)
     if base_name is not None and not moves_anchor:
         notes.append(kept_basis_note(anchor_name, base_name))
-    table.tell(notes, output)
+    if place.team.rank == 0:
+        _write(twins, output, arguments.overwrite, dtype, cards, repeat)
+        table.tell(notes, output)
 
 
 def _prepared(
@@ -176,6 +191,7 @@ def _parser() -> ArgumentParser:
     parsing.add_push(parser)
     parsing.add_json(parser)
     matching_options.add_matching(parser)
+    add_fields(parser.add_argument_group("Devices"), Devices, ("accelerator",))
     data_options.add_inputs(parser)
     return parser
 

@@ -6,15 +6,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from torch import nn
 
 from fusionlab.atomic import free_space
 from fusionlab.checkpoints.sizes import memory
 from fusionlab.checkpoints.weightless import Weightless, weightless
 from fusionlab.growing import differ_in_size
-from fusionlab.matching.options import MatchOptions
+from fusionlab.matching.options import MEAN, MatchOptions
 from fusionlab.matching.parts import Part, of_the_gauge, separated
 from fusionlab.matching.recipe import Recipe
+from fusionlab.matching.workplace import Workplace
 from fusionlab.models import common_blueprint
 from fusionlab.printing import size_words
 from fusionlab.streaming import StoredModel
@@ -37,12 +39,15 @@ class Described:
         parts: the blueprint in the gauge, and its parts.
         coupled: spaces that are matched meet on one parameter, so that parts are brought into the gauge alone.
         options: what is matched and how.
+        device: that parts are matched on, the processor if None; models that lie on the disk are matched by the
+            processor.
     """
 
     made: Mapping[str, Weightless]
     parts: tuple[Blueprint, Sequence[Part]]
     coupled: bool
     options: MatchOptions
+    device: torch.device | None = None
 
     @property
     def model(self) -> nn.Module:
@@ -75,7 +80,7 @@ class Described:
             known: what was found, where a later call may go on with the twins.
         """
         if not self.coupled:
-            return match_parts(self.parts, *models, files, advance, known)
+            return match_parts(self.parts, *models, files, advance, known, Workplace(self.device))
         return match_coupled(self.parts, self.options, models, files, scratch, advance, known)
 
 
@@ -124,6 +129,17 @@ def leave_to_memory(output: Path, size: int, scratch: int, models: Iterable[Stor
 def looks_at_parts(recipe: Recipe) -> bool:
     """True if a recipe may be carried out on parts of models, without running them."""
     return type(recipe.options) is MatchOptions and not recipe.needs_inputs and bool(recipe.options.spaces)
+
+
+def refuse_mean(count: int, recipes: Iterable[Recipe]) -> None:
+    """Leave more than two models that are matched to their mean to memory: pairs with the anchor are not that.
+
+    Raises:
+        NotByPartsError: one of the recipes does that.
+    """
+    for recipe in recipes:
+        if count > 2 and getattr(recipe.options, "towards", None) == MEAN:
+            raise NotByPartsError("more than two are matched to their mean")
 
 
 def made_of(models: Mapping[str, StoredModel]) -> dict[str, Weightless]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -28,6 +28,7 @@ from fusionlab.dtypes import differing_of, find_dtype, main_of
 from fusionlab.errors import InputError
 from fusionlab.evaluation.preservation import preserved
 from fusionlab.matching.recipe import Recipe
+from fusionlab.matching.workplace import HERE, Workplace
 from fusionlab.paths import expanded
 from fusionlab.streaming import (
     Manifest,
@@ -56,13 +57,14 @@ _SCRATCH = ".fusionlab-scratch"
 _PATHS = ("sources", "anchor", "base")
 
 
-def by_parts(arguments: Namespace, recipe: Recipe, repeat: str) -> list[str] | None:
+def by_parts(arguments: Namespace, recipe: Recipe, repeat: str, workplace: Workplace = HERE) -> list[str] | None:
     """Match a part at a time where models are large and may be matched so; write, and tell what was done.
 
     Args:
         arguments: of the command.
         recipe: that they describe.
         repeat: a config that repeats the command.
+        workplace: where parts are matched; of several processes the first does all.
 
     Returns:
         None where all is done; else what is to be known of why whole models must be held in memory.
@@ -90,7 +92,9 @@ def by_parts(arguments: Namespace, recipe: Recipe, repeat: str) -> list[str] | N
         if arguments.resume:
             raise InputError(f"resume goes on with models that are matched a part at a time, but {error}") from error
         return [f"Whole models were held in memory: {error}."]
-    _run(arguments, twins, repeat)
+    twins.go_to(workplace.device)
+    if workplace.team.rank == 0:
+        _run(arguments, twins, repeat)
     return None
 
 
@@ -170,6 +174,10 @@ class Twins:
         for name in self.moved:
             if (generation := models[name].location / GENERATION_CONFIG).is_file():
                 read_json(generation)
+
+    def go_to(self, device: torch.device | None) -> None:
+        """Match on a device from here on, on the processor if None."""
+        self.described = replace(self.described, device=device)
 
     @property
     def size(self) -> int:

@@ -94,7 +94,7 @@ class Fuser:
         for name, model in self.heads.models.items():
             if model is not stored[name]:
                 self.store.also_of(stored[name].state_dict(), model.state_dict())
-        self._matchings = Matchings(
+        self.matchings = Matchings(
             self.heads, self.end_models, self.blueprint, plan.matchings, self.fused, lambda: self.inputs
         )
         self._gathered: dict[tuple[str, str], float] = {}  # seconds
@@ -132,7 +132,7 @@ class Fuser:
         refuse_search(plan.search, self._given, self.end_models)
         for name, recipe in plan.matchings.items():
             if recipe.needs_inputs:
-                yield from self._matchings.align(name)
+                yield from self.matchings.align(name)
         for matching in (UNMATCHED, *plan.matchings):
             for method in plan.methods:
                 if self.kinds_of(method):
@@ -164,7 +164,7 @@ class Fuser:
         Raises:
             InputError: data is needed and there is none, or a function changed.
         """
-        return self._matchings.match(name)
+        return self.matchings.match(name)
 
     def merge(self, method: str, matching: str) -> Stages[Candidate]:
         """Merge the end models, or their matched twins, by one of the methods.

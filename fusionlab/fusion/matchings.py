@@ -13,12 +13,16 @@ from fusionlab.fusion.heads import HeadStrategy
 from fusionlab.fusion.results import Fused, Matched
 from fusionlab.inputs import Inputs
 from fusionlab.matching.recipe import Recipe
+from fusionlab.matching.workplace import HERE
 from fusionlab.stages import Stages
 from fusionlab.symmetry import Alignment, Blueprint
 
 
 class Matchings:
     """Finds what brings end models into one basis, for each matching once.
+
+    Attributes:
+        place: where it is computed.
 
     Args:
         heads: how the models' heads are treated.
@@ -40,6 +44,7 @@ class Matchings:
     ) -> None:
         self.heads, self.end_models, self.blueprint, self.recipes = heads, end_models, blueprint, recipes
         self.fused, self._inputs = fused, inputs
+        self.place = HERE
         self._aligned: dict[str, tuple[list[Alignment], float]] = {}
 
     def align(self, name: str) -> Stages[tuple[list[Alignment], float]]:
@@ -51,7 +56,9 @@ class Matchings:
         if name not in self._aligned:
             start = time.perf_counter()
             recipe, anchor = self.recipes[name], self.fused.anchor
-            found = yield from self.heads.align(self.end_models, self.blueprint, recipe, anchor, self._inputs(), name)
+            found = yield from self.heads.align(
+                self.end_models, self.blueprint, recipe, anchor, self._inputs(), name, self.place
+            )
             self._aligned[name] = found, time.perf_counter() - start
         return self._aligned[name]
 
@@ -64,7 +71,7 @@ class Matchings:
         if name not in self.fused.matched:
             alignments, seconds = yield from self.align(name)
             start, models = time.perf_counter(), self.end_models
-            twins = [alignment.apply(model) for alignment, model in zip(alignments, models, strict=True)]
+            twins = [self.place.twin(alignment, model) for alignment, model in zip(alignments, models, strict=True)]
             seconds += time.perf_counter() - start
             checks = [
                 check_preservation(model, twin, alignment)

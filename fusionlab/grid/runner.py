@@ -31,9 +31,10 @@ from fusionlab.grid.published import PublishedFuser
 from fusionlab.grid.statistics_files import StatisticsFiles
 from fusionlab.growing import grown_to_one_size, told
 from fusionlab.inputs import Inputs
+from fusionlab.matching.workplace import Workplace
 from fusionlab.sentences import sentence
 from fusionlab.stages import Stages, run
-from fusionlab.trainers import make_trainer
+from fusionlab.trainers import device_of, make_trainer
 
 Train = Callable[[EndModel, int, Path], None]
 
@@ -196,6 +197,7 @@ class GridRunner:
             plan = FusionPlan(grid.matchings, grid.methods, heads=grid.heads, seed=seed)
             known = self._statistics.read(models, seed)
             fuser = kind(models, plan, inputs, known, self._base)
+            fuser.matchings.place = Workplace(device_of(str(self.trainer.get("accelerator", "auto"))))
             self._group = (group, seed), fuser
         return self._group[1]
 

@@ -10,6 +10,7 @@ from fusionlab.matching.matchers.registry import Models, matcher_of
 from fusionlab.matching.options import BALANCED, Selection
 from fusionlab.matching.universe import mean_state
 from fusionlab.matching.weights import squared_distance
+from fusionlab.matching.workplace import HERE, Workplace
 from fusionlab.statistics import Activations
 from fusionlab.symmetry import Alignment, Blueprint
 
@@ -43,6 +44,7 @@ def align_states(
     options: Selection,
     anchor: int = 0,
     activations: Sequence[Activations] | None = None,
+    place: Workplace = HERE,
 ) -> list[Alignment]:
     """An alignment for each model, in order, such that all matched twins share one basis.
 
@@ -55,12 +57,15 @@ def align_states(
         options: of a matcher: what to match and how.
         anchor: index of the anchor.
         activations: of each model in the gauge, where the matcher needs them.
+        place: where the matching is computed.
     """
     if not options.spaces:
         return [Alignment.identity(blueprint) for _ in states]
-    described, gauges = gauged(states, blueprint, options)
-    twins = [gauge.apply(state) for gauge, state in zip(gauges, states, strict=True)]
-    return in_one_basis(Models(twins, described, anchor, activations), gauges, options)
+    brought = [place.brought(state) for state in states]
+    described, gauges = gauged(brought, blueprint, options)
+    twins = [gauge.apply(state) for gauge, state in zip(gauges, brought, strict=True)]
+    found = in_one_basis(Models(twins, described, anchor, activations, place.team), gauges, options)
+    return [place.found(alignment) for alignment in found]
 
 
 def in_one_basis(models: Models, gauges: Sequence[Alignment], options: Selection) -> list[Alignment]:

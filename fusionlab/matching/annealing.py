@@ -12,6 +12,7 @@ Mises-Fisher distribution. Nothing here depends on the basis that the models com
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -32,7 +33,7 @@ COLD, WARM = 50.0, 0.1
 Means = Mapping[str, Tensor]
 
 
-def anneal(found: Sequence[Sequence[Block]], problem: Problem, steps: int) -> dict[str, Tensor]:
+def anneal(found: Sequence[Sequence[Block]], problem: Problem, steps: int) -> tuple[dict[str, Tensor], frozenset[str]]:
     """Elements to start coordinate ascent from.
 
     Args:
@@ -42,26 +43,28 @@ def anneal(found: Sequence[Sequence[Block]], problem: Problem, steps: int) -> di
         steps: temperatures, each as far from the next.
 
     Returns:
-        By space, an element; none for what is left unsolved.
+        By space, an element, of what lies here; and the spaces that are left unsolved.
     """
     waves = [[replace(block, nested=()) for block in wave if _is_plain(block)] for wave in found]
     every = [block for wave in waves for block in wave]
     skipped = {name for wave in found for block in wave for name in block.names}
     skipped -= {name for block in every for name in block.names}
     problem = replace(problem, unknown=frozenset(skipped))
+    every = [block for block in every if not problem.is_elsewhere(block)]
     means, pairs = problem.keeper.table(), problem.keeper.table()
     means.update((space.name, _prior(space, block)) for block in every for space in block.spaces)
     unit = _unit(problem)
     for step in range(steps):
         beta = WARM * (COLD / WARM) ** (step / max(1, steps - 1)) / unit
-        for block in (block for wave in waves for block in wave):
+        for block in every:
             block_means, block_pairs = _expect(block, _seen_by(block, problem, means), beta)
             means.update(block_means)
             pairs.update(block_pairs)
     elements: dict[str, Tensor] = {}
     for block in every:
-        elements |= _harden(block, {name: pairs[name] if name in pairs else means[name] for name in block.names})
-    return elements
+        last = {name: pairs[name] if name in pairs else means[name] for name in block.names}
+        elements |= problem.agreed(block, partial(_harden, block, last))
+    return elements, problem.unknown
 
 
 def _is_plain(block: Block) -> bool:
@@ -82,7 +85,8 @@ def _prior(space: Space, block: Block) -> Tensor:
 def _unit(problem: Problem) -> float:
     """The mean product of two parameters, one of each model, if they agreed."""
     lengths = [float(problem.source[n].double().norm() * problem.anchor[n].double().norm()) for n in problem.source]
-    return max(sum(lengths), torch.finfo(torch.float64).tiny) / sum(x.numel() for x in problem.source.values())
+    count = problem.sum_of(sum(x.numel() for x in problem.source.values()))
+    return max(problem.sum_of(sum(lengths)), torch.finfo(torch.float64).tiny) / count
 
 
 def _seen_by(block: Block, problem: Problem, means: Means) -> Problem:
@@ -105,7 +109,7 @@ def _seen_by(block: Block, problem: Problem, means: Means) -> Problem:
         return tensor
 
     # A parameter that runs through the block twice is left out: its other side has moved by no mean.
-    seen = problem.changed(problem.blueprint.touching(block.names), moved)
+    seen = problem.changed(problem.touched(block.names), moved)
     return replace(seen, unknown=problem.unknown | block.names)
 
 
@@ -172,17 +176,26 @@ def _expect(block: Block, problem: Problem, beta: float) -> tuple[dict[str, Tens
     """
     if block.permutation is None:
         (space,) = block.inner
-        correlation = correlate_inner(problem, block, space)
-        return {space.name: geometry(space.group).mean(beta * (correlation.primal + correlation.dual))[0]}, {}
+        found = correlate_inner(problem, block, space)
+        total = beta * (found.primal + found.dual)
+        return problem.agreed(block, lambda: {space.name: geometry(space.group).mean(total)[0]}), {}
     plain, _ = correlate_permutation(problem, block)
-    value, inside = beta * plain.double(), {}
+    products: dict[str, Tensor] = {}
     for space in block.inner:
         if space.group.is_factor:
-            products = correlate_unit_factors(problem, block, space).double()[..., None, None]
+            products[space.name] = beta * correlate_unit_factors(problem, block, space).double()[..., None, None]
         else:
             correlation = correlate_inner(problem, block, space)
-            products = correlation.primal + correlation.dual
-        inside[space.name], gain = geometry(space.group).mean(beta * products)
+            products[space.name] = beta * (correlation.primal + correlation.dual)
+    return problem.agreed(block, lambda: _means(block, beta * plain.double(), products))
+
+
+def _means(block: Block, value: Tensor, products: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """See `_expect`: the means of permuted blocks, from what their pairs are worth and the products inside them."""
+    assert block.permutation is not None
+    inside = {}
+    for space in block.inner:
+        inside[space.name], gain = geometry(space.group).mean(products[space.name])
         value = value + gain
     order, _ = geometry(block.permutation.group).mean(value)
     name = block.permutation.name

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -12,8 +13,8 @@ from fusionlab.matching.blocks import Block, further_index
 from fusionlab.matching.groups import geometry, solve
 from fusionlab.matching.groups.permutation import improving_assignment
 from fusionlab.matching.problems import Problem, correlate_inner, correlate_permutation, correlate_unit_factors
-from fusionlab.matching.solvers import Rescale
-from fusionlab.symmetry import Alignment
+from fusionlab.matching.solvers import Correlation, Rescale
+from fusionlab.symmetry import Alignment, Space
 from fusionlab.threads import solvers
 
 
@@ -30,6 +31,10 @@ def solve_units(found: Sequence[Block], problem: Problem, rescale: Rescale) -> d
         for block in found:
             assert block.permutation is not None
             name = block.permutation.name
+            if problem.is_shared(block):
+                correlation = _correlate_units(block, problem)
+                orders[name] = problem.agreed(block, partial(improving_assignment, correlation))
+                continue
             # The layers of two models are alike: where one cannot be read off, trying the others wastes a product.
             if quick and (certain := _quick_assignment(block, problem)) is not None:
                 orders[name] = certain
@@ -47,8 +52,13 @@ def unit_factors(found: Sequence[Block], moved: Problem, rescale: Rescale) -> di
     elements = {}
     for block in found:
         for space in (space for space in block.spaces if space.group.is_factor):
-            elements[space.name], _ = solve(space.group, correlate_inner(moved, block, space, moved=True), rescale)
+            correlation = correlate_inner(moved, block, space, moved=True)
+            elements[space.name] = moved.agreed(block, partial(_element, space, correlation, rescale))
     return elements
+
+
+def _element(space: Space, correlation: Correlation, rescale: Rescale) -> Tensor:
+    return solve(space.group, correlation, rescale)[0]
 
 
 def _correlate_units(block: Block, problem: Problem) -> Tensor:

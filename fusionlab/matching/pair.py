@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from fusionlab.matching.keeping import IN_MEMORY, Keeper
+from fusionlab.matching.team import ALONE, Team
 from fusionlab.statistics import Activations
 from fusionlab.symmetry import Blueprint
 from fusionlab.types import State
@@ -18,6 +19,7 @@ class Pair:
         blueprint: of both.
         activations: of both, in this order, at the same rows of the same data; None where nothing needs them.
         keeper: of what is computed from both.
+        team: processes that match them together.
     """
 
     source: State
@@ -25,3 +27,4 @@ class Pair:
     blueprint: Blueprint
     activations: tuple[Activations, Activations] | None = None
     keeper: Keeper = IN_MEMORY
+    team: Team = ALONE

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from fusionlab.matching.blocks import Block, further_index
 from fusionlab.matching.keeping import IN_MEMORY, Keeper
+from fusionlab.matching.sharing import Share
 from fusionlab.matching.solvers import Correlation
 from fusionlab.symmetry.alignment import Alignment
 from fusionlab.symmetry.axes import Across, Leaf, chains, leaves, spaces_of
 from fusionlab.symmetry.blueprint import Blueprint, Space
 from fusionlab.types import State
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -23,11 +27,12 @@ class Problem:
 
     Attributes:
         blueprint: of both.
-        source: parameters by name.
-        anchor: parameters by name.
+        source: parameters by name; of models that several processes share, those that lie here.
+        anchor: the same of the other model.
         unknown: spaces that are still to be solved; a stretch of parameters that also runs through one of them says
             nothing yet and is left out, unless there is no other.
         keeper: of the source as it moves.
+        share: what of the models lies here, and what runs through parameters of several processes; None for all.
     """
 
     blueprint: Blueprint
@@ -35,6 +40,31 @@ class Problem:
     anchor: State
     unknown: frozenset[str] = frozenset()
     keeper: Keeper = IN_MEMORY
+    share: Share | None = None
+
+    def is_shared(self, block: Block) -> bool:
+        """True if a block's parameters lie in several processes."""
+        return self.share is not None and block.spaces[0].name in self.share.streams
+
+    def is_elsewhere(self, block: Block) -> bool:
+        """True if all of a block's parameters lie in another process."""
+        if self.share is None or self.share.team.size == 1 or self.is_shared(block):
+            return False
+        return self.share.names.isdisjoint(self.blueprint.touching(block.names))
+
+    def total(self, block: Block, *parts: Tensor) -> tuple[Tensor, ...]:
+        """The sums over all parameters that a block acts on, from the sums over those that lie here."""
+        return self.share.team.total(*parts) if self.share is not None and self.is_shared(block) else parts
+
+    def agreed(self, block: Block, make: Callable[[], Result]) -> Result:
+        """The result of solving a block, by one process where its parameters lie in several."""
+        return self.share.team.agreed(make) if self.share is not None and self.is_shared(block) else make()
+
+    def sum_of(self, part: float) -> float:
+        """The sum over all processes that share the models."""
+        if self.share is None or self.share.team.size == 1:
+            return part
+        return float(self.share.team.total(torch.tensor(part, dtype=torch.float64))[0])
 
     def stretches(self, spaces: Iterable[str], own: frozenset[str]) -> Iterator[tuple[Leaf, Leaf]]:
         """Every stretch of parameters that some spaces act on, in the source and in the anchor.
@@ -62,6 +92,8 @@ class Problem:
                         if self.unknown.isdisjoint(others | (set(chain) - own)):
                             known.setdefault((name, dim), set()).add(place)
         for (name, dim), places in (known or every).items():
+            if name not in self.source:
+                continue
             axis = self.blueprint.parameters[name][dim]
             pairs = zip(leaves(axis, self.source[name], dim), leaves(axis, self.anchor[name], dim), strict=True)
             for place, pair in enumerate(pairs):
@@ -70,8 +102,11 @@ class Problem:
 
     def moved(self, step: Alignment) -> Problem:
         """The same problem with its source moved."""
-        touched = self.blueprint.touching(step.elements)
-        return self.changed(touched, lambda name: step.apply_to(name, self.source[name]))
+        return self.changed(self.touched(step.elements), lambda name: step.apply_to(name, self.source[name]))
+
+    def touched(self, spaces: Iterable[str]) -> list[str]:
+        """The parameters that some spaces act on and that lie here."""
+        return [name for name in self.blueprint.touching(spaces) if name in self.source]
 
     def changed(self, names: Collection[str], make: Callable[[str], Tensor]) -> Problem:
         """The same problem with some of the source's parameters changed; see `Keeper.changed`."""
@@ -138,7 +173,8 @@ def correlate_permutation(problem: Problem, block: Block, dtype: torch.dtype | N
         correlation = b @ a.mT
     if correlation is None:
         correlation = some.new_zeros(*shape, space.group.size)
-    return correlation, norms[1].sqrt() * norms[0].amax(-1, keepdim=True).sqrt()
+    correlation, source, anchor = problem.total(block, correlation, *norms)
+    return correlation, anchor.sqrt() * source.amax(-1, keepdim=True).sqrt()
 
 
 def correlate_unit_factors(problem: Problem, block: Block, space: Space) -> Tensor:
@@ -157,7 +193,7 @@ def correlate_unit_factors(problem: Problem, block: Block, space: Space) -> Tens
         if pair[0].space == space.name:
             a, b = (_rows(leaf, kept).flatten(len(kept)) for leaf in pair)
             correlation = correlation + b @ a.mT
-    return correlation
+    return problem.total(block, correlation)[0]
 
 
 def correlate_inner(problem: Problem, block: Block, space: Space, moved: bool = False) -> Correlation:
@@ -185,6 +221,11 @@ def correlate_inner(problem: Problem, block: Block, space: Space, moved: bool = 
             norm = norm.unsqueeze(-3).expand(*norm.shape[:-2], count, count, size)
         products[a.is_dual] = products[a.is_dual] + product.double()
         norms[a.is_dual] = norms[a.is_dual] + norm
+    if problem.is_shared(block):
+        empty = next(iter(problem.anchor.values())).new_zeros(*space.copies, space.group.size, dtype=torch.float64)
+        sums = [products[dual] + torch.diag_embed(empty) for dual in (False, True)]
+        sums += [norms[dual] + empty for dual in (False, True)]
+        return Correlation(*problem.total(block, *sums))
     return Correlation(*_alike(products[False], products[True]), *_alike(norms[False], norms[True]))
 
 

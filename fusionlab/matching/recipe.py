@@ -17,6 +17,7 @@ from fusionlab.matching.options import ACTIVATIONS, ALL, Selection, describe, gi
 from fusionlab.matching.permutations import PermutationOptions
 from fusionlab.matching.presets import PRESETS
 from fusionlab.matching.refine_options import RefineOptions
+from fusionlab.matching.workplace import HERE, Workplace
 from fusionlab.stages import Stages
 from fusionlab.statistics import Activations
 from fusionlab.statistics.gather import gathered
@@ -142,6 +143,7 @@ def align_models(
     inputs: Inputs | None = None,
     known: Sequence[Tensor] | None = None,
     name: str = "",
+    place: Workplace = HERE,
 ) -> Stages[list[Alignment]]:
     """An alignment for each model, in order, such that all matched twins share one basis.
 
@@ -153,6 +155,7 @@ def align_models(
         inputs: what the models are run on, labels not needed; required where the recipe needs inputs.
         known: for each model which labels it knows; None where all know all.
         name: of the matching, for progress bars and logs.
+        place: where all but the passes over inputs is computed.
 
     Raises:
         InputError: inputs are needed and there are none.
@@ -162,19 +165,21 @@ def align_models(
         return [Alignment.identity(blueprint) for _ in models]
     if chosen.needs_inputs and inputs is None:
         raise InputError("this matching has to run the models, and no inputs were given; expected data or probes")
-    described, gauges = gauged([model.state_dict() for model in models], blueprint, options)
+    brought = [place.brought(model.state_dict()) for model in models]
+    described, gauges = gauged(brought, blueprint, options)
     options.select(described)
     activations = None
     if ACTIVATIONS in chosen.needs:
         assert inputs is not None
-        twins = [gauge.apply(model) for gauge, model in zip(gauges, models, strict=True)]
-        states, activations = [twin.state_dict() for twin in twins], []
+        twins = [place.found(gauge).apply(model) for gauge, model in zip(gauges, models, strict=True)]
+        activations = []
         for index, twin in enumerate(twins):
             label = f"gathering activations of model {index + 1}"
             activations += [(yield from activations_of(twin, inputs.shared, label))]
-    else:
-        states = [gauge.apply(model.state_dict()) for gauge, model in zip(gauges, models, strict=True)]
-    alignments = in_one_basis(Models(states, described, anchor, activations), gauges, options)
+    states = [gauge.apply(state) for gauge, state in zip(gauges, brought, strict=True)]
+    alignments = in_one_basis(Models(states, described, anchor, activations, place.team), gauges, options)
+    alignments = [place.found(alignment) for alignment in alignments]
+    del brought, states  # a device is for learning now
     if chosen.refine is None:
         return alignments
     assert inputs is not None

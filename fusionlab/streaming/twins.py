@@ -15,12 +15,14 @@ from fusionlab.checkpoints.weightless import Weightless
 from fusionlab.dtypes import in_type, widest
 from fusionlab.matching.parts import Part
 from fusionlab.matching.weights import squared_distance
+from fusionlab.matching.workplace import HERE, Workplace
 from fusionlab.streaming.part_files import PartFiles
 from fusionlab.streaming.pipeline import in_order, workers
 from fusionlab.streaming.resuming import Tally
 from fusionlab.streaming.shards import Writer
 from fusionlab.streaming.stored import Reader, StoredModel, TensorSpec
 from fusionlab.symmetry import Alignment, Blueprint
+from fusionlab.types import State
 
 # Numbers of all parts in work together, those of every model counted; a larger part is in work alone.
 MOST = 2**27
@@ -159,6 +161,7 @@ def match_parts(
     files: tuple[TwinFiles, TwinFiles | None],
     advance: Callable[[int], object] = lambda _: None,
     known: PartFiles | None = None,
+    workplace: Workplace = HERE,
 ) -> Matched:
     """Match a model to an anchor, and write its twin and that of the anchor.
 
@@ -169,6 +172,7 @@ def match_parts(
         files: of the source's twin, and of the anchor's or None where none is written.
         advance: is told how many bytes have been written since it was called last.
         known: what was found of parts, where a later call may go on with the twins.
+        workplace: whose device parts are matched on.
 
     Raises:
         InputError: numbers that are NaN or infinite, or that the type to write in cannot hold.
@@ -189,7 +193,7 @@ def match_parts(
                 if side is not None:
                     model.write(alignment.apply(model.read(names)), side.writer)
             return *found, sizes
-        states = [model.read(names) for model in models]
+        states: list[State] = [workplace.brought(model.read(names)) for model in models]
         gauges, alignments = part.matched(states, anchor=1)
         counted = [name for name in once(names, source.names) if states[0][name].is_floating_point()]
         squares = [squared_distance(states[0], states[1], counted)]
@@ -198,9 +202,10 @@ def match_parts(
             squares.append(squared_distance(in_gauge[0], in_gauge[1], counted))
             del in_gauge
         for place, (model, alignment, side) in enumerate(zip(models, alignments, files, strict=True)):
-            states[place] = alignment.apply(states[place])
+            states[place] = workplace.taken(alignment.apply(states[place]))
             if side is not None:
                 states[place] = model.write(states[place], side.writer)
+        alignments = [workplace.found(alignment) for alignment in alignments]
         squares.append(squared_distance(states[0], states[1], counted))
         if known is not None:
             known.put(index, alignments, squares)

@@ -90,7 +90,9 @@ class Alignment:
         for name, element in first.elements.items():
             space = self.blueprint.spaces[name]
             moved = _move_copies(self.blueprint, space, element, self.elements)
-            composed[name] = space.group.compose(self.elements[name], moved) if name in self.elements else moved
+            if name in self.elements:
+                moved = space.group.compose(self.elements[name], moved.to(self.elements[name].device))
+            composed[name] = moved
         return Alignment(self.blueprint, composed)
 
     @overload

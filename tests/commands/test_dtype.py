@@ -78,7 +78,7 @@ def test_too_little_space_is_told_before_any_work(
         "fusionlab.atomic.checks.shutil.disk_usage", lambda path: type("Usage", (), {"total": 9, "free": 9})
     )
     monkeypatch.setattr("fusionlab.fusion.Fuser.__init__", lambda *arguments, **keywords: 1 / 0)
-    monkeypatch.setattr("fusionlab.commands.match.align_models", lambda *arguments: 1 / 0)
+    monkeypatch.setattr("fusionlab.commands.match.align_models", lambda *arguments, **keywords: 1 / 0)
     pair = (ckpts / "a", ckpts / "b")
     monkeypatch.setattr("fusionlab.statistics.gather.Gathering.step", lambda *arguments: 1 / 0)
     digits = ("--data", "Digits")

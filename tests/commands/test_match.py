@@ -161,7 +161,7 @@ def test_a_matching_that_changes_the_function_writes_nothing(
 ) -> None:
     """Were the engine wrong, about the anchor's own twin too, the command would stop with a sentence and no output."""
 
-    def wrong(*arguments: object) -> Stages[list[Alignment]]:
+    def wrong(*arguments: object, **keywords: object) -> Stages[list[Alignment]]:
         yield from ()
         model = blueprint(checkpoints.load(ckpts / "a"))
         stretched = {"layers.0.ffn": torch.zeros(32, dtype=torch.long)}  # one unit 32 times: not a permutation

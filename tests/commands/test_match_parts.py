@@ -1,13 +1,16 @@
 """Matching of spaces that meet, with both models on the disk: it is what is made in memory."""
 
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from fusionlab.commands import match_stream
+from fusionlab.threads import solvers
 from tests.commands.conftest import Command
 from tests.commands.test_match_stream import both, model, numbers, same_files, saved
+from tests.matching.elsewhere import ELSEWHERE, device
 from tests.streaming.folders import read
 
 
@@ -50,3 +53,19 @@ def test_numbers_on_the_way_that_do_not_fit_the_disk(
         assert outcome.code == 2
         assert "MiB of them numbers on the way that are removed again" in outcome.err
     assert (tmp_path / "out").exists() == (memory > 1)
+
+
+def test_parts_are_matched_on_a_device(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products and decompositions run there, files are written from the processor, and the twin is the same."""
+    places = saved(tmp_path, model("GPT2LMHeadModel", 0), model("GPT2LMHeadModel", 1))
+    monkeypatch.setattr(match_stream, "IN_MEMORY", 0)
+    line = ("match", places[0], "--anchor", places[1], "--match", "paper", "--gauge", "biases,balanced", "--output")
+    assert command(*line, tmp_path / "processor").code == 0
+    monkeypatch.setattr("fusionlab.commands.match.device_of", lambda accelerator: ELSEWHERE)
+    # What stands for a device is known to one thread.
+    monkeypatch.setattr("fusionlab.streaming.twins.workers", lambda: nullcontext(solvers(1)))
+    with device() as calls:
+        assert command(*line, tmp_path / "device").code == 0
+    same_files(tmp_path / "processor", tmp_path / "device", 1e-5)
+    assert calls["_linalg_svd"] > 0
+    assert calls["_linalg_eigh"] > 0

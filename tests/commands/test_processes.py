@@ -8,10 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from lightning.pytorch.utilities import rank_zero_only
+from safetensors.torch import load_file
 
 from fusionlab import checkpoints
 from fusionlab.cli import main
+from fusionlab.commands import match_stream
 from tests.commands.conftest import Command
 from tests.commands.small import digit_scores
 
@@ -58,6 +61,54 @@ def test_two_processes_write_once_and_count_once(ckpts: Path, tmp_path: Path) ->
     for key, model in models.items():
         for metric, value in digit_scores(model).items():
             assert found[*key, metric] == pytest.approx(value, rel=1e-5)
+
+
+def match_as_one_of(rank: int, count: int, port: int, arguments: list[str]) -> None:
+    """As torchrun starts it; `rank_zero_only` asks the environment when it is imported, which was before."""
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_RUN_ID": "test"}
+    os.environ.update(place, WORLD_SIZE=str(count), RANK=str(rank), LOCAL_RANK=str(rank))
+    rank_zero_only.rank = rank
+    sys.exit(main(["match", *arguments]))
+
+
+def matched_by_two(arguments: list[str]) -> list[int | None]:
+    """The exit codes of two processes that match together."""
+    context, port = multiprocessing.get_context("fork"), free_port()
+    processes = [context.Process(target=match_as_one_of, args=(rank, 2, port, arguments)) for rank in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(120)
+    codes = [process.exitcode for process in processes]
+    for process in processes:
+        process.kill()
+    return codes
+
+
+@pytest.mark.parametrize("by_parts", [False, True], ids=["in memory", "by parts"])
+def test_two_processes_match_as_one(
+    ckpts: Path, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch, by_parts: bool
+) -> None:
+    """Started by torchrun they share the layers, and the one folder has the twin that one process makes."""
+    if by_parts:
+        monkeypatch.setattr(match_stream, "IN_MEMORY", 0)
+    arguments = [str(ckpts / "a"), "--anchor", str(ckpts / "b"), "--match", "weights", "--output"]
+    assert command("match", *arguments, tmp_path / "one").code == 0
+    assert matched_by_two([*arguments, str(tmp_path / "two")]) == [0, 0]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "two"]
+    files = [sorted(p.relative_to(tmp_path / n) for p in (tmp_path / n).rglob("*")) for n in ("one", "two")]
+    assert files[0] == files[1]
+    for file in (path for path in files[0] if path.suffix == ".safetensors"):
+        wanted, found = (load_file(tmp_path / name / file) for name in ("one", "two"))
+        assert wanted.keys() == found.keys()
+        for name, tensor in wanted.items():
+            torch.testing.assert_close(found[name], tensor, rtol=1e-3, atol=1e-5)
+
+
+def test_two_processes_match_by_weights_alone(ckpts: Path, tmp_path: Path) -> None:
+    arguments = [str(ckpts / "a"), "--anchor", str(ckpts / "b"), "--match", "learned", "--output", str(tmp_path / "o")]
+    assert matched_by_two(arguments) == [2, 2]
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("name", ["fuse", "merge", "barrier"])

@@ -236,7 +236,8 @@ def fuse_as_one_of(rank: int, count: int, port: int, place: Path) -> None:
     run.test(module, datamodule=Digits(), verbose=False)
     rows = [(row.method, row.matching, row.metric, row.value) for row in module.rows]
     states = [candidate.model.state_dict() for candidate in module.candidates]
-    torch.save({"rows": rows, "states": states, "measured": len(module.measured)}, place / f"{rank}.pt")
+    told = {"rows": rows, "states": states, "measured": len(module.measured)}
+    torch.save(told | {"team": module.fuser.matchings.place.team.size}, place / f"{rank}.pt")
 
 
 def test_two_processes_fuse_as_one(tmp_path: Path) -> None:
@@ -258,6 +259,7 @@ def test_two_processes_fuse_as_one(tmp_path: Path) -> None:
         assert process.exitcode == 0
         found = torch.load(tmp_path / f"{rank}.pt")
         assert found["rows"] == wanted
+        assert found["team"] == 2, "matching by weights is shared too"
         assert found["measured"] == len(module.measured) > 0
         for state, candidate in zip(found["states"], module.candidates, strict=True):
             for name, value in candidate.model.state_dict().items():

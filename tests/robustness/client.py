@@ -84,8 +84,9 @@ class Server:
             may_write: files and folders that it may write, and beginnings of names that end in ``*``.
             options: ``seconds`` of a processor and ``bytes`` it may take; ``signals``, pairs of a time and a number;
                 ``kill_at``, a change of files at which it is killed; ``volume``, a folder and the size of the file
-                system that is put there; ``file_size``, the most that a file may hold; ``hide_free_space``; ``environment``;
-                ``by_parts``, whether models of any size are matched a part at a time, where they can be.
+                system that is put there; ``file_size``, the most that a file may hold; ``hide_free_space``;
+                ``environment``; ``by_parts``, whether models of any size are matched a part at a time, where they can
+                be.
         """
         return self._ask({"argv": list(argv)}, cwd, may_write, options)
 

@@ -11,6 +11,7 @@ from fusionlab.errors import InputError
 from fusionlab.fusion.heads.parameters import head_parameters
 from fusionlab.matching.align import align_states, gauged
 from fusionlab.matching.options import Selection
+from fusionlab.matching.workplace import HERE, Workplace
 from fusionlab.models import with_state
 from fusionlab.symmetry import Alignment, Blueprint, blueprint
 from fusionlab.types import Model, State
@@ -35,13 +36,16 @@ def body_states(models: Sequence[nn.Module]) -> list[dict[str, Tensor]]:
     return states
 
 
-def align_bodies(models: Sequence[nn.Module], options: Selection, anchor: int = 0) -> list[Alignment]:
+def align_bodies(
+    models: Sequence[nn.Module], options: Selection, anchor: int = 0, place: Workplace = HERE
+) -> list[Alignment]:
     """Alignments of models that are matched by their bodies alone, whatever their heads are.
 
     Args:
         models: of one architecture under the heads (other numbers of classes, other kinds of task); not modified.
         options: what to match and how.
         anchor: index of the model that the others are matched to.
+        place: where the matching is computed.
 
     Returns:
         For each model an alignment of its own blueprint: it preserves the whole model's function, head included.
@@ -49,7 +53,9 @@ def align_bodies(models: Sequence[nn.Module], options: Selection, anchor: int = 
     Raises:
         InputError: bodies that differ, or spaces that admit other groups under one head than under another.
     """
-    return _by_bodies(models, options, lambda states, shared: align_states(states, shared, options, anchor))
+    return _by_bodies(
+        models, options, lambda states, shared: align_states(states, shared, options, anchor, place=place)
+    )
 
 
 def gauge_bodies(models: Sequence[nn.Module], options: Selection) -> list[Alignment]:

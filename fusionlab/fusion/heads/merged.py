@@ -12,6 +12,7 @@ from fusionlab.fusion.results import Candidate, TestSet
 from fusionlab.inputs import Inputs
 from fusionlab.matching.align import gauged
 from fusionlab.matching.recipe import Recipe, align_models
+from fusionlab.matching.workplace import HERE, Workplace
 from fusionlab.models import common_blueprint, with_state
 from fusionlab.stages import Stages
 from fusionlab.symmetry import Alignment, Blueprint
@@ -48,8 +49,9 @@ class MergedHeads(HeadStrategy):
         anchor: int,
         inputs: Inputs | None,
         name: str,
+        place: Workplace = HERE,
     ) -> Stages[list[Alignment]]:
-        return align_models(models, blueprint, recipe, anchor, inputs, self.known, name)
+        return align_models(models, blueprint, recipe, anchor, inputs, self.known, name, place)
 
     def combine(
         self,

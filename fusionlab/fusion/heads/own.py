@@ -24,6 +24,7 @@ from fusionlab.fusion.plan import FusionPlan
 from fusionlab.fusion.results import Candidate, TestSet
 from fusionlab.inputs import Inputs
 from fusionlab.matching.recipe import Recipe
+from fusionlab.matching.workplace import HERE, Workplace
 from fusionlab.stages import Stages
 from fusionlab.statistics import Activations, Grams, Statistics, basis_of
 from fusionlab.symmetry import Alignment, Blueprint
@@ -119,10 +120,11 @@ class OwnHeads(HeadStrategy):
         anchor: int,
         inputs: Inputs | None,
         name: str,
+        place: Workplace = HERE,
     ) -> Stages[list[Alignment]]:
         """Alignments of whole models, found by their bodies."""
         yield from ()
-        return align_bodies(models, recipe.options, anchor)
+        return align_bodies(models, recipe.options, anchor, place)
 
     def combine(
         self,

@@ -11,6 +11,7 @@ from fusionlab.fusion.plan import FusionPlan
 from fusionlab.fusion.results import Candidate, TestSet
 from fusionlab.inputs import Inputs
 from fusionlab.matching.recipe import Recipe
+from fusionlab.matching.workplace import HERE, Workplace
 from fusionlab.stages import Stages
 from fusionlab.statistics import Statistics
 from fusionlab.symmetry import Alignment, Blueprint
@@ -83,6 +84,7 @@ class HeadStrategy(ABC):
         anchor: int,
         inputs: Inputs | None,
         name: str,
+        place: Workplace = HERE,
     ) -> Stages[list[Alignment]]:
         """An alignment for each model.
 
@@ -93,6 +95,7 @@ class HeadStrategy(ABC):
             anchor: index of the model that the others are matched to.
             inputs: what matching may look at.
             name: of the matching, for progress bars and logs.
+            place: where the matching is computed.
         """
 
     @abstractmethod

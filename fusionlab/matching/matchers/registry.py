@@ -9,6 +9,7 @@ from typing import Any
 from fusionlab.errors import InputError
 from fusionlab.matching.options import Selection
 from fusionlab.matching.pair import Pair
+from fusionlab.matching.team import ALONE, Team
 from fusionlab.registration import annotation_of, first_parameters
 from fusionlab.statistics import Activations
 from fusionlab.symmetry import Alignment, Blueprint
@@ -26,12 +27,15 @@ class Models:
         blueprint: of all.
         anchor: index of the one that keeps its basis.
         activations: of each, at the same rows of the same data; None where the matcher does not need them.
+        team: processes that match the same models together; a matcher that does not share its work lets each do all
+            of it.
     """
 
     states: Sequence[State]
     blueprint: Blueprint
     anchor: int = 0
     activations: Sequence[Activations] | None = None
+    team: Team = ALONE
 
     def each(self, match: Callable[[Pair], Alignment]) -> list[Alignment]:
         """An alignment for each model, by what matches one of them to the anchor."""
@@ -45,7 +49,7 @@ class Models:
         activations = None
         if self.activations is not None:
             activations = self.activations[index], self.activations[self.anchor]
-        return Pair(self.states[index], self.states[self.anchor], self.blueprint, activations)
+        return Pair(self.states[index], self.states[self.anchor], self.blueprint, activations, team=self.team)
 
 
 MatchFunction = Callable[[Models, Any], list[Alignment]]

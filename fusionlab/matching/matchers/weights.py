@@ -11,7 +11,7 @@ from fusionlab.symmetry import Alignment
 def by_weights(models: Models, options: MatchOptions) -> list[Alignment]:
     """Each model matched to the anchor, or all of more than two to their mean (see `match_weights`)."""
     if options.towards == MEAN and len(models.states) > 2:
-        found = match_universe(models.states, models.blueprint, options)
+        found = match_universe(models.states, models.blueprint, options, models.team)
         back = found[models.anchor].inverse()
         return [
             Alignment.identity(models.blueprint) if index == models.anchor else back.compose(alignment)

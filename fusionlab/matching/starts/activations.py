@@ -1,6 +1,7 @@
 """From what the models compute: residual streams are brought together by activations, the rest by weights."""
 
 from dataclasses import replace
+from functools import partial
 
 from fusionlab.errors import InputError
 from fusionlab.matching.activations import match_activations
@@ -27,17 +28,21 @@ def from_activations(pair: Pair, options: MatchOptions) -> Alignment:
     roles = tuple(dict.fromkeys(space.role for space in options.select(blueprint)))
     streams = tuple(role for role in roles if role == Role.RESIDUAL)
     others = tuple(role for role in roles if role != Role.RESIDUAL)
-    found = match_activations(*pair.activations, blueprint, replace(options, spaces=streams))
+    first, second = pair.activations
+    known = pair.team.agreed(
+        lambda: dict(match_activations(first, second, blueprint, replace(options, spaces=streams)).elements)
+    )
+    found = Alignment(blueprint, known)
     twin = found.apply(pair.source)
     # What is coupled beside the streams has to start somewhere too.
     by_weights = replace(options, start=ANNEALED)
     before = float("inf")
     for _ in range(options.sweeps):
         for part in (others, streams):
-            step = match_weights(twin, anchor, blueprint, replace(by_weights, spaces=part))
+            step = match_weights(twin, anchor, blueprint, replace(by_weights, spaces=part), pair.team)
             twin, found = step.apply(twin), step.compose(found)
         moved, goal = rescaled([twin, anchor], options.relative)
-        after = squared_distance(moved, goal, blueprint.parameters)
+        after = pair.team.agreed(partial(squared_distance, moved, goal, blueprint.parameters))
         if not streams or after >= (1 - 1e-9) * before:
             break
         before = after

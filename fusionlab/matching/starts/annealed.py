@@ -8,7 +8,7 @@ from fusionlab.matching.options import ANNEALED, MatchOptions
 from fusionlab.matching.pair import Pair
 from fusionlab.matching.problems import Problem
 from fusionlab.matching.starts.registry import start
-from fusionlab.matching.weights import ascent, names_of, squared_distance, squared_length
+from fusionlab.matching.weights import ascent, squared_distance, squared_length
 from fusionlab.symmetry import Alignment
 
 
@@ -19,8 +19,8 @@ def from_annealing(pair: Pair, options: MatchOptions) -> Alignment:
     def annealed(groups: Sequence[Sequence[Block]], problem: Problem) -> tuple[Alignment, frozenset[str]]:
         if _alike(problem):
             return Alignment.identity(problem.blueprint), frozenset()
-        found = Alignment(problem.blueprint, anneal(groups, problem, options.temperatures))
-        return found, names_of(groups) - found.elements.keys()
+        found, unsolved = anneal(groups, problem, options.temperatures)
+        return Alignment(problem.blueprint, found), unsolved
 
     return ascent(pair, options, annealed)
 
@@ -32,4 +32,5 @@ def _alike(problem: Problem) -> bool:
     """
     matrices = [name for name, x in problem.source.items() if x.ndim > 1]
     lengths = sum(squared_length(state, matrices) for state in (problem.source, problem.anchor))
-    return squared_distance(problem.source, problem.anchor, matrices) < 0.5 * lengths
+    apart = squared_distance(problem.source, problem.anchor, matrices)
+    return problem.sum_of(apart) < 0.5 * problem.sum_of(lengths)

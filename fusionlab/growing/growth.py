@@ -27,8 +27,9 @@ from fusionlab.inputs import Batches
 from fusionlab.models import untie
 from fusionlab.symmetry import Blueprint
 from fusionlab.symmetry.any_model import blueprint
-from fusionlab.symmetry.blueprint import FOLDED, Input
+from fusionlab.symmetry.blueprint import FOLDED
 from fusionlab.symmetry.folding import fold
+from fusionlab.symmetry.inputs import Input
 from fusionlab.symmetry.roles import Role
 from fusionlab.types import Model
 

@@ -14,7 +14,7 @@ import transformers
 from torch import Tensor, nn
 
 from fusionlab.symmetry.architectures.descriptions import architecture_name
-from fusionlab.symmetry.blueprint import Blueprint, Input, SymmetryError
+from fusionlab.symmetry.blueprint import Blueprint, SymmetryError
 from fusionlab.symmetry.infer import kept
 from fusionlab.symmetry.infer.blueprint import UnreadError, infer
 from fusionlab.symmetry.infer.copies import dissolved, gathered, numbered_spaces
@@ -29,6 +29,7 @@ from fusionlab.symmetry.infer.second_names import of_names, second_names
 from fusionlab.symmetry.infer.shrink import NotShrunkError, Shrunk, shrink
 from fusionlab.symmetry.infer.unheard import unheard
 from fusionlab.symmetry.infer.unread import may_be_unread
+from fusionlab.symmetry.inputs import Input
 
 # A model that cannot be shrunk is traced as it is up to this many parameters, in a minute or two and 50 bytes for each.
 MOST_PARAMETERS = 150_000_000
@@ -163,7 +164,7 @@ def _traced(model: nn.Module, inputs: tuple[Input, ...], name: str) -> Blueprint
 
 def _wrong(model: nn.Module, found: Blueprint) -> Wrong | None:
     """A space that does not hold on the model itself; None where all do, in every gauge."""
-    other = OtherBatch(_on_cpu(model), _batch(found.inputs, found.architecture))
+    other = OtherBatch(_on_cpu(model), _batch(found.inputs, found.architecture), stacks=found.stacks)
     described = (found, found.after_folding, found.without_biases())
     return next((wrong for b in described if b is not None and (wrong := other.wrong(b)) is not None), None)
 

@@ -21,7 +21,7 @@ from fusionlab.growing.embedding import Embedding
 from fusionlab.growing.filling import filled
 from fusionlab.growing.layers import Placement, placements, renamed
 from fusionlab.growing.likeness import unlikeness
-from fusionlab.growing.refusals import inexact, unequal
+from fusionlab.growing.refusals import inexact, refuse_lists, unequal
 from fusionlab.growing.target import larger_model
 from fusionlab.inputs import Batches
 from fusionlab.models import untie
@@ -155,6 +155,7 @@ def embedding_of(small: nn.Module, large: nn.Module, places: tuple[Placement, ..
         places: where layers go.
     """
     ours, theirs = blueprint(small), blueprint(large)
+    refuse_lists(ours)
     # Folding rounds to the type that it is given.
     state = copy.deepcopy(small).double().state_dict()
     written, tables = _looked_up(small)

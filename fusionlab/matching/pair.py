@@ -13,7 +13,7 @@ class Pair:
     """A model that is moved and one that keeps its basis, both in the gauge.
 
     Attributes:
-        source: parameters by name of the one that is moved; not modified.
+        source: parameters by name of the one that is moved, stacks as one; not modified.
         anchor: of the other.
         blueprint: of both.
         activations: of both, in this order, at the same rows of the same data; None where nothing needs them.
@@ -25,3 +25,7 @@ class Pair:
     blueprint: Blueprint
     activations: tuple[Activations, Activations] | None = None
     keeper: Keeper = IN_MEMORY
+
+    def __post_init__(self) -> None:
+        for name in ("source", "anchor"):
+            object.__setattr__(self, name, self.blueprint.stacked(getattr(self, name)))

@@ -229,6 +229,14 @@ class Blueprint:
         """The names of its parameters in a model's state, of stacks those of their entries."""
         return tuple(entries_of(self.parameters, self.stacks))
 
+    def by_name(self) -> dict[str, tuple[Axis, ...]]:
+        """The axes of every parameter in a model's state; of a stack's entry those that it has by itself."""
+        return {
+            entry: axes[1:] if name in self.stacks else axes
+            for name, axes in self.parameters.items()
+            for entry in self.stacks.get(name, (name,))
+        }
+
     def stacked(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """A model's parameters by the names of `parameters`; a state that has those is returned as it is."""
         return stacked(state, self.stacks)
@@ -256,9 +264,7 @@ class Blueprint:
                 f"{what} has the parameter {extra[0]!r}, which the description of {self.architecture} does not know, "
                 f"so that no change of basis can be shown to preserve its function"
             )
-        axes_of = {e: axes[1:] for stack, axes in self.parameters.items() for e in self.stacks.get(stack, ())}
-        for name in self.names:
-            axes = axes_of[name] if name in axes_of else self.parameters[name]
+        for name, axes in self.by_name().items():
             shape = tuple(state[name].shape)
             expected = tuple(axis.size for axis in axes)
             fits = len(shape) == len(expected) and all(e in (None, s) for e, s in zip(expected, shape, strict=True))

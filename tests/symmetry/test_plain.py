@@ -46,6 +46,7 @@ FULL = Blueprint(
     centred=("qk",),
     seen_key_biases=("qk", "ffn"),
     unseen_means=(("up", 1), ("a.weight", 0)),
+    stacks={"up": ("experts.0.up", "experts.1.up")},
     same={"again.weight": "a.weight"},
     folded=True,
     unbiased=True,

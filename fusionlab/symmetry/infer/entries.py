@@ -46,7 +46,6 @@ class Bundle:
         """The name of its first parameter, or stack."""
         return next(iter(self.stacks), None) or self.places[0][0]
 
-
     @property
     def names(self) -> set[str]:
         """The names of all its parameters."""

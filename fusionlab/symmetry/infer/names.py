@@ -14,10 +14,12 @@ from fusionlab.symmetry.infer.found import Found
 from fusionlab.symmetry.infer.values import Notes
 from fusionlab.symmetry.roles import Role
 
-# Names and, inside a layer, order: what lies inside a key-value head comes before the queries that share it.
+# Names and, inside a layer, order, which matching follows where spaces meet: a latent, which the stream writes, comes
+# before heads that read it, and what lies inside a key-value head before the queries that share it.
 KINDS = {
     Role.RESIDUAL: "residual",
     Role.EMBEDDING: "embedding",
+    Role.LATENT: "latent",
     Role.EXPERTS: "experts",
     Role.GROUPS: "groups",
     Role.HEADS: "heads",
@@ -25,7 +27,6 @@ KINDS = {
     Role.QUERY_KEY_SCALE: "qk.scale",
     Role.VALUE_OUTPUT: "vo",
     Role.QUERIES: "queries",
-    Role.LATENT: "latent",
     Role.UNITS: "ffn",
 }
 ORDER = {role: position for position, role in enumerate(KINDS)}

@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -24,11 +25,11 @@ from fusionlab.symmetry.infer.given_examples import given_example, refuse_kind
 from fusionlab.symmetry.infer.grow import UnlikeError, grow
 from fusionlab.symmetry.infer.leaving_out import without
 from fusionlab.symmetry.infer.other_batch import OtherBatch, Wrong
-from fusionlab.symmetry.infer.other_numbers import varied
+from fusionlab.symmetry.infer.other_numbers import Varied, varied
 from fusionlab.symmetry.infer.second_names import of_names, second_names
 from fusionlab.symmetry.infer.shrink import NotShrunkError, Shrunk, shrink
 from fusionlab.symmetry.infer.unheard import unheard
-from fusionlab.symmetry.infer.unread import may_be_unread
+from fusionlab.symmetry.infer.unread import like_what_is_read, may_be_unread
 from fusionlab.symmetry.inputs import Input
 
 # A model that cannot be shrunk is traced as it is up to this many parameters, in a minute or two and 50 bytes for each.
@@ -39,6 +40,8 @@ MOST_TRIED = 20_000_000
 MOST_NUMBERS = 10_000_000
 # How many examples of guessed inputs, and seeds of parameters: experts that no token chose may be chosen in the next.
 TRIES = ((3, 0), (64, 0), (64, 1))
+# Seeds of parameters with which a given example may lead to every expert.
+SEEDS = (0, 1, 2)
 # Where a blueprint is from.
 ON_ITSELF = "inferred from the traced model itself"
 ON_A_SMALL_ONE = "inferred from a small model of the same structure"
@@ -96,7 +99,7 @@ def described(model: nn.Module, example_inputs: Mapping[str, Tensor] | None) -> 
     if example_inputs is not None:
         itself = _on_cpu(model)
         example = varied(itself, given_example(itself, example_inputs))
-        return infer(itself, example.batch, name, drawn=example.drawn).found_in(ON_ITSELF, example.notes())
+        return _shown(itself, example, name).found_in(ON_ITSELF, example.notes())
     if not isinstance(model, transformers.PreTrainedModel):
         raise SymmetryError(
             f"nothing is known of the inputs of a {type(model).__name__}; expected fusionlab.blueprint(model, "
@@ -116,6 +119,14 @@ def described(model: nn.Module, example_inputs: Mapping[str, Tensor] | None) -> 
         itself = _on_cpu(model)
         return _traced(itself, ended(itself, guessed_inputs(itself)), name).found_in(ON_ITSELF)
     return found.found_in(ON_BOTH if count <= MOST_TRIED else ON_A_SMALL_ONE)
+
+
+def _shown(model: nn.Module, example: Varied, name: str) -> Blueprint:
+    """The blueprint that an example shows, with parameters that lead its inputs to every expert if some do."""
+    for seed in SEEDS:
+        with suppress(UnreadError):
+            return infer(model, example.batch, name, seed, lambda t: not like_what_is_read(t.unread, t), example.drawn)
+    return infer(model, example.batch, name, drawn=example.drawn)
 
 
 def _from_a_small_one(model: nn.Module, name: str) -> Blueprint:

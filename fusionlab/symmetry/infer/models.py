@@ -26,6 +26,7 @@ from fusionlab.symmetry.infer.grow import UnlikeError, grow
 from fusionlab.symmetry.infer.leaving_out import without
 from fusionlab.symmetry.infer.other_batch import OtherBatch, Wrong
 from fusionlab.symmetry.infer.other_numbers import Varied, varied
+from fusionlab.symmetry.infer.real_stacks import Shapes, of_stacks, real_stacks, with_real_stacks
 from fusionlab.symmetry.infer.second_names import of_names, second_names
 from fusionlab.symmetry.infer.shrink import NotShrunkError, Shrunk, shrink
 from fusionlab.symmetry.infer.unheard import unheard
@@ -133,7 +134,14 @@ def _from_a_small_one(model: nn.Module, name: str) -> Blueprint:
     """The blueprint of a small model of the same structure, grown to the real one's names and shapes."""
     shrunk = shrink(model)
     found = _traced(shrunk.build(), shrunk.inputs, name)
-    shapes = {parameter: tuple(tensor.shape) for parameter, tensor in model.state_dict().items()}
+    shapes: Shapes = {parameter: tuple(tensor.shape) for parameter, tensor in model.state_dict().items()}
+    stacks = real_stacks(found.stacks, shrunk.layers)
+    shrunk, shapes = with_real_stacks(shrunk, shapes, found.stacks, stacks)
+    return of_stacks(_with_numbered(found, shrunk, shapes), stacks)
+
+
+def _with_numbered(found: Blueprint, shrunk: Shrunk, shapes: Shapes) -> Blueprint:
+    """The real model's blueprint, with what is numbered in the small one where that can be counted in the real one."""
     if numbered := numbered_spaces(found):
         together = gathered(found)
         try:
@@ -143,7 +151,7 @@ def _from_a_small_one(model: nn.Module, name: str) -> Blueprint:
     return _grown(found, shrunk, shapes)
 
 
-def _grown(found: Blueprint, shrunk: Shrunk, shapes: Mapping[str, tuple[int, ...]]) -> Blueprint:
+def _grown(found: Blueprint, shrunk: Shrunk, shapes: Shapes) -> Blueprint:
     """The real model's blueprint; what one layer has and another of its kind has not is left out of both."""
     try:
         while True:

@@ -246,7 +246,7 @@ def _told_apart(
 
 def _most(one: Found) -> list[str]:
     """The modules that most of a space's parameters lie in, from the outermost on, as far as more than half agree."""
-    paths = [name.split(".")[:-1] for name, _, _ in one.stretches]
+    paths = [[word for word in name.split(".")[:-1] if not word.endswith("*")] for name, _, _ in one.stretches]
     out: list[str] = []
     while True:
         inside = Counter(path[len(out)] for path in paths if path[: len(out)] == out and len(path) > len(out))
@@ -266,7 +266,8 @@ def _paths(one: Found) -> list[list[str]]:
     for name, _, _ in one.stretches:
         layer = _layer(name)
         rest = name if layer is None else name[len(f"{layer[0]}{layer[1]}.") :]
-        paths.append(rest.split(".")[:-1])
+        # What counts experts says nothing: experts.*, expert_*.
+        paths.append([word for word in rest.split(".")[:-1] if not word.endswith("*")])
     return paths
 
 

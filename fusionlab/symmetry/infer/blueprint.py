@@ -14,7 +14,8 @@ from fusionlab.symmetry.evidence import Trial, best_of_each
 from fusionlab.symmetry.groups import Permutation, Signs
 from fusionlab.symmetry.infer.attempts import Attempts
 from fusionlab.symmetry.infer.dims import Stretch, Variable
-from fusionlab.symmetry.infer.exchange import exchangeable, mark, with_stacks
+from fusionlab.symmetry.infer.entries import Bundle
+from fusionlab.symmetry.infer.exchange import exchangeable, have_gains, mark, with_stacks
 from fusionlab.symmetry.infer.found import Action, Found
 from fusionlab.symmetry.infer.gauges import centred, seen_biases, unseen_means
 from fusionlab.symmetry.infer.inputs import inputs_of
@@ -76,17 +77,41 @@ def infer(
             f"expected fusionlab.blueprint(model, example_inputs) with all that the model takes",
             is_of_experts=bool(like_what_is_read(traced.unread, traced)),
         )
-    if experts := exchangeable(traced, model):
+    experts = exchangeable(traced, model)
+    found = _read(traced, experts, model, architecture, seed, drawn or {})
+    if have_gains(traced, experts):
+        # Nobody folds gains that are entries of stacks: a stream may only be rotated without those.
+        alone = _read(traced, (), model, architecture, seed, drawn or {})
+        found = max(found, alone, key=_free)
+    return found
+
+
+def _free(found: Blueprint) -> int:
+    """The continuous degrees of freedom of bases, once folded; those of single coordinates do not count."""
+    spaces = (found.after_folding or found).spaces.values()
+    return sum(space.dimension for space in spaces if not space.group.is_factor)
+
+
+def _read(
+    traced: Traced,
+    experts: Sequence[Bundle],
+    model: nn.Module,
+    architecture: str,
+    seed: int,
+    drawn: Mapping[str, Input],
+) -> Blueprint:
+    """The blueprint of a traced model whose experts are entries of stacks."""
+    if experts:
         traced = with_stacks(traced, experts, model)
     reading = Reading(traced).read()
     mark(reading, experts)
     attempts = Attempts(reading, seed)
     if not attempts.expected.isfinite().all():
         raise SymmetryError(
-            f"{architecture}: the outputs for the inputs {', '.join(inputs)} are not finite with random parameters; "
-            f"expected an example for which they are"
+            f"{architecture}: the outputs for the inputs {', '.join(traced.inputs)} are not finite with random "
+            f"parameters; expected an example for which they are"
         )
-    return _Assembly(reading, attempts, Search(attempts).run(), architecture, drawn or {}).build(model)
+    return _Assembly(reading, attempts, Search(attempts).run(), architecture, drawn).build(model)
 
 
 @dataclass

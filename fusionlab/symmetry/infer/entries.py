@@ -33,7 +33,7 @@ class Bundle:
 
     Attributes:
         stacks: by a name for all, the parameters of one list that have one place in its entries, in order.
-        places: dimensions of parameters, each as long as there are entries.
+        places: dimensions of parameters, each as long as there are entries; a longer one begins with them.
         count: how many entries there are.
     """
 
@@ -86,17 +86,22 @@ def _lists(traced: Traced) -> Iterator[Bundle]:
 
 
 def _taken(traced: Traced) -> Iterator[Bundle]:
-    """The parameters of each module whose entries along one dimension are taken one by one, and are all that is."""
-    by_module: dict[tuple[str, int], list[Place]] = {}
+    """The parameters of each module whose entries along one dimension, or the first of them, are taken one by one.
+
+    Which are taken may depend on what a router chose, so that some are left out.
+    """
+    by_module: dict[str, dict[int, list[Place]]] = {}
     for name, node in _nodes_of(traced).items():
         taken = _selected(node)
         dims = {dim for dim, _ in taken}
-        if len(dims) == 1 and len(shape := traced.state[name].shape) > 1:
+        if len(dims) == 1 and len(taken) > 1 and len(shape := traced.state[name].shape) > 1:
             dim = dims.pop() % len(shape)
-            if {number % shape[dim] for _, number in taken} == set(range(shape[dim])) and shape[dim] > 1:
-                by_module.setdefault((name.rpartition(".")[0], shape[dim]), []).append((name, dim))
-    for (_, count), places in by_module.items():
-        yield Bundle({}, tuple(places), count)
+            by_module.setdefault(name.rpartition(".")[0], {}).setdefault(shape[dim], []).append((name, dim))
+    for by_length in by_module.values():
+        for length, places in by_length.items():
+            yield Bundle({}, tuple(places), length)
+        if len(by_length) > 1:
+            yield Bundle({}, tuple(place for places in by_length.values() for place in places), min(by_length))
 
 
 def _selected(node: fx.Node) -> dict[tuple[int, int], list[fx.Node]]:
@@ -129,10 +134,9 @@ def _are_beside(traced: Traced, bundle: Bundle) -> bool:
     for entries in bundle.stacks.values():
         for start, name in zip(starts, entries, strict=False):
             start.add(nodes[name])
-    for name, dim in bundle.places:
-        for (_, number), found in _selected(nodes[name]).items():
-            if (at := number % traced.state[name].shape[dim]) < 2:
-                starts[at].update(found)
+    for name, _ in bundle.places:
+        for start, (_, found) in zip(starts, sorted(_selected(nodes[name]).items()), strict=False):
+            start.update(found)
     first, second = map(_behind, starts)
     direct = {user for start in starts for node in start for user in (node, *_aliases(node))}
     for node in first & second:

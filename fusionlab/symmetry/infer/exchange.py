@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, fx, nn
 
 from fusionlab.symmetry.infer.attempts import EXACT
-from fusionlab.symmetry.infer.dims import Atom, Variable, atoms
+from fusionlab.symmetry.infer.dims import Atom, Sum, Variable, atoms, size_of
 from fusionlab.symmetry.infer.entries import Bundle, proposed
-from fusionlab.symmetry.infer.interpreter import Reading
+from fusionlab.symmetry.infer.interpreter import Reading, operation_of
 from fusionlab.symmetry.infer.trace import Plain, Traced
 from fusionlab.symmetry.stacks import Stacks, apart, stacked
 
@@ -76,7 +76,9 @@ def _together(traced: Traced, seed: Bundle, others: Sequence[Bundle], same: Same
         inside = f"{module}." if module else ""
         beside = [one for one in others if one.count == seed.count and one.first.startswith(inside)]
         around = {name for one in (seed, *beside) for name in one.names}
-        beside += _rows(traced, inside, seed.count, around)
+        lengths = {seed.count, *(traced.state[name].shape[dim] for name, dim in seed.places)}
+        for length in sorted(lengths):
+            beside += _rows(traced, inside, seed.count, length, around)
         if new := [one for one in beside if one not in known]:
             for chosen in islice(_sets(beside, new), _MOST_TRIED):
                 together = _joined((seed, *chosen))
@@ -92,12 +94,19 @@ def _sets(beside: Sequence[Bundle], new: Sequence[Bundle]) -> Iterator[tuple[Bun
     return (chosen for chosen in every if any(one in new for one in chosen))
 
 
-def _rows(traced: Traced, inside: str, count: int, without: set[str]) -> list[Bundle]:
-    """The dimensions as long as there are experts, by module: first or last ones where a parameter has several."""
+def _rows(traced: Traced, inside: str, count: int, length: int, without: set[str]) -> list[Bundle]:
+    """The dimensions of one length, by module: first or last ones where a parameter has several.
+
+    Args:
+        inside: the beginning of their names.
+        count: how many experts there are; a router may have rows for some that have no parameters.
+        length: of the dimensions.
+        without: parameters that are experts'.
+    """
     by_module: dict[str, dict[str, list[int]]] = {}
     for name, tensor in traced.state.items():
         if name.startswith(inside) and name not in without:
-            dims = [dim for dim, length in enumerate(tensor.shape) if length == count]
+            dims = [dim for dim, size in enumerate(tensor.shape) if size == length]
             if dims:
                 by_module.setdefault(name.rpartition(".")[0], {})[name] = dims
     found = []
@@ -123,10 +132,15 @@ def _moved(traced: Traced, together: Bundle) -> Iterator[dict[str, Tensor]]:
     exchange = torch.arange(together.count)
     exchange[:2] = exchange[:2].flip(0)
     for order in (cycle, exchange) if together.count > 2 else (exchange,):
-        moved = {name: traced.state[name].index_select(dim, order) for name, dim in together.places}
+        moved = {name: _reordered(traced.state[name], dim, order) for name, dim in together.places}
         for entries in together.stacks.values():
             moved |= {name: traced.state[entries[int(at)]] for name, at in zip(entries, order, strict=True)}
         yield {**traced.state, **moved}
+
+
+def _reordered(tensor: Tensor, dim: int, order: Tensor) -> Tensor:
+    """A tensor whose first entries along a dimension are in another order."""
+    return tensor.index_select(dim, torch.cat([order, torch.arange(len(order), tensor.shape[dim])]))
 
 
 def with_stacks(traced: Traced, found: Sequence[Bundle], model: nn.Module) -> Traced:
@@ -165,6 +179,19 @@ def _with_stacks(traced: Traced, stacks: Stacks) -> fx.GraphModule:
     return fx.GraphModule(traced.graph, own)
 
 
+def have_gains(traced: Traced, found: Sequence[Bundle]) -> bool:
+    """Some expert that is a module of its own has a vector that it multiplies with, as a norm's gain.
+
+    Args:
+        traced: the model, without stacks.
+        found: the experts.
+    """
+    nodes = dict(zip(traced.state, traced.graph.graph.nodes, strict=False))
+    names = [entries[0] for one in found for entries in one.stacks.values()]
+    users = (operation_of(user) for name in names if traced.state[name].ndim == 1 for user in nodes[name].users)
+    return any(operation.startswith("mul") or "norm" in operation for operation in users)
+
+
 def mark(reading: Reading, found: Sequence[Bundle]) -> None:
     """Let experts, of a model that was read with stacks, be one space each, along which no factor acts."""
     for one in found:
@@ -174,8 +201,11 @@ def mark(reading: Reading, found: Sequence[Bundle]) -> None:
             dims = reading.parameters[name]
             known = [stretch for other in dims for atom in atoms(other) for stretch in atom.exponent]
             before = dims[dim][0] if len(dims[dim]) == 1 else None
-            exponent = {(name, dim, 1 + max((count for _, _, count in known), default=-1)): 1}
-            exponent = dict(before.exponent) if isinstance(before, Atom) else exponent
-            dims[dim] = (Atom(variable, exponent),)
+            new = 1 + max((count for _, _, count in known), default=-1)
+            exponent = dict(before.exponent) if isinstance(before, Atom) else {(name, dim, new): 1}
+            experts, left = (Atom(variable, exponent),), size_of(dims[dim]) - one.count
+            # A router may have rows for experts without parameters.
+            others = (Atom(Variable(left, is_fixed=True), {(name, dim, new + 1): 1}),)
+            dims[dim] = (Sum((experts, others)),) if left else experts
             for equations in (reading.strict, reading.relaxed):
                 equations.append(exponent)

@@ -95,7 +95,9 @@ def _own_role(one: Found, notes: Notes, is_inside: bool) -> Role:
         return Role.VALUE_OUTPUT
     if one.basis is not None and isinstance(one.basis.group, Rotary):
         return Role.QUERY_KEY
-    if one.variable in notes.streams and not any(action.index for action in one.actions):
+    # Factors of a gain in each expert are the experts', and the stream is the same.
+    whole = [action for action in one.actions if not action.group.is_factor] or one.actions
+    if one.variable in notes.streams and not any(action.index for action in whole):
         return Role.RESIDUAL
     if has_basis:
         return Role.LATENT

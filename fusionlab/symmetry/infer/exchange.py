@@ -197,6 +197,7 @@ def mark(reading: Reading, found: Sequence[Bundle]) -> None:
     for one in found:
         variable = Variable(one.count)
         reading.notes.rectified.add(variable)
+        reading.notes.experts.add(variable)
         for name, dim in (*((stack, 0) for stack in one.stacks), *one.places):
             dims = reading.parameters[name]
             known = [stretch for other in dims for atom in atoms(other) for stretch in atom.exponent]

@@ -73,6 +73,7 @@ def roles_of(
             roles[one.variable] = Role.HEADS
         elif one.variable in inside:
             roles[one.variable] = _role_around_units(one, inside[one.variable], around, parameters)
+    roles.update((one.variable, Role.EXPERTS) for one in found if one.variable in notes.experts)
     for one in permuted:
         if roles[one.variable] == Role.EXPERTS:
             # Groups of experts are chosen as experts are.

@@ -12,7 +12,7 @@ from torch import Tensor
 from fusionlab.errors import InputError
 from fusionlab.statistics.statistics import Activations, Grams, LinearMap, Statistics, basis_of
 from fusionlab.symmetry import Alignment, SymmetryError
-from fusionlab.symmetry.axes import Fixed
+from fusionlab.symmetry.axes import Fixed, spaces_of
 from fusionlab.types import State
 
 # How much rounding may grow when a norm's bias is subtracted again, relative to what is left.
@@ -73,16 +73,14 @@ def _move_grams(grams: Grams, alignment: Alignment, twin: State, source: State |
         found = [grams.matrices[inputs] for inputs in read]
         folding = _fold_of(name, alignment, source, found[0].dtype)
         matrix = torch.stack([_fold_gram(one.double(), folding) for one in found])
+        counts = torch.tensor([grams.rows[inputs] for inputs in read])
+        matrix, counts = (_exchanged(each, name, alignment) for each in (matrix, counts))
         for _ in range(2):
             # R acts on one side of the matrix, then on the other; the column of ones stays.
             moved = _transform(matrix[:, :-1], name, grams.maps[weights[0]], alignment, twin[weights[0]].shape)
             matrix = torch.cat([moved, matrix[:, -1:]], 1).mT
         matrices.update(zip(read, matrix.contiguous(), strict=True))
-        if name in alignment.blueprint.stacks:
-            counts = torch.tensor([grams.rows[inputs] for inputs in read])
-            rows.update(
-                zip(read, alignment.transform(counts, alignment.blueprint.parameters[name][:1]).tolist(), strict=True)
-            )
+        rows.update(zip(read, counts.tolist(), strict=True))
     return replace(grams, basis=basis_of(twin), matrices=matrices, rows=rows)
 
 
@@ -99,6 +97,7 @@ def _move_activations(found: Activations, alignment: Alignment, twin: State, sou
             rows = torch.stack(inputs_of)
             if (folding := _fold_of(name, alignment, source, found.inputs[weights[0]].dtype)) is not None:
                 rows = (rows - folding.shift[:, None]) / folding.gain[:, None]
+            rows = _exchanged(rows, name, alignment)
             moved = _transform(rows, name, found.maps[weights[0]], alignment, twin[weights[0]].shape)
             shared.update(zip(read, moved, strict=True))
     for weight, linear in found.maps.items():
@@ -173,8 +172,18 @@ def _by_parameter(maps: Mapping[str, LinearMap], alignment: Alignment) -> Iterat
         yield name, stacks.get(name, tuple(weights))
 
 
+def _exchanged(tensor: Tensor, name: str, alignment: Alignment) -> Tensor:
+    """What is known of each expert, shape ``(experts, ...)``, in their new places; of other parameters as it is."""
+    if name not in alignment.blueprint.stacks:
+        return tensor
+    outer = alignment.blueprint.parameters[name][0]
+    return alignment.transform(tensor, (outer, *(Fixed() for _ in tensor.shape[1:])))
+
+
 def _transform(rows: Tensor, name: str, linear: LinearMap, alignment: Alignment, shape: torch.Size) -> Tensor:
     """Move vectors that weights read, shape ``(weights, features, any)``, as the reading axis says.
+
+    Experts are in their new places already.
 
     Args:
         name: of the parameter that the weights are: of one, or of those of all experts.
@@ -185,4 +194,6 @@ def _transform(rows: Tensor, name: str, linear: LinearMap, alignment: Alignment,
     last = linear.dim + 1 if linear.dim == 0 else len(shape)
     reading = tuple(axis.dual() for axis in own[linear.dim : last])
     vectors = rows.reshape(*(len(rows) for _ in outer), *shape[linear.dim : last], rows.shape[-1])
-    return alignment.transform(vectors, (*outer, *reading, Fixed())).reshape(rows.shape)
+    moved = {space for axis in outer for space in spaces_of(axis)}
+    inside = Alignment(alignment.blueprint, {n: e for n, e in alignment.elements.items() if n not in moved})
+    return inside.transform(vectors, (*outer, *reading, Fixed())).reshape(rows.shape)

@@ -33,6 +33,7 @@ def distance_by_space(first: State, second: State, blueprint: Blueprint) -> dict
         between the residual stream and Q-K, belongs to the one that has a layer, and one that no space touches to
         the role ``other``.
     """
+    first, second = blueprint.stacked(first), blueprint.stacked(second)
     squares: dict[tuple[str, int | None], float] = {}
     for name, axes in blueprint.parameters.items():
         if not first[name].is_floating_point():

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from fusionlab.errors import InputError
 from fusionlab.forward import logits
 from fusionlab.symmetry import Alignment
-from fusionlab.symmetry.blueprint import Input
 from fusionlab.symmetry.float64 import InFloat64, take_plain_products
+from fusionlab.symmetry.inputs import Input
 
 EXACT = 1e-8
 # Parameters of a model that the Python calls check: two copies in float64 are made of it.

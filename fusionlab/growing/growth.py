@@ -21,14 +21,15 @@ from fusionlab.growing.embedding import Embedding
 from fusionlab.growing.filling import filled
 from fusionlab.growing.layers import Placement, placements, renamed
 from fusionlab.growing.likeness import unlikeness
-from fusionlab.growing.refusals import inexact, unequal
+from fusionlab.growing.refusals import inexact, refuse_lists, unequal
 from fusionlab.growing.target import larger_model
 from fusionlab.inputs import Batches
 from fusionlab.models import untie
 from fusionlab.symmetry import Blueprint
 from fusionlab.symmetry.any_model import blueprint
-from fusionlab.symmetry.blueprint import FOLDED, Input
+from fusionlab.symmetry.blueprint import FOLDED
 from fusionlab.symmetry.folding import fold
+from fusionlab.symmetry.inputs import Input
 from fusionlab.symmetry.roles import Role
 from fusionlab.types import Model
 
@@ -154,6 +155,7 @@ def embedding_of(small: nn.Module, large: nn.Module, places: tuple[Placement, ..
         places: where layers go.
     """
     ours, theirs = blueprint(small), blueprint(large)
+    refuse_lists(ours)
     # Folding rounds to the type that it is given.
     state = copy.deepcopy(small).double().state_dict()
     written, tables = _looked_up(small)

@@ -91,7 +91,7 @@ def _differ_in_size(model: nn.Module, other: Any) -> bool:
     different = [name for name in state if name in reference and state[name].shape != reference[name].shape]
     if not different:
         return False
-    axes = blueprint(model).parameters
+    axes = blueprint(model).by_name()
     return any(
         ours != theirs and not isinstance(axis, Fixed)
         for name in different

@@ -15,6 +15,7 @@ from fusionlab.evaluation.preservation import random_logits
 from fusionlab.growing.axes import STREAMS
 from fusionlab.growing.growth import embedding_of, exact_embedding, is_tied, stream_sizes, untied_as
 from fusionlab.growing.layers import Placement, placements, renamed, stacks
+from fusionlab.growing.refusals import refuse_lists
 from fusionlab.growing.sorting import smaller_sizes, sorted_forward
 from fusionlab.growing.target import larger_model
 from fusionlab.symmetry import Blueprint
@@ -72,6 +73,7 @@ def shrunk(model: Model, like: Any) -> Shrinkage[Model]:
     small = _of_no_account(larger_model(model, like))
     large = untied_as(model, small).eval()
     wide, narrow = blueprint(large), blueprint(small)
+    refuse_lists(wide)
     if is_tied(small) and stream_sizes(wide) != stream_sizes(narrow):
         raise InputError(
             "the output embeddings are the input embeddings, so that the residual stream cannot be rotated and none of "

@@ -106,6 +106,8 @@ def activation_axes(activations: Activations, blueprint: Blueprint) -> dict[str,
     written: dict[str, Axis] = {}
     seen = set()
     for weight, linear in activations.maps.items():
+        if weight not in blueprint.parameters:
+            continue  # of one expert, whose units have no place of their own
         axes = blueprint.parameters[weight]
         written[f"out:{weight}"] = axes[1 if linear.dim == 0 else 0]
         if linear.inputs not in seen:

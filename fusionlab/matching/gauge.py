@@ -40,6 +40,7 @@ def balance(state: Mapping[str, Tensor], blueprint: Blueprint) -> Alignment:
     # Coupled spaces (two of them on one parameter) are balanced in turn: each step shortens the parameters, whose
     # length is geodesically convex on the group, so that the steps end where all are balanced. One that is coupled
     # with none is balanced by the first step; the second takes away what rounding left of badly conditioned ones.
+    state = blueprint.stacked(state)
     current = {name: state[name].detach().double() for name in blueprint.touching(space.name for space in spaces)}
     alignment = Alignment.identity(blueprint)
     for _ in range(SWEEPS):

@@ -31,6 +31,7 @@ from fusionlab.matching.refine_options import RefineOptions
 from fusionlab.matching.twins import Twins
 from fusionlab.stages import Run, Stages, result_of
 from fusionlab.symmetry import Alignment, Blueprint, Space
+from fusionlab.symmetry.stacks import apart
 
 PAIR_RATE, MANY_RATE = 0.04, 0.02
 
@@ -106,7 +107,11 @@ class Refinement(Descent[list[Alignment]]):
         states = self.twins.states()
         # Every couple learns on its own share of the inputs, so that a step costs the same.
         shares = zip(*(source.split(len(points)) for source in batch), strict=False)
-        losses = [self.loss_at(run, mixed(states, point), share) for point, share in zip(points, shares, strict=False)]
+        stacks = self.twins.blueprint.stacks
+        losses = [
+            self.loss_at(run, apart(mixed(states, point), stacks), share)
+            for point, share in zip(points, shares, strict=False)
+        ]
         return torch.stack(losses).mean()
 
     def loss_at(self, run: Run, point: Mapping[str, Tensor], batch: Sequence[DistillationBatch]) -> Tensor:

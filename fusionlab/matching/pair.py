@@ -14,7 +14,7 @@ class Pair:
     """A model that is moved and one that keeps its basis, both in the gauge.
 
     Attributes:
-        source: parameters by name of the one that is moved; not modified.
+        source: parameters by name of the one that is moved, stacks as one; not modified.
         anchor: of the other.
         blueprint: of both.
         activations: of both, in this order, at the same rows of the same data; None where nothing needs them.
@@ -28,3 +28,7 @@ class Pair:
     activations: tuple[Activations, Activations] | None = None
     keeper: Keeper = IN_MEMORY
     team: Team = ALONE
+
+    def __post_init__(self) -> None:
+        for name in ("source", "anchor"):
+            object.__setattr__(self, name, self.blueprint.stacked(getattr(self, name)))

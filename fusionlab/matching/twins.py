@@ -62,8 +62,8 @@ class Twins(nn.Module):
             )
         self.discrete = tuple(space for space in chosen if geometry(space.group).is_assigned)
         # What is interpolated, in the basis where the descent starts; a tied parameter goes by its first name.
-        names = [name for name, _ in models[0].named_parameters()]
-        every = [_workable(model) for model in models]
+        every = [blueprint.stacked(_workable(model)) for model in models]
+        names = list(blueprint.stacked(dict(models[0].named_parameters())))
         self.starts: Any = nn.ModuleList(
             BufferDict({n: torch.empty_like(state[n]) for n in names}, persistent=False) for state in every
         )
@@ -87,7 +87,7 @@ class Twins(nn.Module):
         """
         self.start = tuple(alignments)
         for held, model, alignment in zip(self.starts, models, alignments, strict=True):
-            state = alignment.apply(_workable(model))
+            state = self.blueprint.stacked(alignment.apply(_workable(model)))
             held.update({name: state[name] for name in held.names})
 
     @property

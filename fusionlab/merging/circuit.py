@@ -4,7 +4,7 @@ The circuits are those of Elhage et al., "A mathematical framework for transform
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -18,6 +18,7 @@ from fusionlab.symmetry import Blueprint
 from fusionlab.symmetry.axes import Across, Along, Axis, Concat, Fixed, Per, leaves, spaces_of
 from fusionlab.symmetry.blueprint import Space
 from fusionlab.symmetry.roles import Role
+from fusionlab.symmetry.stacks import apart
 from fusionlab.types import State
 
 Metric = Literal["frobenius", "gram"]
@@ -61,10 +62,12 @@ def circuit(ingredients: Ingredients, metric: Metric = "frobenius", ridge: float
     """
     assert ingredients.blueprint is not None
     grams = _InputMetric(ingredients.gathered(Grams) if metric == "gram" else [], ingredients.weights, ridge)
-    merged = ingredients.averaged()
-    for found in circuits(ingredients.blueprint):
+    blueprint = ingredients.blueprint
+    merged = dict(blueprint.stacked(ingredients.averaged()))
+    ingredients = replace(ingredients, states=list(map(blueprint.stacked, ingredients.states)))
+    for found in circuits(blueprint):
         _merge(ingredients, found, grams, merged)
-    return merged
+    return apart(merged, blueprint.stacks)
 
 
 @dataclass(frozen=True)

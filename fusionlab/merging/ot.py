@@ -25,6 +25,7 @@ from fusionlab.merging.units import Site, find_sites, module_of
 from fusionlab.statistics import Activations
 from fusionlab.symmetry import Blueprint
 from fusionlab.symmetry.roles import Role
+from fusionlab.symmetry.stacks import apart
 from fusionlab.types import State
 
 Features = Literal["weights", "activations"]
@@ -99,7 +100,8 @@ def optimal_transport(
         cost = ground_cost(source, anchor, ground_metric, normalized)
         return transport(cost, solver, regularization, scaling)
 
-    first, *others = ingredients.states
+    stacks = ingredients.blueprint.stacks
+    first, *others = map(ingredients.blueprint.stacked, ingredients.states)
     moved = [
         Flow(
             ingredients.blueprint,
@@ -110,7 +112,7 @@ def optimal_transport(
         ).run()
         for index, state in enumerate(others, start=1)
     ]
-    return replace(ingredients, states=[first, *moved]).averaged()
+    return replace(ingredients, states=[ingredients.states[0], *(apart(one, stacks) for one in moved)]).averaged()
 
 
 class Flow:

@@ -12,7 +12,7 @@ from fusionlab.errors import InputError
 from fusionlab.probes.images import IMAGES
 from fusionlab.probes.tokens import Vocabulary, accepts, continues_text, fills_text, random_text, written_text
 from fusionlab.symmetry import blueprint
-from fusionlab.symmetry.blueprint import Input
+from fusionlab.symmetry.inputs import Input
 
 AUTO, MIXTURE, TOKENS, GENERATED = "auto", "mixture", "tokens", "generated"
 KINDS = (AUTO, MIXTURE, *IMAGES, TOKENS, GENERATED)

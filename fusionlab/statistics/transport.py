@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import overload
 
@@ -11,7 +12,7 @@ from torch import Tensor
 from fusionlab.errors import InputError
 from fusionlab.statistics.statistics import Activations, Grams, LinearMap, Statistics, basis_of
 from fusionlab.symmetry import Alignment, SymmetryError
-from fusionlab.symmetry.axes import Fixed
+from fusionlab.symmetry.axes import Fixed, spaces_of
 from fusionlab.types import State
 
 # How much rounding may grow when a norm's bias is subtracted again, relative to what is left.
@@ -56,7 +57,7 @@ def move(
         raise SymmetryError("an alignment that folds norms moves statistics only with the end model's state")
     if source_state is not None:
         statistics.check(source_state, "the end model")
-    state = source_state if alignment.blueprint.folded else None
+    state = alignment.blueprint.stacked(source_state) if source_state and alignment.blueprint.folded else None
     if isinstance(statistics, Grams):
         return _move_grams(statistics, alignment, twin_state, state)
     return _move_activations(statistics, alignment, twin_state, state)
@@ -64,29 +65,42 @@ def move(
 
 def _move_grams(grams: Grams, alignment: Alignment, twin: State, source: State | None) -> Grams:
     matrices: dict[str, Tensor] = {}
-    for weight, linear in grams.maps.items():
-        if linear.inputs in matrices:
+    rows = dict(grams.rows)
+    for name, weights in _by_parameter(grams.maps, alignment):
+        read = [grams.maps[weight].inputs for weight in weights]
+        if all(inputs in matrices for inputs in read):
             continue
-        found = grams.matrices[linear.inputs]
-        matrix = _fold_gram(found.double(), _fold_of(weight, alignment, source, found.dtype))
+        found = [grams.matrices[inputs] for inputs in read]
+        folding = _fold_of(name, alignment, source, found[0].dtype)
+        matrix = torch.stack([_fold_gram(one.double(), folding) for one in found])
+        counts = torch.tensor([grams.rows[inputs] for inputs in read])
+        matrix, counts = (_exchanged(each, name, alignment) for each in (matrix, counts))
         for _ in range(2):
             # R acts on one side of the matrix, then on the other; the column of ones stays.
-            moved = _transform(matrix[:-1], weight, linear, alignment, twin)
-            matrix = torch.cat([moved, matrix[-1:]]).T
-        matrices[linear.inputs] = matrix.contiguous()
-    return replace(grams, basis=basis_of(twin), matrices=matrices)
+            moved = _transform(matrix[:, :-1], name, grams.maps[weights[0]], alignment, twin[weights[0]].shape)
+            matrix = torch.cat([moved, matrix[:, -1:]], 1).mT
+        matrices.update(zip(read, matrix.contiguous(), strict=True))
+        rows.update(zip(read, counts.tolist(), strict=True))
+    return replace(grams, basis=basis_of(twin), matrices=matrices, rows=rows)
 
 
 def _move_activations(found: Activations, alignment: Alignment, twin: State, source: State | None) -> Activations:
     inputs: dict[str, Tensor] = {}
     outputs: dict[str, Tensor] = {}
     shared: dict[str, Tensor] = {}
-    for weight, linear in found.maps.items():
-        if linear.inputs not in shared:
-            rows = found.inputs[weight].double()
-            if (folding := _fold_of(weight, alignment, source, found.inputs[weight].dtype)) is not None:
+    for name, weights in _by_parameter(found.maps, alignment):
+        read = [found.maps[weight].inputs for weight in weights]
+        if not all(inputs in shared for inputs in read):
+            inputs_of = [found.inputs[weight].double() for weight in weights]
+            if len({one.shape for one in inputs_of}) > 1:
+                raise SymmetryError(f"{weights[0]!r} and its like read other samples; gather on the twin instead")
+            rows = torch.stack(inputs_of)
+            if (folding := _fold_of(name, alignment, source, found.inputs[weights[0]].dtype)) is not None:
                 rows = (rows - folding.shift[:, None]) / folding.gain[:, None]
-            shared[linear.inputs] = _transform(rows, weight, linear, alignment, twin)
+            rows = _exchanged(rows, name, alignment)
+            moved = _transform(rows, name, found.maps[weights[0]], alignment, twin[weights[0]].shape)
+            shared.update(zip(read, moved, strict=True))
+    for weight, linear in found.maps.items():
         inputs[weight] = shared[linear.inputs].to(found.inputs[weight].dtype)
         matrix = twin[weight].double()
         matrix = matrix.T if linear.dim == 0 else matrix.flatten(1)
@@ -141,10 +155,45 @@ def _fold_gram(matrix: Tensor, folding: _Fold | None) -> Tensor:
     return change @ matrix @ change.T
 
 
-def _transform(rows: Tensor, weight: str, linear: LinearMap, alignment: Alignment, twin: State) -> Tensor:
-    """Move vectors that a weight reads, shape ``(features, any)``, as its reading axis says."""
-    axes, shape = alignment.blueprint.parameters[weight], twin[weight].shape
+def _by_parameter(maps: Mapping[str, LinearMap], alignment: Alignment) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The weights by the parameters of a blueprint: each by itself, or those of all experts together, in order.
+
+    Raises:
+        SymmetryError: statistics of some of the experts alone.
+    """
+    stacks = alignment.blueprint.stacks
+    stack_of = {entry: name for name, entries in stacks.items() for entry in entries}
+    found: dict[str, list[str]] = {}
+    for weight in maps:
+        found.setdefault(stack_of.get(weight, weight), []).append(weight)
+    for name, weights in found.items():
+        if missing := [entry for entry in stacks.get(name, ()) if entry not in maps]:
+            raise SymmetryError(f"nothing is known of what {missing[0]!r} reads; gather on the twin instead")
+        yield name, stacks.get(name, tuple(weights))
+
+
+def _exchanged(tensor: Tensor, name: str, alignment: Alignment) -> Tensor:
+    """What is known of each expert, shape ``(experts, ...)``, in their new places; of other parameters as it is."""
+    if name not in alignment.blueprint.stacks:
+        return tensor
+    outer = alignment.blueprint.parameters[name][0]
+    return alignment.transform(tensor, (outer, *(Fixed() for _ in tensor.shape[1:])))
+
+
+def _transform(rows: Tensor, name: str, linear: LinearMap, alignment: Alignment, shape: torch.Size) -> Tensor:
+    """Move vectors that weights read, shape ``(weights, features, any)``, as the reading axis says.
+
+    Experts are in their new places already.
+
+    Args:
+        name: of the parameter that the weights are: of one, or of those of all experts.
+        shape: of one weight.
+    """
+    axes = alignment.blueprint.parameters[name]
+    outer, own = axes[: len(axes) - len(shape)], axes[len(axes) - len(shape) :]
     last = linear.dim + 1 if linear.dim == 0 else len(shape)
-    reading = tuple(axis.dual() for axis in axes[linear.dim : last])
-    vectors = rows.reshape(*shape[linear.dim : last], rows.shape[1])
-    return alignment.transform(vectors, (*reading, Fixed())).reshape(rows.shape)
+    reading = tuple(axis.dual() for axis in own[linear.dim : last])
+    vectors = rows.reshape(*(len(rows) for _ in outer), *shape[linear.dim : last], rows.shape[-1])
+    moved = {space for axis in outer for space in spaces_of(axis)}
+    inside = Alignment(alignment.blueprint, {n: e for n, e in alignment.elements.items() if n not in moved})
+    return inside.transform(vectors, (*outer, *reading, Fixed())).reshape(rows.shape)

@@ -24,6 +24,7 @@ from fusionlab.streaming.part_files import PartFiles
 from fusionlab.streaming.scratch import Scratch, table_bytes
 from fusionlab.streaming.twins import Matched, PartReader, TwinFiles, once
 from fusionlab.symmetry import Alignment, Blueprint
+from fusionlab.symmetry.stacks import entries_of
 
 # Of what is found of a whole pair, among files of parts.
 _WHOLE = 0
@@ -65,7 +66,7 @@ def match_coupled(
     own = [[_of_part(alignment, part.blueprint) for part in parts] for alignment in alignments]
     matched = 0.0
     for part, *moves in zip(parts, *own, strict=True):
-        names = list(part.blueprint.parameters)
+        names = part.blueprint.names
         moved = [move.apply(model.read(names)) for move, model in zip(moves, models, strict=True)]
         for place, (model, side) in enumerate(zip(models, files, strict=True)):
             if side is not None:
@@ -92,7 +93,7 @@ def _found(
     elements: tuple[dict[str, Tensor], dict[str, Tensor]] = ({}, {})
     squares = [0.0, 0.0]
     for part in parts:
-        names = list(part.blueprint.parameters)
+        names = part.blueprint.names
         read = [model.read(names) for model in models]
         counted = _counted(names, models[0], read[0])
         squares[0] += squared_distance(read[0], read[1], counted)
@@ -100,7 +101,8 @@ def _found(
         for place, gauge in enumerate(gauges):
             read[place] = gauge.apply(read[place])
             elements[place].update(gauge.elements)
-            states[place].update({name: scratch.kept(workable(read[place][name])) for name in names if name in touched})
+            own = blueprint.stacked(read[place])
+            states[place].update({name: scratch.kept(workable(own[name])) for name in own if name in touched})
         squares[1] += squared_distance(read[0], read[1], counted)
     ordered = [{name: state[name] for name in touched} for state in states]
     pair = Pair(ordered[0], ordered[1], blueprint, keeper=scratch)
@@ -128,7 +130,8 @@ def coupled_bytes(counts: Mapping[str, int], blueprint: Blueprint, options: Matc
         options: what is matched and how.
     """
     spaces = options.select(blueprint)
-    numbers = 2 * sum(counts.get(name, 0) for name in blueprint.touching(space.name for space in spaces))
+    touched = entries_of(blueprint.touching(space.name for space in spaces), blueprint.stacks)
+    numbers = 2 * sum(counts.get(name, 0) for name in touched)
     return 4 * numbers + (table_bytes(blocks(spaces, blueprint)) if options.start == ANNEALED else 0)
 
 
@@ -140,6 +143,6 @@ def coupled_memory(counts: Mapping[str, int], blueprint: Blueprint, parts: Itera
         blueprint: of the models, in the gauge.
         parts: that they are brought into the gauge by.
     """
-    largest = max((sum(counts.get(name, 0) for name in part.blueprint.parameters) for part in parts), default=0)
+    largest = max((sum(counts.get(name, 0) for name in part.blueprint.names) for part in parts), default=0)
     squares = max((space.group.size**2 for space in blueprint.spaces.values()), default=0)
     return 4 * max(6 * largest, 8 * squares)

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from fusionlab.evaluation.preservation import samples
 from fusionlab.forward import logits
-from fusionlab.symmetry.blueprint import Input
 from fusionlab.symmetry.float64 import InFloat64, take_plain_products
+from fusionlab.symmetry.inputs import Input
 
 Provide = Callable[[str], Tensor]
 

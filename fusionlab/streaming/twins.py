@@ -184,7 +184,7 @@ def match_parts(
     @torch.no_grad()
     def work(numbered: tuple[int, Part]) -> tuple[list[Alignment], list[float], list[dict[str, int]]]:
         index, part = numbered
-        names = list(part.blueprint.parameters)
+        names = part.blueprint.names
         sizes = [model.sizes(names, side.writer) for model, side in sides]
         is_written = all(side.tally.is_written(own) for own, (_, side) in zip(sizes, sides, strict=True))
         if known is not None and (found := known.get(index, part.blueprint)) is not None:
@@ -233,7 +233,7 @@ def write_moved(
 ) -> None:
     """Write a twin of a model by alignments that are known, one for each part."""
     for alignment in alignments:
-        names = list(alignment.blueprint.parameters)
+        names = alignment.blueprint.names
         sizes = model.sizes(names, files.writer)
         if not files.tally.is_written(sizes):
             model.write(alignment.apply(model.read(names)), files.writer)
@@ -251,7 +251,7 @@ class Moved:
 
     def __init__(self, model: PartReader, alignments: Sequence[Alignment]) -> None:
         self.model = model
-        self.by_name = {name: alignment for alignment in alignments for name in alignment.blueprint.parameters}
+        self.by_name = {name: alignment for alignment in alignments for name in alignment.blueprint.names}
         self.held: Mapping[str, Tensor] = {}
 
     @torch.no_grad()
@@ -260,7 +260,7 @@ class Moved:
         if name not in self.held:
             self.held = {}
             alignment = self.by_name[name]
-            state = self.model.read(list(alignment.blueprint.parameters))
+            state = self.model.read(alignment.blueprint.names)
             self.held = alignment.apply({n: t.double() if t.is_floating_point() else t for n, t in state.items()})
         return self.held[name]
 
@@ -292,4 +292,4 @@ def parts_memory(counts: Mapping[str, int], parts: Iterable[Part]) -> int:
 
 def _size(counts: Mapping[str, int], part: Part) -> int:
     """About how many numbers of 4 bytes matching a part holds in memory: two models, their twins, and products."""
-    return 4 * sum(counts.get(name, 0) for name in part.blueprint.parameters)
+    return 4 * sum(counts.get(name, 0) for name in part.blueprint.names)

@@ -21,6 +21,7 @@ from fusionlab.symmetry.blueprint import Blueprint, Space, SymmetryError
 from fusionlab.symmetry.folding import fold
 from fusionlab.symmetry.groups import Permutation
 from fusionlab.symmetry.html import html_table
+from fusionlab.symmetry.stacks import apart, entries_of
 from fusionlab.symmetry.wrappers import read_model, unwrapped
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -130,15 +131,22 @@ class Alignment:
                 f"its parameters by name"
             )
         self.blueprint.check(model)
+        state = self.blueprint.stacked(model)
         if self.blueprint.folded:
-            model = fold(model, self.blueprint)
+            state = fold(state, self.blueprint)
         if self.blueprint.unbiased:
-            model = clear_biases(model, self.blueprint)
+            state = clear_biases(state, self.blueprint)
         touched = self.blueprint.touching(self.elements)
-        return {name: self.apply_to(name, model[name]) if name in touched else model[name] for name in model}
+        moved = {name: self.apply_to(name, state[name]) if name in touched else state[name] for name in state}
+        if model.keys() == moved.keys():
+            return moved
+        named = apart(moved, self.blueprint.stacks)
+        # What is written must not share memory with what stands beside it.
+        inside = set(entries_of(self.blueprint.stacks, self.blueprint.stacks))
+        return {name: named[name].clone() if name in inside else named[name] for name in model}
 
     def apply_to(self, name: str, tensor: Tensor) -> Tensor:
-        """The transformed parameter `name`."""
+        """The transformed parameter `name`, or stack of parameters."""
         return self.transform(tensor, self.blueprint.parameters[name])
 
     def transform(self, tensor: Tensor, axes: tuple[Axis, ...]) -> Tensor:

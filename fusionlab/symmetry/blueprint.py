@@ -14,7 +14,9 @@ from fusionlab.symmetry.axes import Axis, spaces_of
 from fusionlab.symmetry.evidence import Trial
 from fusionlab.symmetry.groups import Copies, Group
 from fusionlab.symmetry.html import html_table
+from fusionlab.symmetry.inputs import Input
 from fusionlab.symmetry.roles import Role
+from fusionlab.symmetry.stacks import apart, entries_of, stacked
 
 # Gauges that are no elements of a group, so that a blueprint says whether a model is in them.
 FOLDED, BIASES = "folded", "biases"
@@ -53,55 +55,6 @@ class Space:
     def dimension(self) -> int:
         """Continuous degrees of freedom over all copies."""
         return self.group.dimension * self.count
-
-
-@dataclass(frozen=True)
-class Input:
-    """One input of a model.
-
-    Attributes:
-        name: the forward's keyword.
-        shape: without the batch.
-        vocabulary: for token ids, how many there are.
-        last: for token ids, the one that every row ends with and that is nowhere else, or None.
-        placed: for token ids, the one that stands for an image's features, and how often it stands behind the first
-            token of every row, and nowhere else; or None.
-        numbers: whole numbers that are the same for every example, in the order of `shape`: sizes, masks, kinds of
-            tokens; or None.
-        is_mask: whether it is a mask, of which each row's first entry is always true: of zeros and ones where it has a
-            vocabulary of two, of truth values where it has none.
-        is_stacked: whether the examples stand one behind the other in the first dimension, without one of their own.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    vocabulary: int | None = None
-    last: int | None = None
-    placed: tuple[int, int] | None = None
-    numbers: tuple[int, ...] | None = None
-    is_stacked: bool = False
-    is_mask: bool = False
-
-    def random(self, batch: int, generator: torch.Generator, dtype: torch.dtype = torch.float64) -> Tensor:
-        """A random batch: normal numbers, or token ids; the numbers that are always the same, where it has those."""
-        if self.numbers is not None:
-            return torch.tensor(self.numbers).reshape(1, *self.shape).repeat(batch, *(1 for _ in self.shape))
-        if self.is_mask:
-            shown = torch.randint(2, (batch, *self.shape), generator=generator)
-            shown[..., :1] = 1
-            return shown.bool() if self.vocabulary is None else shown
-        if self.vocabulary is None:
-            drawn = torch.randn(batch, *self.shape, generator=generator, dtype=torch.float64).to(dtype)
-            return drawn.flatten(0, 1) if self.is_stacked else drawn
-        ids = torch.randint(self.vocabulary, (batch, *self.shape), generator=generator)
-        if self.last is not None:
-            ids[ids == self.last] = (self.last + 1) % self.vocabulary
-            ids[..., -1] = self.last
-        if self.placed is not None:
-            token, count = self.placed
-            ids[ids == token] = (token + 1) % self.vocabulary
-            ids[..., 1 : 1 + count] = token
-        return ids
 
 
 @dataclass(frozen=True)
@@ -153,7 +106,7 @@ class Blueprint:
     Attributes:
         architecture: the name it is registered under.
         spaces: by name, a space that indexes others before those.
-        parameters: for every parameter of the model one axis for each of its dimensions.
+        parameters: for every parameter of the model, or stack of parameters, one axis for each of its dimensions.
         inputs: what the model takes, for checking that its function is preserved.
         outputs: by name, the axes of what the model returns beside its logits (hidden states, attention maps), whose
             basis an alignment changes in a known way; only those that it changes.
@@ -165,6 +118,8 @@ class Blueprint:
         unseen_means: parameters and dimensions along which a constant may be added: a LayerNorm subtracts it from all
             that is written to it, a softmax from the logits of all experts.
         same: further names of one tensor (tied, or of a module in several places), and the first name of each.
+        stacks: by a name that no parameter has, those of experts that are modules of their own, in order: whoever acts
+            through axes sees them as one tensor (`fusionlab.symmetry.stacks`), all others as the model has them.
         folded: whether this describes a model after folding (rotations of the stream, gains fixed to one).
         unbiased: whether this describes a model after `fusionlab.symmetry.biases.clear_biases`.
         after_folding: what describes the same model after folding; None where there is nothing to fold.
@@ -186,6 +141,7 @@ class Blueprint:
     seen_key_biases: tuple[str, ...] = ()
     unseen_means: tuple[tuple[str, int], ...] = ()
     same: Mapping[str, str] = field(default_factory=dict)
+    stacks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     folded: bool = False
     unbiased: bool = False
     after_folding: Blueprint | None = field(default=None, repr=False)
@@ -268,6 +224,23 @@ class Blueprint:
         touched = self.touching(self.spaces)
         return tuple(name for name in self.parameters if name not in touched)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its parameters in a model's state, of stacks those of their entries."""
+        return tuple(entries_of(self.parameters, self.stacks))
+
+    def by_name(self) -> dict[str, tuple[Axis, ...]]:
+        """The axes of every parameter in a model's state; of a stack's entry those that it has by itself."""
+        return {
+            entry: axes[1:] if name in self.stacks else axes
+            for name, axes in self.parameters.items()
+            for entry in self.stacks.get(name, (name,))
+        }
+
+    def stacked(self, state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """A model's parameters by the names of `parameters`; a state that has those is returned as it is."""
+        return stacked(state, self.stacks)
+
     def roles(self) -> tuple[Role, ...]:
         """The roles of its spaces, each once, in order."""
         return tuple(dict.fromkeys(space.role for space in self.spaces.values()))
@@ -282,14 +255,16 @@ class Blueprint:
         Raises:
             SymmetryError: a parameter is missing, unknown to the blueprint, or of another shape.
         """
-        if missing := [name for name in self.parameters if name not in state]:
+        state = apart(state, self.stacks) if self.stacks else state
+        if missing := [name for name in self.names if name not in state]:
             raise SymmetryError(f"{what} lacks the parameter {missing[0]!r} that {self.architecture} models have")
-        if extra := [name for name in state if name not in self.parameters]:
+        known = set(self.names)
+        if extra := [name for name in state if name not in known]:
             raise SymmetryError(
                 f"{what} has the parameter {extra[0]!r}, which the description of {self.architecture} does not know, "
                 f"so that no change of basis can be shown to preserve its function"
             )
-        for name, axes in self.parameters.items():
+        for name, axes in self.by_name().items():
             shape = tuple(state[name].shape)
             expected = tuple(axis.size for axis in axes)
             fits = len(shape) == len(expected) and all(e in (None, s) for e, s in zip(expected, shape, strict=True))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from fusionlab.symmetry.axes import Along, Axis, Concat, Fixed, Per, spaces_of
-from fusionlab.symmetry.blueprint import Blueprint, Input, LayerScale, Norm, Reader, Space, SymmetryError
+from fusionlab.symmetry.blueprint import Blueprint, LayerScale, Norm, Reader, Space, SymmetryError
 from fusionlab.symmetry.groups import (
     Group,
     Invertible,
@@ -17,6 +17,7 @@ from fusionlab.symmetry.groups import (
     Scale,
     Signs,
 )
+from fusionlab.symmetry.inputs import Input
 from fusionlab.symmetry.roles import Role
 
 POSITIVELY_HOMOGENEOUS = ("relu", "leaky_relu")

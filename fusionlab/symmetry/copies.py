@@ -22,9 +22,9 @@ def expert_spreads(state: Mapping[str, Tensor], blueprint: Blueprint) -> dict[st
         blueprint: of the model.
 
     Returns:
-        By space of experts, from 0 to 1; nothing for experts that are all zero, or that are modules of their own.
+        By space of experts, from 0 to 1; nothing for experts that are all zero.
     """
-    squares: dict[str, Tensor] = {}
+    state, squares = blueprint.stacked(state), dict[str, Tensor]()
     for name, axes in blueprint.parameters.items():
         # Each tensor once, though it may have several axes whose copies lie along its experts.
         for dim, axis in list(enumerate(axes))[::-1]:

@@ -13,8 +13,8 @@ from fusionlab.checkpoints.weightless import Weightless, weightless
 from fusionlab.forward import logits
 from fusionlab.streaming.running import logits_of
 from fusionlab.symmetry import blueprint
-from fusionlab.symmetry.blueprint import Input
 from fusionlab.symmetry.float64 import InFloat64
+from fusionlab.symmetry.inputs import Input
 
 COMMON: dict[str, Any] = {
     "num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 24, "intermediate_size": 40, "vocab_size": 50,

@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from fusionlab.symmetry import SymmetryError, blueprint
-from fusionlab.symmetry.blueprint import BIASES, FOLDED, Input
+from fusionlab.symmetry.blueprint import BIASES, FOLDED
 from fusionlab.symmetry.builder import BlueprintBuilder
 from fusionlab.symmetry.groups import Invertible, Permutation
+from fusionlab.symmetry.inputs import Input
 
 from .blueprints import nested_blueprint
 from .models import CASES, generator, random_model

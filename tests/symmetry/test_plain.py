@@ -11,9 +11,10 @@ from hypothesis import given
 
 from fusionlab.symmetry import Blueprint, Space, blueprint
 from fusionlab.symmetry.axes import Across, Along, Concat, Fixed, Per
-from fusionlab.symmetry.blueprint import Input, LayerScale, Norm, Reader
+from fusionlab.symmetry.blueprint import LayerScale, Norm, Reader
 from fusionlab.symmetry.evidence import Outcome, Trial
 from fusionlab.symmetry.groups import Group, Invertible, Permutation, Rotary, Scale
+from fusionlab.symmetry.inputs import Input
 from fusionlab.symmetry.plain import PlainError, dumps, loads
 from fusionlab.symmetry.roles import Role
 from tests.families import cases_clip, cases_gpt, cases_llama, cases_vision
@@ -45,6 +46,7 @@ FULL = Blueprint(
     centred=("qk",),
     seen_key_biases=("qk", "ffn"),
     unseen_means=(("up", 1), ("a.weight", 0)),
+    stacks={"up": ("experts.0.up", "experts.1.up")},
     same={"again.weight": "a.weight"},
     folded=True,
     unbiased=True,

@@ -141,7 +141,7 @@ def _by_bodies(
 
 def _restricted(described: Blueprint, names: State) -> Blueprint:
     """A blueprint of some of the parameters, with the spaces that act on them; it folds nothing."""
-    part = replace(described, parameters={name: described.parameters[name] for name in names})
+    part = replace(described, parameters={name: described.parameters[name] for name in described.stacked(names)})
     touching = {name for name in described.spaces if part.touching([name])}
     indexed = {outer for name in touching for outer in described.spaces[name].index}
     spaces = {name: space for name, space in described.spaces.items() if name in touching | indexed}

@@ -23,7 +23,7 @@ class Models:
     """Models to be brought into one basis, all in the gauge.
 
     Attributes:
-        states: parameters by name, one mapping for each; not modified.
+        states: parameters by name, stacks as one, one mapping for each; not modified.
         blueprint: of all.
         anchor: index of the one that keeps its basis.
         activations: of each, at the same rows of the same data; None where the matcher does not need them.
@@ -36,6 +36,9 @@ class Models:
     anchor: int = 0
     activations: Sequence[Activations] | None = None
     team: Team = ALONE
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "states", [self.blueprint.stacked(state) for state in self.states])
 
     def each(self, match: Callable[[Pair], Alignment]) -> list[Alignment]:
         """An alignment for each model, by what matches one of them to the anchor."""

@@ -9,11 +9,13 @@ from torch import Tensor, nn
 
 import fusionlab.symmetry.infer.rules  # noqa: F401 (registers the rules)
 from fusionlab.symmetry.axes import Axis, Fixed, spaces_of
-from fusionlab.symmetry.blueprint import Blueprint, Input, Space, SymmetryError
+from fusionlab.symmetry.blueprint import Blueprint, Space, SymmetryError
 from fusionlab.symmetry.evidence import Trial, best_of_each
 from fusionlab.symmetry.groups import Permutation, Signs
 from fusionlab.symmetry.infer.attempts import Attempts
 from fusionlab.symmetry.infer.dims import Stretch, Variable
+from fusionlab.symmetry.infer.entries import Bundle
+from fusionlab.symmetry.infer.exchange import exchangeable, have_gains, mark, with_stacks
 from fusionlab.symmetry.infer.found import Action, Found
 from fusionlab.symmetry.infer.gauges import centred, seen_biases, unseen_means
 from fusionlab.symmetry.infer.inputs import inputs_of
@@ -25,7 +27,9 @@ from fusionlab.symmetry.infer.search import Search
 from fusionlab.symmetry.infer.second_names import second_names, with_second_names
 from fusionlab.symmetry.infer.trace import Traced, TraceError, trace
 from fusionlab.symmetry.infer.unread import like_what_is_read
+from fusionlab.symmetry.inputs import Input
 from fusionlab.symmetry.roles import Role
+from fusionlab.symmetry.stacks import stacked
 
 
 class UnreadError(SymmetryError):
@@ -73,14 +77,41 @@ def infer(
             f"expected fusionlab.blueprint(model, example_inputs) with all that the model takes",
             is_of_experts=bool(like_what_is_read(traced.unread, traced)),
         )
+    experts = exchangeable(traced, model)
+    found = _read(traced, experts, model, architecture, seed, drawn or {})
+    if have_gains(traced, experts):
+        # Nobody folds gains that are entries of stacks: a stream may only be rotated without those.
+        alone = _read(traced, (), model, architecture, seed, drawn or {})
+        found = max(found, alone, key=_free)
+    return found
+
+
+def _free(found: Blueprint) -> int:
+    """The continuous degrees of freedom of bases, once folded; those of single coordinates do not count."""
+    spaces = (found.after_folding or found).spaces.values()
+    return sum(space.dimension for space in spaces if not space.group.is_factor)
+
+
+def _read(
+    traced: Traced,
+    experts: Sequence[Bundle],
+    model: nn.Module,
+    architecture: str,
+    seed: int,
+    drawn: Mapping[str, Input],
+) -> Blueprint:
+    """The blueprint of a traced model whose experts are entries of stacks."""
+    if experts:
+        traced = with_stacks(traced, experts, model)
     reading = Reading(traced).read()
+    mark(reading, experts)
     attempts = Attempts(reading, seed)
     if not attempts.expected.isfinite().all():
         raise SymmetryError(
-            f"{architecture}: the outputs for the inputs {', '.join(inputs)} are not finite with random parameters; "
-            f"expected an example for which they are"
+            f"{architecture}: the outputs for the inputs {', '.join(traced.inputs)} are not finite with random "
+            f"parameters; expected an example for which they are"
         )
-    return _Assembly(reading, attempts, Search(attempts).run(), architecture, drawn or {}).build(model)
+    return _Assembly(reading, attempts, Search(attempts).run(), architecture, drawn).build(model)
 
 
 @dataclass
@@ -97,7 +128,8 @@ class _Assembly:
 
         What cannot be described, or does not hold on another batch, is left out, with a note.
         """
-        other = OtherBatch(model, self.reading.traced.inputs, self.reading.traced.state)
+        traced = self.reading.traced
+        other = OtherBatch(model, traced.inputs, traced.state, traced.stacks)
         dropped: list[str] = []
         same = second_names(model)
         while True:
@@ -191,6 +223,7 @@ class _Assembly:
             # An output is neither written nor read: only where it moves matters.
             outputs=self._outputs(replace(layout, readers=frozenset())),
             biases=dict(self.reading.notes.biases),
+            stacks=self.reading.traced.stacks,
             trials={name: self._trials(self.owners[name], space) for name, space in spaces.items()},
         )
 
@@ -252,7 +285,7 @@ class _Assembly:
         same = second_names(model)
         return {
             name: read.get(same.get(name, name)) or tuple(Fixed() for _ in tensor.shape)
-            for name, tensor in model.state_dict().items()
+            for name, tensor in stacked(model.state_dict(), self.reading.traced.stacks).items()
         }
 
     def _culprit(self, parameter: str) -> Found:

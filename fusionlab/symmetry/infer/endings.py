@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fusionlab.symmetry.blueprint import Input
 from fusionlab.symmetry.infer.trace import Plain, generic, in_float64
+from fusionlab.symmetry.inputs import Input
 
 # Examples of a trial.
 _BATCH = 2

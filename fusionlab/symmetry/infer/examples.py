@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from fusionlab.symmetry.blueprint import Input
 from fusionlab.symmetry.infer.combined_sizes import combined_sizes
 from fusionlab.symmetry.infer.patch_inputs import features_of, listed_patches, stacked_patches
+from fusionlab.symmetry.inputs import Input
 
 _TOKENS, _SAMPLES, _CHOICES = 12, 1200, 2
 _THINGS, _PLACES = 3, 2

@@ -9,9 +9,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from fusionlab.symmetry.blueprint import Input, SymmetryError
+from fusionlab.symmetry.blueprint import SymmetryError
 from fusionlab.symmetry.infer.interpreter import Reading
 from fusionlab.symmetry.infer.shrink import Shrunk
+from fusionlab.symmetry.inputs import Input
 
 # Fields that an input's shape may follow; lengths of texts follow none.
 _SHAPES = re.compile(r"image_size|mel_bins|source_positions|patches|hidden_size|d_model")

@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ import transformers
 from torch import Tensor, nn
 
 from fusionlab.symmetry.architectures.descriptions import architecture_name
-from fusionlab.symmetry.blueprint import Blueprint, Input, SymmetryError
+from fusionlab.symmetry.blueprint import Blueprint, SymmetryError
 from fusionlab.symmetry.infer import kept
 from fusionlab.symmetry.infer.blueprint import UnreadError, infer
 from fusionlab.symmetry.infer.copies import dissolved, gathered, numbered_spaces
@@ -24,11 +25,13 @@ from fusionlab.symmetry.infer.given_examples import given_example, refuse_kind
 from fusionlab.symmetry.infer.grow import UnlikeError, grow
 from fusionlab.symmetry.infer.leaving_out import without
 from fusionlab.symmetry.infer.other_batch import OtherBatch, Wrong
-from fusionlab.symmetry.infer.other_numbers import varied
+from fusionlab.symmetry.infer.other_numbers import Varied, varied
+from fusionlab.symmetry.infer.real_stacks import Shapes, of_stacks, real_stacks, with_real_stacks
 from fusionlab.symmetry.infer.second_names import of_names, second_names
 from fusionlab.symmetry.infer.shrink import NotShrunkError, Shrunk, shrink
 from fusionlab.symmetry.infer.unheard import unheard
-from fusionlab.symmetry.infer.unread import may_be_unread
+from fusionlab.symmetry.infer.unread import like_what_is_read, may_be_unread
+from fusionlab.symmetry.inputs import Input
 
 # A model that cannot be shrunk is traced as it is up to this many parameters, in a minute or two and 50 bytes for each.
 MOST_PARAMETERS = 150_000_000
@@ -38,6 +41,8 @@ MOST_TRIED = 20_000_000
 MOST_NUMBERS = 10_000_000
 # How many examples of guessed inputs, and seeds of parameters: experts that no token chose may be chosen in the next.
 TRIES = ((3, 0), (64, 0), (64, 1))
+# Seeds of parameters with which a given example may lead to every expert.
+SEEDS = (0, 1, 2)
 # Where a blueprint is from.
 ON_ITSELF = "inferred from the traced model itself"
 ON_A_SMALL_ONE = "inferred from a small model of the same structure"
@@ -95,7 +100,7 @@ def described(model: nn.Module, example_inputs: Mapping[str, Tensor] | None) -> 
     if example_inputs is not None:
         itself = _on_cpu(model)
         example = varied(itself, given_example(itself, example_inputs))
-        return infer(itself, example.batch, name, drawn=example.drawn).found_in(ON_ITSELF, example.notes())
+        return _shown(itself, example, name).found_in(ON_ITSELF, example.notes())
     if not isinstance(model, transformers.PreTrainedModel):
         raise SymmetryError(
             f"nothing is known of the inputs of a {type(model).__name__}; expected fusionlab.blueprint(model, "
@@ -117,11 +122,26 @@ def described(model: nn.Module, example_inputs: Mapping[str, Tensor] | None) -> 
     return found.found_in(ON_BOTH if count <= MOST_TRIED else ON_A_SMALL_ONE)
 
 
+def _shown(model: nn.Module, example: Varied, name: str) -> Blueprint:
+    """The blueprint that an example shows, with parameters that lead its inputs to every expert if some do."""
+    for seed in SEEDS:
+        with suppress(UnreadError):
+            return infer(model, example.batch, name, seed, lambda t: not like_what_is_read(t.unread, t), example.drawn)
+    return infer(model, example.batch, name, drawn=example.drawn)
+
+
 def _from_a_small_one(model: nn.Module, name: str) -> Blueprint:
     """The blueprint of a small model of the same structure, grown to the real one's names and shapes."""
     shrunk = shrink(model)
     found = _traced(shrunk.build(), shrunk.inputs, name)
-    shapes = {parameter: tuple(tensor.shape) for parameter, tensor in model.state_dict().items()}
+    shapes: Shapes = {parameter: tuple(tensor.shape) for parameter, tensor in model.state_dict().items()}
+    stacks = real_stacks(found.stacks, shrunk.layers)
+    shrunk, shapes = with_real_stacks(shrunk, shapes, found.stacks, stacks)
+    return of_stacks(_with_numbered(found, shrunk, shapes), stacks)
+
+
+def _with_numbered(found: Blueprint, shrunk: Shrunk, shapes: Shapes) -> Blueprint:
+    """The real model's blueprint, with what is numbered in the small one where that can be counted in the real one."""
     if numbered := numbered_spaces(found):
         together = gathered(found)
         try:
@@ -131,7 +151,7 @@ def _from_a_small_one(model: nn.Module, name: str) -> Blueprint:
     return _grown(found, shrunk, shapes)
 
 
-def _grown(found: Blueprint, shrunk: Shrunk, shapes: Mapping[str, tuple[int, ...]]) -> Blueprint:
+def _grown(found: Blueprint, shrunk: Shrunk, shapes: Shapes) -> Blueprint:
     """The real model's blueprint; what one layer has and another of its kind has not is left out of both."""
     try:
         while True:
@@ -163,7 +183,7 @@ def _traced(model: nn.Module, inputs: tuple[Input, ...], name: str) -> Blueprint
 
 def _wrong(model: nn.Module, found: Blueprint) -> Wrong | None:
     """A space that does not hold on the model itself; None where all do, in every gauge."""
-    other = OtherBatch(_on_cpu(model), _batch(found.inputs, found.architecture))
+    other = OtherBatch(_on_cpu(model), _batch(found.inputs, found.architecture), stacks=found.stacks)
     described = (found, found.after_folding, found.without_biases())
     return next((wrong for b in described if b is not None and (wrong := other.wrong(b)) is not None), None)
 

@@ -73,6 +73,7 @@ def roles_of(
             roles[one.variable] = Role.HEADS
         elif one.variable in inside:
             roles[one.variable] = _role_around_units(one, inside[one.variable], around, parameters)
+    roles.update((one.variable, Role.EXPERTS) for one in found if one.variable in notes.experts)
     for one in permuted:
         if roles[one.variable] == Role.EXPERTS:
             # Groups of experts are chosen as experts are.
@@ -95,7 +96,9 @@ def _own_role(one: Found, notes: Notes, is_inside: bool) -> Role:
         return Role.VALUE_OUTPUT
     if one.basis is not None and isinstance(one.basis.group, Rotary):
         return Role.QUERY_KEY
-    if one.variable in notes.streams and not any(action.index for action in one.actions):
+    # Factors of a gain in each expert are the experts', and the stream is the same.
+    whole = [action for action in one.actions if not action.group.is_factor] or one.actions
+    if one.variable in notes.streams and not any(action.index for action in whole):
         return Role.RESIDUAL
     if has_basis:
         return Role.LATENT
@@ -246,7 +249,7 @@ def _told_apart(
 
 def _most(one: Found) -> list[str]:
     """The modules that most of a space's parameters lie in, from the outermost on, as far as more than half agree."""
-    paths = [name.split(".")[:-1] for name, _, _ in one.stretches]
+    paths = [[word for word in name.split(".")[:-1] if not word.endswith("*")] for name, _, _ in one.stretches]
     out: list[str] = []
     while True:
         inside = Counter(path[len(out)] for path in paths if path[: len(out)] == out and len(path) > len(out))
@@ -266,7 +269,8 @@ def _paths(one: Found) -> list[list[str]]:
     for name, _, _ in one.stretches:
         layer = _layer(name)
         rest = name if layer is None else name[len(f"{layer[0]}{layer[1]}.") :]
-        paths.append(rest.split(".")[:-1])
+        # What counts experts says nothing: experts.*, expert_*.
+        paths.append([word for word in rest.split(".")[:-1] if not word.endswith("*")])
     return paths
 
 

@@ -17,6 +17,7 @@ from fusionlab.symmetry.infer.other_lengths import longer, shorter
 from fusionlab.symmetry.infer.other_numbers import outputs_for, redrawn
 from fusionlab.symmetry.infer.second_names import second_names
 from fusionlab.symmetry.infer.trace import Plain, generic
+from fusionlab.symmetry.stacks import Stacks, apart, stacked
 
 
 @dataclass(frozen=True)
@@ -54,19 +55,25 @@ class OtherBatch:
         model: any module on the CPU; its weights are not looked at.
         inputs: a batch by the names of the forward's arguments.
         state: the parameters that it is run with; random ones if None.
+        stacks: see `Blueprint.stacks`; the state knows those parameters by these names.
 
     Raises:
         SymmetryError: the model does not run on the inputs.
     """
 
     def __init__(
-        self, model: nn.Module, inputs: Mapping[str, Tensor], state: Mapping[str, Tensor] | None = None
+        self,
+        model: nn.Module,
+        inputs: Mapping[str, Tensor],
+        state: Mapping[str, Tensor] | None = None,
+        stacks: Stacks | None = None,
     ) -> None:
         self._plain = Plain(model)
         # What counts, in whole numbers, is no part of the state.
         self._tied = {name: first for name, first in second_names(model).items() if first in self._plain.state}
         generator = torch.Generator().manual_seed(1)
-        self._state = state or {name: generic(x, generator) for name, x in self._plain.state.items()}
+        self._stacks = stacks or {}
+        self._state = state or stacked({n: generic(x, generator) for n, x in self._plain.state.items()}, self._stacks)
         other = {name: _another(x, generator) for name, x in inputs.items()}
         last: list[_Tried] = []
 
@@ -87,12 +94,12 @@ class OtherBatch:
     def _accepted(self, inputs: Mapping[str, Tensor]) -> _Tried | None:
         """Inputs with the outputs for them; None where the model gives none, or such that are not finite."""
         own = self._plain.copied()
-        out = outputs_for(own, self._state, inputs)
+        out = outputs_for(own, apart(self._state, self._stacks), inputs)
         return None if out is None else _Tried(own, inputs, out)
 
     def _expected_of(self, inputs: Mapping[str, Tensor]) -> Tensor:
         try:
-            return self._plain.kept(self._state, inputs)
+            return self._plain.kept(apart(self._state, self._stacks), inputs)
         except Exception as error:  # anything may be raised by a model's own code
             reason = next(iter(str(error).splitlines()), "")
             raise SymmetryError(f"the model does not run on the inputs ({type(error).__name__}: {reason})") from error
@@ -131,10 +138,11 @@ class OtherBatch:
         return next((where for where, tried in self._tried.items() if not self._is_expected(state, tried)), None)
 
     def _is_expected(self, state: Mapping[str, Tensor], tried: _Tried) -> bool:
+        state = apart(state, self._stacks)
         if _are_close(tried.plain.kept(state, tried.inputs), tried.expected):
             return True
         # A module may remember, as its longest text: only what it computes now can be compared.
-        now = tried.plain.kept(self._state, tried.inputs)
+        now = tried.plain.kept(apart(self._state, self._stacks), tried.inputs)
         if torch.equal(now, tried.expected):
             return False
         tried.expected = now

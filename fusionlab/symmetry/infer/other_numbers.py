@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fusionlab.symmetry.blueprint import Input
 from fusionlab.symmetry.infer.trace import Plain, generic, in_float64
+from fusionlab.symmetry.inputs import Input
 
 
 @dataclass(frozen=True)

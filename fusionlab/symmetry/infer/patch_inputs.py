@@ -12,8 +12,8 @@ from typing import Any
 
 from torch import nn
 
-from fusionlab.symmetry.blueprint import Input
 from fusionlab.symmetry.infer.combined_sizes import is_size, pair_of
+from fusionlab.symmetry.inputs import Input
 
 # Of patches, or of squares of them that become one feature: how many stand below and beside each other.
 _GRID = (3, 2)

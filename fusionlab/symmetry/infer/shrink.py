@@ -16,7 +16,7 @@ import torch
 import transformers
 from torch import nn
 
-from fusionlab.symmetry.blueprint import Input, SymmetryError
+from fusionlab.symmetry.blueprint import SymmetryError
 from fusionlab.symmetry.infer.combined_sizes import Fields, combined_sizes
 from fusionlab.symmetry.infer.endings import ended
 from fusionlab.symmetry.infer.examples import guessed_inputs, pad_batches
@@ -24,6 +24,7 @@ from fusionlab.symmetry.infer.kinds import Matched, NoStandInError, matched
 from fusionlab.symmetry.infer.layer_plans import LayerPlan, layer_plans, merged
 from fusionlab.symmetry.infer.meanings import Meaning, meaning
 from fusionlab.symmetry.infer.small_sizes import Path, SmallSizes, nodes
+from fusionlab.symmetry.inputs import Input
 
 # What says nothing about a model's structure, or follows from what does.
 _DROPPED = ("transformers_version", "dtype", "torch_dtype", "quantization_config", "architectures", "_name_or_path")

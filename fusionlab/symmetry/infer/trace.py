@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 import inspect
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from fusionlab.symmetry.float64 import InFloat64, take_plain_products
 from fusionlab.symmetry.infer.branches import Branches
+from fusionlab.symmetry.stacks import Stacks
 
 # Share of positive entries from which a vector is one of gains.
 MOSTLY = 0.75
@@ -47,6 +48,8 @@ class Traced:
         outputs: names of what the graph returns, those that must stay as they are first.
         kept: how many those are.
         branches: sentences on where the forward followed the values of its tensors.
+        stacks: by name of a tensor in `state`, the model's parameters that it is made of.
+        run: the model itself as a function of `state`, where the graph may hold for one choice of experts only.
     """
 
     graph: fx.GraphModule
@@ -55,6 +58,8 @@ class Traced:
     outputs: tuple[str, ...]
     kept: int
     branches: tuple[str, ...] = ()
+    stacks: Stacks = field(default_factory=dict)
+    run: Callable[[Mapping[str, Tensor]], Tensor] | None = None
 
     @property
     def unread(self) -> tuple[str, ...]:
@@ -65,7 +70,7 @@ class Traced:
     @torch.no_grad()
     def __call__(self, state: Mapping[str, Tensor]) -> Tensor:
         """The outputs that must stay, flattened and joined."""
-        return self.told(state)
+        return self.told(state) if self.run is None else self.run(state)
 
     def told(self, state: Mapping[str, Tensor]) -> Tensor:
         """The same, with its gradient."""

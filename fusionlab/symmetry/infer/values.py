@@ -71,6 +71,7 @@ class Notes:
         returned: by output, the streams along it, whose bases are therefore not free.
         met: spaces along which numbers are added that no parameter enters and that tell coordinates apart.
         unknown: operations without a rule.
+        experts: spaces of entries that were seen to change places (`fusionlab.symmetry.infer.exchange`).
         clashes: where types did not fit.
         vocabularies: by input, how many rows the table has that it is looked up in.
     """
@@ -91,6 +92,7 @@ class Notes:
     returned: dict[str, set[Variable]] = field(default_factory=dict)
     met: set[Variable] = field(default_factory=set)
     unknown: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    experts: set[Variable] = field(default_factory=set)
     clashes: list[str] = field(default_factory=list)
     vocabularies: dict[str, int] = field(default_factory=dict)
 

@@ -20,7 +20,8 @@ def moved(state: dict[str, Tensor], alignment: Alignment) -> dict[str, Tensor]:
 
 
 def gauged(state: dict[str, Tensor], description: Blueprint) -> dict[str, Tensor]:
-    """A state in the gauge of a blueprint."""
+    """A state in the gauge of a blueprint, with its stacks."""
+    state = dict(description.stacked(state))
     if description.folded:
         state = fold(state, description)
     # A tied parameter is in this state by its first name alone.
@@ -35,7 +36,7 @@ def distance_left(found: Blueprint, state: dict[str, Tensor]) -> float:
         found: what was inferred; its groups before and after folding are tried, and the worse one counts.
         state: every tensor by its first name, in float64, without integers.
     """
-    worst = 0.0
+    worst, state = 0.0, dict(found.stacked(state))
     for description in (found, found.after_folding):
         if description is None:
             continue

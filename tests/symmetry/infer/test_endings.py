@@ -5,9 +5,9 @@ import torch
 from torch import Tensor, nn
 from transformers import PretrainedConfig
 
-from fusionlab.symmetry.blueprint import Input
 from fusionlab.symmetry.infer.endings import ended
 from fusionlab.symmetry.infer.shrink import shrink
+from fusionlab.symmetry.inputs import Input
 from tests.symmetry.infer.test_real_sizes import on_meta
 
 WORDS, END = 11, 7

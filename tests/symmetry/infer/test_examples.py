@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from torch import Tensor, nn
 
-from fusionlab.symmetry.blueprint import Input
 from fusionlab.symmetry.infer.examples import guessed_inputs
+from fusionlab.symmetry.inputs import Input
 
 
 class Pictures(nn.Module):

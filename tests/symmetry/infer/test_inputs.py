@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from fusionlab.symmetry.blueprint import Input
 from fusionlab.symmetry.infer.blueprint import infer
+from fusionlab.symmetry.inputs import Input
 
 
 class Masked(nn.Module):

@@ -5,8 +5,8 @@ import torch
 from torch import Tensor, nn
 
 import fusionlab
-from fusionlab.symmetry.blueprint import Input
 from fusionlab.symmetry.infer.other_numbers import varied
+from fusionlab.symmetry.inputs import Input
 
 
 class Mixer(nn.Module):

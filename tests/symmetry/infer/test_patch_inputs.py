@@ -9,12 +9,12 @@ from torch import Tensor, nn
 from fusionlab.evaluation.preservation import check_preservation
 from fusionlab.probes import probes
 from fusionlab.symmetry import Alignment, blueprint
-from fusionlab.symmetry.blueprint import Input
 from fusionlab.symmetry.infer.blueprint import infer
 from fusionlab.symmetry.infer.examples import guessed_inputs
 from fusionlab.symmetry.infer.models import inferred
 from fusionlab.symmetry.infer.patch_inputs import features_of, listed_patches, stacked_patches
 from fusionlab.symmetry.infer.shrink import shrink
+from fusionlab.symmetry.inputs import Input
 
 TEXT = {
     "vocab_size": 152064,

@@ -110,6 +110,12 @@ def _places(reading: Reading, where: Any) -> list[Any]:
     return [where]
 
 
+@rule("nonzero", "nonzero_numpy", "argwhere")
+def _nonzero(reading: Reading, x: Value, *, out: Any, **options: Any) -> Any:
+    """Places, which tell apart what they are places in."""
+    return reading.opaque([x], out)
+
+
 @rule("gather")
 def _gather(reading: Reading, x: Value, dim: int, where: Value, *rest: Any, out: Tensor, **options: Any) -> Value:
     _looked_up(reading, x.dims[dim], where)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -188,12 +188,16 @@ class Units(Part):
 
 @dataclass(frozen=True)
 class ExpertsSpec:
-    """A mixture of experts in common tensors; `chosen` of them by the largest weight, or all where it is None."""
+    """A mixture of experts; `chosen` of them by the largest weight, or all where it is None.
+
+    They are in common tensors, which are multiplied as a whole or taken by number, or in lists.
+    """
 
     experts: int
     count: int
     activation: Literal["gelu", "relu"]
     chosen: int | None
+    kept: Literal["whole", "by number", "lists"] = "whole"
 
     def part(self, width: int, length: int) -> Part:
         return Experts(self, width)
@@ -204,12 +208,15 @@ class Experts(Part):
         super().__init__()
         self.spec = spec
         self.router = nn.Linear(width, spec.experts, bias=False)
-        self.up = nn.Parameter(torch.randn(spec.experts, width, spec.count))
-        self.down = nn.Parameter(torch.randn(spec.experts, spec.count, width))
-        self.reads, self.writes = {("router.weight", 1), ("up", 1)}, {("down", 2)}
-        units = frozenset({("up", 2), ("down", 1)})
+        inner, outer = torch.randn(spec.experts, width, spec.count), torch.randn(spec.experts, spec.count, width)
+        in_lists = spec.kept == "lists"
+        self.up: Any = nn.ParameterList(list(inner)) if in_lists else nn.Parameter(inner)
+        self.down: Any = nn.ParameterList(list(outer)) if in_lists else nn.Parameter(outer)
+        up, down = ("up.*", "down.*") if in_lists else ("up", "down")
+        self.reads, self.writes = {("router.weight", 1), (up, 1)}, {(down, 2)}
+        units = frozenset({(up, 2), (down, 1)})
         self.demands = [
-            Demand(Permutation(spec.experts), frozenset({("router.weight", 0), ("up", 0), ("down", 0)})),
+            Demand(Permutation(spec.experts), frozenset({("router.weight", 0), (up, 0), (down, 0)})),
             Demand(Permutation(spec.count), units, (spec.experts,)),
         ]
         if spec.activation == "relu":
@@ -220,5 +227,9 @@ class Experts(Part):
         if self.spec.chosen is not None:
             best = weights.topk(self.spec.chosen, -1).indices
             weights = weights * torch.zeros_like(weights).scatter(-1, best, 1.0)
-        inside = ACTIVATIONS[self.spec.activation](torch.einsum("btd,edu->bteu", x, self.up))
+        act = ACTIVATIONS[self.spec.activation]
+        if self.spec.kept != "whole":
+            each = zip(weights.split(1, -1), self.up, self.down, strict=True)
+            return sum(share * (act(x @ up) @ down) for share, up, down in each)  # type: ignore[return-value]
+        inside = act(torch.einsum("btd,edu->bteu", x, self.up))
         return (weights.unsqueeze(-1) * torch.einsum("bteu,eud->bted", inside, self.down)).sum(-2)

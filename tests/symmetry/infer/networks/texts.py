@@ -219,6 +219,7 @@ units = st.builds(
 )
 experts = st.builds(
     ExpertsSpec,
+    kept=st.sampled_from(["whole", "by number", "lists"]),
     experts=st.sampled_from([3, 4]),
     count=st.sampled_from([4, 5]),
     activation=st.sampled_from(["gelu", "relu"]),

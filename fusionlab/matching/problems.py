@@ -36,17 +36,20 @@ class Problem:
     unknown: frozenset[str] = frozenset()
     keeper: Keeper = IN_MEMORY
 
-    def stretches(self, spaces: Iterable[str], own: frozenset[str]) -> Iterator[tuple[Leaf, Leaf]]:
+    def stretches(
+        self, spaces: Iterable[str], own: frozenset[str], only: str | None = None
+    ) -> Iterator[tuple[Leaf, Leaf]]:
         """Every stretch of parameters that some spaces act on, in the source and in the anchor.
 
         Args:
             spaces: the spaces to look for.
             own: spaces that are solved together with them and so are not in the way, unless a parameter runs through
                 them twice.
+            only: the space that runs along the stretches that are wanted; None for all.
         """
         chosen = set(spaces)
-        known: dict[tuple[str, int], set[int]] = {}
-        every: dict[tuple[str, int], set[int]] = {}
+        known: dict[tuple[str, int], dict[int, str]] = {}
+        every: dict[tuple[str, int], dict[int, str]] = {}
         for name, axes in self.blueprint.touching(chosen).items():
             # Where what lies inside blocks of another dimension is solved with them, their axes are cut as one.
             whole = {a.dim: a.spaces for a in axes if isinstance(a, Across) and not own.isdisjoint(spaces_of(a))}
@@ -58,14 +61,16 @@ class Problem:
                 others = {s for d, other in enumerate(axes) if d != dim for s in spaces_of(other)} - outer
                 for place, chain in enumerate(chains(axis)):
                     if not chosen.isdisjoint(chain):
-                        every.setdefault((name, dim), set()).add(place)
+                        every.setdefault((name, dim), {})[place] = chain[-1]
                         if self.unknown.isdisjoint(others | (set(chain) - own)):
-                            known.setdefault((name, dim), set()).add(place)
+                            known.setdefault((name, dim), {})[place] = chain[-1]
         for (name, dim), places in (known or every).items():
+            if only is not None and only not in places.values():
+                continue
             axis = self.blueprint.parameters[name][dim]
             pairs = zip(leaves(axis, self.source[name], dim), leaves(axis, self.anchor[name], dim), strict=True)
             for place, pair in enumerate(pairs):
-                if place in places:
+                if place in places and (only is None or places[place] == only):
                     yield pair
 
     def moved(self, step: Alignment) -> Problem:
@@ -98,8 +103,8 @@ def unit_rows(
     space = block.permutation
     assert space is not None
     deeper = block.names - {space.name}
-    for first, second in problem.stretches([space.name], own):
-        if first.space == only if only is not None else deeper.isdisjoint((*first.path, first.space)):
+    for first, second in problem.stretches([space.name], own, only):
+        if only is not None or deeper.isdisjoint((*first.path, first.space)):
             kept = (*space.index, *(() if first.space == space.name else (space.name,)))
             rows = [_rows(leaf, kept).flatten(len(space.index) + 1) for leaf in (first, second)]
             yield rows[0], rows[1]
@@ -153,10 +158,9 @@ def correlate_unit_factors(problem: Problem, block: Block, space: Space) -> Tens
     kept = (*further_index(block, space), *permutation.index, permutation.name)
     counts = [problem.blueprint.spaces[outer].group.size for outer in kept]
     correlation = next(iter(problem.anchor.values())).new_zeros(*counts, counts[-1])
-    for pair in problem.stretches([permutation.name], block.names):
-        if pair[0].space == space.name:
-            a, b = (_rows(leaf, kept).flatten(len(kept)) for leaf in pair)
-            correlation = correlation + b @ a.mT
+    for pair in problem.stretches([permutation.name], block.names, space.name):
+        a, b = (_rows(leaf, kept).flatten(len(kept)) for leaf in pair)
+        correlation = correlation + b @ a.mT
     return correlation
 
 

@@ -99,7 +99,8 @@ def test_spaces_are_selected_by_role_from_coarse_to_fine():
 
 
 def test_layers_select_but_leave_spaces_of_no_layer_alone():
-    assert names(MatchOptions(spaces=("residual", "ffn"), layers="1")) == ["residual", "layers.1.ffn", *POOLER]
+    streams = ["residual", "residual.scale"]
+    assert names(MatchOptions(spaces=("residual", "ffn"), layers="1")) == [*streams, "layers.1.ffn", *POOLER]
 
 
 def test_presets_are_as_documented():

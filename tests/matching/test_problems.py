@@ -98,7 +98,7 @@ def test_only_the_residual_stream_couples_blocks():
     everything_else = found("heads", "attention", "ffn")
     assert waves(everything_else, BERT) == [everything_else]
     first, second = waves(found("all"), BERT)
-    assert [names(b) for b in first] == [("residual",)]
+    assert [names(b) for b in first] == [("residual", "residual.scale")]
     assert second == everything_else
 
 

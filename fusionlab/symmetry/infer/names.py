@@ -150,8 +150,8 @@ def _stack_names(parameters: Sequence[str]) -> dict[str, str]:
     words = {prefix: prefix.strip(".").split(".") for prefix in prefixes}
     if len(prefixes) < 2:
         return dict.fromkeys(prefixes, "")
-    start = len(_common(list(words.values())))
-    end = len(_common([path[start:][::-1] for path in words.values()]))
+    start = len(common_words(list(words.values())))
+    end = len(common_words([path[start:][::-1] for path in words.values()]))
     names = {prefix: path[start : len(path) - end] for prefix, path in words.items()}
     # The name of the list says less than what holds it.
     shorter = {prefix: path[:-1] or path for prefix, path in names.items()}
@@ -204,7 +204,7 @@ def _kinds(
     return kinds
 
 
-def _common(paths: Sequence[Sequence[str]]) -> list[str]:
+def common_words(paths: Sequence[Sequence[str]]) -> list[str]:
     """The words that all paths begin with."""
     same = takewhile(lambda words: len(set(words)) == 1, zip(*paths, strict=False))
     return [words[0] for words in same]
@@ -217,7 +217,7 @@ def _named(place: Place, modules: Sequence[str], kind: str) -> str:
 
 def _shared_modules(one: Found) -> tuple[str, ...]:
     """The modules below the layer that all of a space's parameters lie in."""
-    return tuple(_common(_paths(one)))
+    return tuple(common_words(_paths(one)))
 
 
 def _alike(chosen: Mapping[Variable, str], found: Sequence[Found]) -> list[list[Found]]:
@@ -233,7 +233,7 @@ def _told_apart(
 ) -> dict[Variable, str]:
     """Names by the fewest words that tell apart where most of their parameters lie; empty where none do."""
     paths = [_most(one) for one in alike]
-    start = len(_common(paths))
+    start = len(common_words(paths))
     for end in range(start + 1, max(map(len, paths)) + 1):
         # A number says nothing by itself: what is counted has streams of its own, as stages have.
         words = [["stages"] * path[start].isdigit() + path[start:end] if path[start:] else [] for path in paths]
@@ -261,12 +261,14 @@ def _first_modules(one: Found) -> tuple[str, ...]:
 
 
 def _paths(one: Found) -> list[list[str]]:
-    paths = []
-    for name, _, _ in one.stretches:
-        layer = _layer(name)
-        rest = name if layer is None else name[len(f"{layer[0]}{layer[1]}.") :]
-        paths.append(rest.split(".")[:-1])
-    return paths
+    return [path_in_layer(name) for name, _, _ in one.stretches]
+
+
+def path_in_layer(parameter: str) -> list[str]:
+    """The modules that a parameter lies in, from below its layer on if it is in one."""
+    layer = _layer(parameter)
+    rest = parameter if layer is None else parameter[len(f"{layer[0]}{layer[1]}.") :]
+    return rest.split(".")[:-1]
 
 
 def _unique(names: dict[Variable, str]) -> dict[Variable, str]:

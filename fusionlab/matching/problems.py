@@ -16,6 +16,9 @@ from fusionlab.symmetry.axes import Across, Leaf, chains, leaves, spaces_of
 from fusionlab.symmetry.blueprint import Blueprint, Space
 from fusionlab.types import State
 
+# By parameter and dimension, the innermost spaces of stretches by their number among the dimension's.
+_Places = dict[tuple[str, int], dict[int, str | None]]
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -47,9 +50,25 @@ class Problem:
                 them twice.
             only: the space that runs along the stretches that are wanted; None for all.
         """
-        chosen = set(spaces)
-        known: dict[tuple[str, int], dict[int, str]] = {}
-        every: dict[tuple[str, int], dict[int, str]] = {}
+        known, every = self._places(set(spaces), own)
+        for (name, dim), places in (known or every).items():
+            if only is not None and only not in places.values():
+                continue
+            axis = self.blueprint.parameters[name][dim]
+            pairs = zip(leaves(axis, self.source[name], dim), leaves(axis, self.anchor[name], dim), strict=True)
+            for place, pair in enumerate(pairs):
+                if place in places and (only is None or places[place] == only):
+                    yield pair
+
+    def is_seen_whole(self, space: str, own: frozenset[str]) -> bool:
+        """True if no stretch that a space acts on is left out, because it also runs through what is still unknown."""
+        known, every = self._places({space}, own)
+        return known == every
+
+    def _places(self, chosen: set[str], own: frozenset[str]) -> tuple[_Places, _Places]:
+        """The stretches that some spaces act on, those of them first that say something; see `stretches`."""
+        known: _Places = {}
+        every: _Places = {}
         for name, axes in self.blueprint.touching(chosen).items():
             # Where what lies inside blocks of another dimension is solved with them, their axes are cut as one.
             whole = {a.dim: a.spaces for a in axes if isinstance(a, Across) and not own.isdisjoint(spaces_of(a))}
@@ -64,14 +83,7 @@ class Problem:
                         every.setdefault((name, dim), {})[place] = chain[-1]
                         if self.unknown.isdisjoint(others | (set(chain) - own)):
                             known.setdefault((name, dim), {})[place] = chain[-1]
-        for (name, dim), places in (known or every).items():
-            if only is not None and only not in places.values():
-                continue
-            axis = self.blueprint.parameters[name][dim]
-            pairs = zip(leaves(axis, self.source[name], dim), leaves(axis, self.anchor[name], dim), strict=True)
-            for place, pair in enumerate(pairs):
-                if place in places and (only is None or places[place] == only):
-                    yield pair
+        return known, every
 
     def moved(self, step: Alignment) -> Problem:
         """The same problem with its source moved."""

@@ -14,7 +14,7 @@ from fusionlab.symmetry.evidence import Trial, best_of_each
 from fusionlab.symmetry.groups import Permutation, Signs
 from fusionlab.symmetry.infer.attempts import Attempts
 from fusionlab.symmetry.infer.dims import Stretch, Variable
-from fusionlab.symmetry.infer.factors import named_factors
+from fusionlab.symmetry.infer.factors import Factor, named_factors
 from fusionlab.symmetry.infer.found import Action, Found
 from fusionlab.symmetry.infer.gauges import centred, seen_biases, unseen_means
 from fusionlab.symmetry.infer.inputs import inputs_of
@@ -165,19 +165,19 @@ class _Assembly:
                 index[name] = one.permutation.index
                 action = one.permutation
                 self._declare(spaces, one, name, action, action.index, role, layer, names, numbered)
-            beside = [] if whole is not None else named_factors(one, name, role, layer, self.reading.notes.gains)
+            factors = named_factors(one, name, role, layer, self.reading.notes.gains) if whole is None else []
             if one.signs is not None and not rotates:
                 # Where gains have factors, and are what the name says, signs are of what the gains multiply.
                 of_gains = role == Role.QUERY_KEY_SCALE
                 signs = name.replace(".scale", ".signs") if of_gains else f"{name}.signs"
-                beside.append((signs, Role.QUERY_KEY if of_gains else role, one.signs))
-            for other, its_role, alone in beside:
-                units = () if one.permutation is None else (one.variable,)
-                action = replace(alone, index=(*alone.index, *units))
-                also = Acting(other, action.group, self._powers(alone))
+                factors.append(Factor(signs, Role.QUERY_KEY if of_gains else role, layer, one.signs))
+            for beside in factors:
+                alone = beside.action
+                copies = (*alone.index, *(() if one.permutation is None else (one.variable,)))
+                also = Acting(beside.name, alone.group, self._powers(alone))
                 acting[one.variable] = (*acting.get(one.variable, ()), also)
-                index[other] = action.index
-                self._declare(spaces, one, other, alone, action.index, its_role, layer, names, numbered)
+                index[beside.name] = copies
+                self._declare(spaces, one, beside.name, alone, copies, beside.role, beside.layer, names, numbered)
         readers = frozenset(self.reading.notes.readers)
         layout = Layout(permutations, acting, index, numbered, readers)
         folded = [one for one in self.found if is_folded and one.rotation is not None]

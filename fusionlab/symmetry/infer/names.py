@@ -128,7 +128,7 @@ def places_of(found: Sequence[Found], parameters: Sequence[str]) -> dict[Variabl
     stacks = _stack_names(parameters)
     out = {}
     for one in found:
-        layers = {_layer(name) for name, _, _ in one.stretches}
+        layers = {layer_of(name) for name, _, _ in one.stretches}
         within = {stacks[layer[0]] for layer in layers if layer is not None}
         only = layers.pop() if len(layers) == 1 else None
         if only is not None:
@@ -138,7 +138,7 @@ def places_of(found: Sequence[Found], parameters: Sequence[str]) -> dict[Variabl
     return out
 
 
-def _layer(parameter: str) -> tuple[str, int] | None:
+def layer_of(parameter: str) -> tuple[str, int] | None:
     """The stack and the layer that a parameter's name says."""
     match = re.match(r"(?P<stack>(?:[^.]*\.)*?)(?P<layer>\d+)\.", parameter)
     return None if match is None else (match["stack"], int(match["layer"]))
@@ -146,7 +146,7 @@ def _layer(parameter: str) -> tuple[str, int] | None:
 
 def _stack_names(parameters: Sequence[str]) -> dict[str, str]:
     """A short name for each stack, by its prefix of names: the part that tells it from the others."""
-    prefixes = sorted({layer[0] for layer in map(_layer, parameters) if layer is not None})
+    prefixes = sorted({layer[0] for layer in map(layer_of, parameters) if layer is not None})
     words = {prefix: prefix.strip(".").split(".") for prefix in prefixes}
     if len(prefixes) < 2:
         return dict.fromkeys(prefixes, "")
@@ -266,7 +266,7 @@ def _paths(one: Found) -> list[list[str]]:
 
 def path_in_layer(parameter: str) -> list[str]:
     """The modules that a parameter lies in, from below its layer on if it is in one."""
-    layer = _layer(parameter)
+    layer = layer_of(parameter)
     rest = parameter if layer is None else parameter[len(f"{layer[0]}{layer[1]}.") :]
     return rest.split(".")[:-1]
 

@@ -65,7 +65,7 @@ def test_each_gain_has_factors_against_what_reads_or_writes_it() -> None:
     assert {(space.group, space.index) for space in factors.values()} == {(Scale(1, signed=True), ("residual",))}
     at = {name: places_of(found, name) for name in factors}
     for i in range(2):
-        norm, scale = (f"residual.blocks.{i}.{name}.scale" for name in ("norm", "scale"))
+        norm, scale = (f"residual.layers.{i}.{name}.scale" for name in ("norm", "scale"))
         block = f"blocks.{i}"
         assert at.pop(norm) == {(f"{block}.norm.weight", 0), (f"{block}.norm.bias", 0), (f"{block}.up.weight", 1)}
         assert at.pop(scale) == {(f"{block}.scale", 0), (f"{block}.down.weight", 0), (f"{block}.down.bias", 0)}
@@ -94,7 +94,7 @@ def test_a_factor_that_does_not_hold_is_left_out_alone() -> None:
 
     names = {name for name, space in infer(Seen(), IDS, "seen").spaces.items() if space.role == Role.RESIDUAL_SCALE}
     whole = {name for name, space in described().spaces.items() if space.role == Role.RESIDUAL_SCALE}
-    assert whole - names == {"residual.blocks.0.norm.scale"}
+    assert whole - names == {"residual.layers.0.norm.scale"}
     assert names <= whole
 
 

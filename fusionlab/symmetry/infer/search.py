@@ -19,7 +19,7 @@ from fusionlab.symmetry.groups import (
     Signs,
 )
 from fusionlab.symmetry.infer.attempts import Attempts
-from fusionlab.symmetry.infer.dims import Stretch, Variable
+from fusionlab.symmetry.infer.dims import Stretch, Variable, atoms
 from fusionlab.symmetry.infer.folds import folds_of
 from fusionlab.symmetry.infer.found import Action, Found, drop_contained
 from fusionlab.symmetry.infer.linear import null_space, null_space_mod_2
@@ -91,9 +91,14 @@ class Search:
         is_signed = found.variable not in self.reading.notes.rectified
         for powers in apart(strict):
             is_alone = {stretch[0] for stretch in powers} <= self.reading.notes.gains
-            is_free = found.basis is None and (found.permutation is not None or is_alone)
+            is_free = found.basis is None and (found.permutation is not None or is_alone) and not self._is_told(powers)
             if is_free and not powers.keys().isdisjoint(gains) and _is_beside(powers, found.beside):
                 self._scale(found, powers, is_signed)
+
+    def _is_told(self, powers: Mapping[Stretch, int]) -> bool:
+        """A further output, such as a hidden state behind a norm, would be stretched."""
+        along = (atom for dims in self.reading.outputs.values() for dim in dims for atom in atoms(dim))
+        return any(sum(times * powers.get(s, 0) for s, times in atom.exponent.items() if s[2] >= 0) for atom in along)
 
     def _linear(self, variable: Variable, linear: list[dict[Stretch, int]], needed: set[Stretch]) -> Action | None:
         """Every invertible matrix, on all stretches that are no gains."""

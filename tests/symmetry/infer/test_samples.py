@@ -25,6 +25,8 @@ CHOSEN = [sample for sample in SAMPLES if EVERY or sample.name in WANTED]
 COUPLED = ("deepseek_v3", "squeezebert", "regnet", "bamba", "wav2vec2", "torchvision: resnext")
 COUPLED += ("own: convolutional", "own: linear layers in a row", "wav2vec2 (norms first)", "hubert (batch norm)")
 COUPLED += ("mobilebert", "convbert (groups)", "regnet (without squeezing)", "mamba2")
+# Queries, keys and values of all layers in one order, with signs of their own in each.
+COUPLED += ("roformer (turned values)",)
 # Of the distance so much may be left: rounding, over many spaces.
 RECOVERED = 1e-7
 

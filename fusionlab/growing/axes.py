@@ -86,6 +86,7 @@ class Widening:
         Raises:
             InputError: a dimension that cannot be grown.
         """
+        small, large = _without_factors(small, self.small), _without_factors(large, self.large)
         match small, large:
             case Across(), Across():
                 return self.of(small.inner, large.inner, primal, gain)
@@ -261,6 +262,14 @@ def _inside(axis: Axis, blueprint: Blueprint) -> Axis:
     """The axis inside one head: a number by itself where the axis has one for each."""
     while isinstance(axis, Along | Per) and _counts_heads(axis, blueprint):
         axis = axis.inner if isinstance(axis, Per) else Fixed(1)
+    return axis
+
+
+def _without_factors(axis: Axis, blueprint: Blueprint) -> Axis:
+    """An axis of a stream without its factors, which stretch what reads a gain: deeper models have more of them."""
+    inner = axis.inner if isinstance(axis, Per) else None
+    if isinstance(axis, Per) and isinstance(inner, Along) and blueprint.spaces[inner.space].role == Role.RESIDUAL_SCALE:
+        return Along(axis.space, axis.count, inner.is_dual)
     return axis
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from fusionlab.matching.groups import geometry
 from fusionlab.symmetry import Alignment, Blueprint, Space
 from fusionlab.symmetry.axes import leaves, spaces_of
+from fusionlab.symmetry.roles import Role
 
 # The most passes over all spaces; where they are coupled some twenty usually reach float64's precision.
 SWEEPS = 100
@@ -26,7 +27,9 @@ def balance(state: Mapping[str, Tensor], blueprint: Blueprint) -> Alignment:
 
     Each group has a closed form of its own, from the Gram matrices of both sides of a space
     (`fusionlab.matching.groups.geometry.Geometry.balance`): factors of coordinates and of planes are one number each,
-    matrices are in `fusionlab.matching.balancing`, singular Gram matrices included.
+    matrices are in `fusionlab.matching.balancing`, singular Gram matrices included. Factors of a residual stream's
+    coordinates make gains one instead (with the bias beside them one long), as folding does and as they are near when
+    a model is made.
 
     Args:
         state: parameters by name; not modified.
@@ -46,7 +49,9 @@ def balance(state: Mapping[str, Tensor], blueprint: Blueprint) -> Alignment:
     for _ in range(SWEEPS):
         moved = 0.0
         for space in spaces:
-            element = geometry(space.group).balance(*grams(current, blueprint, space))
+            element = unit_gains(current, blueprint, space) if space.role == Role.RESIDUAL_SCALE else None
+            if element is None:
+                element = geometry(space.group).balance(*grams(current, blueprint, space))
             moved = max(moved, float((element - space.group.identity(space.copies).to(element)).abs().max()))
             step = Alignment(blueprint, {space.name: element})
             current |= {name: step.apply_to(name, current[name]) for name in blueprint.touching([space.name])}
@@ -56,11 +61,37 @@ def balance(state: Mapping[str, Tensor], blueprint: Blueprint) -> Alignment:
     return alignment
 
 
+def unit_gains(state: Mapping[str, Tensor], blueprint: Blueprint, space: Space) -> Tensor | None:
+    """The factors that make the vectors on one side of a space one long; None where there is no side of vectors alone.
+
+    Returns:
+        Shape ``(*copies, 1)``, positive; 1 where the vectors are zero.
+    """
+    names = list(blueprint.touching([space.name]))
+    vectors = {name for name in names if sum(size > 1 for size in state[name].shape) < 2}
+    of_maps, of_vectors = (
+        grams({name: state[name] for name in some}, blueprint, space) for some in (set(names) - vectors, vectors)
+    )
+    alone = [side for side in range(2) if bool(of_vectors[side].any()) and not bool(of_maps[side].any())]
+    if len(alone) != 1:
+        return None
+    squares = of_vectors[alone[0]][..., 0]
+    return torch.where(squares > 0, squares, 1.0).pow(-0.5 if alone == [0] else 0.5)
+
+
 def grams(state: Mapping[str, Tensor], blueprint: Blueprint, space: Space) -> tuple[Tensor, Tensor]:
-    """Gram matrices of a space's primal and dual stretches, each ``(*copies, n, n)`` in float64."""
+    """Gram matrices of a space's primal and dual stretches, each ``(*copies, n, n)`` in float64.
+
+    Args:
+        state: parameters by name; what is left out does not count.
+        blueprint: of the model.
+        space: one of its spaces.
+    """
     size = space.group.size
     sums: dict[bool, Tensor] = {}
     for name, axes in blueprint.touching([space.name]).items():
+        if name not in state:
+            continue
         for dim, axis in enumerate(axes):
             if space.name not in spaces_of(axis):
                 continue

@@ -48,12 +48,17 @@ def solve_units(found: Sequence[Block], problem: Problem, rescale: Rescale) -> d
 
 
 def unit_factors(found: Sequence[Block], moved: Problem, rescale: Rescale) -> dict[str, Tensor]:
-    """The factors of hidden units, nested ones too, where the source has been moved by their permutations already."""
+    """The factors of hidden units, nested ones too, where the source has been moved by their permutations already.
+
+    Where some of what a factor acts on says nothing yet, as what reads a stream in the first pass, its sign alone is
+    solved: from a gain and a bias follows no scale.
+    """
     elements = {}
     for block in found:
         for space in (space for space in block.spaces if space.group.is_factor):
+            by: Rescale = rescale if moved.is_seen_whole(space.name, block.names) else "off"
             correlation = correlate_inner(moved, block, space, moved=True)
-            elements[space.name] = moved.agreed(block, partial(_element, space, correlation, rescale))
+            elements[space.name] = moved.agreed(block, partial(_element, space, correlation, by))
     return elements
 
 

@@ -34,7 +34,8 @@ class Selection:
             gains and layer scales go into the maps beside them, so that the residual stream can be rotated), ``biases``
             (key biases that softmax ignores are cleared, value biases move into the output's bias, and what is inferred
             to be an unseen mean, of what a LayerNorm reads or of a router's logits, is subtracted) and ``balanced``
-            (query against key and value against output in every head); empty for none.
+            (query against key and value against output in every head; gains that a stream keeps become one); empty for
+            none.
     """
 
     spaces: tuple[str, ...] = USUAL

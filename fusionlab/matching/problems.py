@@ -19,6 +19,8 @@ from fusionlab.symmetry.blueprint import Blueprint, Space
 from fusionlab.types import State
 
 Result = TypeVar("Result")
+# By parameter and dimension, the innermost spaces of stretches by their number among the dimension's.
+_Places = dict[tuple[str, int], dict[int, str | None]]
 
 
 @dataclass(frozen=True)
@@ -66,17 +68,36 @@ class Problem:
             return part
         return float(self.share.team.total(torch.tensor(part, dtype=torch.float64))[0])
 
-    def stretches(self, spaces: Iterable[str], own: frozenset[str]) -> Iterator[tuple[Leaf, Leaf]]:
+    def stretches(
+        self, spaces: Iterable[str], own: frozenset[str], only: str | None = None
+    ) -> Iterator[tuple[Leaf, Leaf]]:
         """Every stretch of parameters that some spaces act on, in the source and in the anchor.
 
         Args:
             spaces: the spaces to look for.
             own: spaces that are solved together with them and so are not in the way, unless a parameter runs through
                 them twice.
+            only: the space that runs along the stretches that are wanted; None for all.
         """
-        chosen = set(spaces)
-        known: dict[tuple[str, int], set[int]] = {}
-        every: dict[tuple[str, int], set[int]] = {}
+        known, every = self._places(set(spaces), own)
+        for (name, dim), places in (known or every).items():
+            if name not in self.source or (only is not None and only not in places.values()):
+                continue
+            axis = self.blueprint.parameters[name][dim]
+            pairs = zip(leaves(axis, self.source[name], dim), leaves(axis, self.anchor[name], dim), strict=True)
+            for place, pair in enumerate(pairs):
+                if place in places and (only is None or places[place] == only):
+                    yield pair
+
+    def is_seen_whole(self, space: str, own: frozenset[str]) -> bool:
+        """True if no stretch that a space acts on is left out, because it also runs through what is still unknown."""
+        known, every = self._places({space}, own)
+        return known == every
+
+    def _places(self, chosen: set[str], own: frozenset[str]) -> tuple[_Places, _Places]:
+        """The stretches that some spaces act on, those of them first that say something; see `stretches`."""
+        known: _Places = {}
+        every: _Places = {}
         for name, axes in self.blueprint.touching(chosen).items():
             # Where what lies inside blocks of another dimension is solved with them, their axes are cut as one.
             whole = {a.dim: a.spaces for a in axes if isinstance(a, Across) and not own.isdisjoint(spaces_of(a))}
@@ -88,17 +109,10 @@ class Problem:
                 others = {s for d, other in enumerate(axes) if d != dim for s in spaces_of(other)} - outer
                 for place, chain in enumerate(chains(axis)):
                     if not chosen.isdisjoint(chain):
-                        every.setdefault((name, dim), set()).add(place)
+                        every.setdefault((name, dim), {})[place] = chain[-1]
                         if self.unknown.isdisjoint(others | (set(chain) - own)):
-                            known.setdefault((name, dim), set()).add(place)
-        for (name, dim), places in (known or every).items():
-            if name not in self.source:
-                continue
-            axis = self.blueprint.parameters[name][dim]
-            pairs = zip(leaves(axis, self.source[name], dim), leaves(axis, self.anchor[name], dim), strict=True)
-            for place, pair in enumerate(pairs):
-                if place in places:
-                    yield pair
+                            known.setdefault((name, dim), {})[place] = chain[-1]
+        return known, every
 
     def moved(self, step: Alignment) -> Problem:
         """The same problem with its source moved."""
@@ -133,8 +147,8 @@ def unit_rows(
     space = block.permutation
     assert space is not None
     deeper = block.names - {space.name}
-    for first, second in problem.stretches([space.name], own):
-        if first.space == only if only is not None else deeper.isdisjoint((*first.path, first.space)):
+    for first, second in problem.stretches([space.name], own, only):
+        if only is not None or deeper.isdisjoint((*first.path, first.space)):
             kept = (*space.index, *(() if first.space == space.name else (space.name,)))
             rows = [_rows(leaf, kept).flatten(len(space.index) + 1) for leaf in (first, second)]
             yield rows[0], rows[1]
@@ -189,10 +203,9 @@ def correlate_unit_factors(problem: Problem, block: Block, space: Space) -> Tens
     kept = (*further_index(block, space), *permutation.index, permutation.name)
     counts = [problem.blueprint.spaces[outer].group.size for outer in kept]
     correlation = next(iter(problem.anchor.values())).new_zeros(*counts, counts[-1])
-    for pair in problem.stretches([permutation.name], block.names):
-        if pair[0].space == space.name:
-            a, b = (_rows(leaf, kept).flatten(len(kept)) for leaf in pair)
-            correlation = correlation + b @ a.mT
+    for pair in problem.stretches([permutation.name], block.names, space.name):
+        a, b = (_rows(leaf, kept).flatten(len(kept)) for leaf in pair)
+        correlation = correlation + b @ a.mT
     return problem.total(block, correlation)[0]
 
 

@@ -118,7 +118,9 @@ def _on_dimension(
         if leaf.space is not None and leaf.space in owner:
             space = blueprint.spaces[leaf.space]
             written = writes or space.role == Role.QUERY_KEY
-            yield Site(owner[space.name], name, dim, _by_unit(leaf, space), written, second=written and leaf.is_dual)
+            # A layer scale's factor is dual beside what writes through it, and of the same side.
+            second = written and leaf.is_dual and space.role not in (Role.RESIDUAL_SCALE, Role.UNIT_SCALE)
+            yield Site(owner[space.name], name, dim, _by_unit(leaf, space), written, second)
 
 
 def _by_unit(leaf: Leaf, space: Space) -> Tensor:

@@ -8,6 +8,7 @@ class Role(StrEnum):
     """The kind of a space, dotted from coarse to fine; options select by it and reports sum up by it."""
 
     RESIDUAL = "residual"
+    RESIDUAL_SCALE = "residual.scale"
     EMBEDDING = "embedding"
     HEADS = "heads"
     QUERIES = "heads.queries"

@@ -10,6 +10,7 @@ from fusionlab.matching.gauge import balance
 from fusionlab.symmetry import Alignment, Blueprint, Space
 from fusionlab.symmetry.axes import Along, Concat, Fixed, Per
 from fusionlab.symmetry.groups import Group, Invertible, Permutation, Rotary, Scale
+from fusionlab.symmetry.roles import Role
 from tests.symmetry.models import generator, laws
 
 CLOSE = 1e-8
@@ -168,3 +169,27 @@ def test_badly_conditioned_heads_are_balanced_as_well():
     after = balanced(state, one_space(Invertible(4)))
     first, second = after["writer"] @ after["writer"].mT, after["reader"].mT @ after["reader"]
     torch.testing.assert_close(first, second, rtol=0, atol=1e-12)
+
+
+@laws
+@given(st.integers(2, 6), st.integers(2, 6), seeds, st.booleans())
+def test_gains_of_a_stream_become_one_whatever_they_were(size, read, seed, is_bias):
+    """With the bias beside them one long, where there is one: what reads them takes up the rest, the product stays."""
+    factor = (Per("stream", size, Along("scale", 1)),)
+    description = Blueprint(
+        "stream",
+        {
+            "stream": Space("stream", Permutation(size), Role.RESIDUAL),
+            "scale": Space("scale", Scale(1), Role.RESIDUAL_SCALE, None, ("stream",), (size,)),
+        },
+        {"gain": factor, "reader": (Fixed(), factor[0].dual())} | ({"bias": factor} if is_bias else {}),
+    )
+    state = {"gain": normal(size, seed=seed), "reader": normal(read, size, seed=seed + 1)}
+    state |= {"bias": normal(size, seed=seed + 2)} if is_bias else {}
+    assume(float(state["gain"].abs().min()) > 1e-3)
+    twin = Alignment.random(description, generator(seed)).apply(state)
+    for start in (state, twin):
+        one = balanced(start, description)
+        squares = one["gain"].square() + (one["bias"].square() if is_bias else 0)
+        torch.testing.assert_close(squares, torch.ones_like(squares))
+        torch.testing.assert_close(one["reader"] * one["gain"], start["reader"] * start["gain"])

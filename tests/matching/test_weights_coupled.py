@@ -39,8 +39,10 @@ def test_more_sweeps_never_move_away(name, rescale):
             distances.append(distance(twin, goal))
         assert all(later <= earlier * (1 + 1e-12) for earlier, later in itertools.pairwise(distances))
         worth_repeating |= distances[2] < (1 - 1e-4) * distances[1]
-        final = match_weights(twin, goal, description, options).apply(twin)
-        assert distance(final, goal) == pytest.approx(distances[-1], rel=1e-6)
+        again = distance(match_weights(twin, goal, description, options).apply(twin), goal)
+        # A scaled stream starts from other numbers than the source did, and may end in a closer place.
+        is_scaled = rescale != "off" and "residual.scale" in description.spaces
+        assert again <= distances[-1] * (1 + 1e-6) if is_scaled else again == pytest.approx(distances[-1], rel=1e-6)
     assert worth_repeating, "a second sweep must matter for some start, or this test shows nothing"
 
 

@@ -37,6 +37,8 @@ class ScaleGeometry(Geometry[Scale]):
             factor, _ = self.closest(correlation.primal.double() + correlation.dual.double())
         else:
             factor = best_scale(primal, dual, p_norm, d_norm, positive=not self.group.signed)
+            # One but for rounding is one: what is the same already is not touched.
+            factor = torch.where((factor.abs() - 1).abs() < 1e-12, factor.sign(), factor)
         value = 2 * (factor * primal + dual / factor) - factor**2 * p_norm - d_norm / factor**2
         return factor, value.sum(-1)
 

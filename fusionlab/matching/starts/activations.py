@@ -26,8 +26,8 @@ def from_activations(pair: Pair, options: MatchOptions) -> Alignment:
         raise InputError(f"start {ACTIVATIONS!r} compares activations, and there are none; expected inputs to run on")
     blueprint, anchor = pair.blueprint, pair.anchor
     roles = tuple(dict.fromkeys(space.role for space in options.select(blueprint)))
-    streams = tuple(role for role in roles if role == Role.RESIDUAL)
-    others = tuple(role for role in roles if role != Role.RESIDUAL)
+    streams = tuple(role for role in roles if role in (Role.RESIDUAL, Role.RESIDUAL_SCALE))
+    others = tuple(role for role in roles if role not in streams)
     first, second = pair.activations
     known = pair.team.agreed(
         lambda: dict(match_activations(first, second, blueprint, replace(options, spaces=streams)).elements)

@@ -42,14 +42,14 @@ class Attempts:
         seed: of the elements that are tried.
         members: by space, where it runs through parameters.
         around: by stretch, the spaces whose blocks it lies inside of on its dimension, outermost first.
-        trials: by space, the groups that were tried, in order, and what became of each.
+        trials: by space, the groups that were tried, in order, what became of each, and the stretches it was tried on.
     """
 
     reading: Reading
     seed: int = 0
     members: dict[Variable, list[Stretch]] = field(default_factory=dict)
     around: dict[Stretch, tuple[Variable, ...]] = field(default_factory=dict)
-    trials: dict[Variable, list[Trial]] = field(default_factory=dict)
+    trials: dict[Variable, list[tuple[Trial, frozenset[Stretch]]]] = field(default_factory=dict)
     _outer: dict[Stretch, tuple[Variable, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -112,10 +112,10 @@ class Attempts:
                 continue
             if changes[-1] <= EXACT:
                 is_seen = self._is_seen(action, variable, state)
-                self._note(variable, group, Outcome.TAKEN if is_seen else Outcome.UNSEEN, changes[-1], state)
+                self._note(variable, group, acting, Outcome.TAKEN if is_seen else Outcome.UNSEEN, changes[-1], state)
                 return action if is_seen else None
         outcome = Outcome.CHANGED if changes else Outcome.UNTRIED
-        self._note(variable, group, outcome, min(changes, default=math.inf), state)
+        self._note(variable, group, acting, outcome, min(changes, default=math.inf), state)
         return None
 
     def _largest_change(self, action: Action, variable: Variable, state: Mapping[str, Tensor]) -> float:
@@ -128,12 +128,19 @@ class Attempts:
         return largest
 
     def _note(
-        self, variable: Variable, group: Group, outcome: Outcome, change: float, state: Mapping[str, Tensor]
+        self,
+        variable: Variable,
+        group: Group,
+        acting: Sequence[Stretch],
+        outcome: Outcome,
+        change: float,
+        state: Mapping[str, Tensor],
     ) -> None:
         """Note what became of a group that was tried."""
         # Two digits: the others are of one processor's rounding.
         told = float(f"{change:.1e}") if math.isfinite(change) else None
-        self.trials.setdefault(variable, []).append(Trial(group, outcome, told, folded=state is not self.state))
+        trial = Trial(group, outcome, told, folded=state is not self.state)
+        self.trials.setdefault(variable, []).append((trial, frozenset(acting)))
 
     def _indices(self, variable: Variable, acting: Sequence[Stretch]) -> Iterator[tuple[Variable, ...]]:
         """The spaces that stand around all stretches, most of them first."""

@@ -16,6 +16,7 @@ from fusionlab.symmetry.infer.attempts import Attempts
 from fusionlab.symmetry.infer.dims import Stretch, Variable
 from fusionlab.symmetry.infer.entries import Bundle
 from fusionlab.symmetry.infer.exchange import exchangeable, have_gains, mark, with_stacks
+from fusionlab.symmetry.infer.factors import Factor, named_factors
 from fusionlab.symmetry.infer.found import Action, Found
 from fusionlab.symmetry.infer.gauges import centred, seen_biases, unseen_means
 from fusionlab.symmetry.infer.inputs import inputs_of
@@ -121,7 +122,7 @@ class _Assembly:
     found: list[Found]
     architecture: str
     drawn: Mapping[str, Input]
-    owners: dict[str, Found] = field(default_factory=dict)
+    owners: dict[str, tuple[Found, Action]] = field(default_factory=dict)
 
     def build(self, model: nn.Module) -> Blueprint:
         """As the model stands, and after folding where that frees more.
@@ -138,11 +139,11 @@ class _Assembly:
                 for described in (blueprint, blueprint.after_folding, blueprint.without_biases()):
                     wrong = None if described is None else other.wrong(described)
                     if wrong is not None:
-                        raise _WrongError(self.owners[wrong.space], f"it does not hold for {wrong.where}")
+                        raise _WrongError(*self.owners[wrong.space], f"it does not hold for {wrong.where}")
             except _WrongError as error:
-                if error.found.signs is not None:
+                if (less := _less(error)) is not None:
                     # What is left may be described, or hold.
-                    error.found.signs = None
+                    error.found.drop(less)
                     self.found = [one for one in self.found if one.actions]
                     continue
                 dropped.append(f"no symmetry of {error.found.stretches[0][0]}: {error}")
@@ -190,27 +191,25 @@ class _Assembly:
             if whole is not None:
                 acting[one.variable] = (Acting(name, whole.group, self._powers(whole)),)
                 index[name] = whole.index
-                self._declare(spaces, one, name, whole, role, layer, names, numbered)
+                self._declare(spaces, one, name, whole, whole.index, role, layer, names, numbered)
             elif one.permutation is not None:
                 permutations[one.variable] = name
                 index[name] = one.permutation.index
-                self._declare(spaces, one, name, one.permutation, role, layer, names, numbered)
-            beside = []
-            if one.factor is not None and whole is None:
-                of_keys = role == Role.QUERY_KEY
-                beside.append((f"{name}.scale", Role.QUERY_KEY_SCALE if of_keys else Role.UNIT_SCALE, one.factor))
+                action = one.permutation
+                self._declare(spaces, one, name, action, action.index, role, layer, names, numbered)
+            factors = named_factors(one, name, role, layer, self.reading.notes.gains) if whole is None else []
             if one.signs is not None and not rotates:
                 # Where gains have factors, and are what the name says, signs are of what the gains multiply.
                 of_gains = role == Role.QUERY_KEY_SCALE
                 signs = name.replace(".scale", ".signs") if of_gains else f"{name}.signs"
-                beside.append((signs, Role.QUERY_KEY if of_gains else role, one.signs))
-            for other, its_role, alone in beside:
-                units = () if one.permutation is None else (one.variable,)
-                action = replace(alone, index=(*alone.index, *units))
-                also = Acting(other, action.group, action.powers)
+                factors.append(Factor(signs, Role.QUERY_KEY if of_gains else role, layer, one.signs))
+            for beside in factors:
+                alone = beside.action
+                copies = (*alone.index, *(() if one.permutation is None else (one.variable,)))
+                also = Acting(beside.name, alone.group, self._powers(alone))
                 acting[one.variable] = (*acting.get(one.variable, ()), also)
-                index[other] = action.index
-                self._declare(spaces, one, other, action, its_role, layer, names, numbered)
+                index[beside.name] = copies
+                self._declare(spaces, one, beside.name, alone, copies, beside.role, beside.layer, names, numbered)
         readers = frozenset(self.reading.notes.readers)
         layout = Layout(permutations, acting, index, numbered, readers)
         folded = [one for one in self.found if is_folded and one.rotation is not None]
@@ -224,13 +223,21 @@ class _Assembly:
             outputs=self._outputs(replace(layout, readers=frozenset())),
             biases=dict(self.reading.notes.biases),
             stacks=self.reading.traced.stacks,
-            trials={name: self._trials(self.owners[name], space) for name, space in spaces.items()},
+            trials={name: self._trials(*self.owners[name]) for name in spaces},
         )
 
-    def _trials(self, one: Found, space: Space) -> tuple[Trial, ...]:
-        """The groups that were tried on a space: on factors inside of it others than on its own coordinates."""
-        tried = self.attempts.trials.get(one.variable, [])
-        return best_of_each(trial for trial in tried if trial.group.is_factor == space.group.is_factor)
+    def _trials(self, one: Found, action: Action) -> tuple[Trial, ...]:
+        """The groups that were tried on a space: on factors inside of it others than on its own coordinates.
+
+        Of factors those on its own stretches.
+        """
+        tried, acting = self.attempts.trials.get(one.variable, []), {s for s, power in action.powers.items() if power}
+        is_factor = action.group.is_factor
+        return best_of_each(
+            trial
+            for trial, stretches in tried
+            if trial.group.is_factor == is_factor and not (is_factor and acting.isdisjoint(stretches))
+        )
 
     def _rank(self, one: Found, roles: Mapping[Variable, Role], places: Mapping[Variable, Place]) -> tuple[object, ...]:
         place = places[one.variable]
@@ -246,6 +253,7 @@ class _Assembly:
         powers = {stretch: power for stretch, power in action.powers.items() if power}
         primal = [power for stretch, power in powers.items() if stretch in notes.queries]
         primal = primal or [-power for stretch, power in powers.items() if stretch in notes.readers]
+        primal = primal or [power for stretch, power in powers.items() if stretch in notes.writers]
         primal = primal or list(powers.values())
         return {stretch: power * primal[0] for stretch, power in powers.items()}
 
@@ -255,19 +263,20 @@ class _Assembly:
         one: Found,
         name: str,
         action: Action,
+        index: tuple[Variable, ...],
         role: Role,
         layer: int | None,
         names: Mapping[Variable, str],
         numbered: frozenset[Variable],
     ) -> None:
         """One space, or one for each place of the numbered ones that it is indexed by."""
-        kept = [v for v in action.index if v not in numbered]
+        kept = [v for v in index if v not in numbered]
         copies = tuple(v.size for v in kept)
-        counts = [v.size for v in action.index if v in numbered]
+        counts = [v.size for v in index if v in numbered]
         for place in _places(counts):
             full = ".".join([name, *(f"copy{p}" for p in place)])
             spaces[full] = Space(full, action.group, role, layer, tuple(names[v] for v in kept), copies)
-            self.owners[full] = one
+            self.owners[full] = one, action
 
     # --- parts of a blueprint ----------------------------------------------------------------------------------------
 
@@ -281,19 +290,19 @@ class _Assembly:
             try:
                 read[name] = layout.axes(dims)
             except InexpressibleError as error:
-                raise _WrongError(self._culprit(name), str(error)) from error
+                raise _WrongError(*self._culprit(name), str(error)) from error
         same = second_names(model)
         return {
             name: read.get(same.get(name, name)) or tuple(Fixed() for _ in tensor.shape)
             for name, tensor in stacked(model.state_dict(), self.reading.traced.stacks).items()
         }
 
-    def _culprit(self, parameter: str) -> Found:
-        """The space to give up, its signs first, where a parameter cannot be described."""
-        return max(
-            (one for one in self.found if any(name == parameter for name, _, _ in one.stretches)),
-            key=lambda one: (one.signs is not None, sum(len(action.index) for action in one.actions)),
-        )
+    def _culprit(self, parameter: str) -> tuple[Found, Action]:
+        """The space to give up, its signs first, then its factors, where a parameter cannot be described."""
+        through = [one for one in self.found if any(name == parameter for name, _, _ in one.stretches)]
+        depth = {one.variable: sum(len(action.index) for action in one.actions) for one in through}
+        one = max(through, key=lambda one: (one.signs is not None, bool(one.factors), depth[one.variable]))
+        return one, (one.signs or next(iter(one.factors), one.actions[0]))
 
     def _outputs(self, layout: Layout) -> dict[str, tuple[Axis, ...]]:
         """Axes of all further outputs whose basis an alignment changes."""
@@ -348,7 +357,7 @@ def _indexes_first(found: Sequence[Found]) -> list[Found]:
         if one.variable in out:
             return
         if one.variable in waiting:
-            raise _WrongError(one, "spaces that index each other's copies")
+            raise _WrongError(one, one.actions[0], "spaces that index each other's copies")
         waiting.add(one.variable)
         for action in one.actions:
             for outer in action.index:
@@ -362,11 +371,19 @@ def _indexes_first(found: Sequence[Found]) -> list[Found]:
 
 
 class _WrongError(Exception):
-    """A symmetry that was found and cannot be described."""
+    """A symmetry that was found and cannot be described, or does not hold."""
 
-    def __init__(self, found: Found, reason: str) -> None:
+    def __init__(self, found: Found, action: Action, reason: str) -> None:
         super().__init__(reason)
-        self.found = found
+        self.found, self.action = found, action
+
+
+def _less(error: _WrongError) -> Action | None:
+    """The action of a space to go on without; None where the whole space is to be given up."""
+    found, action = error.found, error.action
+    if any(action is one for one in found.factors):
+        return action
+    return found.signs
 
 
 def _places(counts: Sequence[int]) -> list[tuple[int, ...]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fusionlab.symmetry.blueprint import LayerScale, Norm
 from fusionlab.symmetry.groups import Group, Invertible, Rotary, Scale, Signs
@@ -36,7 +36,7 @@ class Found:
         stretches: where it runs through parameters.
         permutation: its coordinates may be permuted.
         basis: what else acts on its coordinates as the model stands: a basis of its own, planes, factors of planes.
-        factor: a factor for each coordinate, beside permutations.
+        factors: each a factor for each coordinate, beside permutations; no two on one stretch.
         signs: a sign for each coordinate, beside permutations or alone, where no factor or basis holds it.
         rotation: what acts once gains are folded.
         norms: whose gains must be folded for it.
@@ -47,16 +47,28 @@ class Found:
     stretches: tuple[Stretch, ...]
     permutation: Action | None = None
     basis: Action | None = None
-    factor: Action | None = None
     signs: Action | None = None
     rotation: Action | None = None
     norms: tuple[Norm, ...] = ()
     layer_scales: tuple[LayerScale, ...] = ()
+    factors: list[Action] = field(default_factory=list)
 
     @property
     def actions(self) -> tuple[Action, ...]:
         """The actions that passed."""
-        return tuple(a for a in (self.permutation, self.basis, self.factor, self.signs, self.rotation) if a is not None)
+        found = (self.permutation, self.basis, *self.factors, self.signs, self.rotation)
+        return tuple(action for action in found if action is not None)
+
+    @property
+    def beside(self) -> tuple[Action, ...]:
+        """Those that act on coordinates one by one, beside their permutations."""
+        return tuple(action for action in (self.basis, *self.factors, self.signs) if action is not None)
+
+    def drop(self, dropped: Action) -> None:
+        """Leave out one of the actions that act on coordinates one by one."""
+        self.factors = [action for action in self.factors if action is not dropped]
+        self.basis = None if self.basis is dropped else self.basis
+        self.signs = None if self.signs is dropped else self.signs
 
 
 def drop_contained(found: list[Found]) -> None:
@@ -67,33 +79,29 @@ def drop_contained(found: list[Found]) -> None:
     for one in found:
         for other in found:
             if other is not one and other.permutation is not None and one.variable in other.permutation.index:
-                if _same_copies(one, one.factor, other, other.factor):
-                    one.factor = None
-                if any(_same_copies(one, one.signs, other, action) for action in (other.factor, other.signs)):
-                    one.signs = None
+                for action in (*one.factors, one.signs):
+                    larger = other.factors if action is not one.signs else (*other.factors, other.signs)
+                    if action is not None and any(_same_copies(one, action, other, held) for held in larger):
+                        one.drop(action)
     for one in found:
         inside = [a for other in found if other is not one for a in other.actions if one.variable in a.index]
-        for action in (one.factor or one.basis, one.signs):
-            if action is None or not isinstance(action.group, Scale | Signs):
-                continue
-            if any(
+        for action in one.beside:
+            if isinstance(action.group, Scale | Signs) and any(
                 _holds(larger.group, action.group) and _parameters(larger) >= _parameters(action) for larger in inside
             ):
-                one.factor = None if one.factor is action else one.factor
-                one.basis = None if one.basis is action else one.basis
-                one.signs = None if one.signs is action else one.signs
+                one.drop(action)
 
 
 def _holds(larger: Group, group: Scale | Signs) -> bool:
     """A group with an element for each block holds one that multiplies whole blocks."""
     if isinstance(group, Signs):
         return isinstance(larger, Invertible | Rotary | Signs) or (isinstance(larger, Scale) and larger.signed)
-    return isinstance(larger, Invertible | Rotary)
+    return isinstance(larger, Invertible | Rotary) or (isinstance(larger, Scale) and larger.signed >= group.signed)
 
 
-def _same_copies(one: Found, action: Action | None, other: Found, larger: Action | None) -> bool:
+def _same_copies(one: Found, action: Action, other: Found, larger: Action | None) -> bool:
     """Two actions have an element for each of the same places."""
-    if action is None or larger is None:
+    if larger is None or _parameters(action).isdisjoint(_parameters(larger)):
         return False
     return {one.variable, *action.index} == {other.variable, *larger.index}
 

@@ -132,7 +132,7 @@ def places_of(found: Sequence[Found], parameters: Sequence[str]) -> dict[Variabl
     stacks = _stack_names(parameters)
     out = {}
     for one in found:
-        layers = {_layer(name) for name, _, _ in one.stretches}
+        layers = {layer_of(name) for name, _, _ in one.stretches}
         within = {stacks[layer[0]] for layer in layers if layer is not None}
         only = layers.pop() if len(layers) == 1 else None
         if only is not None:
@@ -142,7 +142,7 @@ def places_of(found: Sequence[Found], parameters: Sequence[str]) -> dict[Variabl
     return out
 
 
-def _layer(parameter: str) -> tuple[str, int] | None:
+def layer_of(parameter: str) -> tuple[str, int] | None:
     """The stack and the layer that a parameter's name says."""
     match = re.match(r"(?P<stack>(?:[^.]*\.)*?)(?P<layer>\d+)\.", parameter)
     return None if match is None else (match["stack"], int(match["layer"]))
@@ -150,12 +150,12 @@ def _layer(parameter: str) -> tuple[str, int] | None:
 
 def _stack_names(parameters: Sequence[str]) -> dict[str, str]:
     """A short name for each stack, by its prefix of names: the part that tells it from the others."""
-    prefixes = sorted({layer[0] for layer in map(_layer, parameters) if layer is not None})
+    prefixes = sorted({layer[0] for layer in map(layer_of, parameters) if layer is not None})
     words = {prefix: prefix.strip(".").split(".") for prefix in prefixes}
     if len(prefixes) < 2:
         return dict.fromkeys(prefixes, "")
-    start = len(_common(list(words.values())))
-    end = len(_common([path[start:][::-1] for path in words.values()]))
+    start = len(common_words(list(words.values())))
+    end = len(common_words([path[start:][::-1] for path in words.values()]))
     names = {prefix: path[start : len(path) - end] for prefix, path in words.items()}
     # The name of the list says less than what holds it.
     shorter = {prefix: path[:-1] or path for prefix, path in names.items()}
@@ -208,7 +208,7 @@ def _kinds(
     return kinds
 
 
-def _common(paths: Sequence[Sequence[str]]) -> list[str]:
+def common_words(paths: Sequence[Sequence[str]]) -> list[str]:
     """The words that all paths begin with."""
     same = takewhile(lambda words: len(set(words)) == 1, zip(*paths, strict=False))
     return [words[0] for words in same]
@@ -221,7 +221,7 @@ def _named(place: Place, modules: Sequence[str], kind: str) -> str:
 
 def _shared_modules(one: Found) -> tuple[str, ...]:
     """The modules below the layer that all of a space's parameters lie in."""
-    return tuple(_common(_paths(one)))
+    return tuple(common_words(_paths(one)))
 
 
 def _alike(chosen: Mapping[Variable, str], found: Sequence[Found]) -> list[list[Found]]:
@@ -237,7 +237,7 @@ def _told_apart(
 ) -> dict[Variable, str]:
     """Names by the fewest words that tell apart where most of their parameters lie; empty where none do."""
     paths = [_most(one) for one in alike]
-    start = len(_common(paths))
+    start = len(common_words(paths))
     for end in range(start + 1, max(map(len, paths)) + 1):
         # A number says nothing by itself: what is counted has streams of its own, as stages have.
         words = [["stages"] * path[start].isdigit() + path[start:end] if path[start:] else [] for path in paths]
@@ -265,13 +265,15 @@ def _first_modules(one: Found) -> tuple[str, ...]:
 
 
 def _paths(one: Found) -> list[list[str]]:
-    paths = []
-    for name, _, _ in one.stretches:
-        layer = _layer(name)
-        rest = name if layer is None else name[len(f"{layer[0]}{layer[1]}.") :]
-        # What counts experts says nothing: experts.*, expert_*.
-        paths.append([word for word in rest.split(".")[:-1] if not word.endswith("*")])
-    return paths
+    return [path_in_layer(name) for name, _, _ in one.stretches]
+
+
+def path_in_layer(parameter: str) -> list[str]:
+    """The modules that a parameter lies in, from below its layer on if it is in one."""
+    layer = layer_of(parameter)
+    rest = parameter if layer is None else parameter[len(f"{layer[0]}{layer[1]}.") :]
+    # What counts experts says nothing: experts.*, expert_*.
+    return [word for word in rest.split(".")[:-1] if not word.endswith("*")]
 
 
 def _unique(names: dict[Variable, str]) -> dict[Variable, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from fractions import Fraction
 
 from torch import Tensor
@@ -19,11 +19,20 @@ from fusionlab.symmetry.groups import (
     Signs,
 )
 from fusionlab.symmetry.infer.attempts import Attempts
-from fusionlab.symmetry.infer.dims import Stretch, Variable
+from fusionlab.symmetry.infer.dims import Stretch, Variable, atoms
 from fusionlab.symmetry.infer.folds import folds_of
 from fusionlab.symmetry.infer.found import Action, Found, drop_contained
 from fusionlab.symmetry.infer.linear import null_space, null_space_mod_2
-from fusionlab.symmetry.infer.solutions import Solution, combined, differences, equations, ones, read_twice, within
+from fusionlab.symmetry.infer.solutions import (
+    Solution,
+    apart,
+    combined,
+    differences,
+    equations,
+    ones,
+    read_twice,
+    within,
+)
 
 
 class Search:
@@ -63,25 +72,33 @@ class Search:
                     return found
             found.permutation = self.attempts.attempt(Permutation(variable.size), variable, everything)
         for powers in [*linear, *differences(linear)]:
-            if found.factor is None and found.basis is None:
+            if found.basis is None and _is_beside(powers, found.factors):
                 self._factors(found, powers)
-        if not linear and found.rotation is None:
-            self._through_gains(found, list(filter(None, map(ones, strict))))
+        # Of what overlaps a factor goes before signs where there is a ReLU, which few signs pass.
+        is_rectified = variable in self.reading.notes.rectified
+        if is_rectified:
+            self._through_gains(found, gains, strict)
         self._signs(found, gains)
+        if not is_rectified and found.rotation is None:
+            self._through_gains(found, gains, strict)
         return found
 
-    def _through_gains(self, found: Found, solutions: list[dict[Stretch, int]]) -> None:
-        """A factor that a norm's gain takes up: of queries' against keys', or against what reads it behind a ReLU."""
-        notes = self.reading.notes
-        is_rectified = found.variable in notes.rectified
-        for powers in solutions:
-            if found.basis is not None or found.factor is not None:
-                return
-            if {stretch[0] for stretch in powers} <= notes.gains:
-                self._scale(found, powers, is_signed=not is_rectified)
-            elif is_rectified and len(solutions) == 1 and found.permutation is not None:
-                # One gain, or several that write to one sum; of many with readers of their own none is the space's.
-                self._scale(found, powers, is_signed=False)
+    def _through_gains(self, found: Found, gains: Sequence[Stretch], strict: Sequence[Solution]) -> None:
+        """Factors that gains take up against what reads or writes them, one for each gain; of queries' against keys'.
+
+        Where nothing permutes coordinates, those of gains alone.
+        """
+        is_signed = found.variable not in self.reading.notes.rectified
+        for powers in apart(strict):
+            is_alone = {stretch[0] for stretch in powers} <= self.reading.notes.gains
+            is_free = found.basis is None and (found.permutation is not None or is_alone) and not self._is_told(powers)
+            if is_free and not powers.keys().isdisjoint(gains) and _is_beside(powers, found.beside):
+                self._scale(found, powers, is_signed)
+
+    def _is_told(self, powers: Mapping[Stretch, int]) -> bool:
+        """A further output, such as a hidden state behind a norm, would be stretched."""
+        along = (atom for dims in self.reading.outputs.values() for dim in dims for atom in atoms(dim))
+        return any(sum(times * powers.get(s, 0) for s, times in atom.exponent.items() if s[2] >= 0) for atom in along)
 
     def _linear(self, variable: Variable, linear: list[dict[Stretch, int]], needed: set[Stretch]) -> Action | None:
         """Every invertible matrix, on all stretches that are no gains."""
@@ -110,19 +127,18 @@ class Search:
             Scale(1 if is_unit else found.variable.size, signed=is_signed), found.variable, powers
         )
         if is_unit:
-            found.factor = action
+            found.factors += [action] if action is not None else []
         else:
             found.basis = action
         return action is not None
 
     def _signs(self, found: Found, gains: list[Stretch]) -> None:
         """A sign for each coordinate; gains, which those of a norm's output keep, have none."""
-        variable, others = found.variable, (found.basis, found.factor)
-        taken = {stretch for action in others if action is not None for stretch in action.powers}
-        if any(action is not None and isinstance(action.group, Rotary) for action in others):
+        variable = found.variable
+        if found.basis is not None and isinstance(found.basis.group, Rotary):
             return
         for chosen in self._parities(found.stretches, gains):
-            if found.signs is None and chosen.isdisjoint(taken):
+            if found.signs is None and _is_beside(chosen, found.beside):
                 group = Signs(variable.size if found.permutation is None else 1)
                 found.signs = self.attempts.attempt(group, variable, dict.fromkeys(sorted(chosen), 1))
 
@@ -175,3 +191,8 @@ class Search:
         except (SymmetryError, RuntimeError, KeyError):
             return None
         return state if self.attempts.same(state) else None
+
+
+def _is_beside(stretches: Collection[Stretch], actions: Sequence[Action]) -> bool:
+    """None of some actions is on these stretches."""
+    return all(action.powers.keys().isdisjoint(stretches) for action in actions)

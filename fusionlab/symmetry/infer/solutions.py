@@ -58,3 +58,20 @@ def combined(linear: list[dict[Stretch, int]]) -> Iterator[dict[Stretch, int]]:
         for chosen in combinations(linear, count):
             if sum(map(len, chosen)) == len(set().union(*chosen)):
                 yield {key: value for one in chosen for key, value in one.items()}
+
+
+def apart(solutions: Sequence[Solution]) -> Iterator[dict[Stretch, int]]:
+    """Powers of 1 and -1 to try one after the other for factors beside each other, from the basis of a null space.
+
+    Solutions of a reduced basis that share no stretch with any other are the only ones on theirs, whatever the basis
+    was; of those that share some, and their differences, which are taken depends on the order, which is that of the
+    basis, those on few stretches first.
+    """
+    parts: list[list[Solution]] = []
+    for solution in solutions:
+        meeting = [part for part in parts if any(not solution.keys().isdisjoint(other) for other in part)]
+        parts = [part for part in parts if part not in meeting]
+        parts.append([one for part in meeting for one in part] + [solution])
+    for part in parts:
+        found = list(filter(None, map(ones, part)))
+        yield from sorted([*found, *differences(found)], key=len)

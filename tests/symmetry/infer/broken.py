@@ -19,10 +19,14 @@ def linear(name: str, dim: int) -> set[tuple[str, int]]:
 
 
 def groups(description: Blueprint) -> Groups:
-    """What a blueprint says; no two spaces of these modules are alike in group and copies."""
-    found = [((str(s.group), s.copies), places_of(description, s.name)) for s in description.spaces.values()]
-    assert len(dict(found)) == len(found), told(description)
-    return dict(found)
+    """What a blueprint says; a second space of the same group and copies is one "again"."""
+    found: Groups = {}
+    for space in description.spaces.values():
+        key = str(space.group), space.copies
+        key = (f"{space.group} again", space.copies) if key in found else key
+        assert key not in found, told(description)
+        found[key] = places_of(description, space.name)
+    return found
 
 
 def exact(model: nn.Module, description: Blueprint, inputs: dict[str, Tensor]) -> None:

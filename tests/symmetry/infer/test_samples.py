@@ -23,6 +23,8 @@ WANTED += ("diffusers: transformer block",)
 CHOSEN = [sample for sample in SAMPLES if EVERY or sample.name in WANTED]
 # Layers wider than what they read: their bases are open along what nothing writes, until later layers say something.
 COUPLED = ("own: linear layers in a row",)
+# Queries, keys and values of all layers in one order, with signs of their own in each.
+COUPLED += ("roformer (turned values)",)
 # Of the distance so much may be left: rounding, over many spaces.
 RECOVERED = 1e-7
 

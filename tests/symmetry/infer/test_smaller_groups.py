@@ -103,13 +103,17 @@ def test_a_stream_that_nothing_breaks_may_be_rotated() -> None:
     assert groups(description.after_folding) == INNER | {("O(8)", ()): STREAM}
 
 
+GROUPS_THROUGH_GAIN = {"relu": "R+(1)", "function": "R*(1)"}
+
+
 @pytest.mark.parametrize("how", ["relu", "function", "gain"])
 def test_a_stream_with_a_function_or_gains_that_are_seen_is_only_permuted(how: str) -> None:
     description = found(Stream(how), 6)
     # A square does not see signs, and they move no gain; positive factors of a gain pass a ReLU.
     signs: Groups = {("Z2(1)", (8,)): STREAM}
-    factors: Groups = {("R+(1)", (8,)): {("norm.weight", 0), ("up.weight", 1)}}
-    assert groups(description) == PERMUTED | {"relu": factors, "function": {}, "gain": signs}[how]
+    through_gain = {("norm.weight", 0), ("up.weight", 1)}
+    factors: dict[str, Groups] = {how: {(group, (8,)): through_gain} for how, group in GROUPS_THROUGH_GAIN.items()}
+    assert groups(description) == PERMUTED | (factors | {"gain": signs})[how]
     assert description.after_folding is None
 
 
@@ -145,9 +149,11 @@ NORMED: dict[str, Groups] = {
         ("S(7)", ()): ENTER | BESIDE | linear("leave", 1),
         ("R+(1)", (7,)): TAKEN_UP | {("other.weight", 0), ("other.bias", 0)},
     },
-    # Each norm's gain has factors of its own, and neither is the space's: it has one factor or none.
+    # Each norm's gain has factors of its own, as in a DenseNet.
     "two": {
-        ("S(7)", ()): ENTER | {(p, d) for p, d in BESIDE if "other" in p} | linear("leave", 1) | linear("beside", 1)
+        ("S(7)", ()): ENTER | {(p, d) for p, d in BESIDE if "other" in p} | linear("leave", 1) | linear("beside", 1),
+        ("R+(1)", (7,)): TAKEN_UP,
+        ("R+(1) again", (7,)): {("other.weight", 0), ("other.bias", 0), ("beside.weight", 1)},
     },
 }
 

@@ -9,7 +9,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from fusionlab.symmetry.groups import Group, Invertible, Orthogonal, OrthogonalFixingOnes, Permutation, Signs
+from fusionlab.symmetry.groups import Group, Invertible, Orthogonal, OrthogonalFixingOnes, Permutation, Scale, Signs
 from tests.symmetry.infer.networks.demand import Demand, Place, linear, within
 from tests.symmetry.infer.networks.parts import ACTIVATIONS, AttentionSpec, ExpertsSpec, UnitsSpec
 
@@ -77,6 +77,7 @@ class TextNetwork:
         skip: whether a part is added to the stream or takes its place.
         tied: the head is the table of tokens.
         positions: a table of positions is added.
+        scaled: what parts add to a stream of tied tables is scaled, feature by feature.
     """
 
     width: int
@@ -86,6 +87,12 @@ class TextNetwork:
     skip: bool
     tied: bool
     positions: bool
+    scaled: bool = False
+
+    @property
+    def has_scales(self) -> bool:
+        """Only where gains cannot be folded: there they have factors."""
+        return self.scaled and self.tied and self.skip
 
     def build(self) -> nn.Module:
         return Text(self)
@@ -112,6 +119,12 @@ class TextNetwork:
             if not self.skip:
                 streams.append(_Stream(set()))
             streams[-1].places |= within(f"parts.{i}", part.writes)
+            if self.has_scales:
+                streams[-1].vectors.add(f"scales.{i}")
+                streams[-1].factors.append({(f"scales.{i}", 0)} | within(f"parts.{i}", part.writes))
+            if before:
+                vectors = {(name, 0) for name in own}
+                streams[0 if self.skip else -2].factors += [vectors | within(f"parts.{i}", part.reads)] if own else []
             if not before:
                 streams[-1].read_through(own, self.norm)
                 # What is normed is added to again by the next part.
@@ -126,8 +139,12 @@ class TextNetwork:
             # The table writes to the first stream and reads the last, so that one basis is that of both.
             first, last = streams.pop(0), streams.pop()
             both = _Stream(first.places | last.places, first.vectors | last.vectors, {*first.norms, *last.norms})
+            both.factors = [*first.factors, *last.factors]
             both.keeps_gains = True
             streams.append(both)
+        if not before and self.skip and not self.tied:
+            last = {(name, 0) for name in own}
+            streams[-1].factors += [last | {("head.weight", 1)}] if last else []
         free = TIED if self.tied else frozenset[str]()
         return [demand for stream in streams for demand in stream.demands(self.width, free)]
 
@@ -142,6 +159,7 @@ class _Stream:
         norms: the kinds through which it is read.
         is_tied: one table writes and reads it.
         keeps_gains: some gain cannot be folded.
+        factors: by gain what it takes a factor up against, itself and its bias included.
     """
 
     places: set[Place]
@@ -149,6 +167,7 @@ class _Stream:
     norms: set[str] = field(default_factory=set)
     is_tied: bool = False
     keeps_gains: bool = False
+    factors: list[set[Place]] = field(default_factory=list)
 
     def read_through(self, vectors: set[str], kind: str) -> None:
         self.vectors |= vectors
@@ -163,6 +182,10 @@ class _Stream:
             found.append(Demand(Signs(1), frozenset(self.places), (width,), free=free))
         if self.vectors and self.keeps_gains:
             at = self.places | {(name, 0) for name in self.vectors}
+            if centred:
+                # Signs, which a norm that subtracts the mean does not pass, would lie on the same stretches.
+                scale = Scale(1, signed=True)
+                found += [Demand(scale, frozenset(factor), (width,), free=free) for factor in self.factors]
             return [*found, Demand(Permutation(width), frozenset(at), free=free)]
         group: Group = Orthogonal(width) if self.norms or self.is_tied else Invertible(width)
         if centred:
@@ -181,6 +204,7 @@ class Text(nn.Module):
         self.parts = nn.ModuleList([part.part(spec.width, LENGTH) for part in spec.parts])
         self.norms = nn.ModuleList([norm(spec.norm, spec.width) for _ in spec.parts])
         self.last = norm(spec.norm if spec.place == "before" else "none", spec.width)
+        self.scales = nn.ParameterList([torch.ones(spec.width) for _ in spec.parts] if spec.has_scales else [])
         if spec.tied:
             self.head = nn.Linear(spec.width, VOCABULARY, bias=False)
             self.head.weight = self.table.weight
@@ -191,8 +215,9 @@ class Text(nn.Module):
         x = self.table(ids)
         if self.spec.positions:
             x = x + self.positions[: ids.shape[1]]
-        for part, norm_ in zip(self.parts, self.norms, strict=True):
+        for i, (part, norm_) in enumerate(zip(self.parts, self.norms, strict=True)):
             found = part(norm_(x) if self.spec.place == "before" else x)
+            found = self.scales[i] * found if self.spec.has_scales else found
             x = x + found if self.spec.skip else found
             x = norm_(x) if self.spec.place == "after" else x
         return self.head(self.last(x))
@@ -234,4 +259,5 @@ text_networks = st.builds(
     skip=st.sampled_from([True, True, False]),
     tied=st.booleans(),
     positions=st.booleans(),
+    scaled=st.booleans(),
 )

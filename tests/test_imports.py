@@ -191,7 +191,7 @@ def test_fusing_imports_nothing_that_trains() -> None:
 
 
 # Files that hold one idea and need more lines for it.
-LONG: set[str] = {"fusionlab/symmetry/infer/blueprint.py", "fusionlab/symmetry/infer/small_sizes.py"}
+LONG: set[str] = {"fusionlab/symmetry/infer/small_sizes.py"}
 
 
 def test_files_are_short() -> None:

@@ -1,4 +1,4 @@
-"""Outputs of a real model from those of the small one: hidden states and attention maps, by layer or stage."""
+"""Outputs whose basis alignments change: of one kind as one; of a real model from those of the small one."""
 
 from __future__ import annotations
 
@@ -161,3 +161,17 @@ def _layers(stem: str, count: int, hints: Mapping[str, tuple[int, int]], places:
         if found:
             return found.pop()
     return count
+
+
+def by_kind(axes: Mapping[str, Axes]) -> dict[str, Axes]:
+    """Outputs of one kind as one where their axes are the same: all hidden states."""
+    kinds: dict[str, list[str]] = {}
+    for name in axes:
+        kinds.setdefault(name.rsplit(".", 1)[0], []).append(name)
+    out = {}
+    for kind, names in kinds.items():
+        if len({axes[name] for name in names}) == 1:
+            out[kind] = axes[names[0]]
+        else:
+            out.update({name: axes[name] for name in names})
+    return out

@@ -191,7 +191,7 @@ def _advice(
     data: str | None,
     agreement: Agreement | None = None,
 ) -> Advice:
-    """What follows from a case."""
+    """The consequences of a case."""
     found = judged(CASES[case], None if agreement is None else agreement.share)
     match, sized = matching_of(found, models), [model.of_base or model for model in models]
     cost = None if match is None or not all(model.numbers for model in sized) else cost_of(sized, match)

@@ -130,7 +130,7 @@ class Processes:
 
 
 class _Like:
-    """What is to be known of a tensor before it comes."""
+    """All that is known of a tensor before it comes."""
 
     def __init__(self, tensor: Tensor) -> None:
         self.shape, self.dtype, self.device = tensor.shape, tensor.dtype, tensor.device.type

@@ -173,7 +173,7 @@ def _by_parameter(maps: Mapping[str, LinearMap], alignment: Alignment) -> Iterat
 
 
 def _exchanged(tensor: Tensor, name: str, alignment: Alignment) -> Tensor:
-    """What is known of each expert, shape ``(experts, ...)``, in their new places; of other parameters as it is."""
+    """All that is known of each expert, shape ``(experts, ...)``, in their new places; of other parameters as it is."""
     if name not in alignment.blueprint.stacks:
         return tensor
     outer = alignment.blueprint.parameters[name][0]

@@ -128,7 +128,7 @@ def _selected(node: fx.Node) -> dict[tuple[int, int], list[fx.Node]]:
 
 
 def _are_beside(traced: Traced, bundle: Bundle) -> bool:
-    """What the first entry computes is not read by the second, as one layer reads another."""
+    """True if the second entry does not read what the first computes, as one layer reads another."""
     nodes = _nodes_of(traced)
     starts: list[set[fx.Node]] = [set(), set()]
     for entries in bundle.stacks.values():

@@ -38,7 +38,7 @@ def reasons(blueprint: Blueprint, reading: Reading, attempts: Attempts, is_tied:
 
 
 def _of_streams(reading: Reading, attempts: Attempts) -> Iterator[str]:
-    """What gives the streams a basis of their own."""
+    """Reasons why the streams have a basis of their own."""
     notes = reading.notes
     # Batches and places are added along, too, but run through no parameters.
     through = {variable for variable in notes.streams if len(attempts.members.get(variable, ())) > 1}

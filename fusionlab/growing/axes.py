@@ -113,7 +113,8 @@ class Widening:
         Args:
             small: of a parameter of the small model.
             large: of the same parameter of the larger one.
-            of_norm: the parameter is the bias of a norm; whatever else is written to a folded stream has mean zero.
+            of_norm: the parameter is the bias of a norm; whatever else is written to a folded stream has mean zero, but
+                where something reads it without a norm.
         """
         if not (isinstance(small, Along) and isinstance(large, Along)) or small.size == large.size:
             return None
@@ -121,11 +122,11 @@ class Widening:
             return None
         if small.is_dual:
             return small.size / large.size
-        return 1.0 if of_norm else None
+        return 1.0 if of_norm or small.space not in self.small.centred else None
 
     def is_centred(self, small: Axis) -> bool:
         """True if what is written along an axis of the small model has mean zero, as in a folded stream."""
-        if not isinstance(small, Along) or small.is_dual:
+        if not isinstance(small, Along) or small.is_dual or small.space not in self.small.centred:
             return False
         return isinstance(self.small.spaces[small.space].group, OrthogonalFixingOnes)
 

@@ -49,7 +49,8 @@ class Embedding:
         small: the small model's blueprint, in the gauge of `state`.
         large: the larger model's, in the same gauge.
         state: the small model's parameters.
-        fresh: those of a new model of the larger architecture, for norms and whatever is no parameter.
+        fresh: those of a new model of the larger architecture, for norms and whatever is no parameter; both hold
+            stacks of the experts that models have in lists.
         placements: where layers go.
         written: names in the larger model of all tables that embeddings are looked up in, which write to a stream.
         tables: those of the tokens among them.
@@ -202,7 +203,8 @@ class Embedding:
 
     def _is_gain(self, name: str, tensor: Tensor) -> bool:
         scales = {scale.scale for scale in self.large.layer_scales}
-        return self._first(name) in scales or (tensor.ndim == 1 and name.endswith("weight"))
+        dims = tensor.ndim - (name in self.large.stacks)
+        return self._first(name) in scales or (dims == 1 and name.endswith("weight"))
 
     def _offset(self, name: str) -> float:
         """The number that is added to a gain before it multiplies: a new norm multiplies by one."""

@@ -23,6 +23,7 @@ from fusionlab.symmetry import Alignment, Blueprint
 from fusionlab.symmetry.axes import spaces_of
 from fusionlab.symmetry.blueprint import FOLDED
 from fusionlab.symmetry.roles import Role
+from fusionlab.symmetry.stacks import apart, entries_of
 
 # The largest change of the logits in float64, relative to the largest, of what is taken to change nothing.
 UNSEEN = 1e-11
@@ -57,20 +58,21 @@ def filled(
     """
     described = blueprint.in_gauge((FOLDED,))
     ours = Alignment.identity(described).apply(state)
-    theirs = {name: tensor.to(ours[name]) for name, tensor in anchor.state_dict().items() if name in ours}
+    whole = blueprint.stacked(anchor.state_dict())
+    theirs = {name: tensor.to(ours[name]) for name, tensor in whole.items() if name in ours}
     theirs = {name: theirs[name] if theirs[name].shape == tensor.shape else tensor for name, tensor in state.items()}
     moved, into_one = align_states([ours, theirs], described, preset("weights"))
     theirs = moved.inverse().apply(into_one.apply(theirs))
     found = {name: tensor.clone() for name, tensor in ours.items()}
-    trial.load_state_dict(found)
+    trial.load_state_dict(apart(found, blueprint.stacks))
     reference = random_logits(trial, blueprint.inputs, count=_COUNT)
     largest = float(reference.abs().max())
-    for kind, names in _kinds(trial, new, described).items():
+    for kind, names in _kinds(trial, {name: new[name] for name in ours if name in new}, described).items():
         entries = {name: _entries(new[name], kind[1]) for name in names}
         before = {name: found[name][entries[name]] for name in names}
         for name, chosen in entries.items():
             found[name][chosen] = theirs[name][chosen]
-        trial.load_state_dict(found)
+        trial.load_state_dict(apart(found, blueprint.stacks))
         change = float((random_logits(trial, blueprint.inputs, count=_COUNT) - reference).abs().max())
         if math.isnan(change) or change > UNSEEN * largest:
             for name, chosen in entries.items():
@@ -92,10 +94,12 @@ def _kinds(model: nn.Module, new: Mapping[str, tuple[Tensor, ...]], blueprint: B
         new: by parameter, the parts along each of its dimensions.
         blueprint: of the model, whose axes tell maps apart that numbers alone tell apart in names (``fc1``, ``fc2``).
     """
-    uses = Counter(id(parameter) for _, parameter in model.named_parameters(remove_duplicate=False))
+    named = dict(model.named_parameters(remove_duplicate=False))
+    uses = Counter(id(parameter) for parameter in named.values())
     found: dict[Kind, list[str]] = {}
-    for name, parameter in model.named_parameters():
-        if uses[id(parameter)] > 1:
+    for name in new:
+        # Buffers are none of them.
+        if any(entry not in named or uses[id(named[entry])] > 1 for entry in entries_of([name], blueprint.stacks)):
             continue
         axes = blueprint.parameters[name]
         of_experts = [any(blueprint.spaces[space].role == Role.EXPERTS for space in spaces_of(axis)) for axis in axes]

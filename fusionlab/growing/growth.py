@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic
 
@@ -19,9 +19,9 @@ from fusionlab.forward import input_embeddings
 from fusionlab.growing.axes import STREAMS, Choice, Widening
 from fusionlab.growing.embedding import Embedding
 from fusionlab.growing.filling import filled
-from fusionlab.growing.layers import Placement, placements, renamed
+from fusionlab.growing.layers import Placement, lists_of, placements, renamed
 from fusionlab.growing.likeness import unlikeness
-from fusionlab.growing.refusals import inexact, refuse_lists, unequal
+from fusionlab.growing.refusals import inexact, unequal
 from fusionlab.growing.target import larger_model
 from fusionlab.inputs import Batches
 from fusionlab.models import untie
@@ -31,6 +31,7 @@ from fusionlab.symmetry.blueprint import FOLDED
 from fusionlab.symmetry.folding import fold
 from fusionlab.symmetry.inputs import Input
 from fusionlab.symmetry.roles import Role
+from fusionlab.symmetry.stacks import apart
 from fusionlab.types import Model
 
 # Rows of a table that are looked up to see what it does to them.
@@ -89,8 +90,9 @@ def grown(model: Model, like: Any, data: Batches | None = None, fill: bool = Fal
             "the larger one is a config alone; expected a model, to align layers by its activations (data) or to take "
             "what is new from it (fill)"
         )
-    costs = None if data is None else unlikeness(small, like, data)
-    places = placements(small, large, costs)
+    lists = lists_of(blueprint(small).stacks)
+    costs = None if data is None else unlikeness(small, like, data, lists)
+    places = placements(small, large, costs, lists)
     large = in_types(large, _types(small, large, places)).eval()
     embedding = embedding_of(small, large, places)
     inputs = embedding.small.inputs
@@ -98,7 +100,7 @@ def grown(model: Model, like: Any, data: Batches | None = None, fill: bool = Fal
     state, widening, exact = exact_embedding(embedding, small, large, reference)
     if fill:
         state, exact = _filled(state, widening, embedding, large, like, exact)
-    large.load_state_dict(state)
+    load(large, state, embedding)
     stored = _difference(copy.deepcopy(large).double(), reference, inputs)
     deeper = tuple(placement for placement in places if placement.deepens)
     counts = _numbers(small), _numbers(large)
@@ -113,10 +115,10 @@ def _filled(
     Both are what was given where other inputs than those that filling looks at tell of a change.
     """
     trial, inputs = copy.deepcopy(large).double(), embedding.small.inputs
-    trial.load_state_dict(state)
+    load(trial, state, embedding)
     reference = random_logits(trial, inputs, **_OTHERS)
     found = filled(state, widening.new, trial, embedding.large, like)
-    trial.load_state_dict(found)
+    load(trial, found, embedding)
     error = _difference(trial, reference, inputs, **_OTHERS)
     return (found, max(exact, error)) if error <= EXACT else (state, exact)
 
@@ -138,7 +140,7 @@ def exact_embedding(
     trial, least, widening = copy.deepcopy(large).double(), math.inf, Widening(embedding.small, embedding.large)
     factors = _token_factors(copy.deepcopy(small).double(), trial)
     for state, made_by in _candidates(embedding, factors):
-        trial.load_state_dict(state)
+        load(trial, state, embedding)
         error, widening = _difference(trial, reference, embedding.small.inputs), made_by
         if error <= EXACT:
             return state, made_by, error
@@ -155,23 +157,28 @@ def embedding_of(small: nn.Module, large: nn.Module, places: tuple[Placement, ..
         places: where layers go.
     """
     ours, theirs = blueprint(small), blueprint(large)
-    refuse_lists(ours)
     # Folding rounds to the type that it is given.
-    state = copy.deepcopy(small).double().state_dict()
+    state = ours.stacked(copy.deepcopy(small).double().state_dict())
+    fresh = theirs.stacked(large.state_dict())
     written, tables = _looked_up(small)
 
     def refuse(name: str, size: int | None, larger: int | None) -> InputError:
         return InputError(unequal(small, large, name, size, larger))
 
-    def between(ours: Blueprint, theirs: Blueprint, state: dict[str, Tensor]) -> Embedding:
+    def between(ours: Blueprint, theirs: Blueprint, state: Mapping[str, Tensor]) -> Embedding:
         there, tokens = (frozenset(renamed(name, places) for name in names) for names in (written, tables))
-        return Embedding(ours, theirs, state, large.state_dict(), places, there, tokens, is_tied(small), refuse)
+        return Embedding(ours, theirs, state, fresh, places, there, tokens, is_tied(small), refuse)
 
     wider = stream_sizes(ours) != stream_sizes(theirs)
     if wider and ours.after_folding is not None and theirs.after_folding is not None:
         folded = ours.in_gauge((FOLDED,))
         return between(folded, theirs.in_gauge((FOLDED,)), fold(state, folded))
     return between(ours, theirs, state)
+
+
+def load(model: nn.Module, state: Mapping[str, Tensor], embedding: Embedding) -> None:
+    """Give a module of the larger architecture its parameters, which are named as the blueprint names them."""
+    model.load_state_dict(apart(state, embedding.large.stacks))
 
 
 def _candidates(embedding: Embedding, factors: Sequence[float]) -> Iterator[tuple[dict[str, Tensor], Widening]]:

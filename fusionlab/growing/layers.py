@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fusionlab.errors import InputError
+from fusionlab.symmetry.stacks import Stacks
 
 _NUMBER = re.compile(r"\d+")
 
@@ -37,10 +38,26 @@ class Placement:
         return len(self.positions) < self.length
 
 
-def stacks(model: nn.Module) -> dict[str, int]:
-    """The containers of numbered modules in a model, outermost first, and the length of each."""
+def lists_of(stacks: Stacks) -> frozenset[str]:
+    """The paths of the lists that a blueprint's stacks are made of: experts, whose places say no depth.
+
+    Args:
+        stacks: by a name with a star in the place of the number.
+    """
+    return frozenset(re.split(r"\.[^.]*\*", name, maxsplit=1)[0] for name in stacks)
+
+
+def layer_stacks(model: nn.Module, besides: Collection[str] = ()) -> dict[str, int]:
+    """The containers of numbered modules in a model, outermost first, and the length of each.
+
+    Args:
+        model: any module.
+        besides: paths of containers that hold no layers, which are left out (`lists_of`).
+    """
     found = {}
     for path, module in model.named_modules(remove_duplicate=False):
+        if path in besides:
+            continue
         names = list(_children(module))
         if names and names == [str(index) for index in range(len(names))]:
             found[path] = len(names)
@@ -54,7 +71,10 @@ def _children(module: nn.Module) -> dict[str, nn.Module]:
 
 
 def placements(
-    small: nn.Module, large: nn.Module, unlikeness: Mapping[str, Tensor] | None = None
+    small: nn.Module,
+    large: nn.Module,
+    unlikeness: Mapping[str, Tensor] | None = None,
+    besides: Collection[str] = (),
 ) -> tuple[Placement, ...]:
     """The places of a small model's layers, stack by stack; layers keep their order.
 
@@ -64,12 +84,13 @@ def placements(
         unlikeness: by the path of a stack in the small model, of shape ``(layers, larger layers)``, what it costs to
             put a layer in a place; in stacks that are not named each layer stands at the
             end of its share of the places.
+        besides: paths of lists in the small model that hold no layers.
 
     Raises:
         InputError: more layers than the larger model has, or layers of a kind that it lacks.
     """
-    lengths, found = stacks(large), list[Placement]()
-    for path, length in stacks(small).items():
+    lengths, found = layer_stacks(large), list[Placement]()
+    for path, length in layer_stacks(small, besides).items():
         target = renamed(path, found)
         if target not in lengths:
             raise InputError(

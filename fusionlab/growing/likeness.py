@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from itertools import islice
 
 import torch
@@ -11,7 +11,7 @@ from torch.utils.hooks import RemovableHandle
 
 from fusionlab.errors import InputError
 from fusionlab.forward import forward
-from fusionlab.growing.layers import stacks
+from fusionlab.growing.layers import layer_stacks
 from fusionlab.inputs import Batches
 from fusionlab.types import Batch
 
@@ -20,13 +20,14 @@ _ROWS, _BATCHES = 2048, 64
 
 
 @torch.no_grad()
-def unlikeness(small: nn.Module, large: nn.Module, data: Batches) -> dict[str, Tensor]:
+def unlikeness(small: nn.Module, large: nn.Module, data: Batches, besides: Collection[str] = ()) -> dict[str, Tensor]:
     """One less linear CKA between the outputs of any two layers of two models, for every stack that both have.
 
     Args:
         small: the small model.
         large: the larger one.
         data: batches of inputs.
+        besides: paths of lists that hold no layers.
 
     Returns:
         By the path of a stack, shape ``(layers, larger layers)``, from 0 for layers whose outputs differ by a rotation
@@ -35,8 +36,8 @@ def unlikeness(small: nn.Module, large: nn.Module, data: Batches) -> dict[str, T
     Raises:
         InputError: no inputs.
     """
-    theirs = stacks(large)
-    paths = [path for path, length in stacks(small).items() if path in theirs and theirs[path] != length]
+    lengths, theirs = layer_stacks(small, besides), layer_stacks(large)
+    paths = [path for path, length in lengths.items() if path in theirs and theirs[path] != length]
     batches = list(islice(data, _BATCHES))
     if not batches:
         raise InputError("data holds no batch; expected at least one")

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from fusionlab.errors import InputError
 from fusionlab.evaluation.preservation import EXACT
 from fusionlab.growing.axes import Widening
 from fusionlab.growing.layers import Placement
@@ -39,19 +38,6 @@ def unequal(small: nn.Module, large: nn.Module, name: str, size: int | None, lar
         f"{name!r} has {size} in a dimension that is no hidden one (tokens, pixels, positions or the model's own "
         f"output) and would have {larger}{named}; expected a larger model with {size} there"
     )
-
-
-def refuse_lists(blueprint: Blueprint) -> None:
-    """Refuse a model whose experts are modules of their own: growing looks at parameters one by one.
-
-    Raises:
-        InputError: it is one.
-    """
-    for entries in blueprint.stacks.values():
-        raise InputError(
-            f"{entries[0]!r} is of an expert that is a module of its own; expected a model that keeps the "
-            f"weights of all experts in one tensor, or one without experts"
-        )
 
 
 def inexact(

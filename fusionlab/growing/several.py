@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from fusionlab.growing.growth import Growth, grown
-from fusionlab.growing.layers import stacks
+from fusionlab.growing.layers import layer_stacks
 from fusionlab.growing.target import LABELS
 from fusionlab.inputs import Batches
 from fusionlab.symmetry.any_model import blueprint
@@ -85,7 +85,7 @@ def _differ_in_size(model: nn.Module, other: Any) -> bool:
     """Two models of one class have another number of layers, or parameters longer along some space."""
     if not isinstance(other, nn.Module):
         return True
-    if stacks(model) != stacks(other):
+    if layer_stacks(model) != layer_stacks(other):
         return True
     state, reference = model.state_dict(), other.state_dict()
     different = [name for name in state if name in reference and state[name].shape != reference[name].shape]

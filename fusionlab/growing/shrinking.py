@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Generic
 
@@ -14,8 +15,7 @@ from fusionlab.errors import InputError
 from fusionlab.evaluation.preservation import random_logits
 from fusionlab.growing.axes import STREAMS
 from fusionlab.growing.growth import embedding_of, exact_embedding, is_tied, stream_sizes, untied_as
-from fusionlab.growing.layers import Placement, placements, renamed, stacks
-from fusionlab.growing.refusals import refuse_lists
+from fusionlab.growing.layers import Placement, layer_stacks, lists_of, placements, renamed
 from fusionlab.growing.sorting import smaller_sizes, sorted_forward
 from fusionlab.growing.target import larger_model
 from fusionlab.symmetry import Blueprint
@@ -24,6 +24,7 @@ from fusionlab.symmetry.axes import leaves
 from fusionlab.symmetry.biases import clear_biases
 from fusionlab.symmetry.blueprint import FOLDED
 from fusionlab.symmetry.folding import fold
+from fusionlab.symmetry.stacks import apart
 from fusionlab.types import Model
 
 # The size of the numbers that a small model of no account has beside those it starts with.
@@ -73,31 +74,30 @@ def shrunk(model: Model, like: Any) -> Shrinkage[Model]:
     small = _of_no_account(larger_model(model, like))
     large = untied_as(model, small).eval()
     wide, narrow = blueprint(large), blueprint(small)
-    refuse_lists(wide)
     if is_tied(small) and stream_sizes(wide) != stream_sizes(narrow):
         raise InputError(
             "the output embeddings are the input embeddings, so that the residual stream cannot be rotated and none of "
             "it can be cut; expected a model whose embeddings are untied (--untie), or a config of the same width"
         )
-    folded = {name: tensor.double() for name, tensor in large.state_dict().items()}
-    if wide.after_folding is not None:
-        folded = fold(copy.deepcopy(large).double().state_dict(), wide.in_gauge((FOLDED,)))
+    whole = wide.stacked(copy.deepcopy(large).double().state_dict())
+    folded = whole if wide.after_folding is None else fold(whole, wide.in_gauge((FOLDED,)))
     written = _written(folded, wide)
-    lengths = stacks(large)
-    places = placements(small, large, {
+    lengths, lists = layer_stacks(large), lists_of(narrow.stacks)
+    costs = {
         path: _costs(f"{path}.", length, lengths[path], written)
-        for path, length in stacks(small).items() if path in lengths and lengths[path] > length
-    })  # fmt: skip
+        for path, length in layer_stacks(small, lists).items() if path in lengths and lengths[path] > length
+    }  # fmt: skip
+    places = placements(small, large, costs, lists)
     embedding = embedding_of(small, in_types(large, {}), places)
     _, widening, _ = exact_embedding(
         embedding, small, large, random_logits(copy.deepcopy(small).double(), narrow.inputs)
     )
-    state = folded if embedding.large.folded else copy.deepcopy(large).double().state_dict()
+    state = folded if embedding.large.folded else whole
     # Key biases, which softmax ignores, say nothing about heads; and the way of value biases can be kept whole.
     state = clear_biases(state, embedding.large)
     names = {name: renamed(name, places) for name in embedding.state}
     sizes = smaller_sizes(embedding.small, embedding.large, names)
-    found = embedding.cut(sorted_forward(state, embedding.large, sizes), widening)
+    found = apart(embedding.cut(sorted_forward(state, embedding.large, sizes), widening), narrow.stacks)
     reference = random_logits(copy.deepcopy(large).double(), wide.inputs)
     result = small.to(main_dtype(model.state_dict()))
     result.load_state_dict(found)
@@ -117,7 +117,7 @@ def _of_no_account(model: Model) -> Model:
     return model.eval()
 
 
-def _written(state: dict[str, Tensor], large: Blueprint) -> dict[str, float]:
+def _written(state: Mapping[str, Tensor], large: Blueprint) -> dict[str, float]:
     """The squared length of what each parameter writes to a stream, by its name."""
     found: dict[str, float] = {}
     for name, axes in large.parameters.items():

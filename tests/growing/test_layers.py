@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from fusionlab.errors import InputError
-from fusionlab.growing.layers import Placement, place, placements, renamed, stacks
+from fusionlab.growing.layers import Placement, place, placements, renamed, layer_stacks
 from tests.symmetry.models import generator, laws
 
 
@@ -45,7 +45,7 @@ def test_stacks_inside_stacks_grow_by_themselves() -> None:
     found = placements(Nested(1, 2), Nested(3, 2))
     assert [(p.small, p.positions) for p in found] == [("stages", (0, 1)), ("stages.0", (2,)), ("stages.1", (0, 1))]
     assert [p.deepens for p in found] == [False, True, False]
-    assert stacks(Nested(1, 2)) == {"stages": 2, "stages.0": 1, "stages.1": 2}
+    assert layer_stacks(Nested(1, 2)) == {"stages": 2, "stages.0": 1, "stages.1": 2}
 
 
 @pytest.mark.parametrize(

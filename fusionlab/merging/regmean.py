@@ -98,15 +98,18 @@ def solve_maps(
 
 
 def _shared_maps(grams: Sequence[Grams]) -> Mapping[str, LinearMap]:
-    """The linear maps that all models have.
+    """The linear maps that something was gathered for in all models.
+
+    An expert that every text sends as many tokens to may be left out of one model's and not of another's.
 
     Raises:
-        InputError: they differ.
+        InputError: maps that differ, or that one of the models does not have.
     """
-    first, *others = grams
-    if any(other.maps != first.maps for other in others):
+    omitted = {name for one in grams for names in one.omissions().values() for name in names}
+    shared, *others = ({name: one for name, one in found.maps.items() if name not in omitted} for found in grams)
+    if any(other != shared for other in others):
         raise InputError("the gram statistics describe different linear maps; expected one architecture and version")
-    return first.maps
+    return shared
 
 
 def _names(state: State, maps: Mapping[str, LinearMap]) -> dict[str, list[str]]:

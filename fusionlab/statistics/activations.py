@@ -169,7 +169,10 @@ class RowPriorities:
         """The rows that count and their priorities: both of shape ``(rows,)``."""
         key = (seen.layout, seen.leading, seen.call)
         if key not in self._known:
-            of = seen.layout.examples(seen.leading, len(self.fingerprints))
+            try:
+                of = seen.layout.examples(seen.leading, len(self.fingerprints))
+            except InputError as error:
+                raise InputError(f"{seen.weight.name!r}: {error}") from error
             rows = torch.arange(len(of)) if seen.valid is None else seen.valid.cpu().nonzero().flatten()
             priorities = torch.empty(len(of), dtype=torch.float64)
             for example, fingerprint in enumerate(self.fingerprints):

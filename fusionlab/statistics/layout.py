@@ -48,8 +48,17 @@ class Layout:
         return mask.reshape(-1)
 
     def examples(self, leading: torch.Size, count: int) -> Tensor:
-        """The index of the example, of `count`, that each row belongs to, flattened, shape ``(rows,)``."""
+        """The index of the example, of `count`, that each row belongs to, flattened, shape ``(rows,)``.
+
+        Raises:
+            InputError: another number of rows for one example than for another.
+        """
         length = leading[self.batch]
+        if length % count:
+            raise InputError(
+                f"{length} rows were read of {count} examples, so that nothing tells which is whose; expected batches "
+                f"whose first examples show which modules choose what they read"
+            )
         sizes = [length if dim == self.batch else 1 for dim in range(len(leading))]
         return (torch.arange(length) // (length // count)).reshape(sizes).expand(leading).reshape(-1)
 

@@ -56,6 +56,14 @@ class Statistics:
                 f"expected statistics of {what} as it is"
             )
 
+    def omissions(self) -> dict[str, list[str]]:
+        """The parameters that they say nothing about, by the reason."""
+        found: dict[str, list[str]] = {}
+        for part in filter(None, self.settings.get("left_out", "").split("; ")):
+            names, _, reason = part.rpartition(": ")
+            found.setdefault(reason, []).extend(names.split(", "))
+        return found
+
     def refuse_strangers(self, state: State, what: str = "the model") -> None:
         """Refuse what is about nothing in the whole model; kinds that are tied to its maps need not look.
 

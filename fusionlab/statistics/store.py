@@ -56,11 +56,9 @@ class StatisticsStore:
         """The parameters that statistics of one kind say nothing about, of all models that are known, by the reason."""
         found: dict[str, list[str]] = {}
         for (_, measured), statistics in self._kept.items():
-            told = statistics.settings.get("left_out", "") if measured == kind else ""
-            for part in filter(None, told.split("; ")):
-                names, _, reason = part.rpartition(": ")
+            for reason, names in statistics.omissions().items() if measured == kind else ():
                 known = found.setdefault(reason, [])
-                known += [name for name in names.split(", ") if name not in known]
+                known += [name for name in names if name not in known]
         return found
 
     def of(

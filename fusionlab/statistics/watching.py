@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from fusionlab.types import Batch
 
 # Examples that are looked at one by one where a map may choose what it reads.
 EXPLORED = 8
+_NUMBER = re.compile(r"\d+")
 
 Call = Callable[[Weight, nn.Module, Tensor, Tensor], None]
 
@@ -68,6 +70,9 @@ def explore(model: nn.Module, maps: LinearMaps, batch: Batch) -> None:
     routed = _routed(model, maps, batch, once)
     for other in (twice, *cut.values()):
         routed |= {name for name, calls in once.items() if len(other[name]) != len(calls)}
+    # A few examples may send as many tokens to an expert as others do; what one of them is told by, all are.
+    kinds = {_NUMBER.sub("*", name) for name in routed}
+    routed = {name for name in maps.weights if _NUMBER.sub("*", name) in kinds}
     named: dict[tuple[Any, ...], str] = {}
     # In the order of the forward, so that an input is named after the map that reads it first.
     for name in sorted(maps.weights, key=lambda name: once[name][0].order if once[name] else 0):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from fusionlab.errors import InputError
-from fusionlab.growing.layers import Placement, place, placements, renamed, layer_stacks
+from fusionlab.growing.layers import Placement, layer_stacks, place, placements, renamed
 from tests.symmetry.models import generator, laws
 
 

@@ -175,3 +175,39 @@ def test_a_module_that_chooses_its_tokens_only_later_is_refused(monkeypatch: pyt
     monkeypatch.setattr(model, "forward", later)
     with pytest.raises(InputError, match=r"'experts\.\d\.weight' read \d+ of 21 tokens in one batch and all of them"):
         gather(model, data, ("gram",))
+
+
+def test_one_expert_that_chooses_tells_of_all() -> None:
+    """As many tokens of every text go to the second expert; of two texts others go elsewhere."""
+    torch.manual_seed(0)
+    data = [{"input_ids": torch.tensor([[0, 0, 1, 1, 2, 2, 2], [0, 0, 0, 1, 1, 2, 2]])}]
+    found = gather(Loop(1).eval(), data, ("gram",))["gram"]
+    assert set(found.maps) == {"router.weight", "head.weight"}
+    assert "experts.1.weight" in found.settings["left_out"]
+
+
+def test_rows_that_are_no_examples_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a mask: an expert that fewer tokens go to than there are texts."""
+    monkeypatch.setattr(watching, "EXPLORED", 1)
+    torch.manual_seed(0)
+    data = [{"input_ids": torch.tensor([[0], [1], [1]])}]
+    with pytest.raises(InputError, match=r"'experts.0.weight': 1 rows were read of 3 examples, .*; expected batches"):
+        gather(Loop(1).eval(), data, ("activations",))
+
+
+def test_regmean_averages_what_one_model_left_out() -> None:
+    """Every text sends as many tokens to each expert of one model, and other numbers to those of the other."""
+    models = [Loop(1).eval(), Loop(1).eval()]
+    for seed, model in enumerate(models):
+        for name, parameter in model.named_parameters():
+            if name.startswith(("experts", "head")):
+                nn.init.normal_(parameter, generator=generator(seed))
+    even, uneven = [torch.tensor(rows) for rows in ([[0, 1, 2], [2, 0, 1]], [[0, 1, 2], [2, 2, 1]])]
+    found = [gather(m, [{"input_ids": ids}], ("gram",)) for m, ids in zip(models, (even, uneven), strict=True)]
+    assert "experts.0.weight" in found[0]["gram"].maps
+    assert "experts.0.weight" not in found[1]["gram"].maps
+    first, second = (model.state_dict() for model in models)
+    merged = regmean(Ingredients([first, second], (0.5, 0.5), None, found, None, None, 0))
+    for name in first:
+        mean = (first[name] + second[name]) / 2
+        assert torch.allclose(merged[name], mean, atol=1e-6) == (name not in {"head.weight", "head.bias"})

@@ -21,14 +21,16 @@ def parts(blueprint: Blueprint, spaces: Collection[str], alike: Iterable[Collect
     Args:
         blueprint: of the whole model, in the gauge that it is matched in.
         spaces: those that are matched, or that the gauge looks at.
-        alike: names that stand for one parameter each.
+        alike: names in a model that stand for one parameter each.
 
     Returns:
         In the order of their first parameters; together they have every parameter once. A part has every space that
         acts on its parameters, also those that run through other parts and are not among `spaces`.
     """
     together = DisjointSet(blueprint.parameters)
-    for names in (*_acted_on(blueprint, spaces), *_folded(blueprint), *alike):
+    stack_of = {entry: stack for stack, entries in blueprint.stacks.items() for entry in entries}
+    tied = ([stack_of.get(name, name) for name in names] for names in alike)
+    for names in (*_acted_on(blueprint, spaces), *_folded(blueprint), *tied):
         first, *others = names
         for other in others:
             together.merge(first, other)
@@ -79,6 +81,7 @@ def _part(blueprint: Blueprint, names: Collection[str]) -> Blueprint:
         norms=tuple(norm for norm in blueprint.norms if norm.weight in own),
         layer_scales=tuple(scale for scale in blueprint.layer_scales if scale.scale in own),
         unseen_means=tuple((name, dim) for name, dim in blueprint.unseen_means if name in own),
+        stacks={stack: entries for stack, entries in blueprint.stacks.items() if stack in own},
         same={name: first for name, first in blueprint.same.items() if name in own and first in own},
         after_folding=None,
     )

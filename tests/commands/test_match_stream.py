@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import weakref
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,14 @@ SIZES: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 
+# Experts that are modules of their own.
+LISTED: dict[str, dict[str, Any]] = {
+    "SwitchTransformersForConditionalGeneration": {
+        "d_model": 24, "d_kv": 6, "d_ff": 40, "num_layers": 2, "num_decoder_layers": 2, "num_heads": 4,
+        "num_experts": 3, "num_sparse_encoder_layers": 1, "num_sparse_decoder_layers": 1, "expert_capacity": 64,
+        "vocab_size": 50, "decoder_start_token_id": 0, "pad_token_id": 0, "eos_token_id": 1,
+    },
+}  # fmt: skip
 EXPERTS = SIZES["LlamaForCausalLM"] | {"num_experts_per_tok": 2}
 # Whose files have other names than their modules.
 CONVERTED: dict[str, dict[str, Any]] = {
@@ -53,7 +62,7 @@ def model(name: str, seed: int, dtype: torch.dtype = torch.float32, **changes: A
     """A model of random weights, biases and gains among them."""
     cls = getattr(transformers, name)
     torch.manual_seed(seed)
-    made = cls(cls.config_class(**(SIZES | CONVERTED)[name] | changes)).eval()
+    made = cls(cls.config_class(**(SIZES | LISTED | CONVERTED)[name] | changes)).eval()
     with torch.no_grad():
         for parameter in made.parameters():
             parameter.add_(0.2 * torch.randn_like(parameter))
@@ -205,6 +214,17 @@ def test_names_that_differ_in_files_and_modules(
     before, after = (load_file(place / "model.safetensors") for place in (places[0], tmp_path / "parts"))
     assert {n: (t.shape, t.dtype) for n, t in before.items()} == {n: (t.shape, t.dtype) for n, t in after.items()}
     assert before.keys() != model(name, 0).state_dict().keys()
+
+
+def test_experts_in_lists(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are one tensor to matching, and parameters of their own in the files."""
+    places = saved(tmp_path, *(model("SwitchTransformersForConditionalGeneration", seed) for seed in range(2)))
+    for options in ([], ["--match", "weights", "--gauge", "folded,biases,balanced", "--rescale", "off"]):
+        first, second = both(command, monkeypatch, tmp_path, places[0], "--anchor", places[1], *options)
+        same_files(tmp_path / "memory", tmp_path / "parts", 2e-4)
+        assert numbers(second) == pytest.approx(numbers(first), abs=2e-4)
+        for name in ("memory", "parts"):
+            shutil.rmtree(tmp_path / name)
 
 
 @pytest.mark.usefixtures("large")

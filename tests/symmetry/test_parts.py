@@ -4,9 +4,11 @@ import pytest
 import torch
 import transformers
 
+import fusionlab
 from fusionlab.symmetry import Alignment, blueprint
 from fusionlab.symmetry.blueprint import BIASES, FOLDED
 from fusionlab.symmetry.parts import parts
+from tests.symmetry.infer.expert_lists import EXPERTS, WIDTH, Dense
 
 SIZES = {"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 24, "intermediate_size": 40, "vocab_size": 50}
 
@@ -53,6 +55,17 @@ def test_what_is_tied_is_one_part() -> None:
     found = parts(whole, [], [pair])
     assert sorted(pair) in [sorted(part.parameters) for part in found]
     assert len(found) == len(whole.parameters) - 1
+
+
+def test_experts_in_a_list_are_one_part() -> None:
+    """Their stack has the entries of all; what is tied is told by the names of entries."""
+    model = Dense()
+    whole = fusionlab.blueprint(model, torch.randn(2, 5, WIDTH))
+    found = parts(whole, [], [["experts.0.up.weight", "router.bias"]])
+    assert sorted(name for part in found for name in part.names) == sorted(model.state_dict())
+    (part,) = (part for part in found if "experts.*.up.weight" in part.parameters)
+    assert set(part.parameters) == {"experts.*.up.weight", "router.bias"}
+    assert part.stacks == {"experts.*.up.weight": tuple(f"experts.{number}.up.weight" for number in range(EXPERTS))}
 
 
 def test_the_residual_stream_joins_all_that_it_meets() -> None:

@@ -35,11 +35,13 @@ class Bundle:
         stacks: by a name for all, the parameters of one list that have one place in its entries, in order.
         places: dimensions of parameters, each as long as there are entries; a longer one begins with them.
         count: how many entries there are.
+        groups: of how many groups of neighbours they are, whose entries stay together; 1 where any may change places.
     """
 
     stacks: Mapping[str, tuple[str, ...]]
     places: tuple[Place, ...]
     count: int
+    groups: int = 1
 
     @property
     def first(self) -> str:

@@ -18,6 +18,7 @@ from fusionlab.symmetry.stacks import Stacks, apart, stacked
 
 # Sets of parameters around one list of experts that are tried in one module, at most.
 _MOST_TRIED = 48
+_RANDOM_ORDERS = 4
 
 Same = Callable[[Mapping[str, Tensor]], bool]
 
@@ -82,8 +83,9 @@ def _together(traced: Traced, seed: Bundle, others: Sequence[Bundle], same: Same
         if new := [one for one in beside if one not in known]:
             for chosen in islice(_sets(beside, new), _MOST_TRIED):
                 together = _joined((seed, *chosen))
-                if together is not None and all(same(moved) for moved in _moved(traced, together)):
-                    return together
+                for one in () if together is None else _grouped(together):
+                    if all(same(moved) for moved in _moved(traced, one)):
+                        return one
         known = beside
     return None
 
@@ -126,12 +128,33 @@ def _joined(bundles: Sequence[Bundle]) -> Bundle | None:
     return Bundle(stacks, tuple(place for one in bundles for place in one.places), bundles[0].count)
 
 
+def _grouped(together: Bundle) -> Iterator[Bundle]:
+    """The same entries by themselves, and in groups of every size, as some routers choose groups first."""
+    count = together.count
+    for groups in (1, *(number for number in range(2, count // 2 + 1) if count % number == 0)):
+        yield replace(together, groups=groups)
+
+
+def _orders(together: Bundle) -> Iterator[Tensor]:
+    """Orders of entries: of those of the first group, and of the groups as wholes, which make all; and random ones."""
+    every = torch.arange(together.count).unflatten(0, (together.groups, -1))
+    for places in (every[0], every):
+        if len(places) > 1:
+            shifts = (places.roll(1, 0), torch.cat([places[:2].flip(0), places[2:]]))
+            for moved in shifts[: len(places) - 1]:
+                order = every.clone()
+                order[: len(moved) if moved.ndim > 1 else 1] = moved
+                yield order.flatten()
+    # What a router bars may seldom be what it would have chosen, so that one order or other changes nothing by chance.
+    draw = torch.Generator().manual_seed(0)
+    for _ in range(_RANDOM_ORDERS):
+        inside = torch.stack([row[torch.randperm(len(row), generator=draw)] for row in every])
+        yield inside[torch.randperm(len(every), generator=draw)].flatten()
+
+
 def _moved(traced: Traced, together: Bundle) -> Iterator[dict[str, Tensor]]:
-    """The parameters with all entries moved on by one, and with the first two exchanged."""
-    cycle = torch.arange(together.count).roll(1)
-    exchange = torch.arange(together.count)
-    exchange[:2] = exchange[:2].flip(0)
-    for order in (cycle, exchange) if together.count > 2 else (exchange,):
+    """The parameters with entries in other orders: moved on by one, and with the first two exchanged."""
+    for order in _orders(together):
         moved = {name: _reordered(traced.state[name], dim, order) for name, dim in together.places}
         for entries in together.stacks.values():
             moved |= {name: traced.state[entries[int(at)]] for name, at in zip(entries, order, strict=True)}
@@ -195,16 +218,18 @@ def have_gains(traced: Traced, found: Sequence[Bundle]) -> bool:
 def mark(reading: Reading, found: Sequence[Bundle]) -> None:
     """Let experts, of a model that was read with stacks, be one space each, along which no factor acts."""
     for one in found:
-        variable = Variable(one.count)
-        reading.notes.rectified.add(variable)
-        reading.notes.experts.add(variable)
+        sizes = (one.count,) if one.groups == 1 else (one.groups, one.count // one.groups)
+        variables = [Variable(size) for size in sizes]
+        reading.notes.rectified.update(variables)
+        reading.notes.experts.update(variables)
         for name, dim in (*((stack, 0) for stack in one.stacks), *one.places):
             dims = reading.parameters[name]
             known = [stretch for other in dims for atom in atoms(other) for stretch in atom.exponent]
             before = dims[dim][0] if len(dims[dim]) == 1 else None
             new = 1 + max((count for _, _, count in known), default=-1)
             exponent = dict(before.exponent) if isinstance(before, Atom) else {(name, dim, new): 1}
-            experts, left = (Atom(variable, exponent),), size_of(dims[dim]) - one.count
+            experts = tuple(Atom(variable, exponent) for variable in variables)
+            left = size_of(dims[dim]) - one.count
             # A router may have rows for experts without parameters.
             others = (Atom(Variable(left, is_fixed=True), {(name, dim, new + 1): 1}),)
             dims[dim] = (Sum((experts, others)),) if left else experts

@@ -104,6 +104,28 @@ class Beside(Chosen):
         return mixed + self.shared(x)  # type: ignore[no-any-return]
 
 
+class InGroups(Dense):
+    """Groups of neighbours are chosen by their two highest scores, then experts in those."""
+
+    def __init__(self, count: int, groups: int, limit: int, make: Callable[[], nn.Module] = Expert) -> None:
+        super().__init__(make, count=count)
+        self.correction, self.groups, self.limit = nn.Parameter(torch.randn(count) / 10), groups, limit
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores = self.router(x).sigmoid()
+        by_group = (scores + self.correction).unflatten(-1, (self.groups, -1))
+        kept = by_group.topk(2, -1)[0].sum(-1).topk(self.limit, -1)[1]
+        out = torch.zeros_like(kept[..., :1].expand(*kept.shape[:-1], self.groups), dtype=torch.bool)
+        barred = ~out.scatter(-1, kept, True)
+        chosen = by_group.masked_fill(barred.unsqueeze(-1), -torch.inf).flatten(-2).topk(2, -1)[1]
+        mixed = torch.zeros_like(x)
+        for number, expert in enumerate(self.experts):
+            rows = torch.where((chosen == number).any(-1))[0]
+            if len(rows):
+                mixed.index_add_(0, rows, expert(x[rows]) * scores[rows, number, None])
+        return mixed
+
+
 class Lists(nn.Module):
     """A list of layers and a list of parameters."""
 

@@ -64,6 +64,22 @@ def test_experts_change_places_with_their_router(name: str) -> None:
     assert sorted(found.names) == sorted(model.state_dict())
 
 
+@pytest.mark.parametrize(("count", "groups", "limit"), [(6, 3, 2), (8, 2, 1), (8, 4, 2)])
+def test_experts_of_groups_change_places_with_their_groups(count: int, groups: int, limit: int) -> None:
+    """And inside of them; an expert that changed its group would be chosen with others."""
+    model, found = inferred(lambda: nets.Net(nets.InGroups(count, groups, limit, nets.Gated)))
+    outer, inner = (space for space in found.spaces.values() if space.role == Role.EXPERTS)
+    assert (outer.group, outer.index) == (Permutation(groups), ())
+    assert (inner.group, inner.index) == (Permutation(count // groups), (outer.name,))
+    units = [s for s in found.spaces.values() if s.role == Role.UNITS and s.copies]
+    assert [(s.group, s.index) for s in units] == [(Permutation(nets.UNITS), (outer.name, inner.name))]
+    rows = {name for name in found.touching([inner.name]) if name.startswith("mixtures")}
+    assert rows == {name for name in found.parameters if name.startswith("mixtures")}
+    assert change(model, found) < EXACT
+    assert distance_left(found, dict(found.stacked(model.state_dict()))) < 1e-7
+    assert sorted(found.names) == sorted(model.state_dict())
+
+
 def test_a_router_with_rows_for_more_than_the_experts() -> None:
     """As of experts that hand their tokens on; what is stored for them and never read stays."""
     model, found = inferred(lambda: nets.Net(nets.ByNumber(idle=2)))

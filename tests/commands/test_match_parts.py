@@ -69,3 +69,14 @@ def test_parts_are_matched_on_a_device(tmp_path: Path, command: Command, monkeyp
     same_files(tmp_path / "processor", tmp_path / "device", 1e-5)
     assert calls["_linalg_svd"] > 0
     assert calls["_linalg_eigh"] > 0
+
+
+def test_experts_in_lists(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are one tensor to matching, and parameters of their own in the files."""
+    places = saved(tmp_path, *(model("SwitchTransformersForConditionalGeneration", seed) for seed in range(2)))
+    for options in ([], ["--match", "weights", "--gauge", "folded,biases,balanced", "--rescale", "off"]):
+        first, second = both(command, monkeypatch, tmp_path, places[0], "--anchor", places[1], *options)
+        same_files(tmp_path / "memory", tmp_path / "parts", 2e-4)
+        assert numbers(second) == pytest.approx(numbers(first), abs=2e-4)
+        for name in ("memory", "parts"):
+            shutil.rmtree(tmp_path / name)

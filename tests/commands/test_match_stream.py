@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import weakref
 from pathlib import Path
 from typing import Any
@@ -214,17 +213,6 @@ def test_names_that_differ_in_files_and_modules(
     before, after = (load_file(place / "model.safetensors") for place in (places[0], tmp_path / "parts"))
     assert {n: (t.shape, t.dtype) for n, t in before.items()} == {n: (t.shape, t.dtype) for n, t in after.items()}
     assert before.keys() != model(name, 0).state_dict().keys()
-
-
-def test_experts_in_lists(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are one tensor to matching, and parameters of their own in the files."""
-    places = saved(tmp_path, *(model("SwitchTransformersForConditionalGeneration", seed) for seed in range(2)))
-    for options in ([], ["--match", "weights", "--gauge", "folded,biases,balanced", "--rescale", "off"]):
-        first, second = both(command, monkeypatch, tmp_path, places[0], "--anchor", places[1], *options)
-        same_files(tmp_path / "memory", tmp_path / "parts", 2e-4)
-        assert numbers(second) == pytest.approx(numbers(first), abs=2e-4)
-        for name in ("memory", "parts"):
-            shutil.rmtree(tmp_path / name)
 
 
 @pytest.mark.usefixtures("large")

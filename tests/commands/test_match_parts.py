@@ -3,6 +3,7 @@
 import shutil
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,14 @@ from tests.commands.conftest import Command
 from tests.commands.test_match_stream import both, model, numbers, same_files, saved
 from tests.matching.elsewhere import ELSEWHERE, device
 from tests.streaming.folders import read
+
+# Experts that are modules of their own.
+SWITCH = "SwitchTransformersForConditionalGeneration"
+SIZES: dict[str, Any] = {
+    "d_model": 24, "d_kv": 6, "d_ff": 40, "num_layers": 2, "num_decoder_layers": 2, "num_heads": 4,
+    "num_experts": 3, "num_sparse_encoder_layers": 1, "num_sparse_decoder_layers": 1, "expert_capacity": 64,
+    "vocab_size": 50, "decoder_start_token_id": 0, "pad_token_id": 0, "eos_token_id": 1,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -73,7 +82,7 @@ def test_parts_are_matched_on_a_device(tmp_path: Path, command: Command, monkeyp
 
 def test_experts_in_lists(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are one tensor to matching, and parameters of their own in the files."""
-    places = saved(tmp_path, *(model("SwitchTransformersForConditionalGeneration", seed) for seed in range(2)))
+    places = saved(tmp_path, *(model(SWITCH, seed, **SIZES) for seed in range(2)))
     for options in ([], ["--match", "weights", "--gauge", "folded,biases,balanced", "--rescale", "off"]):
         first, second = both(command, monkeypatch, tmp_path, places[0], "--anchor", places[1], *options)
         same_files(tmp_path / "memory", tmp_path / "parts", 2e-4)

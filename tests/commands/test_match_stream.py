@@ -36,14 +36,6 @@ SIZES: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 
-# Experts that are modules of their own.
-LISTED: dict[str, dict[str, Any]] = {
-    "SwitchTransformersForConditionalGeneration": {
-        "d_model": 24, "d_kv": 6, "d_ff": 40, "num_layers": 2, "num_decoder_layers": 2, "num_heads": 4,
-        "num_experts": 3, "num_sparse_encoder_layers": 1, "num_sparse_decoder_layers": 1, "expert_capacity": 64,
-        "vocab_size": 50, "decoder_start_token_id": 0, "pad_token_id": 0, "eos_token_id": 1,
-    },
-}  # fmt: skip
 EXPERTS = SIZES["LlamaForCausalLM"] | {"num_experts_per_tok": 2}
 # Whose files have other names than their modules.
 CONVERTED: dict[str, dict[str, Any]] = {
@@ -61,7 +53,7 @@ def model(name: str, seed: int, dtype: torch.dtype = torch.float32, **changes: A
     """A model of random weights, biases and gains among them."""
     cls = getattr(transformers, name)
     torch.manual_seed(seed)
-    made = cls(cls.config_class(**(SIZES | LISTED | CONVERTED)[name] | changes)).eval()
+    made = cls(cls.config_class(**(SIZES | CONVERTED).get(name, {}) | changes)).eval()
     with torch.no_grad():
         for parameter in made.parameters():
             parameter.add_(0.2 * torch.randn_like(parameter))

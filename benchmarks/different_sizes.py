@@ -24,6 +24,7 @@ from cells import Cells
 from different_sizes_page import Shown, page
 from settings import quiet
 from sizes_measures import STEPS, Images, Pair, cell_name
+from sizes_tasks import TaskPair
 
 from fusionlab.atomic import atomic_file
 
@@ -95,6 +96,8 @@ def main() -> int:
         ]
         for seed, pair in itertools.product(SEEDS, pairs):
             measure_test(pair, seed)
+        for size, seed in itertools.product(LARGE, TEST):
+            TaskPair((seed, seed + 100), size, images, cells, args.models).measure()
         for seed, pair, end in itertools.product(SEEDS, pairs, ("large", "small")):
             pair.distilled(end, cells.found["equal time"]["steps"], seed)
     text = page(cells.found, Shown(TUNING, TEST, SEEDS, LARGE, DEEP, END_OF_SHARE, MOST_ALIKE, OTHERS))

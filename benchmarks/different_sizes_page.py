@@ -10,6 +10,7 @@ from typing import Any
 from intervals import half_width
 from sizes_measures import POINTS, SMALL, STEPS, Size, cell_name
 from sizes_missing import equal_time, missing
+from sizes_tasks import tasks_text
 
 # Of the points on a line, those in the table.
 PLACES = (0, 5, 10, 15, 20)
@@ -52,7 +53,8 @@ def page(found: dict[str, Any], shown: Shown) -> str:
     """
     tables = [Table(found, size, shown) for size in shown.sizes]
     tables = [table for table in tables if table.pairs]
-    parts = [_introduction(found, shown), *(table.text() for table in tables), _places(found, shown)]
+    parts = [_introduction(found, shown), *(table.text() for table in tables)]
+    parts += filter(None, [tasks_text(found, shown.sizes, shown.test), _places(found, shown)])
     return "\n".join([*parts, _summary(tables, shown), *missing(found, shown)])
 
 

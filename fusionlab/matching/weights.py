@@ -20,6 +20,9 @@ from fusionlab.matching.team import ALONE, Team
 from fusionlab.symmetry import Alignment, Blueprint
 from fusionlab.types import State
 
+# Numbers whose copies in float64 take little memory.
+_TOGETHER = 2**22
+
 
 def match_weights(
     source: State, anchor: State, blueprint: Blueprint, options: MatchOptions, team: Team = ALONE
@@ -149,12 +152,19 @@ def _distance(problem: Problem) -> float:
 def squared_distance(first: State, second: State, names: Iterable[str] | None = None) -> float:
     """Squared Euclidean distance between two models' parameters, summed in float64."""
     chosen = first if names is None else names
-    return sum(float((first[name].double() - second[name].double()).square().sum()) for name in chosen)
+    parts = (zip(_parts(first[name]), _parts(second[name]), strict=True) for name in chosen)
+    return sum(float((a.double() - b.double()).square().sum()) for pairs in parts for a, b in pairs)
 
 
 def squared_length(state: State, names: Iterable[str] | None = None) -> float:
     """Squared Euclidean length of a model's parameters, summed in float64."""
-    return sum(float(state[name].double().square().sum()) for name in (state if names is None else names))
+    chosen = state if names is None else names
+    return sum(float(part.double().square().sum()) for name in chosen for part in _parts(state[name]))
+
+
+def _parts(tensor: Tensor) -> tuple[Tensor, ...]:
+    """The numbers of a tensor, as many together as may be in float64 at a time."""
+    return tensor.reshape(-1).split(_TOGETHER)
 
 
 def workable(tensor: Tensor) -> Tensor:

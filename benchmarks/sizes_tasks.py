@@ -55,7 +55,7 @@ class TaskPair:
         """All cells that are missing: the ends among ten digits, every start, and each of them polished."""
         name = task_cell(self.seeds[0], self.size, "ends")
         if name not in self.cells.found:
-            self.cells.keep(name, {"accuracy": [self._of_ten(end) for end in range(2)]})
+            self.cells.keep(name, {"accuracy": [self.images.accuracy(end) for end in self.ends]})
         for what, (preset, weights) in STARTS.items():
             for polished in (False, True):
                 name = task_cell(self.seeds[0], self.size, what, polished)
@@ -74,11 +74,6 @@ class TaskPair:
             fusionlab.save(digits_model(seed, width, digits, layers, EPOCHS), place)
         model: nn.Module = fusionlab.load(place)
         return model.eval()
-
-    def _of_ten(self, end: int) -> float:
-        """The share of all test images that an end model takes for what they are; half of them it cannot."""
-        guesses = self.images.guesses(self.ends[end])
-        return float((guesses + HALVES[end][0] == self.images.labels).double().mean())
 
     def _fused(self, preset: str | None, weights: tuple[float, float], polished: bool) -> dict[str, Any]:
         start = time.process_time()
@@ -110,8 +105,8 @@ def tasks_text(found: dict[str, Any], sizes: Sequence[Size], pairs: Sequence[int
     return f"""## Digits 0 to 4 in the small one, 5 to 9 in the large one
 
 The same sizes, other end models: each was trained on the images of five digits alone, and is right on about half of the
-test images. Their heads are joined by label, and the images of each half, without labels, are there to match and to
-polish with (300 steps, each half towards its own end model). All options have their defaults; one seed of learning.
+test images, since both have ten labels. The images of each half, without labels, are there to match and to polish with
+(300 steps, each half towards its own end model). All options have their defaults; one seed of learning.
 
 | accuracy in %, all ten digits | mean | worst | {" | ".join(f"pair {pair}" for pair in pairs)} |
 |---|---:|---:|{"---:|" * len(pairs)}

@@ -39,7 +39,8 @@ class Meaning(StrEnum):
 _PATTERNS: tuple[tuple[str, Meaning], ...] = (
     (r"_token_(id|index)s?$|^(pad|bos|eos|unk|mask)_index$", Meaning.TOKEN),
     (r"_kernel|stride|dilation|ratio|factor|coeff|_cost$|loss|sampling|codebook|codevector|feat_extract", Meaning.KEPT),
-    (r"mask_(time|feature)|num_channels|in_channels|audio_channels|type_vocab|shared|chunk_size_feed", Meaning.KEPT),
+    (r"mask_(time|feature)|num_channels|in_channels|audio_channels|type_vocab|chunk_size_feed", Meaning.KEPT),
+    (r"shared(?!.*intermediate)", Meaning.KEPT),
     (
         r"feature_layer|_layer_id$|image_seq_length|num_queries|merge_size|temporal|mtp|nextn|adapter|networks$",
         Meaning.KEPT,
@@ -51,7 +52,8 @@ _PATTERNS: tuple[tuple[str, Meaning], ...] = (
     (r"^rotary_dim$", Meaning.ROTARY),
     (r"head_dim$|^attention_head_size$|^d_kv$|^kv_channels$|^d_head$|^dim_head$", Meaning.HEAD_WIDTH),
     (r"_rank$", Meaning.RANK),
-    (r"intermediate|ffn|^d_?ff$|n_inner$|mlp_dim|feed_?forward|^d_inner$|mel_bins$", Meaning.INNER),
+    (r"intermediate|ffn|^d_?ff$|^dim_ff$|n_inner$|mlp_dim|feed_?forward|^d_inner$|mel_bins$", Meaning.INNER),
+    (r"expert_dim$|linear_units$", Meaning.INNER),
     (r"vocab_size", Meaning.VOCABULARY),
     (r"position_embeddings$|_positions$|^n_ctx$|^context_length$|^max_seq_len$", Meaning.POSITIONS),
     (r"^(moe_)?(num|n)_(local_|routed_)?experts$", Meaning.EXPERTS),
@@ -59,7 +61,7 @@ _PATTERNS: tuple[tuple[str, Meaning], ...] = (
     (r"^(n_group|num_expert_groups?)$", Meaning.GROUPS),
     (r"^topk_group$", Meaning.CHOSEN_GROUPS),
     (r"_embedding_groups$", Meaning.CHANNEL_GROUPS),
-    (r"sliding_window$|^window_size$|^local_attention$|^attention_window$|^attention_chunk_size$", Meaning.WINDOW),
+    (r"(sliding|attention)_window(_size)?$|^window_size$|^local_attention$|^attention_chunk_size$", Meaning.WINDOW),
     (r"^image_size$", Meaning.IMAGE),
     (r"^patch_size$", Meaning.PATCH),
     (r"^encoder_stride$", Meaning.STRIDE),
@@ -72,8 +74,6 @@ _PATTERNS: tuple[tuple[str, Meaning], ...] = (
 # These would be swallowed by what is kept.
 _EXCEPTIONS = {
     "encoder_stride": Meaning.STRIDE,
-    "moe_shared_expert_intermediate_size": Meaning.INNER,
-    "shared_expert_intermediate_size": Meaning.INNER,
     "max_position_embeddings": Meaning.POSITIONS,
     "num_conv_pos_embedding_groups": Meaning.CHANNEL_GROUPS,
 }

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from fusionlab.matching.groups import geometry
 from fusionlab.symmetry import Alignment, Blueprint, Space
-from fusionlab.symmetry.axes import leaves, spaces_of
+from fusionlab.symmetry.axes import spaces_of
+from fusionlab.symmetry.leaves import leaves
 from fusionlab.symmetry.roles import Role
 
 # The most passes over all spaces; where they are coupled some twenty usually reach float64's precision.

@@ -14,8 +14,9 @@ from fusionlab.matching.keeping import IN_MEMORY, Keeper
 from fusionlab.matching.sharing import Share
 from fusionlab.matching.solvers import Correlation
 from fusionlab.symmetry.alignment import Alignment
-from fusionlab.symmetry.axes import Across, Leaf, chains, leaves, spaces_of
+from fusionlab.symmetry.axes import Across, chains, spaces_of
 from fusionlab.symmetry.blueprint import Blueprint, Space
+from fusionlab.symmetry.leaves import Leaf, leaves
 from fusionlab.types import State
 
 Result = TypeVar("Result")

@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from fusionlab.symmetry.axes import Along, Concat, Fixed, Per, leaves, spaces_of
+from fusionlab.symmetry.axes import Along, Concat, Fixed, Per, spaces_of
+from fusionlab.symmetry.leaves import leaves
 
 FUSED = Concat(Per("heads", 2, Along("qk", 3)), Per("heads", 2, Along("qk", 3).dual()), Along("ffn", 4))
 

@@ -42,6 +42,7 @@ class Attempts:
         seed: of the elements that are tried.
         members: by space, where it runs through parameters.
         around: by stretch, the spaces whose blocks it lies inside of on its dimension, outermost first.
+        inside: by stretch, the blocks of its space hold another space's, or places.
         trials: by space, the groups that were tried, in order, what became of each, and the stretches it was tried on.
     """
 
@@ -49,6 +50,7 @@ class Attempts:
     seed: int = 0
     members: dict[Variable, list[Stretch]] = field(default_factory=dict)
     around: dict[Stretch, tuple[Variable, ...]] = field(default_factory=dict)
+    inside: dict[Stretch, bool] = field(default_factory=dict)
     trials: dict[Variable, list[tuple[Trial, frozenset[Stretch]]]] = field(default_factory=dict)
     _outer: dict[Stretch, tuple[Variable, ...]] = field(default_factory=dict)
 
@@ -61,10 +63,10 @@ class Attempts:
             leading = [leading_atoms(dim) for dim in dims]
             for position, dim in enumerate(dims):
                 beside = [v for other, vs in enumerate(leading) if other != position for v in vs]
-                for atom, path in _atoms_and_paths(dim, ()):
+                for atom, path, is_around in _atoms_and_paths(dim, ()):
                     (stretch,) = atom.exponent
                     self.members.setdefault(atom.variable, []).append(stretch)
-                    self.around[stretch] = path
+                    self.around[stretch], self.inside[stretch] = path, is_around
                     self._outer[stretch] = tuple(dict.fromkeys((*beside, *path)))
 
     def same(self, state: Mapping[str, Tensor]) -> bool:
@@ -229,11 +231,11 @@ class Attempts:
             return False
 
 
-def _atoms_and_paths(dim: Dim, path: tuple[Variable, ...]) -> Iterator[tuple[Atom, tuple[Variable, ...]]]:
-    """Every atom of a type with the spaces that it lies inside of, outermost first."""
-    for factor in dim:
+def _atoms_and_paths(dim: Dim, path: tuple[Variable, ...]) -> Iterator[tuple[Atom, tuple[Variable, ...], bool]]:
+    """Every atom of a type with the spaces that it lies inside of, outermost first; true if something is inside of it."""
+    for position, factor in enumerate(dim):
         if isinstance(factor, Atom):
-            yield factor, path
+            yield factor, path, position + 1 < len(dim)
             path = (*path, factor.variable)
         elif isinstance(factor, Sum):
             for part in factor.parts:

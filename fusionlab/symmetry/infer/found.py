@@ -18,7 +18,7 @@ class Action:
 
     Attributes:
         group: acting on one copy.
-        powers: by stretch +1 or -1 (by its dual).
+        powers: by stretch +1 or -1 (by its dual), of a factor any power.
         index: the variables that its copies are indexed by, outermost first.
     """
 
@@ -36,11 +36,12 @@ class Found:
         stretches: where it runs through parameters.
         permutation: its coordinates may be permuted.
         basis: what else acts on its coordinates as the model stands: a basis of its own, planes, factors of planes.
-        factors: each a factor for each coordinate, beside permutations; no two on one stretch.
-        signs: a sign for each coordinate, beside permutations or alone, where no factor or basis holds it.
+        factors: each a factor for each coordinate, beside permutations; no powers are combinations of others'.
+        signs: a sign for each coordinate, beside permutations or alone, where no factors or basis hold it.
         rotation: what acts once gains are folded.
         norms: whose gains must be folded for it.
         layer_scales: that must be absorbed for it.
+        held: powers that multiply whole blocks and nothing else, so that what acts inside of these holds them.
     """
 
     variable: Variable
@@ -52,12 +53,24 @@ class Found:
     norms: tuple[Norm, ...] = ()
     layer_scales: tuple[LayerScale, ...] = ()
     factors: list[Action] = field(default_factory=list)
+    held: list[Powers] = field(default_factory=list)
 
     @property
     def actions(self) -> tuple[Action, ...]:
         """The actions that passed."""
         found = (self.permutation, self.basis, *self.factors, self.signs, self.rotation)
         return tuple(action for action in found if action is not None)
+
+    @property
+    def scales(self) -> list[Powers]:
+        """The powers of its sets of factors, and those that are held inside."""
+        return [*self.held, *(action.powers for action in self.factors)]
+
+    @property
+    def turning(self) -> list[Powers]:
+        """The powers of what turns coordinates round: signs, and factors of either sign."""
+        signed = [action.powers for action in self.factors if isinstance(action.group, Scale) and action.group.signed]
+        return [*self.held, *signed, *([] if self.signs is None else [self.signs.powers])]
 
     @property
     def beside(self) -> tuple[Action, ...]:

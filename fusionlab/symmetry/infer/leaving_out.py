@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from fusionlab.symmetry.axes import Across, Along, Axis, Concat, Fixed, Per
+from fusionlab.symmetry.axes import Across, Along, Axis, Concat, Fixed, Per, Scaled, scaled
 from fusionlab.symmetry.blueprint import Blueprint
 from fusionlab.symmetry.infer.layout import joined
 
@@ -45,4 +45,7 @@ def _fixed(axis: Axis, names: Collection[str]) -> Axis:
             return joined(_fixed(part, names) for part in axis.parts)
         case Across():
             return Across(axis.blocks, axis.dim, _fixed(axis.inner, names))
+        case Scaled():
+            inner = _fixed(axis.inner, names)
+            return inner if axis.space in names else scaled(axis.space, axis.power, inner)
     return axis

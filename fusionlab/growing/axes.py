@@ -88,7 +88,7 @@ class Widening:
         """
         small, large = _without_factors(small, self.small), _without_factors(large, self.large)
         match small, large:
-            case (Across(), Across()) | (Scaled(), Scaled()):
+            case Across() | Scaled(), Across() | Scaled() if type(small) is type(large):
                 return self.of(small.inner, large.inner, primal, gain)
             case Concat(), Concat() if len(small.parts) == len(large.parts):
                 pairs = zip(small.parts, large.parts, strict=True)

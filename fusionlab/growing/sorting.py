@@ -160,7 +160,7 @@ def _order(state: Mapping[str, Tensor], blueprint: Blueprint, space: Space, size
 def _pairs(ours: Axis, theirs: Axis, name: str) -> Iterator[tuple[str, int]]:
     """The spaces of a large model's axis, each with its size in the small model."""
     match ours, theirs:
-        case (Across(), Across()) | (Scaled(), Scaled()):
+        case Across() | Scaled(), Across() | Scaled() if type(ours) is type(theirs):
             yield from _pairs(ours.inner, theirs.inner, name)
         case Concat(), Concat():
             for one, other in zip(ours.parts, theirs.parts, strict=True):

@@ -206,6 +206,23 @@ def chains(axis: Axis) -> Iterator[tuple[str, ...]]:
                 yield from chains(part)
 
 
+def powers(axis: Axis) -> Iterator[dict[str, int]]:
+    """The spaces that run along each innermost stretch of `axis`, factors first, and the powers by which they act."""
+    match axis:
+        case Fixed():
+            yield {}
+        case Along():
+            yield {axis.space: -1 if axis.is_dual else 1}
+        case Per() | Across():
+            yield from powers(axis.inner)
+        case Scaled():
+            for inner in powers(axis.inner):
+                yield {axis.space: axis.power, **inner}
+        case Concat():
+            for part in axis.parts:
+                yield from powers(part)
+
+
 def within(axis: Axis) -> Axis:
     """The axis of one dimension by itself, without what indexes its copies across other dimensions."""
     return axis.inner if isinstance(axis, Across) else axis

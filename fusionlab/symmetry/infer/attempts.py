@@ -232,7 +232,7 @@ class Attempts:
 
 
 def _atoms_and_paths(dim: Dim, path: tuple[Variable, ...]) -> Iterator[tuple[Atom, tuple[Variable, ...], bool]]:
-    """Every atom of a type with the spaces that it lies inside of, outermost first; true if something is inside of it."""
+    """Every atom of a type, the spaces that it lies inside of, outermost first, and whether some are inside of it."""
     for position, factor in enumerate(dim):
         if isinstance(factor, Atom):
             yield factor, path, position + 1 < len(dim)

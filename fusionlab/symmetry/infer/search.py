@@ -129,7 +129,11 @@ class Search:
                 shares = any(other != powers and not other.keys().isdisjoint(powers) for other in candidates)
                 # What with factors that hold would make one that does not, does not hold.
                 is_open = all(is_independent(powers, [*found.scales, one], modulo_two=False) for one in failed)
-                if (shares or not (is_rectified and is_signed)) and is_open and not self._scale(found, powers, is_signed):
+                if (
+                    (shares or not (is_rectified and is_signed))
+                    and is_open
+                    and not self._scale(found, powers, is_signed)
+                ):
                     failed.append(powers)
 
     def _scale(self, found: Found, powers: dict[Stretch, int], is_signed: bool) -> bool:
@@ -213,4 +217,3 @@ class Search:
         except (SymmetryError, RuntimeError, KeyError):
             return None
         return state if self.attempts.same(state) else None
-

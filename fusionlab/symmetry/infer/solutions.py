@@ -44,7 +44,7 @@ def ones(solution: Solution) -> dict[Stretch, int] | None:
 
 
 def integers(solution: Solution) -> dict[Stretch, int]:
-    """A solution as powers of a factor: the multiple of it that is integers without a common divisor, the first positive."""
+    """A solution as powers of a factor: its multiple in integers without common divisors, the first one positive."""
     first = solution[min(solution)]
     times = lcm(*((value / first).denominator for value in solution.values()))
     whole = {key: int(value / first * times) for key, value in solution.items()}
@@ -52,12 +52,12 @@ def integers(solution: Solution) -> dict[Stretch, int]:
 
 
 def differences(found: Sequence[Mapping[Stretch, int]]) -> Iterator[dict[Stretch, int]]:
-    """Differences of two solutions: where powers may do more than one thing any basis mixes them."""
+    """Differences of two solutions, by 1 and -1: where powers may do more than one thing any basis mixes them."""
     for one, other in combinations(found, 2):
         for sign in (-1, 1):
-            rest = {key: one.get(key, 0) + sign * other.get(key, 0) for key in [*one, *(o for o in other if o not in one)]}
+            rest = {key: one.get(key, 0) + sign * other.get(key, 0) for key in {**one, **other}}
             if rest := {key: value for key, value in rest.items() if value}:
-                yield integers({key: Fraction(value) for key, value in rest.items()})
+                yield from filter(None, [ones({key: Fraction(value) for key, value in rest.items()})])
 
 
 def is_independent(powers: Mapping[Stretch, int], taken: Sequence[Mapping[Stretch, int]], modulo_two: bool) -> bool:

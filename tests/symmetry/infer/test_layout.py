@@ -117,8 +117,8 @@ def test_a_factor_lies_inside_of_its_unit() -> None:
     assert layout.axis((atom(UNITS),)) == Per("units", 5, Along("basis", 1, is_dual=True))
     factor = Along("basis", 1, is_dual=True)
     assert layout.axis((atom(UNITS), atom(Variable(2)))) == Per("units", 5, Concat(factor, factor))
-    with pytest.raises(InexpressibleError, match="around another"):
-        layout.axis((atom(UNITS), atom(HEADS)))
+    inside = layout.axis((atom(UNITS), atom(HEADS)))
+    assert inside == Per("units", 5, Scaled("basis", -1, Along("heads", 3)))
 
 
 def test_a_basis_around_another_space_has_no_axis() -> None:

@@ -24,7 +24,8 @@ class Block:
         inner: the continuous spaces; indexed by `permutation` if there is one.
         nested: blocks of permutations that `permutation` indexes, with nothing but factors inside, none of them coupled
             with another or with `inner`; of those that are coupled, the one that more parameters run through alone.
-        around: factors of whole blocks of `permutation` that also multiply what continuous inner spaces run along.
+        around: factors of whole blocks of `permutation` that multiply what other such spaces act on, where some of them
+            are no factors or blocks are nested: those of plain units are among `inner`.
     """
 
     permutation: Space | None
@@ -76,17 +77,19 @@ def blocks(spaces: Sequence[Space], blueprint: Blueprint) -> list[Block]:
                 parts.append(child.names)
                 nested.append(child)
         within.update(child.spaces[0].name for child in nested)
-        around = [s for s in inner[space.name] if s.group.is_factor and _is_around(s, inner[space.name], blueprint)]
-        inside = tuple(s for s in inner[space.name] if s not in around)
+        every = inner[space.name]
+        is_more = bool(nested) or not all(s.group.is_factor for s in every)
+        around = [s for s in every if is_more and s.group.is_factor and _shares(s, every, blueprint)]
+        inside = tuple(s for s in every if s not in around)
         made[space.name] = Block(space, inside, tuple(nested), tuple(around))
     order = {space.name: position for position, space in enumerate(spaces)}
     found = [block for name, block in made.items() if name not in within] + [Block(None, (s,)) for s in free]
     return sorted(found, key=lambda block: order[block.spaces[0].name])
 
 
-def _is_around(factor: Space, others: Sequence[Space], blueprint: Blueprint) -> bool:
-    """True if a factor multiplies a stretch that some other space runs along which is none."""
-    names = {space.name for space in others if not space.group.is_factor}
+def _shares(factor: Space, every: Sequence[Space], blueprint: Blueprint) -> bool:
+    """True if a factor multiplies a stretch that some other of these spaces acts on."""
+    names = {space.name for space in every} - {factor.name}
     acting = (chain for axes in blueprint.touching([factor.name]).values() for axis in axes for chain in chains(axis))
     return any(factor.name in chain and not names.isdisjoint(chain) for chain in acting)
 

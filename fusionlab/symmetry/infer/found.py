@@ -77,6 +77,11 @@ class Found:
         """Those that act on coordinates one by one, beside their permutations."""
         return tuple(action for action in (self.basis, *self.factors, self.signs) if action is not None)
 
+    def admits(self, action: Action) -> bool:
+        """True if factors or signs may be beside those that there are: on one stretch all have the same copies."""
+        meeting = (other for other in self.beside if not other.powers.keys().isdisjoint(action.powers))
+        return all(other.index == action.index for other in meeting)
+
     def drop(self, dropped: Action) -> None:
         """Leave out one of the actions that act on coordinates one by one."""
         self.factors = [action for action in self.factors if action is not dropped]

@@ -147,6 +147,8 @@ class Search:
         # A sign that other factors and signs make already is no further one.
         is_signed = is_signed and is_independent(powers, found.turning, modulo_two=True)
         action = self.attempts.attempt(Scale(1 if is_unit else variable.size, signed=is_signed), variable, powers)
+        if is_unit and action is not None and not found.admits(action):
+            return False
         if is_unit:
             found.factors += [action] if action is not None else []
         else:
@@ -166,7 +168,8 @@ class Search:
             is_new = is_new and all(action.powers.keys() != powers.keys() for action in found.factors)
             if found.signs is None and is_new:
                 group = Signs(variable.size if found.permutation is None else 1)
-                found.signs = self.attempts.attempt(group, variable, powers)
+                action = self.attempts.attempt(group, variable, powers)
+                found.signs = action if action is not None and found.admits(action) else None
 
     def _parities(self, stretches: Sequence[Stretch], gains: Sequence[Stretch]) -> list[frozenset[Stretch]]:
         """Stretches that rotations and signs may act on together."""

@@ -81,7 +81,7 @@ class Problem:
             yield from self.cut(at, places)
 
     def places(self, spaces: Iterable[str], own: frozenset[str]) -> Places:
-        """Where the stretches of `stretches` are, in all parameters of the blueprint."""
+        """The places of the stretches that `stretches` yields, in all parameters of the blueprint."""
         known, every = self._places(set(spaces), own)
         return known or every
 

@@ -61,7 +61,7 @@ class SignedUnits:
         return found
 
     def index(self, signs: Signs) -> tuple[str, ...]:
-        """What counts the units of stretches with these factors: further blocks with a sign each, then the units' own.
+        """The spaces that count the units of stretches with these factors: further blocks, then their own.
 
         Raises:
             TypeError: the copies of factors that share a stretch are counted by different blocks.

@@ -42,7 +42,6 @@ class Attempts:
         seed: of the elements that are tried.
         members: by space, where it runs through parameters.
         around: by stretch, the spaces whose blocks it lies inside of on its dimension, outermost first.
-        inside: by stretch, the blocks of its space hold another space's, or places.
         trials: by space, the groups that were tried, in order, what became of each, and the stretches it was tried on.
     """
 
@@ -50,7 +49,6 @@ class Attempts:
     seed: int = 0
     members: dict[Variable, list[Stretch]] = field(default_factory=dict)
     around: dict[Stretch, tuple[Variable, ...]] = field(default_factory=dict)
-    inside: dict[Stretch, bool] = field(default_factory=dict)
     trials: dict[Variable, list[tuple[Trial, frozenset[Stretch]]]] = field(default_factory=dict)
     _outer: dict[Stretch, tuple[Variable, ...]] = field(default_factory=dict)
 
@@ -63,10 +61,10 @@ class Attempts:
             leading = [leading_atoms(dim) for dim in dims]
             for position, dim in enumerate(dims):
                 beside = [v for other, vs in enumerate(leading) if other != position for v in vs]
-                for atom, path, is_around in _atoms_and_paths(dim, ()):
+                for atom, path in _atoms_and_paths(dim, ()):
                     (stretch,) = atom.exponent
                     self.members.setdefault(atom.variable, []).append(stretch)
-                    self.around[stretch], self.inside[stretch] = path, is_around
+                    self.around[stretch] = path
                     self._outer[stretch] = tuple(dict.fromkeys((*beside, *path)))
 
     def same(self, state: Mapping[str, Tensor]) -> bool:
@@ -106,7 +104,7 @@ class Attempts:
         ):
             return None
         changes = []
-        for index in self._indices(variable, acting):
+        for index in self._indices(variable, acting, group.is_factor):
             action = Action(group, powers, index)
             try:
                 changes.append(self._largest_change(action, variable, state))
@@ -144,10 +142,17 @@ class Attempts:
         trial = Trial(group, outcome, told, folded=state is not self.state)
         self.trials.setdefault(variable, []).append((trial, frozenset(acting)))
 
-    def _indices(self, variable: Variable, acting: Sequence[Stretch]) -> Iterator[tuple[Variable, ...]]:
-        """The spaces that stand around all stretches, most of them first."""
+    def _indices(
+        self, variable: Variable, acting: Sequence[Stretch], is_factor: bool
+    ) -> Iterator[tuple[Variable, ...]]:
+        """The spaces that stand around all stretches, most of them first.
+
+        Copies that nothing permutes have names of their own, which a factor has no axis for but inside of their blocks.
+        """
         first = self._outer[acting[0]]
         common = [v for v in first if v is not variable and all(v in self._outer[s] for s in acting)]
+        if is_factor:
+            common = [v for v in common if not v.is_fixed or all(v in self.around[s] for s in acting)]
         chosen = (c for count in range(len(common), -1, -1) for c in combinations(common, count))
         for _, index in zip(range(SUBSETS), chosen, strict=False):
             yield index
@@ -231,11 +236,11 @@ class Attempts:
             return False
 
 
-def _atoms_and_paths(dim: Dim, path: tuple[Variable, ...]) -> Iterator[tuple[Atom, tuple[Variable, ...], bool]]:
-    """Every atom of a type, the spaces that it lies inside of, outermost first, and whether some are inside of it."""
-    for position, factor in enumerate(dim):
+def _atoms_and_paths(dim: Dim, path: tuple[Variable, ...]) -> Iterator[tuple[Atom, tuple[Variable, ...]]]:
+    """Every atom of a type with the spaces that it lies inside of, outermost first."""
+    for factor in dim:
         if isinstance(factor, Atom):
-            yield factor, path, position + 1 < len(dim)
+            yield factor, path
             path = (*path, factor.variable)
         elif isinstance(factor, Sum):
             for part in factor.parts:

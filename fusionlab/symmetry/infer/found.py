@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from fusionlab.symmetry.blueprint import LayerScale, Norm
@@ -10,6 +10,7 @@ from fusionlab.symmetry.groups import Group, Invertible, Rotary, Scale, Signs
 from fusionlab.symmetry.infer.dims import Stretch, Variable
 
 Powers = Mapping[Stretch, int]
+_EITHER = Scale(1, signed=True)
 
 
 @dataclass(frozen=True)
@@ -102,12 +103,23 @@ def drop_contained(found: list[Found]) -> None:
                     if action is not None and any(_same_copies(one, action, other, held) for held in larger):
                         one.drop(action)
     for one in found:
-        inside = [a for other in found if other is not one for a in other.actions if one.variable in a.index]
         for action in one.beside:
-            if isinstance(action.group, Scale | Signs) and any(
-                _holds(larger.group, action.group) and _parameters(larger) >= _parameters(action) for larger in inside
-            ):
+            if isinstance(action.group, Scale | Signs) and is_held(one.variable, action.powers, found, action.group):
                 one.drop(action)
+
+
+def is_held(variable: Variable, powers: Powers, found: Iterable[Found], group: Scale | Signs = _EITHER) -> bool:
+    """True if some group with an element for each block of a space holds what multiplies whole blocks.
+
+    Args:
+        variable: the space.
+        powers: of what multiplies its blocks, on the same parameters.
+        found: what is known of other spaces.
+        group: of the numbers that multiply.
+    """
+    inside = [a for other in found if other.variable is not variable for a in other.actions if variable in a.index]
+    names = {name for (name, _, _), power in powers.items() if power}
+    return any(_holds(larger.group, group) and _parameters(larger) >= names for larger in inside)
 
 
 def _holds(larger: Group, group: Scale | Signs) -> bool:

@@ -21,7 +21,7 @@ from fusionlab.symmetry.groups import (
 from fusionlab.symmetry.infer.attempts import Attempts
 from fusionlab.symmetry.infer.dims import Stretch, Variable, atoms
 from fusionlab.symmetry.infer.folds import folds_of
-from fusionlab.symmetry.infer.found import Action, Found, drop_contained
+from fusionlab.symmetry.infer.found import Action, Found, drop_contained, is_held
 from fusionlab.symmetry.infer.linear import null_space, null_space_mod_2
 from fusionlab.symmetry.infer.solutions import (
     Solution,
@@ -47,10 +47,16 @@ class Search:
     def __init__(self, attempts: Attempts) -> None:
         self.attempts, self.reading = attempts, attempts.reading
         self._twice = read_twice(self.reading.strict)
+        self._found: dict[Variable, Found] = {}
 
     def run(self) -> list[Found]:
         """The groups that were found, for every space that something may act on."""
-        found = [self._groups_of(variable) for variable in self.attempts.members if variable.size > 1]
+        members, around = self.attempts.members, self.attempts.around
+        # What lies inside of blocks is known before these are looked at, which it may hold factors of.
+        depths = {variable: max(len(around[s]) for s in members[variable]) for variable in members if variable.size > 1}
+        for variable in sorted(depths, key=lambda variable: -depths[variable]):
+            self._found[variable] = self._groups_of(variable)
+        found = [self._found[variable] for variable in depths]
         drop_contained(found)
         return [one for one in found if one.actions]
 
@@ -74,10 +80,11 @@ class Search:
                     return found
             found.permutation = self.attempts.attempt(Permutation(variable.size), variable, everything)
         free = [integers(v) for v in (null_space(without, stretches) if strict else [])]
-        if any(map(self.attempts.inside.get, stretches)):
-            others = [{s: Fraction(1)} for s in stretches if not self.attempts.inside[s]]
-            found.held = [integers(v) for v in null_space([*equations(strict, stretches), *others], stretches)]
-        self._factors(found, [*free, *differences(free)])
+        # Powers of 1 and -1 first, which have more copies where several layers share what else acts.
+        candidates = [*linear, *differences(linear), *free, *differences(free)]
+        candidates = [powers for place, powers in enumerate(candidates) if powers not in candidates[:place]]
+        found.held = [powers for powers in candidates if is_held(variable, powers, self._found.values())]
+        self._factors(found, candidates)
         # Behind a ReLU first, since few signs pass it.
         is_rectified = variable in self.reading.notes.rectified
         if is_rectified:

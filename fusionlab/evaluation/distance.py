@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from fusionlab.symmetry import Blueprint
-from fusionlab.symmetry.axes import Axis, leaves, spaces_of
+from fusionlab.symmetry.axes import Axis, spaces_of
+from fusionlab.symmetry.leaves import leaves
 from fusionlab.types import State
 
 OTHER = "other"

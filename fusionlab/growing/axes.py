@@ -10,7 +10,7 @@ import torch
 from fusionlab.errors import InputError
 from fusionlab.growing.gather import Gather
 from fusionlab.symmetry import Blueprint
-from fusionlab.symmetry.axes import Across, Along, Axis, Concat, Fixed, Per
+from fusionlab.symmetry.axes import Across, Along, Axis, Concat, Fixed, Per, Scaled
 from fusionlab.symmetry.groups import Orthogonal, OrthogonalFixingOnes, Rotary
 from fusionlab.symmetry.roles import Role
 
@@ -88,7 +88,7 @@ class Widening:
         """
         small, large = _without_factors(small, self.small), _without_factors(large, self.large)
         match small, large:
-            case Across(), Across():
+            case Across() | Scaled(), Across() | Scaled() if type(small) is type(large):
                 return self.of(small.inner, large.inner, primal, gain)
             case Concat(), Concat() if len(small.parts) == len(large.parts):
                 pairs = zip(small.parts, large.parts, strict=True)
@@ -268,10 +268,16 @@ def _inside(axis: Axis, blueprint: Blueprint) -> Axis:
 
 def _without_factors(axis: Axis, blueprint: Blueprint) -> Axis:
     """An axis of a stream without its factors, which stretch what reads a gain: deeper models have more of them."""
-    inner = axis.inner if isinstance(axis, Per) else None
-    if isinstance(axis, Per) and isinstance(inner, Along) and blueprint.spaces[inner.space].role == Role.RESIDUAL_SCALE:
+    if not isinstance(axis, Per):
+        return axis
+    inner = axis.inner
+    while isinstance(inner, Scaled) and blueprint.spaces[inner.space].role == Role.RESIDUAL_SCALE:
+        if inner.inner == Fixed(1):
+            return Along(axis.space, axis.count, inner.power < 0)
+        inner = inner.inner
+    if isinstance(inner, Along) and blueprint.spaces[inner.space].role == Role.RESIDUAL_SCALE:
         return Along(axis.space, axis.count, inner.is_dual)
-    return axis
+    return Per(axis.space, axis.count, inner)
 
 
 def _duals(axis: Axis) -> list[bool]:

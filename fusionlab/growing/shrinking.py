@@ -20,10 +20,10 @@ from fusionlab.growing.sorting import smaller_sizes, sorted_forward
 from fusionlab.growing.target import larger_model
 from fusionlab.symmetry import Blueprint
 from fusionlab.symmetry.any_model import blueprint
-from fusionlab.symmetry.axes import leaves
 from fusionlab.symmetry.biases import clear_biases
 from fusionlab.symmetry.blueprint import FOLDED
 from fusionlab.symmetry.folding import fold
+from fusionlab.symmetry.leaves import leaves
 from fusionlab.symmetry.stacks import apart
 from fusionlab.types import Model
 

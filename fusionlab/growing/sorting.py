@@ -11,9 +11,10 @@ from fusionlab.errors import InputError
 from fusionlab.growing.axes import STREAMS
 from fusionlab.matching.gauge import balance, grams
 from fusionlab.symmetry import Alignment, Blueprint, Space
-from fusionlab.symmetry.axes import Across, Along, Axis, Concat, Fixed, Per, leaves
+from fusionlab.symmetry.axes import Across, Along, Axis, Concat, Fixed, Per, Scaled
 from fusionlab.symmetry.groups import Invertible, OrthogonalFixingOnes, Permutation
 from fusionlab.symmetry.groups.rotations import complement_of_ones
+from fusionlab.symmetry.leaves import leaves
 
 
 def smaller_sizes(small: Blueprint, large: Blueprint, names: Mapping[str, str]) -> dict[str, int]:
@@ -159,7 +160,7 @@ def _order(state: Mapping[str, Tensor], blueprint: Blueprint, space: Space, size
 def _pairs(ours: Axis, theirs: Axis, name: str) -> Iterator[tuple[str, int]]:
     """The spaces of a large model's axis, each with its size in the small model."""
     match ours, theirs:
-        case Across(), Across():
+        case Across() | Scaled(), Across() | Scaled() if type(ours) is type(theirs):
             yield from _pairs(ours.inner, theirs.inner, name)
         case Concat(), Concat():
             for one, other in zip(ours.parts, theirs.parts, strict=True):

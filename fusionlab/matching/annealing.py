@@ -20,8 +20,20 @@ from torch import Tensor
 from fusionlab.matching.assignment import assignment
 from fusionlab.matching.blocks import Block
 from fusionlab.matching.groups import geometry
-from fusionlab.matching.problems import Problem, correlate_inner, correlate_permutation, correlate_unit_factors
-from fusionlab.symmetry.axes import Across, Along, Axis, Concat, Fixed, Per, refolded, spaces_of, unfolded, within
+from fusionlab.matching.problems import Problem, correlate_inner, correlate_permutation
+from fusionlab.matching.signed_units import SignedUnits, Signs, mean_signs
+from fusionlab.symmetry.axes import (
+    Across,
+    Along,
+    Axis,
+    Concat,
+    Per,
+    Scaled,
+    refolded,
+    spaces_of,
+    unfolded,
+    within,
+)
 from fusionlab.symmetry.blueprint import Space
 
 # Inverse temperatures, relative to the size that a correlation has if all parameters agree: from where hardly anything
@@ -70,7 +82,7 @@ def anneal(found: Sequence[Sequence[Block]], problem: Problem, steps: int) -> tu
 def _is_plain(block: Block) -> bool:
     outer = () if block.permutation is None else (block.permutation.name,)
     indexed = block.permutation is not None and block.permutation.index
-    return not indexed and all(space.index == outer for space in block.inner if outer)
+    return not indexed and not block.around and all(space.index == outer for space in block.inner if outer)
 
 
 def _prior(space: Space, block: Block) -> Tensor:
@@ -125,11 +137,7 @@ def _moved_with_blocks(axes: Sequence[Axis], means: Means) -> dict[int, int]:
 def _act(axis: Axis, vectors: Tensor, path: tuple[str, ...], means: Means, spaces: Mapping[str, Space]) -> Tensor:
     """Act with means on ``vectors`` of shape ``(*counts of path, size, features)``; see `Alignment.transform`."""
     match axis:
-        case Fixed():
-            return vectors
-        case Along():
-            if axis.space not in means:
-                return vectors
+        case Along() if axis.space in means:
             matrix = means[axis.space].to(vectors)
             for position, outer in enumerate(path):
                 if outer not in spaces[axis.space].index:
@@ -145,8 +153,11 @@ def _act(axis: Axis, vectors: Tensor, path: tuple[str, ...], means: Means, space
             return torch.cat(
                 [_act(part, piece, path, means, spaces) for part, piece in zip(axis.parts, pieces, strict=True)], -2
             )
+        case Scaled():
+            return _act(axis.inner, vectors, path, means, spaces)
         case Across():
             raise TypeError("an axis across dimensions stands inside of another")
+    return vectors
 
 
 def _act_blocks(inner: Axis, blocks: Tensor, order: Tensor, means: Means) -> Tensor:
@@ -154,6 +165,13 @@ def _act_blocks(inner: Axis, blocks: Tensor, order: Tensor, means: Means) -> Ten
     match inner:
         case Along() if inner.space in means and means[inner.space].ndim == 4:
             return torch.einsum("ijab,...jbf->...iaf", means[inner.space].to(blocks), blocks)
+        case Scaled() if inner.space in means and inner.power % 2:
+            # Signs of a pair are taken as independent; each mean is that of the pair times its probability.
+            sign = means[inner.space][..., 0, 0] / order.clamp_min(torch.finfo(order.dtype).tiny)
+            around = {name: sign[..., None, None] * means[name] for name in spaces_of(inner.inner) if name in means}
+            return _act_blocks(inner.inner, blocks, sign * order, {**means, **around})
+        case Scaled():
+            return _act_blocks(inner.inner, blocks, order, means)
         case Per():
             within = blocks.unflatten(-2, (inner.count, -1)).movedim(-3, -2)
             acted = _act_blocks(inner.inner, within.flatten(-2), order, means)
@@ -182,19 +200,27 @@ def _expect(block: Block, problem: Problem, beta: float) -> tuple[dict[str, Tens
     plain, _ = correlate_permutation(problem, block)
     products: dict[str, Tensor] = {}
     for space in block.inner:
-        if space.group.is_factor:
-            products[space.name] = beta * correlate_unit_factors(problem, block, space).double()[..., None, None]
-        else:
+        if not space.group.is_factor:
             correlation = correlate_inner(problem, block, space)
             products[space.name] = beta * (correlation.primal + correlation.dual)
-    return problem.agreed(block, lambda: _means(block, beta * plain.double(), products))
+    signed = SignedUnits(problem, block, block.names)
+    turned = {signs: beta * signed.correlation(signs).double() for signs in signed.places}
+    return problem.agreed(block, lambda: _means(block, beta * plain.double(), products, turned))
 
 
-def _means(block: Block, value: Tensor, products: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+def _means(
+    block: Block, value: Tensor, products: Mapping[str, Tensor], turned: Mapping[Signs, Tensor]
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """See `_expect`: the means of permuted blocks, from what their pairs are worth and the products inside them."""
     assert block.permutation is not None
+    signs, gain = mean_signs(turned)
+    value = value + gain
     inside = {}
     for space in block.inner:
+        if space.group.is_factor:
+            # A factor that turns nothing round is one where lengths are kept.
+            inside[space.name] = signs.get(space.name, torch.ones_like(value))[..., None, None]
+            continue
         inside[space.name], gain = geometry(space.group).mean(products[space.name])
         value = value + gain
     order, _ = geometry(block.permutation.group).mean(value)

@@ -1,8 +1,12 @@
 """Balanced forms of two Gram matrices, in closed form: what writes to a space gets the lengths of what reads it."""
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
+# Passes of Newton's method.
+_STEPS = 60
 # Eigenvalues of a Gram matrix below this part of the largest are zero but for rounding.
 RANK = 1e-12
 
@@ -19,6 +23,36 @@ def balancing_factors(primal: Tensor, dual: Tensor) -> Tensor:
     """
     usable = (primal > 0) & (dual > 0)
     return torch.where(usable, dual / primal, 1.0).pow(0.25)
+
+
+def balancing_power(squares: Mapping[int, Tensor]) -> Tensor:
+    """The positive factor x with ``sum_p p n_p x^(2 p) = 0``, at which the parameters that it acts on are shortest.
+
+    For the powers 1 and -1 it is `balancing_factors`. Otherwise Newton's method finds the logarithm of x at which those
+    of the sums over positive and over negative powers are equal; their difference rises, by slopes between two bounds.
+
+    Args:
+        squares: squared lengths n by power p, not zero, all of one shape.
+
+    Returns:
+        Factors of that shape; 1 where there is nothing on one side.
+    """
+    some = next(iter(squares.values()))
+    if squares.keys() <= {1, -1}:
+        return balancing_factors(squares.get(1, torch.zeros_like(some)), squares.get(-1, torch.zeros_like(some)))
+    ordered = sorted(squares)
+    p = torch.tensor(ordered, dtype=some.dtype, device=some.device).reshape(-1, *[1] * some.ndim)
+    n = torch.stack([squares[power] for power in ordered])
+    usable = ((n > 0) & (p > 0)).any(0) & ((n > 0) & (p < 0)).any(0)
+    slopes = torch.where(usable, p.abs() * n, 1.0).log()
+    t, steepest = torch.zeros_like(some), 4 * p.abs().amax()
+    for step in range(_STEPS):
+        sides = [torch.where(side, slopes + 2 * p * t, -torch.inf) for side in (p > 0, p < 0)]
+        gap = sides[0].logsumexp(0) - sides[1].logsumexp(0)
+        slope = sum(2 * (side.softmax(0) * p.abs()).sum(0) for side in sides)
+        # Half of the steps are too short for sure, as long as Newton's might go too far.
+        t = t - gap / (slope if step % 2 else steepest)
+    return torch.where(usable, t.exp(), 1.0)
 
 
 def balancing_matrices(primal: Tensor, dual: Tensor) -> Tensor:

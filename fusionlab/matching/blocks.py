@@ -24,16 +24,19 @@ class Block:
         inner: the continuous spaces; indexed by `permutation` if there is one.
         nested: blocks of permutations that `permutation` indexes, with nothing but factors inside, none of them coupled
             with another or with `inner`; of those that are coupled, the one that more parameters run through alone.
+        around: factors of whole blocks of `permutation` that multiply what other such spaces act on, where some of them
+            are no factors or blocks are nested: those of plain units are among `inner`.
     """
 
     permutation: Space | None
     inner: tuple[Space, ...] = ()
     nested: tuple[Block, ...] = ()
+    around: tuple[Space, ...] = ()
 
     @property
     def spaces(self) -> tuple[Space, ...]:
         deeper = (space for block in self.nested for space in block.spaces)
-        return (*(() if self.permutation is None else (self.permutation,)), *self.inner, *deeper)
+        return (*(() if self.permutation is None else (self.permutation,)), *self.around, *self.inner, *deeper)
 
     @property
     def names(self) -> frozenset[str]:
@@ -42,7 +45,8 @@ class Block:
     @property
     def is_units(self) -> bool:
         """True if this is a plain assignment: nothing inside, or at most a factor for each unit."""
-        return self.permutation is not None and not self.nested and all(space.group.is_factor for space in self.inner)
+        plain = not self.nested and not self.around
+        return self.permutation is not None and plain and all(space.group.is_factor for space in self.inner)
 
 
 def blocks(spaces: Sequence[Space], blueprint: Blueprint) -> list[Block]:
@@ -68,15 +72,26 @@ def blocks(spaces: Sequence[Space], blueprint: Blueprint) -> list[Block]:
         children.sort(key=lambda child: -_said_alone(child, blueprint))
         parts, nested = [frozenset([s.name]) for s in inner[space.name]], list[Block]()
         for child in children:
-            is_plain = all(s.group.is_factor and not further_index(child, s) for s in child.inner)
+            is_plain = all(s.group.is_factor and not further_index(child, s) for s in child.inner) and not child.around
             if is_plain and not any((a, b) in coupled for a in child.names for part in parts for b in part):
                 parts.append(child.names)
                 nested.append(child)
         within.update(child.spaces[0].name for child in nested)
-        made[space.name] = Block(space, tuple(inner[space.name]), tuple(nested))
+        every = inner[space.name]
+        is_more = bool(nested) or not all(s.group.is_factor for s in every)
+        around = [s for s in every if is_more and s.group.is_factor and _shares(s, every, blueprint)]
+        inside = tuple(s for s in every if s not in around)
+        made[space.name] = Block(space, inside, tuple(nested), tuple(around))
     order = {space.name: position for position, space in enumerate(spaces)}
     found = [block for name, block in made.items() if name not in within] + [Block(None, (s,)) for s in free]
     return sorted(found, key=lambda block: order[block.spaces[0].name])
+
+
+def _shares(factor: Space, every: Sequence[Space], blueprint: Blueprint) -> bool:
+    """True if a factor multiplies a stretch that some other of these spaces acts on."""
+    names = {space.name for space in every} - {factor.name}
+    acting = (chain for axes in blueprint.touching([factor.name]).values() for axis in axes for chain in chains(axis))
+    return any(factor.name in chain and not names.isdisjoint(chain) for chain in acting)
 
 
 def _said_alone(block: Block, blueprint: Blueprint) -> int:

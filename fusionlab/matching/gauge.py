@@ -9,13 +9,17 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from fusionlab.matching.balancing import balancing_power
 from fusionlab.matching.groups import geometry
 from fusionlab.symmetry import Alignment, Blueprint, Space
-from fusionlab.symmetry.axes import leaves, spaces_of
+from fusionlab.symmetry.axes import spaces_of
+from fusionlab.symmetry.leaves import leaves
 from fusionlab.symmetry.roles import Role
 
 # The most passes over all spaces; where they are coupled some twenty usually reach float64's precision.
 SWEEPS = 100
+# An element as near to the identity as rounding is left out.
+_STILL = 1e-14
 
 
 def balance(state: Mapping[str, Tensor], blueprint: Blueprint) -> Alignment:
@@ -51,14 +55,24 @@ def balance(state: Mapping[str, Tensor], blueprint: Blueprint) -> Alignment:
         for space in spaces:
             element = unit_gains(current, blueprint, space) if space.role == Role.RESIDUAL_SCALE else None
             if element is None:
-                element = geometry(space.group).balance(*grams(current, blueprint, space))
-            moved = max(moved, float((element - space.group.identity(space.copies).to(element)).abs().max()))
+                element = _balancing(current, blueprint, space)
+            change = float((element - space.group.identity(space.copies).to(element)).abs().max())
+            moved = max(moved, change)
+            if change < _STILL:
+                continue
             step = Alignment(blueprint, {space.name: element})
             current |= {name: step.apply_to(name, current[name]) for name in blueprint.touching([space.name])}
             alignment = step.compose(alignment)
         if moved < 1e-10:
             break
     return alignment
+
+
+def _balancing(state: Mapping[str, Tensor], blueprint: Blueprint, space: Space) -> Tensor:
+    """The element that balances one space with all others as they are."""
+    if not space.group.is_factor:
+        return geometry(space.group).balance(*grams(state, blueprint, space))
+    return balancing_power(squares(state, blueprint, space)).unsqueeze(-1)
 
 
 def unit_gains(state: Mapping[str, Tensor], blueprint: Blueprint, space: Space) -> Tensor | None:
@@ -70,13 +84,39 @@ def unit_gains(state: Mapping[str, Tensor], blueprint: Blueprint, space: Space) 
     names = list(blueprint.touching([space.name]))
     vectors = {name for name in names if sum(size > 1 for size in state[name].shape) < 2}
     of_maps, of_vectors = (
-        grams({name: state[name] for name in some}, blueprint, space) for some in (set(names) - vectors, vectors)
+        {
+            power: square
+            for power, square in squares({name: state[name] for name in some}, blueprint, space).items()
+            if bool(square.any())
+        }
+        for some in (set(names) - vectors, vectors)
     )
-    alone = [side for side in range(2) if bool(of_vectors[side].any()) and not bool(of_maps[side].any())]
+    sides = {power > 0 for power in of_maps}
+    alone = [power for power in of_vectors if (power > 0) not in sides]
     if len(alone) != 1:
         return None
-    squares = of_vectors[alone[0]][..., 0]
-    return torch.where(squares > 0, squares, 1.0).pow(-0.5 if alone == [0] else 0.5)
+    square = of_vectors[alone[0]]
+    return torch.where(square > 0, square, 1.0).pow(-0.5 / alone[0]).unsqueeze(-1)
+
+
+def squares(state: Mapping[str, Tensor], blueprint: Blueprint, space: Space) -> dict[int, Tensor]:
+    """The squared lengths of what a factor acts on, by the power of it, each of shape ``(*copies)`` in float64.
+
+    Args:
+        state: parameters by name; what is left out does not count.
+        blueprint: of the model.
+        space: a factor.
+    """
+    sums: dict[int, Tensor] = {}
+    for name, axes in blueprint.touching([space.name]).items():
+        for dim, axis in enumerate(axes if name in state else ()):
+            if space.name not in spaces_of(axis):
+                continue
+            for leaf in leaves(axis, state[name].detach(), dim):
+                if (along := leaf.along(space.name)) is not None:
+                    square = along.by_copies(space.index).double().square().flatten(len(space.index)).sum(-1)
+                    sums[along.power] = sums[along.power] + square if along.power in sums else square
+    return sums
 
 
 def grams(state: Mapping[str, Tensor], blueprint: Blueprint, space: Space) -> tuple[Tensor, Tensor]:
@@ -97,6 +137,7 @@ def grams(state: Mapping[str, Tensor], blueprint: Blueprint, space: Space) -> tu
                 continue
             for leaf in leaves(axis, state[name].detach(), dim):
                 if leaf.space == space.name:
+                    # Factors around it are none of its own; they are balanced by themselves.
                     shared = [d for d, outer in enumerate(leaf.path) if outer not in space.index]
                     rows = leaf.view.double()
                     gram = rows @ rows.mT

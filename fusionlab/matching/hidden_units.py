@@ -9,10 +9,13 @@ import torch
 from torch import Tensor
 
 from fusionlab.matching.assignment import BFLOAT16_MARGIN, certified_assignment
-from fusionlab.matching.blocks import Block, further_index
-from fusionlab.matching.groups import geometry, solve
+from fusionlab.matching.blocks import Block
+from fusionlab.matching.groups import solve
 from fusionlab.matching.groups.permutation import improving_assignment
-from fusionlab.matching.problems import Problem, correlate_inner, correlate_permutation, correlate_unit_factors
+from fusionlab.matching.joint_factors import best_factors
+from fusionlab.matching.problems import Problem, correlate_inner, correlate_permutation
+from fusionlab.matching.shared_stretches import is_plain, sets_of_factors, terms_of
+from fusionlab.matching.signed_units import SignedUnits
 from fusionlab.matching.solvers import Correlation, Rescale
 from fusionlab.symmetry import Alignment, Space
 from fusionlab.threads import solvers
@@ -55,10 +58,14 @@ def unit_factors(found: Sequence[Block], moved: Problem, rescale: Rescale) -> di
     """
     elements = {}
     for block in found:
-        for space in (space for space in block.spaces if space.group.is_factor):
-            by: Rescale = rescale if moved.is_seen_whole(space.name, block.names) else "off"
-            correlation = correlate_inner(moved, block, space, moved=True)
-            elements[space.name] = moved.agreed(block, partial(_element, space, correlation, by))
+        for some in sets_of_factors(block, moved.blueprint):
+            seen = all(moved.is_seen_whole(space.name, block.names) for space in some)
+            by: Rescale = rescale if seen else "off"
+            if len(some) == 1 and is_plain(some[0], moved.blueprint):
+                correlation = correlate_inner(moved, block, some[0], moved=True)
+                elements[some[0].name] = moved.agreed(block, partial(_element, some[0], correlation, by))
+            else:
+                elements |= moved.agreed(block, partial(best_factors, some, terms_of(moved, block, some), by))
     return elements
 
 
@@ -69,13 +76,7 @@ def _element(space: Space, correlation: Correlation, rescale: Rescale) -> Tensor
 def _correlate_units(block: Block, problem: Problem) -> Tensor:
     """The correlation of every source with every anchor unit, at its own scale and the better sign if that is free."""
     correlation, _ = correlate_permutation(problem, block)
-    for space in block.inner:
-        within = correlate_unit_factors(problem, block, space)[..., None, None]
-        gain = geometry(space.group).closest(within)[1]
-        for _ in further_index(block, space):
-            gain = gain.sum(0)
-        correlation = correlation + gain
-    return correlation
+    return correlation + SignedUnits(problem, block, block.names).gain()
 
 
 def _finish(job: tuple[str, Future[Tensor]]) -> tuple[str, Tensor]:

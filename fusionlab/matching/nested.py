@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from fusionlab.matching.blocks import Block
-from fusionlab.matching.groups import geometry
 from fusionlab.matching.groups.permutation import improving_assignment
 from fusionlab.matching.problems import Problem, unit_rows
+from fusionlab.matching.signed_units import SignedUnits, best_gain
 from fusionlab.threads import solvers
 
 # The gains of all pairs of units are held up to this many numbers. Of more the bounds are estimated on a sample of the
@@ -187,9 +187,8 @@ class _Gains:
         self.empty = next(iter(problem.anchor.values())).new_zeros(count, 0)
         self.objective = objective
         self.rows = self._flat(unit_rows(problem, block, own))
-        self.factors = [
-            (geometry(space.group), self._flat(unit_rows(problem, block, own, space.name))) for space in block.inner
-        ]
+        signed = SignedUnits(problem, block, own)
+        self.factors = {signs: self._flat(signed.rows(signs)) for signs in signed.places}
 
     def _flat(self, rows: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
         """The rows of the source and of the anchor, all copies in one list, shape ``(count * n, features)``."""
@@ -204,6 +203,5 @@ class _Gains:
         total = anchor @ source.mT
         if self.objective is not None:
             total = self.objective(total, source.square().sum(-1), anchor.square().sum(-1))
-        for group, sides in self.factors:
-            total = total + group.closest((sides[1][rows] @ sides[0][columns].mT)[..., None, None])[1]
-        return total
+        sides = self.factors
+        return total + best_gain(list(sides), lambda signs: sides[signs][1][rows] @ sides[signs][0][columns].mT)

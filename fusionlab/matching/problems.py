@@ -9,18 +9,19 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from fusionlab.matching.blocks import Block, further_index
+from fusionlab.matching.blocks import Block
 from fusionlab.matching.keeping import IN_MEMORY, Keeper
 from fusionlab.matching.sharing import Share
 from fusionlab.matching.solvers import Correlation
 from fusionlab.symmetry.alignment import Alignment
-from fusionlab.symmetry.axes import Across, Leaf, chains, leaves, spaces_of
+from fusionlab.symmetry.axes import Across, chains, spaces_of
 from fusionlab.symmetry.blueprint import Blueprint, Space
+from fusionlab.symmetry.leaves import Leaf, leaves
 from fusionlab.types import State
 
 Result = TypeVar("Result")
-# By parameter and dimension, the innermost spaces of stretches by their number among the dimension's.
-_Places = dict[tuple[str, int], dict[int, str | None]]
+# By parameter and dimension, the spaces that act inside each other on stretches, by their number among the dimension's.
+Places = dict[tuple[str, int], dict[int, tuple[str, ...]]]
 
 
 @dataclass(frozen=True)
@@ -68,36 +69,39 @@ class Problem:
             return part
         return float(self.share.team.total(torch.tensor(part, dtype=torch.float64))[0])
 
-    def stretches(
-        self, spaces: Iterable[str], own: frozenset[str], only: str | None = None
-    ) -> Iterator[tuple[Leaf, Leaf]]:
+    def stretches(self, spaces: Iterable[str], own: frozenset[str]) -> Iterator[tuple[Leaf, Leaf]]:
         """Every stretch of parameters that some spaces act on, in the source and in the anchor.
 
         Args:
             spaces: the spaces to look for.
             own: spaces that are solved together with them and so are not in the way, unless a parameter runs through
                 them twice.
-            only: the space that runs along the stretches that are wanted; None for all.
         """
+        for at, places in self.places(spaces, own).items():
+            yield from self.cut(at, places)
+
+    def places(self, spaces: Iterable[str], own: frozenset[str]) -> Places:
+        """The places of the stretches that `stretches` yields, in all parameters of the blueprint."""
         known, every = self._places(set(spaces), own)
-        for (name, dim), places in (known or every).items():
-            if name not in self.source or (only is not None and only not in places.values()):
-                continue
+        return known or every
+
+    def cut(self, at: tuple[str, int], places: Collection[int]) -> Iterator[tuple[Leaf, Leaf]]:
+        """Some stretches of a parameter's dimension by their numbers, of both models; none where it lies elsewhere."""
+        name, dim = at
+        if name in self.source:
             axis = self.blueprint.parameters[name][dim]
             pairs = zip(leaves(axis, self.source[name], dim), leaves(axis, self.anchor[name], dim), strict=True)
-            for place, pair in enumerate(pairs):
-                if place in places and (only is None or places[place] == only):
-                    yield pair
+            yield from (pair for place, pair in enumerate(pairs) if place in places)
 
     def is_seen_whole(self, space: str, own: frozenset[str]) -> bool:
         """True if no stretch that a space acts on is left out, because it also runs through what is still unknown."""
         known, every = self._places({space}, own)
         return known == every
 
-    def _places(self, chosen: set[str], own: frozenset[str]) -> tuple[_Places, _Places]:
+    def _places(self, chosen: set[str], own: frozenset[str]) -> tuple[Places, Places]:
         """The stretches that some spaces act on, those of them first that say something; see `stretches`."""
-        known: _Places = {}
-        every: _Places = {}
+        known: Places = {}
+        every: Places = {}
         for name, axes in self.blueprint.touching(chosen).items():
             # Where what lies inside blocks of another dimension is solved with them, their axes are cut as one.
             whole = {a.dim: a.spaces for a in axes if isinstance(a, Across) and not own.isdisjoint(spaces_of(a))}
@@ -109,9 +113,9 @@ class Problem:
                 others = {s for d, other in enumerate(axes) if d != dim for s in spaces_of(other)} - outer
                 for place, chain in enumerate(chains(axis)):
                     if not chosen.isdisjoint(chain):
-                        every.setdefault((name, dim), {})[place] = chain[-1]
+                        every.setdefault((name, dim), {})[place] = chain
                         if self.unknown.isdisjoint(others | (set(chain) - own)):
-                            known.setdefault((name, dim), {})[place] = chain[-1]
+                            known.setdefault((name, dim), {})[place] = chain
         return known, every
 
     def moved(self, step: Alignment) -> Problem:
@@ -131,15 +135,12 @@ class Problem:
         return replace(self, source=self.keeper.settled(self.source))
 
 
-def unit_rows(
-    problem: Problem, block: Block, own: frozenset[str], only: str | None = None
-) -> Iterator[tuple[Tensor, Tensor]]:
+def unit_rows(problem: Problem, block: Block, own: frozenset[str]) -> Iterator[tuple[Tensor, Tensor]]:
     """The permuted units of the source and of the anchor, as rows over all that moves with them and has no basis.
 
     Args:
         block: one with a permutation.
         own: spaces that are solved together with it, itself among them.
-        only: the one space to take, in place of all that is not inside the block.
 
     Yields:
         For every stretch of parameters one tensor of each, shape ``(*copies, n, features)``.
@@ -147,8 +148,8 @@ def unit_rows(
     space = block.permutation
     assert space is not None
     deeper = block.names - {space.name}
-    for first, second in problem.stretches([space.name], own, only):
-        if only is not None or deeper.isdisjoint((*first.path, first.space)):
+    for first, second in problem.stretches([space.name], own):
+        if deeper.isdisjoint(first.spaces):
             kept = (*space.index, *(() if first.space == space.name else (space.name,)))
             rows = [_rows(leaf, kept).flatten(len(space.index) + 1) for leaf in (first, second)]
             yield rows[0], rows[1]
@@ -191,24 +192,6 @@ def correlate_permutation(problem: Problem, block: Block, dtype: torch.dtype | N
     return correlation, anchor.sqrt() * source.amax(-1, keepdim=True).sqrt()
 
 
-def correlate_unit_factors(problem: Problem, block: Block, space: Space) -> Tensor:
-    """Correlation of the permuted units over what one factor for each of them moves.
-
-    Returns:
-        Shape ``(*others, *copies, n, n)``: `others` blocks have a factor each for a unit that they share the order of,
-        as every head has signs of its own for coordinates that one norm's gains hold in one order.
-    """
-    permutation = block.permutation
-    assert permutation is not None
-    kept = (*further_index(block, space), *permutation.index, permutation.name)
-    counts = [problem.blueprint.spaces[outer].group.size for outer in kept]
-    correlation = next(iter(problem.anchor.values())).new_zeros(*counts, counts[-1])
-    for pair in problem.stretches([permutation.name], block.names, space.name):
-        a, b = (_rows(leaf, kept).flatten(len(kept)) for leaf in pair)
-        correlation = correlation + b @ a.mT
-    return problem.total(block, correlation)[0]
-
-
 def correlate_inner(problem: Problem, block: Block, space: Space, moved: bool = False) -> Correlation:
     """Correlations of one continuous space of a block.
 
@@ -222,7 +205,8 @@ def correlate_inner(problem: Problem, block: Block, space: Space, moved: bool = 
     """
     products: dict[bool, Tensor | float] = {False: 0.0, True: 0.0}
     norms: dict[bool, Tensor | float] = {False: 0.0, True: 0.0}
-    for a, b in problem.stretches([space.name], block.names):
+    for pair in problem.stretches([space.name], block.names):
+        a, b = (leaf for leaf in (side.along(space.name) for side in pair) if leaf is not None)
         rows_a, rows_b = _rows(a, space.index), _rows(b, space.index)
         norm = rows_a.double().square().sum(-1)
         if block.permutation is None or moved:

@@ -136,7 +136,7 @@ def best_scale(primal: Tensor, dual: Tensor, primal_norm: Tensor, dual_norm: Ten
     primal, dual, primal_norm, dual_norm = torch.broadcast_tensors(
         primal.double(), dual.double(), primal_norm.double(), dual_norm.double()
     )
-    roots = _real_roots(primal, dual, primal_norm, dual_norm)
+    roots = _quartic_roots(primal, dual, primal_norm, dual_norm)
     if positive:
         roots = torch.where(roots > 0, roots, torch.nan)
     candidates = torch.cat([roots, torch.ones_like(roots[..., :1])], -1)
@@ -146,18 +146,29 @@ def best_scale(primal: Tensor, dual: Tensor, primal_norm: Tensor, dual_norm: Ten
     return candidates.gather(-1, best)[..., 0]
 
 
-def _real_roots(primal: Tensor, dual: Tensor, primal_norm: Tensor, dual_norm: Tensor) -> Tensor:
-    """Real roots of the quartic of `best_scale`, shape ``(..., 4)``, NaN for the others (all, where a norm is zero)."""
-    usable = (primal_norm > 0) & (dual_norm > 0)
-    leading = torch.where(usable, primal_norm, torch.ones_like(primal_norm))
-    companion = leading.new_zeros(*leading.shape, 4, 4)
-    companion[..., 1, 0] = companion[..., 2, 1] = companion[..., 3, 2] = 1
-    companion[..., 0, 3] = dual_norm / leading
-    companion[..., 1, 3] = -dual / leading
-    companion[..., 3, 3] = primal / leading
+def real_roots(coefficients: Tensor) -> Tensor:
+    """Real roots of polynomials with nothing but simple ones, as eigenvalues of their companion matrices.
+
+    Args:
+        coefficients: the constant first, shape ``(..., n + 1)``.
+
+    Returns:
+        Shape ``(..., n)``, NaN for those that are not real; all where the first or the last coefficient is zero.
+    """
+    usable = (coefficients[..., 0] != 0) & (coefficients[..., -1] != 0)
+    leading = torch.where(usable, coefficients[..., -1], torch.ones_like(coefficients[..., -1]))
+    size = coefficients.shape[-1] - 1
+    companion = coefficients.new_zeros(*leading.shape, size, size)
+    companion.diagonal(-1, -2, -1).fill_(1)
+    companion[..., :, -1] = -coefficients[..., :-1] / leading[..., None]
     roots = torch.linalg.eigvals(companion)
     real = usable[..., None] & (roots.imag.abs() <= 1e-7 * roots.abs())
     return torch.where(real, roots.real, torch.nan)
+
+
+def _quartic_roots(primal: Tensor, dual: Tensor, primal_norm: Tensor, dual_norm: Tensor) -> Tensor:
+    """Real roots of the quartic of `best_scale`, shape ``(..., 4)``, NaN for the others (all, where a norm is zero)."""
+    return real_roots(torch.stack([-dual_norm, dual, torch.zeros_like(dual), -primal, primal_norm], -1))
 
 
 def _joint(
@@ -188,7 +199,7 @@ def _joint(
 
     # Each of these two quartics changes the sign of its coefficients once, so it has one positive root.
     low, high = (
-        _real_roots(sign * p_most, -sign * d_most, p_norm, d_norm).nan_to_num(nan=0).amax(-1) for sign in (-1, 1)
+        _quartic_roots(sign * p_most, -sign * d_most, p_norm, d_norm).nan_to_num(nan=0).amax(-1) for sign in (-1, 1)
     )
     low, high = (torch.where(usable, end, torch.ones_like(end)).log() for end in (low, high))
     centre, reach = (low + high) / 2, (high - low) / 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -11,9 +11,11 @@ import torch
 from torch import Tensor
 
 from fusionlab.matching.blocks import Block
+from fusionlab.matching.factors_around import solve_around
 from fusionlab.matching.groups import solve
 from fusionlab.matching.hidden_units import solve_units, unit_factors
 from fusionlab.matching.nested import NestedAssignment
+from fusionlab.matching.pairs import paired, shortens
 from fusionlab.matching.problems import Problem, correlate_inner, correlate_permutation
 from fusionlab.matching.solvers import Correlation, Rescale
 from fusionlab.symmetry import Alignment
@@ -46,7 +48,10 @@ def _solved(group: Sequence[Block], problem: Problem, rescale: Rescale) -> dict[
     elements = solve_units([block for block in group if block.is_units], problem, rescale)
     # Heads are assigned by what rotations alone can do, unless rotation and scale are wanted together.
     first: Rescale = "joint" if rescale == "joint" else "off"
-    for batch in _batches([block for block in group if not block.is_units], problem):
+    for block in group:
+        if block.around:
+            elements |= solve_around(block, problem, rescale)
+    for batch in _batches([block for block in group if not block.is_units and not block.around], problem):
         groups = [space.group for space in batch.blocks[0].inner]
         paired = batch.blocks[0].permutation is not None
         how = first if paired else rescale
@@ -80,7 +85,7 @@ def _assemble(
         certain = certain.reshape(value.shape + (1,) * (element.ndim - value.ndim))
         sure = problem.agreed(block, lambda: certain)
         chosen = {space.name: element}
-        if bool(sure.all()) or _shortens(block, chosen, problem):
+        if bool(sure.all()) or shortens(block, chosen, problem):
             return chosen
         return {space.name: torch.where(sure, element, identity)}
     direct, _ = correlate_permutation(problem, block)
@@ -88,7 +93,7 @@ def _assemble(
     for _, values in found:
         value = value + values
     chosen = NestedAssignment(problem, block, known=value / 2).best()
-    pairs = _paired(chosen[block.permutation.name])
+    pairs = paired(chosen[block.permutation.name])
     for space, (element, _) in zip(block.inner, found, strict=True):
         chosen[space.name] = element[pairs]
     total = value[pairs].sum()
@@ -100,17 +105,11 @@ def _assemble(
     if block.nested:
         moved = replace(problem.moved(Alignment(problem.blueprint, chosen)), unknown=problem.unknown - block.names)
         chosen |= unit_factors(block.nested, moved, rescale)
-        return chosen if _shortens(block, chosen, problem) else {}
-    same = _paired(block.permutation.group.identity(block.permutation.copies))
+        return chosen if shortens(block, chosen, problem) else {}
+    same = paired(block.permutation.group.identity(block.permutation.copies))
     still = 2 * direct.double()[same].sum() + torch.stack([c.unchanged()[same].sum() for c in correlations]).sum()
     rounding = torch.stack([_rounding(c, problem)[same].sum() for c in correlations]).sum()
-    return chosen if total - still > rounding or _shortens(block, chosen, problem) else {}
-
-
-def _paired(order: Tensor) -> tuple[Tensor, ...]:
-    """The places of the pairs that permutations of shape ``(*copies, n)`` make, in tables ``(*copies, n, n, ...)``."""
-    copies = (torch.arange(count).reshape(-1, *[1] * (order.ndim - dim - 1)) for dim, count in enumerate(order.shape))
-    return (*copies, order)
+    return chosen if total - still > rounding or shortens(block, chosen, problem) else {}
 
 
 def _rounding(correlation: Correlation, problem: Problem) -> Tensor:
@@ -118,22 +117,6 @@ def _rounding(correlation: Correlation, problem: Problem) -> Tensor:
     example = next(iter(problem.source.values()))
     lengths = (correlation.primal_norm + correlation.dual_norm).sum(-1)
     return 1e4 * torch.finfo(example.dtype).eps * lengths
-
-
-def _shortens(block: Block, elements: Mapping[str, Tensor], problem: Problem) -> bool:
-    """True if elements of one block bring what is known of the source closer to the anchor, measured on the parameters.
-
-    Near its optimum a gain is the difference of two large values and drowns in their rounding; distances do not.
-    """
-    before, after = (
-        sum(
-            float((a.view.double() - b.view.double()).square().sum())
-            for a, b in side.stretches(block.names, block.names)
-        )
-        for side in (problem, problem.moved(Alignment(problem.blueprint, elements)))
-    )
-    (gain,) = problem.total(block, torch.tensor(before - after, dtype=torch.float64))
-    return bool(gain > 0)
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,9 @@ from fusionlab.merging.ingredients import Ingredients
 from fusionlab.merging.registry import merge_method
 from fusionlab.statistics import Grams
 from fusionlab.symmetry import Blueprint
-from fusionlab.symmetry.axes import Across, Along, Axis, Concat, Fixed, Per, leaves, spaces_of
+from fusionlab.symmetry.axes import Across, Along, Axis, Concat, Fixed, Per, Scaled, spaces_of
 from fusionlab.symmetry.blueprint import Space
+from fusionlab.symmetry.leaves import leaves
 from fusionlab.symmetry.roles import Role
 from fusionlab.symmetry.stacks import apart
 from fusionlab.types import State
@@ -130,7 +131,7 @@ def circuits(blueprint: Blueprint) -> tuple[Circuit, ...]:
 def _stretches(axis: Axis) -> Iterator[Along | Fixed]:
     """The innermost stretches of an axis, in the order in which `leaves` cuts them."""
     match axis:
-        case Per() | Across():
+        case Per() | Across() | Scaled():
             yield from _stretches(axis.inner)
         case Concat():
             for part in axis.parts:

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from fusionlab.symmetry import Blueprint, Space
-from fusionlab.symmetry.axes import Across, Leaf, leaves, spaces_of, within
+from fusionlab.symmetry.axes import Across, spaces_of, within
+from fusionlab.symmetry.leaves import Leaf, leaves
 from fusionlab.symmetry.roles import Role
 
 

@@ -15,7 +15,19 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from fusionlab.symmetry.axes import Across, Along, Axis, Concat, Fixed, Per, refolded, spaces_of, unfolded, within
+from fusionlab.symmetry.axes import (
+    Across,
+    Along,
+    Axis,
+    Concat,
+    Fixed,
+    Per,
+    Scaled,
+    refolded,
+    spaces_of,
+    unfolded,
+    within,
+)
 from fusionlab.symmetry.biases import clear_biases
 from fusionlab.symmetry.blueprint import Blueprint, Space, SymmetryError
 from fusionlab.symmetry.folding import fold
@@ -193,6 +205,11 @@ class Alignment:
                 return torch.cat(
                     [self._act(part, piece, path) for part, piece in zip(axis.parts, pieces, strict=True)], -2
                 )
+            case Scaled():
+                if axis.space in self.elements:
+                    factor = _broadcast(self.elements[axis.space], self.blueprint.spaces[axis.space], path)
+                    vectors = factor.double().pow(axis.power).to(vectors).unsqueeze(-1) * vectors
+                return self._act(axis.inner, vectors, path)
             case Across():
                 raise TypeError("an axis across dimensions stands inside of another")
 

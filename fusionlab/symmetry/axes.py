@@ -1,6 +1,6 @@
 """Axes: one dimension of one parameter, labelled with the spaces it runs through.
 
-Five kinds are enough for the projections that transformers have. With `heads` a space of permutations, ``qk`` and
+Six kinds are enough for the projections that transformers have. With `heads` a space of permutations, ``qk`` and
 ``vo`` spaces with one element for each head and ``residual`` a space of its own:
 
 - ``Fixed(10)``: class labels, pixels, positions. Nothing acts on it.
@@ -9,6 +9,9 @@ Five kinds are enough for the projections that transformers have. With `heads` a
 - ``Concat(Per(...), Per(...), ...)``: segments, as in a fused query-key-value projection.
 - ``Across((("experts", 8),), 0, Along("ffn", 56))``: as a block of ``Per`` has its own copy, but the blocks lie along
   another dimension (0) of the same parameter, whose own axis permutes them: the weights of all experts in one tensor.
+- ``Scaled("residual.norm.scale", -1, Along("residual.signs", 1))``: a space of dimension one, by whose number, to a
+  power, everything inside is multiplied. A factor by itself and to the power 1 or -1 is ``Along("ffn.scale", 1)``;
+  `scaled` knows which of the two it is.
 
 An axis is primal (``h -> G h``, a writer's output) or dual (``G^-T``, a reader's input); `dual` turns one into the
 other. This file only describes; it knows neither groups nor parameters.
@@ -119,40 +122,40 @@ class Across:
         return Across(self.blocks, self.dim, self.inner.dual())
 
 
-Axis = Fixed | Along | Per | Concat | Across
-
-
 @dataclass(frozen=True)
-class Leaf:
-    """One innermost stretch of an axis, cut out of a tensor.
+class Scaled:
+    """``inner``, multiplied by the number that a space of dimension one is, to a power.
 
     Attributes:
-        space: the space it runs along, or None where it is fixed.
-        is_dual: whether that space acts by its dual there.
-        path: the spaces of the blocks around it, outermost first.
-        view: the tensor's part, of shape ``(*counts of path, size, features)``; ``features`` runs over all the
-            tensor's other dimensions.
+        space: the space of dimension one.
+        power: not zero; negative where a dual acts.
+        inner: the axis that is multiplied.
     """
 
-    space: str | None
-    is_dual: bool
-    path: tuple[str, ...]
-    view: Tensor
+    space: str
+    power: int
+    inner: Axis
 
-    def by_copies(self, index: Sequence[str]) -> Tensor:
-        """The part by the blocks that index copies of a space, a view.
+    def __post_init__(self) -> None:
+        if not self.power or (self.inner == Fixed(1) and abs(self.power) == 1):
+            raise ValueError(f"{self.space} would scale {self.inner} by the power {self.power}; expected another axis")
 
-        Args:
-            index: spaces among those of `path`, in any order.
+    @property
+    def size(self) -> int | None:
+        return self.inner.size
 
-        Returns:
-            Shape ``(*copies, size, *counts of all other blocks, features)``: what does not index the space is a further
-            feature of it.
-        """
-        kept = [self.path.index(outer) for outer in index]
-        depth = len(self.path)
-        others = [position for position in range(depth) if position not in kept]
-        return self.view.permute(*kept, depth, *others, depth + 1)
+    def dual(self) -> Scaled:
+        return Scaled(self.space, -self.power, self.inner.dual())
+
+
+Axis = Fixed | Along | Per | Concat | Across | Scaled
+
+
+def scaled(space: str, power: int, inner: Axis) -> Axis:
+    """The axis `inner` with a factor around it, to a power that is not zero, in the one way that this is written."""
+    if inner == Fixed(1) and abs(power) == 1:
+        return Along(space, 1, power < 0)
+    return Scaled(space, power, inner)
 
 
 def spaces_of(axis: Axis) -> Iterator[str]:
@@ -160,7 +163,7 @@ def spaces_of(axis: Axis) -> Iterator[str]:
     match axis:
         case Along():
             yield axis.space
-        case Per():
+        case Per() | Scaled():
             yield axis.space
             yield from spaces_of(axis.inner)
         case Concat():
@@ -175,12 +178,13 @@ def sides_of(axis: Axis) -> Iterator[tuple[str, bool]]:
     match axis:
         case Along():
             yield axis.space, axis.is_dual
-        case Per():
+        case Per() | Across():
             yield from sides_of(axis.inner)
         case Concat():
             for part in axis.parts:
                 yield from sides_of(part)
-        case Across():
+        case Scaled():
+            yield axis.space, axis.power < 0
             yield from sides_of(axis.inner)
 
 
@@ -191,7 +195,7 @@ def chains(axis: Axis) -> Iterator[tuple[str, ...]]:
             yield ()
         case Along():
             yield (axis.space,)
-        case Per():
+        case Per() | Scaled():
             for inner in chains(axis.inner):
                 yield (axis.space, *inner)
         case Across():
@@ -200,6 +204,23 @@ def chains(axis: Axis) -> Iterator[tuple[str, ...]]:
         case Concat():
             for part in axis.parts:
                 yield from chains(part)
+
+
+def powers(axis: Axis) -> Iterator[dict[str, int]]:
+    """The spaces that run along each innermost stretch of `axis`, factors first, and the powers by which they act."""
+    match axis:
+        case Fixed():
+            yield {}
+        case Along():
+            yield {axis.space: -1 if axis.is_dual else 1}
+        case Per() | Across():
+            yield from powers(axis.inner)
+        case Scaled():
+            for inner in powers(axis.inner):
+                yield {axis.space: axis.power, **inner}
+        case Concat():
+            for part in axis.parts:
+                yield from powers(part)
 
 
 def within(axis: Axis) -> Axis:
@@ -231,22 +252,3 @@ def refolded(axis: Axis, rows: Tensor, shape: Sequence[int], dim: int) -> Tensor
     depth, count = len(axis.blocks), math.prod(axis.counts)
     blocks = rows.reshape(*axis.counts, shape[dim], shape[axis.dim] // count, *rest)
     return blocks.movedim(depth + 1, depth).flatten(0, depth).movedim((0, 1), (axis.dim, dim))
-
-
-def leaves(axis: Axis, tensor: Tensor, dim: int) -> Iterator[Leaf]:
-    """Cut dimension `dim` of `tensor` into the innermost stretches of `axis`, as views where strides allow."""
-    yield from _leaves(within(axis), *unfolded(axis, tensor, dim))
-
-
-def _leaves(axis: Axis, view: Tensor, path: tuple[str, ...]) -> Iterator[Leaf]:
-    match axis:
-        case Fixed():
-            yield Leaf(None, False, path, view)
-        case Along():
-            yield Leaf(axis.space, axis.is_dual, path, view)
-        case Per():
-            yield from _leaves(axis.inner, view.unflatten(-2, (axis.count, -1)), (*path, axis.space))
-        case Concat():
-            pieces = view.split(axis.sizes(view.shape[-2]), dim=-2)
-            for part, piece in zip(axis.parts, pieces, strict=True):
-                yield from _leaves(part, piece, path)

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from fusionlab.symmetry.axes import Across, Axis, Leaf, leaves, sides_of
+from fusionlab.symmetry.axes import Across, Axis, sides_of
 from fusionlab.symmetry.blueprint import Blueprint, Space
+from fusionlab.symmetry.leaves import Leaf, leaves
 from fusionlab.symmetry.roles import Role
 
 

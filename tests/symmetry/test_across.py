@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fusionlab.symmetry import Alignment, Blueprint, Space
-from fusionlab.symmetry.axes import Across, Along, Axis, Concat, Per, chains, leaves, refolded, sides_of, unfolded
+from fusionlab.symmetry.axes import Across, Along, Axis, Concat, Per, chains, refolded, sides_of, unfolded
 from fusionlab.symmetry.groups import Invertible, Permutation, Rotary, Scale
+from fusionlab.symmetry.leaves import leaves
 from fusionlab.symmetry.roles import Role
 from tests.symmetry.models import laws
 

@@ -1,9 +1,8 @@
-"""Axes cut a tensor into the stretches that their spaces act on."""
+"""Axes: sizes, duals, and which spaces act on them."""
 
-import torch
-from torch import Tensor
+import pytest
 
-from fusionlab.symmetry.axes import Along, Concat, Fixed, Per, leaves, spaces_of
+from fusionlab.symmetry.axes import Along, Concat, Fixed, Per, Scaled, chains, powers, scaled, sides_of, spaces_of
 
 FUSED = Concat(Per("heads", 2, Along("qk", 3)), Per("heads", 2, Along("qk", 3).dual()), Along("ffn", 4))
 
@@ -23,7 +22,7 @@ def test_dual_flips_every_space_once_and_twice_is_nothing():
     assert Along("a", 5).dual() == Along("a", 5, is_dual=True)
     assert Fixed(3).dual() == Fixed(3)
     flipped = FUSED.dual()
-    assert [leaf.is_dual for leaf in leaves(flipped, torch.zeros(16, 1), 0)] == [True, False, True]
+    assert list(sides_of(flipped)) == [("qk", True), ("qk", False), ("ffn", True)]
     assert flipped.dual() == FUSED
 
 
@@ -32,68 +31,26 @@ def test_spaces_of_lists_outer_before_inner():
     assert list(spaces_of(Fixed(3))) == []
 
 
-def cut(axis: object, tensor: Tensor, dim: int) -> list[tuple]:
-    return [(leaf.space, leaf.is_dual, leaf.path, tuple(leaf.view.shape)) for leaf in leaves(axis, tensor, dim)]
+# What reads a gain in a stream of signs, and what reads the square of units.
+BOTH = Per("stream", 5, Scaled("gain", -1, Along("signs", 1, is_dual=True)))
+SQUARED = Per("units", 5, Scaled("factor", -2, Fixed(1)))
 
 
-def test_a_leaf_by_copies_puts_the_blocks_of_its_space_first_and_all_others_behind():
-    """Two blocks of three, each of four coordinates: an element for each of the three, for both, for none."""
-    tensor = torch.arange(24 * 5).reshape(24, 5)
-    (leaf,) = leaves(Per("groups", 2, Per("members", 3, Along("each", 4))), tensor, 0)
-    by_member = leaf.by_copies(["members"])
-    assert by_member.shape == (3, 4, 2, 5)
-    assert torch.equal(by_member[2, 1, 1], tensor[12 + 2 * 4 + 1])
-    assert leaf.by_copies(()).shape == (4, 2, 3, 5)
-    assert torch.equal(leaf.by_copies(()).flatten(1)[3], tensor[3::4].flatten())
-    crossed = leaf.by_copies(["members", "groups"])
-    assert crossed.shape == (3, 2, 4, 5)
-    assert torch.equal(crossed[2, 1, 1], tensor[12 + 2 * 4 + 1])
-    by_member[0] = -1
-    assert (tensor < 0).sum() == 4 * 2 * 5
+def test_factors_are_told_with_their_powers():
+    assert BOTH.size == SQUARED.size == 5
+    assert list(spaces_of(BOTH)) == ["stream", "gain", "signs"]
+    assert list(chains(BOTH)) == [("stream", "gain", "signs")]
+    assert list(sides_of(BOTH)) == [("gain", True), ("signs", True)]
+    assert list(powers(BOTH)) == [{"gain": -1, "signs": -1}]
+    assert list(powers(Concat(SQUARED, FUSED, Fixed(2)))) == [{"factor": -2}, {"qk": 1}, {"qk": -1}, {"ffn": 1}, {}]
+    assert SQUARED.dual() == Per("units", 5, Scaled("factor", 2, Fixed(1)))
+    assert BOTH.dual().dual() == BOTH
 
 
-def test_leaves_of_a_fused_axis():
-    """Each segment becomes one leaf, with one dimension for each block around it and all features behind."""
-    tensor = torch.arange(16 * 5, dtype=torch.float64).reshape(16, 5)
-    assert cut(FUSED, tensor, 0) == [
-        ("qk", False, ("heads",), (2, 3, 5)),
-        ("qk", True, ("heads",), (2, 3, 5)),
-        ("ffn", False, (), (4, 5)),
-    ]
-    query, key, hidden = leaves(FUSED, tensor, 0)
-    assert torch.equal(query.view[1, 2], tensor[5])
-    assert torch.equal(key.view[1, 0], tensor[9])
-    assert torch.equal(hidden.view, tensor[12:])
-
-
-def test_leaves_along_the_second_dimension_are_the_columns():
-    tensor = torch.arange(5 * 16, dtype=torch.float64).reshape(5, 16)
-    query, key, hidden = leaves(FUSED, tensor, 1)
-    assert torch.equal(query.view[1, 2], tensor[:, 5])
-    assert torch.equal(key.view[0, 1], tensor[:, 7])
-    assert torch.equal(hidden.view, tensor[:, 12:].T)
-
-
-def test_leaves_of_nested_blocks_and_of_a_vector():
-    """The path lists blocks outermost first; a vector has one feature."""
-    axis = Per("groups", 2, Per("members", 3, Along("each", 2)))
-    (leaf,) = leaves(axis, torch.arange(12), 0)
-    assert leaf.path == ("groups", "members")
-    assert leaf.view.shape == (2, 3, 2, 1)
-    assert leaf.view[1, 2, 0, 0] == 10
-
-
-def test_open_length_takes_what_is_left():
-    axis = Concat(Along("a", 2), Fixed())
-    first, rest = leaves(axis, torch.arange(7), 0)
-    assert (first.space, rest.space) == ("a", None)
-    assert rest.view.flatten().tolist() == [2, 3, 4, 5, 6]
-
-
-def test_leaves_are_views_that_write_through():
-    """A matrix is not copied, whichever dimension is cut."""
-    for dim in (0, 1):
-        tensor = torch.zeros(16, 16)
-        for leaf in leaves(FUSED, tensor, dim):
-            leaf.view.fill_(1.0)
-        assert bool((tensor == 1).all())
+def test_a_factor_is_written_in_one_way():
+    assert scaled("factor", -1, Fixed(1)) == Along("factor", 1, is_dual=True)
+    assert scaled("factor", 3, Fixed(1)) == Scaled("factor", 3, Fixed(1))
+    assert scaled("factor", 1, Along("qk", 4)) == Scaled("factor", 1, Along("qk", 4))
+    for power, inner in ((1, Fixed(1)), (-1, Fixed(1)), (0, Along("qk", 4))):
+        with pytest.raises(ValueError, match="expected another axis"):
+            Scaled("factor", power, inner)

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 
 from fusionlab.symmetry import Blueprint, Space, blueprint
-from fusionlab.symmetry.axes import Across, Along, Concat, Fixed, Per
+from fusionlab.symmetry.axes import Across, Along, Concat, Fixed, Per, Scaled
 from fusionlab.symmetry.blueprint import LayerScale, Norm, Reader
 from fusionlab.symmetry.evidence import Outcome, Trial
 from fusionlab.symmetry.groups import Group, Invertible, Permutation, Rotary, Scale
@@ -32,6 +32,7 @@ FULL = Blueprint(
     {
         "up": (Per("experts", 8, Fixed(3)), Across((("experts", 8),), 0, Along("ffn", 56)), Fixed(None)),
         "qk": (Concat(Along("qk", 6), Per("experts", 8, Along("qk", 6, is_dual=True)), Concat()),),
+        "down": (Per("ffn", 56, Scaled("ffn.scale", -2, Fixed(1))), Scaled("ffn.scale", -1, Along("qk", 6))),
         "count": (),
     },
     inputs=(Input("ids", (12,), 97, last=2, placed=(5, 4)), Input("image", (3, 8, 8))),

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from fusionlab.symmetry import Space
-from fusionlab.symmetry.axes import Along, Axis, Concat, Fixed, Per, sides_of
+from fusionlab.symmetry.axes import Along, Axis, Concat, Fixed, Per, Scaled, scaled, sides_of
 from fusionlab.symmetry.groups import Invertible, Orthogonal
 
 Sides = frozenset[tuple[str, bool]]
@@ -26,6 +26,11 @@ def wrong_axes(axis: Axis, spaces: Mapping[str, Space]) -> Iterator[tuple[Axis, 
             yield Fixed(axis.size), sides
             for inner, stretch in wrong_axes(axis.inner, spaces):
                 yield Per(axis.space, axis.count, inner), stretch
+        case Scaled():
+            yield axis.inner, frozenset([(axis.space, axis.power < 0)])
+            yield scaled(axis.space, -axis.power, axis.inner), frozenset([(axis.space, axis.power < 0)])
+            for inner, stretch in wrong_axes(axis.inner, spaces):
+                yield scaled(axis.space, axis.power, inner), stretch
         case Concat():
             for position, part in enumerate(axis.parts):
                 for wrong, stretch in wrong_axes(part, spaces):

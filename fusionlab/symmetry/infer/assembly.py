@@ -9,7 +9,7 @@ from torch import nn
 
 from fusionlab.symmetry.axes import Axis, Fixed, spaces_of
 from fusionlab.symmetry.blueprint import Blueprint, Space
-from fusionlab.symmetry.evidence import Trial, best_of_each
+from fusionlab.symmetry.evidence import Outcome, Trial, best_of_each
 from fusionlab.symmetry.infer.attempts import Attempts
 from fusionlab.symmetry.infer.dims import Stretch, Variable
 from fusionlab.symmetry.infer.factors import Factor, named_factors
@@ -153,14 +153,15 @@ class Assembly:
     def _trials(self, one: Found, action: Action) -> tuple[Trial, ...]:
         """The groups that were tried on a space: on factors inside of it others than on its own coordinates.
 
-        Of factors those on its own stretches.
+        Of factors those on its own stretches: all that were tried there, and on some of these none that holds.
         """
         tried, acting = self.attempts.trials.get(one.variable, []), {s for s, power in action.powers.items() if power}
         is_factor = action.group.is_factor
         return best_of_each(
             trial
             for trial, stretches in tried
-            if trial.group.is_factor == is_factor and not (is_factor and acting.isdisjoint(stretches))
+            if trial.group.is_factor == is_factor
+            and (not is_factor or acting == stretches or (trial.outcome != Outcome.TAKEN and acting & stretches))
         )
 
     def _rank(self, one: Found, roles: Mapping[Variable, Role], places: Mapping[Variable, Place]) -> tuple[object, ...]:
@@ -179,7 +180,7 @@ class Assembly:
         primal = primal or [-power for stretch, power in powers.items() if stretch in notes.readers]
         primal = primal or [power for stretch, power in powers.items() if stretch in notes.writers]
         primal = primal or list(powers.values())
-        return {stretch: power * primal[0] for stretch, power in powers.items()}
+        return {stretch: power * (1 if primal[0] > 0 else -1) for stretch, power in powers.items()}
 
     def _declare(
         self,

@@ -104,7 +104,7 @@ class Attempts:
         ):
             return None
         changes = []
-        for index in self._indices(variable, acting):
+        for index in self._indices(variable, acting, group.is_factor):
             action = Action(group, powers, index)
             try:
                 changes.append(self._largest_change(action, variable, state))
@@ -142,10 +142,17 @@ class Attempts:
         trial = Trial(group, outcome, told, folded=state is not self.state)
         self.trials.setdefault(variable, []).append((trial, frozenset(acting)))
 
-    def _indices(self, variable: Variable, acting: Sequence[Stretch]) -> Iterator[tuple[Variable, ...]]:
-        """The spaces that stand around all stretches, most of them first."""
+    def _indices(
+        self, variable: Variable, acting: Sequence[Stretch], is_factor: bool
+    ) -> Iterator[tuple[Variable, ...]]:
+        """The spaces that stand around all stretches, most of them first.
+
+        Copies that nothing permutes have names of their own, which a factor has no axis for but inside of their blocks.
+        """
         first = self._outer[acting[0]]
         common = [v for v in first if v is not variable and all(v in self._outer[s] for s in acting)]
+        if is_factor:
+            common = [v for v in common if not v.is_fixed or all(v in self.around[s] for s in acting)]
         chosen = (c for count in range(len(common), -1, -1) for c in combinations(common, count))
         for _, index in zip(range(SUBSETS), chosen, strict=False):
             yield index

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fusionlab.symmetry.axes import Across, Along, Axis, Concat, Fixed, Per, spaces_of
+from fusionlab.symmetry.axes import Across, Along, Axis, Concat, Fixed, Per, Scaled, spaces_of
 from fusionlab.symmetry.blueprint import Blueprint, Space
 from fusionlab.symmetry.groups import Permutation
 from fusionlab.symmetry.infer.layout import joined
@@ -147,6 +147,8 @@ def _gather(axis: Axis, families: Mapping[str, _Family]) -> Axis:
     match axis:
         case Per():
             return Per(axis.space, axis.count, _gather(axis.inner, families))
+        case Scaled():
+            return Scaled(axis.space, axis.power, _gather(axis.inner, families))
         case Concat():
             parts, out = list(axis.parts), list[Axis]()
             while parts:
@@ -188,6 +190,8 @@ def _dissolve(axis: Axis) -> Axis:
             return joined(_dissolve(part) for part in axis.parts)
         case Across():
             return Across(axis.blocks, axis.dim, _dissolve(axis.inner))
+        case Scaled():
+            return Scaled(axis.space, axis.power, _dissolve(axis.inner))
     return axis
 
 
@@ -196,6 +200,8 @@ def _renamed(axis: Axis, ending: str) -> Axis:
     match axis:
         case Along():
             return replace(axis, space=_base(axis.space) + ending)
+        case Scaled():
+            return Scaled(_base(axis.space) + ending, axis.power, _renamed(axis.inner, ending))
         case Concat():
             return Concat(*(_renamed(part, ending) for part in axis.parts))
         case Fixed():

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fusionlab.symmetry.axes import Across, Along, Axis, Concat, Fixed, Per
+from fusionlab.symmetry.axes import Across, Along, Axis, Concat, Fixed, Per, Scaled
 from fusionlab.symmetry.blueprint import SymmetryError
 
 # A space, or the length of a stretch without one in the small model; and the real place that it is in.
@@ -31,7 +31,7 @@ def length(axis: Axis, name: Callable[[str], Unknown], fixed: Callable[[int], Un
         case Per():
             inner = length(axis.inner, name, fixed)
             found = inner and {_product((name(axis.space), *factors)): count for factors, count in inner.items()}
-        case Across():
+        case Across() | Scaled():
             return length(axis.inner, name, fixed)
         case Concat():
             found = {}

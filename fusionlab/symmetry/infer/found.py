@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from fusionlab.symmetry.blueprint import LayerScale, Norm
@@ -10,6 +10,7 @@ from fusionlab.symmetry.groups import Group, Invertible, Rotary, Scale, Signs
 from fusionlab.symmetry.infer.dims import Stretch, Variable
 
 Powers = Mapping[Stretch, int]
+_EITHER = Scale(1, signed=True)
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,7 @@ class Action:
 
     Attributes:
         group: acting on one copy.
-        powers: by stretch +1 or -1 (by its dual).
+        powers: by stretch +1 or -1 (by its dual), of a factor any power.
         index: the variables that its copies are indexed by, outermost first.
     """
 
@@ -36,11 +37,12 @@ class Found:
         stretches: where it runs through parameters.
         permutation: its coordinates may be permuted.
         basis: what else acts on its coordinates as the model stands: a basis of its own, planes, factors of planes.
-        factors: each a factor for each coordinate, beside permutations; no two on one stretch.
-        signs: a sign for each coordinate, beside permutations or alone, where no factor or basis holds it.
+        factors: each a factor for each coordinate, beside permutations; no powers are combinations of others'.
+        signs: a sign for each coordinate, beside permutations or alone, where no factors or basis hold it.
         rotation: what acts once gains are folded.
         norms: whose gains must be folded for it.
         layer_scales: that must be absorbed for it.
+        held: powers that multiply whole blocks and nothing else, so that what acts inside of these holds them.
     """
 
     variable: Variable
@@ -52,6 +54,7 @@ class Found:
     norms: tuple[Norm, ...] = ()
     layer_scales: tuple[LayerScale, ...] = ()
     factors: list[Action] = field(default_factory=list)
+    held: list[Powers] = field(default_factory=list)
 
     @property
     def actions(self) -> tuple[Action, ...]:
@@ -60,9 +63,25 @@ class Found:
         return tuple(action for action in found if action is not None)
 
     @property
+    def scales(self) -> list[Powers]:
+        """The powers of its sets of factors, and those that are held inside."""
+        return [*self.held, *(action.powers for action in self.factors)]
+
+    @property
+    def turning(self) -> list[Powers]:
+        """The powers of what turns coordinates round: signs, and factors of either sign."""
+        signed = [action.powers for action in self.factors if isinstance(action.group, Scale) and action.group.signed]
+        return [*self.held, *signed, *([] if self.signs is None else [self.signs.powers])]
+
+    @property
     def beside(self) -> tuple[Action, ...]:
         """Those that act on coordinates one by one, beside their permutations."""
         return tuple(action for action in (self.basis, *self.factors, self.signs) if action is not None)
+
+    def admits(self, action: Action) -> bool:
+        """True if factors or signs may be beside those that there are: on one stretch all have the same copies."""
+        meeting = (other for other in self.beside if not other.powers.keys().isdisjoint(action.powers))
+        return all(other.index == action.index for other in meeting)
 
     def drop(self, dropped: Action) -> None:
         """Leave out one of the actions that act on coordinates one by one."""
@@ -84,12 +103,23 @@ def drop_contained(found: list[Found]) -> None:
                     if action is not None and any(_same_copies(one, action, other, held) for held in larger):
                         one.drop(action)
     for one in found:
-        inside = [a for other in found if other is not one for a in other.actions if one.variable in a.index]
         for action in one.beside:
-            if isinstance(action.group, Scale | Signs) and any(
-                _holds(larger.group, action.group) and _parameters(larger) >= _parameters(action) for larger in inside
-            ):
+            if isinstance(action.group, Scale | Signs) and is_held(one.variable, action.powers, found, action.group):
                 one.drop(action)
+
+
+def is_held(variable: Variable, powers: Powers, found: Iterable[Found], group: Scale | Signs = _EITHER) -> bool:
+    """True if some group with an element for each block of a space holds what multiplies whole blocks.
+
+    Args:
+        variable: the space.
+        powers: of what multiplies its blocks, on the same parameters.
+        found: what is known of other spaces.
+        group: of the numbers that multiply.
+    """
+    inside = [a for other in found if other.variable is not variable for a in other.actions if variable in a.index]
+    names = {name for (name, _, _), power in powers.items() if power}
+    return any(_holds(larger.group, group) and _parameters(larger) >= names for larger in inside)
 
 
 def _holds(larger: Group, group: Scale | Signs) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from fusionlab.symmetry.axes import Across, Along, Axis, Concat, Fixed, Per, spaces_of
+from fusionlab.symmetry.axes import Across, Along, Axis, Concat, Fixed, Per, Scaled, spaces_of
 from fusionlab.symmetry.blueprint import Blueprint, LayerScale, Norm, Reader, Space, SymmetryError
 from fusionlab.symmetry.infer.by_layer import listed_by_layer
 from fusionlab.symmetry.infer.inputs import grown_inputs
@@ -231,6 +231,9 @@ class _Grower:
             case Across():
                 blocks = tuple((self.instances.small_name(space, indices), count) for space, count in axis.blocks)
                 return Across(blocks, axis.dim, self._moved(axis.inner, indices))
+            case Scaled():
+                name = self.instances.small_name(axis.space, indices)
+                return Scaled(name, axis.power, self._moved(axis.inner, indices))
         return axis
 
 
@@ -245,6 +248,8 @@ def _sizeless(axis: Axis) -> object:
             return tuple(_sizeless(part) for part in axis.parts)
         case Across():
             return axis.spaces, axis.dim, _sizeless(axis.inner)
+        case Scaled():
+            return axis.space, axis.power, _sizeless(axis.inner)
         case Fixed():
             return axis.size is None or axis.size == 1
     raise TypeError(f"{axis!r} is no axis")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from fusionlab.symmetry.axes import Across, Along, Axis, Concat, Fixed, Per, spaces_of
+from fusionlab.symmetry.axes import Across, Along, Axis, Concat, Fixed, Per, Scaled, spaces_of
 from fusionlab.symmetry.blueprint import Blueprint, Space, SymmetryError
 from fusionlab.symmetry.infer.equations import Unknown
 from fusionlab.symmetry.infer.places import Indices, Place, Places, common, starred
@@ -101,6 +101,9 @@ class Instances:
                 keys = [(space, self.at(space, indices)) for space in axis.spaces]
                 blocks = tuple((self.name(*key), sizes[key]) for key in keys)
                 return Across(blocks, axis.dim, self.axis(axis.inner, indices, sizes))
+            case Scaled():
+                name = self.name(axis.space, self.at(axis.space, indices))
+                return Scaled(name, axis.power, self.axis(axis.inner, indices, sizes))
         raise TypeError(f"{axis!r} is no axis")
 
     def in_text(self, text: str) -> list[str]:

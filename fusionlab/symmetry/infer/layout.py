@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fusionlab.symmetry.axes import Across, Along, Axis, Concat, Fixed, Per, spaces_of
+from fusionlab.symmetry.axes import Across, Along, Axis, Concat, Fixed, Per, scaled, spaces_of
 from fusionlab.symmetry.groups import Group, Orthogonal, Rotary, Signs
 from fusionlab.symmetry.infer.dims import Atom, Dim, Stretch, Sum, Variable, parity, size_of
 
@@ -21,7 +21,8 @@ class Acting:
     Attributes:
         space: its name.
         group: acting on one copy.
-        powers: by stretch, +1 where it acts as it is and -1 where by its dual; left out where it does not act.
+        powers: by stretch, +1 where it acts as it is and -1 where by its dual, of a factor any power; left out where it
+            does not act.
     """
 
     space: str
@@ -35,7 +36,7 @@ class Layout:
 
     Attributes:
         permutations: by variable, the name of the space whose permutations move its coordinates.
-        acting: by variable, what else acts; no two on one stretch.
+        acting: by variable, what else acts; on one stretch any number of factors, or one group that is none.
         index: by space, the variables that its copies are indexed by.
         numbered: variables that index copies although nothing may permute them: each copy is a space of its own.
         readers: stretches that contract with what they read.
@@ -97,17 +98,20 @@ class Layout:
         if not isinstance(first, Atom):
             raise InexpressibleError("a type that depends on another dimension")
         variable = first.variable
-        acting, power = self._acting_along(first)
-        if acting is not None and not acting.group.is_factor:
-            return self._whole(acting, power, first, rest, copy)
+        found = self._acting_along(first)
+        whole = next(((acting, power) for acting, power in found if not acting.group.is_factor), None)
+        if whole is not None:
+            return self._whole(*whole, first, rest, copy)
         if variable in self.numbered:
             return joined(self.axis(rest, (*copy, (variable, i))) for i in range(variable.size))
         inner = self.axis(rest, copy)
-        if acting is not None:
-            if not isinstance(inner, Fixed):
-                raise InexpressibleError("factors around another space")
-            factor = Along(self._named(acting.space, copy), 1, is_dual=self._is_dual(acting, power, first))
-            inner = factor if inner.size == 1 else Concat(*[factor] * size_of(rest))
+        if found:
+            # Places that nothing acts on are multiplied one by one.
+            count = size_of(rest) if isinstance(inner, Fixed) else 1
+            inner = Fixed(1) if isinstance(inner, Fixed) else inner
+            for acting, power in reversed(found):
+                inner = scaled(self._named(acting.space, copy), self._signed(acting, power, first), inner)
+            inner = inner if count == 1 else Concat(*[inner] * count)
         if variable in self.permutations:
             name = self._named(self.permutations[variable], copy)
             single = isinstance(inner, Fixed) and inner.size == 1
@@ -122,18 +126,22 @@ class Layout:
             return Along(name, 2 * size, is_dual=power < 0)
         if rest or isinstance(acting.group, Rotary):
             raise InexpressibleError("a space with a basis around another")
-        return Along(name, size, is_dual=self._is_dual(acting, power, atom))
+        return Along(name, size, is_dual=self._signed(acting, power, atom) < 0)
 
-    def _acting_along(self, atom: Atom) -> tuple[Acting | None, int]:
-        """The action along an atom beside permutations, and its power."""
+    def _acting_along(self, atom: Atom) -> list[tuple[Acting, int]]:
+        """The actions along an atom beside permutations, and their powers."""
         found = [(acting, power) for acting in self.acting.get(atom.variable, ()) if (power := _power(acting, atom))]
-        if len(found) > 1:
+        if len(found) > 1 and not all(acting.group.is_factor for acting, _ in found):
             raise InexpressibleError("two groups along one stretch")
-        return found[0] if found else (None, 0)
+        if any(abs(power) > 1 and not acting.group.is_factor for acting, power in found):
+            raise InexpressibleError("a power of a group")
+        return found
 
-    def _is_dual(self, acting: Acting, power: int, atom: Atom) -> bool:
-        # Where both sides agree powers are told modulo two.
-        return self._reads(atom) if isinstance(acting.group, Orthogonal | Signs) else power < 0
+    def _signed(self, acting: Acting, power: int, atom: Atom) -> int:
+        """The power, negative for a reader where both sides agree, since such powers are told modulo two."""
+        if isinstance(acting.group, Orthogonal | Signs):
+            return -1 if self._reads(atom) else 1
+        return power
 
     def _reads(self, atom: Atom) -> bool:
         return not self.readers.isdisjoint(atom.exponent)
@@ -157,10 +165,13 @@ class Layout:
         atoms = [part[0] for part in pair if len(part) == 1 and isinstance(part[0], Atom)]
         if len(atoms) != 2 or atoms[0].variable is not atoms[1].variable:
             return None
-        (acting, power), other = map(self._acting_along, atoms)
-        if acting is None or not isinstance(acting.group, Rotary) or acting.group.interleaved:
+        found, other = map(self._acting_along, atoms)
+        if len(found) != 1 or found != other:
             return None
-        return (acting, power, atoms[0].variable.size) if (acting, power) == other else None
+        acting, power = found[0]
+        if not isinstance(acting.group, Rotary) or acting.group.interleaved:
+            return None
+        return acting, power, atoms[0].variable.size
 
     def _named(self, space: str, copy: tuple[tuple[Variable, int], ...]) -> str:
         """The name of a space's copy, where its copies have names of their own."""
@@ -192,10 +203,7 @@ def _power(acting: Acting, atom: Atom) -> int:
         # Of outputs the powers modulo two are told under names of their own.
         told = {s: times for s, times in atom.exponent.items() if s[2] < 0} or atom.exponent
         return sum(times * acting.powers.get(s if s[2] >= 0 else parity(s), 0) for s, times in told.items()) % 2
-    power = sum(times * acting.powers.get(stretch, 0) for stretch, times in atom.exponent.items())
-    if power not in (-1, 0, 1):
-        raise InexpressibleError("a power of a factor")
-    return power
+    return sum(times * acting.powers.get(stretch, 0) for stretch, times in atom.exponent.items())
 
 
 def joined(parts: Iterable[Axis]) -> Axis:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from fusionlab.symmetry.axes import Across, Along, Axis, Concat, Fixed, Per
+from fusionlab.symmetry.axes import Across, Along, Axis, Concat, Fixed, Per, Scaled, scaled
 from fusionlab.symmetry.blueprint import Blueprint
 from fusionlab.symmetry.infer.layout import joined
 
@@ -34,15 +34,22 @@ def without(blueprint: Blueprint, names: Collection[str], reason: str) -> Bluepr
 
 def _fixed(axis: Axis, names: Collection[str]) -> Axis:
     match axis:
-        case Along() if axis.space in names:
-            return Fixed(axis.size)
-        case Per() if axis.space in names:
-            return joined([_fixed(axis.inner, names)] * axis.count)
-        case Per():
-            inner = _fixed(axis.inner, names)
-            return Along(axis.space, axis.count) if inner == Fixed(1) else Per(axis.space, axis.count, inner)
+        case Along():
+            return Fixed(axis.size) if axis.space in names else axis
+        case Per() | Scaled() | Across():
+            return _around(axis, _fixed(axis.inner, names), names)
         case Concat():
             return joined(_fixed(part, names) for part in axis.parts)
-        case Across():
-            return Across(axis.blocks, axis.dim, _fixed(axis.inner, names))
     return axis
+
+
+def _around(axis: Per | Scaled | Across, inner: Axis, names: Collection[str]) -> Axis:
+    """The axis with another one inside."""
+    match axis:
+        case Per() if axis.space in names:
+            return joined([inner] * axis.count)
+        case Per():
+            return Along(axis.space, axis.count) if inner == Fixed(1) else Per(axis.space, axis.count, inner)
+        case Scaled():
+            return inner if axis.space in names else scaled(axis.space, axis.power, inner)
+    return Across(axis.blocks, axis.dim, inner)

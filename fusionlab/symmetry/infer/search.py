@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from torch import Tensor
@@ -21,7 +21,7 @@ from fusionlab.symmetry.groups import (
 from fusionlab.symmetry.infer.attempts import Attempts
 from fusionlab.symmetry.infer.dims import Stretch, Variable, atoms
 from fusionlab.symmetry.infer.folds import folds_of
-from fusionlab.symmetry.infer.found import Action, Found, drop_contained
+from fusionlab.symmetry.infer.found import Action, Found, drop_contained, is_held
 from fusionlab.symmetry.infer.linear import null_space, null_space_mod_2
 from fusionlab.symmetry.infer.solutions import (
     Solution,
@@ -29,6 +29,8 @@ from fusionlab.symmetry.infer.solutions import (
     combined,
     differences,
     equations,
+    integers,
+    is_independent,
     ones,
     read_twice,
     within,
@@ -45,10 +47,16 @@ class Search:
     def __init__(self, attempts: Attempts) -> None:
         self.attempts, self.reading = attempts, attempts.reading
         self._twice = read_twice(self.reading.strict)
+        self._found: dict[Variable, Found] = {}
 
     def run(self) -> list[Found]:
         """The groups that were found, for every space that something may act on."""
-        found = [self._groups_of(variable) for variable in self.attempts.members if variable.size > 1]
+        members, around = self.attempts.members, self.attempts.around
+        # What lies inside of blocks is known before these are looked at, which it may hold factors of.
+        depths = {variable: max(len(around[s]) for s in members[variable]) for variable in members if variable.size > 1}
+        for variable in sorted(depths, key=lambda variable: -depths[variable]):
+            self._found[variable] = self._groups_of(variable)
+        found = [self._found[variable] for variable in depths]
         drop_contained(found)
         return [one for one in found if one.actions]
 
@@ -71,10 +79,13 @@ class Search:
                 if found.basis is not None:
                     return found
             found.permutation = self.attempts.attempt(Permutation(variable.size), variable, everything)
-        for powers in [*linear, *differences(linear)]:
-            if found.basis is None and _is_beside(powers, found.factors):
-                self._factors(found, powers)
-        # Of what overlaps a factor goes before signs where there is a ReLU, which few signs pass.
+        free = [integers(v) for v in (null_space(without, stretches) if strict else [])]
+        # Powers of 1 and -1 first, which have more copies where several layers share what else acts.
+        candidates = [*linear, *differences(linear), *free, *differences(free)]
+        candidates = [powers for place, powers in enumerate(candidates) if powers not in candidates[:place]]
+        found.held = [powers for powers in candidates if is_held(variable, powers, self._found.values())]
+        self._factors(found, candidates)
+        # Behind a ReLU first, since few signs pass it.
         is_rectified = variable in self.reading.notes.rectified
         if is_rectified:
             self._through_gains(found, gains, strict)
@@ -91,8 +102,8 @@ class Search:
         is_signed = found.variable not in self.reading.notes.rectified
         for powers in apart(strict):
             is_alone = {stretch[0] for stretch in powers} <= self.reading.notes.gains
-            is_free = found.basis is None and (found.permutation is not None or is_alone) and not self._is_told(powers)
-            if is_free and not powers.keys().isdisjoint(gains) and _is_beside(powers, found.beside):
+            is_free = found.permutation is not None or is_alone
+            if is_free and not powers.keys().isdisjoint(gains) and not self._is_told(powers):
                 self._scale(found, powers, is_signed)
 
     def _is_told(self, powers: Mapping[Stretch, int]) -> bool:
@@ -107,25 +118,44 @@ class Search:
                 return action
         return None
 
-    def _factors(self, found: Found, powers: dict[Stretch, int]) -> None:
-        """Planes of rotary positions, or a factor for each coordinate."""
+    def _factors(self, found: Found, candidates: Sequence[dict[Stretch, int]]) -> None:
+        """Planes of rotary positions, or sets of factors for each coordinate: those of either sign first.
+
+        Behind a ReLU these are tried where another solution shares a stretch, as of a gate's values.
+        """
         variable = found.variable
-        if variable.is_fixed:
+        for powers in candidates if variable.is_fixed else ():
             for is_interleaved in (False, True):
                 group = Rotary(2 * variable.size, interleaved=is_interleaved)
-                if action := self.attempts.attempt(group, variable, powers):
-                    found.basis = action
-                    return
-        for is_signed in (False,) if variable in self.reading.notes.rectified else (True, False):
-            if self._scale(found, powers, is_signed):
-                return
+                if found.basis is None and max(map(abs, powers.values())) == 1:
+                    found.basis = self.attempts.attempt(group, variable, powers)
+        is_rectified = variable in self.reading.notes.rectified
+        for is_signed in (True, False):
+            failed: list[dict[Stretch, int]] = []
+            for powers in candidates:
+                shares = any(other != powers and not other.keys().isdisjoint(powers) for other in candidates)
+                # What with factors that hold would make one that does not, does not hold.
+                is_open = all(is_independent(powers, [*found.scales, one], modulo_two=False) for one in failed)
+                if (
+                    (shares or not (is_rectified and is_signed))
+                    and is_open
+                    and not self._scale(found, powers, is_signed)
+                ):
+                    failed.append(powers)
 
     def _scale(self, found: Found, powers: dict[Stretch, int], is_signed: bool) -> bool:
-        """A factor for each coordinate, inside of permutations if there are any; true if it is one."""
-        is_unit = found.permutation is not None
-        action = self.attempts.attempt(
-            Scale(1 if is_unit else found.variable.size, signed=is_signed), found.variable, powers
-        )
+        """A factor for each coordinate, inside of permutations if there are any; true if it is one, or was before.
+
+        Where no permutations are, it is the one group of the coordinates.
+        """
+        is_unit, variable = found.permutation is not None, found.variable
+        if found.basis is not None or not is_independent(powers, found.scales, modulo_two=False):
+            return True
+        # A sign that other factors and signs make already is no further one.
+        is_signed = is_signed and is_independent(powers, found.turning, modulo_two=True)
+        action = self.attempts.attempt(Scale(1 if is_unit else variable.size, signed=is_signed), variable, powers)
+        if is_unit and action is not None and not found.admits(action):
+            return False
         if is_unit:
             found.factors += [action] if action is not None else []
         else:
@@ -138,9 +168,15 @@ class Search:
         if found.basis is not None and isinstance(found.basis.group, Rotary):
             return
         for chosen in self._parities(found.stretches, gains):
-            if found.signs is None and _is_beside(chosen, found.beside):
+            powers = dict.fromkeys(sorted(chosen), 1)
+            is_new = found.basis is None or found.basis.powers.keys().isdisjoint(powers)
+            is_new = is_new and is_independent(powers, found.turning, modulo_two=True)
+            # Where a positive factor acts, turning the same round was tried with it.
+            is_new = is_new and all(action.powers.keys() != powers.keys() for action in found.factors)
+            if found.signs is None and is_new:
                 group = Signs(variable.size if found.permutation is None else 1)
-                found.signs = self.attempts.attempt(group, variable, dict.fromkeys(sorted(chosen), 1))
+                action = self.attempts.attempt(group, variable, powers)
+                found.signs = action if action is not None and found.admits(action) else None
 
     def _parities(self, stretches: Sequence[Stretch], gains: Sequence[Stretch]) -> list[frozenset[Stretch]]:
         """Stretches that rotations and signs may act on together."""
@@ -191,8 +227,3 @@ class Search:
         except (SymmetryError, RuntimeError, KeyError):
             return None
         return state if self.attempts.same(state) else None
-
-
-def _is_beside(stretches: Collection[Stretch], actions: Sequence[Action]) -> bool:
-    """None of some actions is on these stretches."""
-    return all(action.powers.keys().isdisjoint(stretches) for action in actions)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import combinations
+from math import gcd, lcm
 
 from fusionlab.symmetry.infer.dims import Exponent, Stretch
-from fusionlab.symmetry.infer.linear import null_space
+from fusionlab.symmetry.infer.linear import null_space, null_space_mod_2
 
 Solution = dict[Stretch, Fraction]
 
@@ -42,13 +43,36 @@ def ones(solution: Solution) -> dict[Stretch, int] | None:
     return {key: int(value) for key, value in out.items()} if set(out.values()) <= {1, -1} else None
 
 
-def differences(linear: list[dict[Stretch, int]]) -> Iterator[dict[Stretch, int]]:
-    """Differences of two solutions: where powers may do more than one thing any basis mixes them."""
-    for one, other in combinations(linear, 2):
+def integers(solution: Solution) -> dict[Stretch, int]:
+    """A solution as powers of a factor: its multiple in integers without common divisors, the first one positive."""
+    first = solution[min(solution)]
+    times = lcm(*((value / first).denominator for value in solution.values()))
+    whole = {key: int(value / first * times) for key, value in solution.items()}
+    return {key: value // gcd(*whole.values()) for key, value in whole.items()}
+
+
+def differences(found: Sequence[Mapping[Stretch, int]]) -> Iterator[dict[Stretch, int]]:
+    """Differences of two solutions, by 1 and -1: where powers may do more than one thing any basis mixes them."""
+    for one, other in combinations(found, 2):
         for sign in (-1, 1):
-            rest = {key: one.get(key, 0) + sign * other.get(key, 0) for key in one | other}
+            rest = {key: one.get(key, 0) + sign * other.get(key, 0) for key in {**one, **other}}
             if rest := {key: value for key, value in rest.items() if value}:
                 yield from filter(None, [ones({key: Fraction(value) for key, value in rest.items()})])
+
+
+def is_independent(powers: Mapping[Stretch, int], taken: Sequence[Mapping[Stretch, int]], modulo_two: bool) -> bool:
+    """True if powers are no combination of others: over the rationals, or modulo two.
+
+    A set of factors whose powers are such a combination says nothing new; nor do signs, nor the sign of factors of
+    either sign, where they are one modulo two.
+    """
+    rows: dict[Stretch, dict[int, int]] = {}
+    for number, one in enumerate((*taken, powers)):
+        for stretch, power in one.items():
+            rows.setdefault(stretch, {})[number] = power
+    unknowns = range(len(taken) + 1)
+    solved = (null_space_mod_2 if modulo_two else null_space)(rows.values(), unknowns)
+    return not any(len(taken) in solution for solution in solved)
 
 
 def combined(linear: list[dict[Stretch, int]]) -> Iterator[dict[Stretch, int]]:
@@ -61,7 +85,7 @@ def combined(linear: list[dict[Stretch, int]]) -> Iterator[dict[Stretch, int]]:
 
 
 def apart(solutions: Sequence[Solution]) -> Iterator[dict[Stretch, int]]:
-    """Powers of 1 and -1 to try one after the other for factors beside each other, from the basis of a null space.
+    """Powers to try one after the other for sets of factors, from the basis of a null space.
 
     Solutions of a reduced basis that share no stretch with any other are the only ones on theirs, whatever the basis
     was; of those that share some, and their differences, which are taken depends on the order, which is that of the
@@ -73,5 +97,5 @@ def apart(solutions: Sequence[Solution]) -> Iterator[dict[Stretch, int]]:
         parts = [part for part in parts if part not in meeting]
         parts.append([one for part in meeting for one in part] + [solution])
     for part in parts:
-        found = list(filter(None, map(ones, part)))
+        found = list(map(integers, part))
         yield from sorted([*found, *differences(found)], key=len)

@@ -18,7 +18,7 @@ from fusionlab.symmetry.groups import Permutation, Scale, Signs
 from fusionlab.symmetry.infer.blueprint import infer
 from fusionlab.symmetry.infer.dims import Variable
 from fusionlab.symmetry.infer.found import Action, Found, drop_contained
-from fusionlab.symmetry.infer.solutions import apart
+from fusionlab.symmetry.infer.solutions import apart, integers, is_independent
 from fusionlab.symmetry.infer.trace import generic
 from fusionlab.symmetry.plain import dumps, loads
 from fusionlab.symmetry.roles import Role
@@ -127,3 +127,40 @@ def test_what_finer_factors_hold_is_no_factor_of_whole_blocks() -> None:
     drop_contained([one, finer])
     assert [set(action.powers) for action in one.factors] == [{others}]
     assert (one.signs, finer.basis) != (None, None)
+
+
+@laws
+@given(seed=st.integers(0, 2**31), count=st.integers(1, 4), modulo_two=st.booleans())
+def test_powers_are_independent_as_ranks_say(seed: int, count: int, modulo_two: bool) -> None:
+    draw = random.Random(seed)
+    stretches = [("x", 0, i) for i in range(4)]
+    rows = [[draw.choice((-2, -1, 0, 0, 1, 2)) for _ in stretches] for _ in range(count + 1)]
+    vectors = [{s: p for s, p in zip(stretches, row, strict=True) if p} for row in rows]
+    combinations = itertools.product((0, 1), repeat=count)
+    if modulo_two:
+        sums = [
+            [sum(c * row[i] for c, row in zip(chosen, rows, strict=False)) % 2 for i in range(4)]
+            for chosen in combinations
+        ]
+        wanted = [p % 2 for p in rows[-1]] not in sums
+    else:
+        ranks = [int(torch.linalg.matrix_rank(torch.tensor(some, dtype=torch.float64))) for some in (rows[:-1], rows)]
+        wanted = ranks[1] > ranks[0]
+    assert is_independent(vectors[-1], vectors[:-1], modulo_two) == wanted
+
+
+def test_powers_are_the_smallest_integers() -> None:
+    up, down = ("up", 0, 0), ("down", 1, 0)
+    assert integers({down: Fraction(1), up: Fraction(-1, 2)}) == {down: 2, up: -1}
+    assert integers({down: Fraction(-3), up: Fraction(6)}) == {down: 1, up: -2}
+
+
+def test_factors_that_meet_have_copies_by_the_same_spaces() -> None:
+    """Signs that each head has for itself are not beside a factor that heads share, unless they share no stretch."""
+    heads, units = Variable(3), Variable(4)
+    up, down, other = (("up", 0, 0), ("down", 1, 0), ("other", 0, 0))
+    one = Found(units, (up, down, other), permutation=Action(Permutation(4), {up: 1, down: 1}, ()))
+    one.factors = [Action(Scale(1), {up: 1, down: -1}, ())]
+    assert not one.admits(Action(Signs(1), {up: 1}, (heads,)))
+    assert one.admits(Action(Signs(1), {up: 1}, ()))
+    assert one.admits(Action(Signs(1), {other: 1}, (heads,)))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fusionlab.symmetry.axes import Across, Along, Concat, Fixed, Per, spaces_of
+from fusionlab.symmetry.axes import Across, Along, Concat, Fixed, Per, Scaled, spaces_of
 from fusionlab.symmetry.groups import Group, Invertible, Orthogonal, Rotary, Scale, Signs
 from fusionlab.symmetry.infer.dims import Atom, Dim, Exponent, Sum, Variable, atoms, parity, size_of
 from fusionlab.symmetry.infer.layout import Acting, InexpressibleError, Layout, leading_atoms
@@ -80,14 +80,22 @@ def test_signs_are_powers_modulo_two() -> None:
     assert both.axis((atom(UNITS, power={T: 1}),)) == Per("units", 5, Along("basis", 1, is_dual=True))
 
 
-def test_two_groups_act_on_the_stretches_of_one_space_but_not_on_the_same() -> None:
-    """Gains have factors where what is normed has signs."""
+def test_factors_act_on_one_stretch_together_and_other_groups_do_not() -> None:
+    """Gains have factors where what is normed has signs; what reads them takes both."""
     two = Acting("factors", Scale(1), {S: 1}), Acting("signs", Signs(1), {T: 1})
     layout = Layout(NAMED, {UNITS: two})
     assert layout.axis((atom(UNITS),)) == Per("units", 5, Along("factors", 1))
     assert layout.axis((atom(UNITS, power={T: 1}),)) == Per("units", 5, Along("signs", 1))
+    both = layout.axis((atom(UNITS, power={S: -2, T: 1}),))
+    assert both == Per("units", 5, Scaled("factors", -2, Along("signs", 1)))
+    assert layout.axis((atom(UNITS, power={S: 2}), atom(Variable(2)))) == Per(
+        "units", 5, Concat(*[Scaled("factors", 2, Fixed(1))] * 2)
+    )
+    around = Layout(NAMED, {UNITS: two[:1], **acting(Invertible(4))})
+    assert around.axis((atom(UNITS), atom(INNER))) == Per("units", 5, Scaled("factors", 1, Along("basis", 4)))
+    whole = Layout({}, {INNER: (Acting("one", Invertible(4), {S: 1}), Acting("other", Scale(4), {T: 1}))})
     with pytest.raises(InexpressibleError, match="two groups"):
-        layout.axis((atom(UNITS, power={S: 1, T: 1}),))
+        whole.axis((atom(INNER, power={S: 1, T: 1}),))
 
 
 def test_rotary_planes_are_halves_or_neighbours() -> None:
@@ -109,8 +117,8 @@ def test_a_factor_lies_inside_of_its_unit() -> None:
     assert layout.axis((atom(UNITS),)) == Per("units", 5, Along("basis", 1, is_dual=True))
     factor = Along("basis", 1, is_dual=True)
     assert layout.axis((atom(UNITS), atom(Variable(2)))) == Per("units", 5, Concat(factor, factor))
-    with pytest.raises(InexpressibleError, match="around another"):
-        layout.axis((atom(UNITS), atom(HEADS)))
+    inside = layout.axis((atom(UNITS), atom(HEADS)))
+    assert inside == Per("units", 5, Scaled("basis", -1, Along("heads", 3)))
 
 
 def test_a_basis_around_another_space_has_no_axis() -> None:

@@ -13,10 +13,11 @@ from torch.nn import functional
 from fusionlab.symmetry.groups import Group, Invertible, Permutation, Rotary, Scale, Signs
 from tests.symmetry.infer.networks.demand import Demand, Place, linear
 
-Activation = Literal["gelu", "relu", "tanh", "silu", "none"]
+Activation = Literal["gelu", "relu", "squared", "tanh", "silu", "none"]
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     "gelu": functional.gelu,
     "relu": torch.relu,
+    "squared": lambda x: torch.relu(x).square(),
     "tanh": torch.tanh,
     "silu": functional.silu,
     "none": lambda x: x,
@@ -170,13 +171,17 @@ class Units(Part):
             self.demands = [Demand(Invertible(count), frozenset(up | down))]
             return
         self.demands = [Demand(Permutation(count), frozenset(up | gate | down))]
-        if spec.activation == "relu" and spec.gate == "none":
+        if spec.activation in ("relu", "squared") and spec.gate == "none":
             self.demands.append(Demand(Scale(1), frozenset(up | down), (count,)))
         elif spec.activation == "tanh" and spec.gate == "none":
             self.demands.append(Demand(Signs(1), frozenset(up | down), (count,)))
-        elif spec.gate != "none" and spec.activation not in ("relu", "none"):
-            # Of a ReLU with a gate, or of two linear factors, either layer's factor is as good.
+        elif spec.gate != "none" and spec.activation != "none":
+            # Of two linear factors, either layer's is as good.
             self.demands.append(Demand(Scale(1, signed=True), frozenset(up | down), (count,)))
+            if spec.activation in ("relu", "squared"):
+                # Beside the factor of what it is multiplied with, the gate's may be taken up by that or by the reader.
+                others = {name for name, _ in up | down if not name.startswith("gate")} - {name for name, _ in gate}
+                self.demands.append(Demand(Scale(1), frozenset(gate), (count,), free=frozenset(others)))
 
     def forward(self, x: Tensor) -> Tensor:
         activation = ACTIVATIONS[self.spec.activation]

@@ -76,7 +76,7 @@ def _element(space: Space, correlation: Correlation, rescale: Rescale) -> Tensor
 def _correlate_units(block: Block, problem: Problem) -> Tensor:
     """The correlation of every source with every anchor unit, at its own scale and the better sign if that is free."""
     correlation, _ = correlate_permutation(problem, block)
-    return correlation + SignedUnits(problem, block, block.names).gain()
+    return correlation.add_(SignedUnits(problem, block, block.names).gain())
 
 
 def _finish(job: tuple[str, Future[Tensor]]) -> tuple[str, Tensor]:

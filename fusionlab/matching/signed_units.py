@@ -88,8 +88,11 @@ class SignedUnits:
         """The sum over these stretches of anchor times source transposed, ``(*further, *copies, n, n)``."""
         counts = [self.problem.blueprint.spaces[outer].group.size for outer in self.index(signs)]
         found = next(iter(self.problem.anchor.values())).new_zeros(*counts, counts[-1])
+        # In place: of a wide layer one such matrix is larger than a weight.
+        flat = found.view(-1, *found.shape[-2:])
         for a, b in self.rows(signs):
-            found = found + b @ a.mT
+            first, second = (side.reshape(len(flat), *side.shape[-2:]) for side in (a, b))
+            flat.baddbmm_(second, first.mT)
         return self.problem.total(self.block, found)[0]
 
     def gain(self) -> Tensor | float:
@@ -105,11 +108,11 @@ def best_gain(
 
     Args:
         keys: sets of factors.
-        correlation: of a set; asked once for each.
+        correlation: of a set; asked once for each, and given a tensor that may be written over.
         further: of a set, how many leading dimensions of its correlation count blocks with signs of their own, over
             which maxima are summed.
     """
-    gain: Tensor | float = 0.0
+    gain: Tensor | None = None
     for part in components(keys):
         best: Tensor | None = None
         for total, _ in _settled(part, correlation):
@@ -117,22 +120,26 @@ def best_gain(
         assert best is not None
         for _ in range(further(part[0])):
             best = best.sum(0)
-        gain = gain + best
-    return gain
+        gain = best if gain is None else gain + best
+    return 0.0 if gain is None else gain
 
 
 def _settled(part: Sequence[Signs], correlation: Callable[[Signs], Tensor]) -> Iterator[tuple[Tensor, tuple[int, ...]]]:
     """The best sum of one component's correlations for each choice of the signs of its hubs."""
     chosen = hubs(part)
     choices = list(product((1, -1), repeat=len(chosen)))
-    totals: list[Tensor | float] = [0.0] * len(choices)
+    totals: list[Tensor | None] = [None] * len(choices)
     for name, group in alone(part, chosen).items():
         found = {key: correlation(key) for key in group}
         for number, choice in enumerate(choices):
             signed = turned(found, dict(zip(chosen, choice, strict=True)))
-            totals[number] = totals[number] + (signed if name is None else signed.abs())
+            if name is not None:
+                # Without a choice it is looked at once.
+                signed = signed.abs() if chosen else signed.abs_()
+            known = totals[number]
+            totals[number] = signed if known is None else known + signed
     for total, choice in zip(totals, choices, strict=True):
-        assert isinstance(total, Tensor)
+        assert total is not None
         yield total, choice
 
 
@@ -167,11 +174,14 @@ def alone(keys: Collection[Signs], chosen: Sequence[str]) -> dict[str | None, li
 
 def turned(correlations: Mapping[Signs, Tensor], signs: Mapping[str, int]) -> Tensor:
     """The sum of correlations of sets of factors, each times the product of those signs that are given."""
-    total: Tensor | float = 0.0
+    total: Tensor | None = None
     for key, correlation in correlations.items():
         odd = sum(sign < 0 for name, sign in signs.items() if name in key) % 2
-        total = total - correlation if odd else total + correlation
-    assert isinstance(total, Tensor)
+        if total is None:
+            total = -correlation if odd else correlation
+        else:
+            total = total - correlation if odd else total + correlation
+    assert total is not None
     return total
 
 

@@ -130,6 +130,11 @@ class Plain:
     def __init__(self, model: nn.Module) -> None:
         self.model = copy.deepcopy(model).double().eval()
         take_plain_products(self.model, attention=True)
+        for module in self.model.modules():
+            # Not every forward takes the option.
+            config: Any = getattr(module, "config", None)
+            if hasattr(config, "use_cache"):
+                config.use_cache = False
         persistent = set(self.model.state_dict())
         self.state = {name: p.detach() for name, p in self.model.named_parameters()}
         self.state |= {n: b for n, b in self.model.named_buffers() if n in persistent and b.is_floating_point()}

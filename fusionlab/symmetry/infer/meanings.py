@@ -48,7 +48,7 @@ _PATTERNS: tuple[tuple[str, Meaning], ...] = (
     (r"(only|rope|proj|shared|adapter|conv|window|dense|encoder_proj|mtp|residual)_layers$", Meaning.KEPT),
     (r"(key_value|kv)_heads$|_head_kv$|_query_group(s|_num)$|^num_query_groups$", Meaning.KEY_VALUE_HEADS),
     (r"(^|_)heads$|(^|_)n_head$|^num_head$", Meaning.HEADS),
-    (r"(^|_)(num_hidden_layers|n_layers?|num_layers|layers|depths?)$", Meaning.LAYERS),
+    (r"(^|_)(num_hidden_layers|n_layers?|num_layers(_per_stack)?|layers|depths?)$", Meaning.LAYERS),
     (r"^rotary_dim$", Meaning.ROTARY),
     (r"head_dim$|^attention_head_size$|^d_kv$|^kv_channels$|^d_head$|^dim_head$", Meaning.HEAD_WIDTH),
     (r"_rank$", Meaning.RANK),

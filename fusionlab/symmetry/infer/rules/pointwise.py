@@ -29,6 +29,8 @@ ODD = (
 EVEN = ("cos", "cosh")
 # Between two bounds.
 CLAMPED = ("clamp", "clamp_min", "clamp_max", "hardtanh")
+# Tensors whose polynomial a sum may be.
+_MOST_SOURCES = 8
 _ELEMENTWISE = {
     *FUNCTIONS,
     *ODD,
@@ -212,9 +214,14 @@ def _is_function_of_one(node: fx.Node) -> bool:
 
 
 def _sources(node: fx.Node) -> set[fx.Node]:
-    """The nodes that a tensor is computed of element by element, scalars and inputs of the graph apart."""
+    """The nodes that a tensor is computed of element by element, scalars and inputs of the graph apart.
+
+    None where they are many, as those of a stream that every layer before has added to.
+    """
     sources, seen, waiting = set(), {node}, [node]
     while waiting:
+        if len(sources) > _MOST_SOURCES:
+            return set()
         one = waiting.pop()
         if one.op != "call_function":
             continue

@@ -67,27 +67,6 @@ def test_a_later_process_reads_what_an_earlier_one_inferred(
     assert len(list(folder.iterdir())) == 1
 
 
-def test_models_of_two_sizes_have_one_small_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is traced once, and the larger one gets what it gets alone; another option makes another small model."""
-    traced: list[str] = []
-    found = models.infer
-
-    def counted(model: nn.Module, *arguments: object, **more: object) -> Blueprint:
-        traced.append(type(model).__name__)
-        return found(model, *arguments, **more)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(models, "infer", counted)
-    models.inferred(bloom())
-    larger = models.inferred(bloom(hidden_size=60, n_head=5))
-    assert traced == ["BloomForCausalLM"]
-    models.inferred(bloom(tie_word_embeddings=False))
-    assert traced == ["BloomForCausalLM"] * 2
-    shutil.rmtree(folder)
-    alone = later(bloom(hidden_size=60, n_head=5), monkeypatch)
-    assert len(traced) == 3
-    assert every_field(alone) == every_field(larger)
-
-
 def test_another_process_finds_it_by_the_same_name(folder: Path) -> None:
     """Its name depends on nothing of one process: hash seeds, addresses."""
     model = bloom()

@@ -22,7 +22,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import fusionlab.merging
+from tests.pictures import leave_empty
 from tests.robustness.watching import Watch
 
 COMMANDS = (
@@ -159,6 +162,8 @@ def _child(request: dict[str, Any], report: int, out: int, err: int) -> None:
 def _run(request: dict[str, Any]) -> int:
     if request.get("by_parts"):
         sys.modules["fusionlab.commands.match_stream"].__dict__["IN_MEMORY"] = 0
+    if request.get("empty_pictures"):
+        leave_empty(pytest.MonkeyPatch())
     if "call" in request:
         module, function = request["call"].split(":")
         getattr(importlib.import_module(module), function)(**request["arguments"])

@@ -4,6 +4,7 @@ import os
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ class Ended:
 
 
 class Child:
-    """A forked child that runs a function and exits with the code it returns.
+    """A forked child that runs a function and exits with the code it returns: with 99 and a traceback if it raises.
 
     Args:
         function: what to run.
@@ -41,6 +42,9 @@ class Child:
                 sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
                 code = function()
                 sys.stdout.flush()
+                sys.stderr.flush()
+            except Exception:
+                traceback.print_exc()
                 sys.stderr.flush()
             finally:
                 os._exit(code)

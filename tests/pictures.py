@@ -27,7 +27,12 @@ def small_pictures() -> Iterator[None]:
 def empty_pictures() -> Iterator[None]:
     """All pictures, under their names and with their words, each an empty sheet."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(drawing, "DPI", 25)
-        for name in ("scores_figure", "line_figure", "distance_figure", "heat_figure"):
-            patch.setattr(plots, name, lambda *_: Figure(figsize=(5.6, 3.0)))
+        leave_empty(patch)
         yield
+
+
+def leave_empty(patch: pytest.MonkeyPatch) -> None:
+    """Make every picture an empty sheet, until the patch is undone."""
+    patch.setattr(drawing, "DPI", 25)
+    for name in ("scores_figure", "line_figure", "distance_figure", "heat_figure"):
+        patch.setattr(plots, name, lambda *_: Figure(figsize=(5.6, 3.0)))

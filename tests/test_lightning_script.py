@@ -1,9 +1,10 @@
 """The script of docs/lightning.md, run as it stands."""
 
+import os
 import re
-import subprocess
-import sys
 from pathlib import Path
+
+from tests.forked import Child
 
 ROOT = Path(__file__).parents[1]
 CHECKS = """
@@ -21,9 +22,14 @@ assert any(one.matching == "learned" for one in results.distances)
 def test_the_script_runs_as_it_stands(tmp_path: Path) -> None:
     """Two end models are fitted, fused and tested; learned matching is what makes the mean of use."""
     (script,) = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / "lightning.md").read_text(), re.M | re.S)
-    program = f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n{script}\n{CHECKS}"
-    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
+
+    def program() -> int:
+        os.chdir(tmp_path)
+        exec(compile(f"{script}\n{CHECKS}", "docs/lightning.md", "exec"), {"__name__": "__main__"})
+        return 0
+
+    done = Child(program, seconds=600).end()
+    assert done.code == 0, done.err[-3000:]
     assert {path.name for path in tmp_path.iterdir()} == {"end_models", "logs", "merged"}
     assert (tmp_path / "merged" / "model.safetensors").exists()
     assert (tmp_path / "logs" / "fusion" / "checkpoints" / "last.ckpt").exists()

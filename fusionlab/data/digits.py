@@ -1,5 +1,7 @@
 """The handwritten digits that come with scikit-learn: 1,797 images of 8 x 8 pixels, no download."""
 
+from functools import cache
+
 import torch
 from lightning.pytorch import LightningDataModule
 from torch import Tensor
@@ -12,6 +14,16 @@ from fusionlab.errors import InputError
 TRAIN_SIZE = 1400
 # Height and width that images may be scaled to, in pixels: 450 MiB of them.
 LARGEST = 256
+
+
+@cache
+def _all_digits() -> tuple[Tensor, Tensor]:
+    """All images, pixels from -1 to 1, shape (1797, 1, 8, 8), and their labels: unpacked once in a process."""
+    from sklearn.datasets import load_digits  # noqa: PLC0415 - takes a second, of no other data
+
+    bunch = load_digits()
+    images = torch.tensor(bunch.images, dtype=torch.float32).unsqueeze(1) / 8 - 1
+    return images, torch.tensor(bunch.target, dtype=torch.long)
 
 
 class DigitImages(Dataset[dict[str, Tensor]]):
@@ -70,14 +82,10 @@ class Digits(LightningDataModule):
         self.num_classes = 10
         self.class_names = [str(digit) for digit in range(10)]
 
-        from sklearn.datasets import load_digits  # noqa: PLC0415 - takes a second, of no other data
-
-        bunch = load_digits()
-        order = torch.randperm(len(bunch.target), generator=torch.Generator().manual_seed(0))
-        images = torch.tensor(bunch.images, dtype=torch.float32).unsqueeze(1) / 8 - 1
+        images, labels = _all_digits()
+        order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
         if image_size != images.shape[-1]:
             images = interpolate(images, size=(image_size, image_size), mode="bilinear")
-        labels = torch.tensor(bunch.target, dtype=torch.long)
         held_out = TRAIN_SIZE - val_size
         self.train_set = self._keep(images[order[:held_out]], labels[order[:held_out]])
         self.val_set = self._keep(images[order[held_out:TRAIN_SIZE]], labels[order[held_out:TRAIN_SIZE]])

@@ -1,9 +1,7 @@
 """Commands on several devices: one process writes, and no example counts twice."""
 
 import json
-import multiprocessing
 import os
-import socket
 import sys
 from pathlib import Path
 
@@ -17,12 +15,7 @@ from fusionlab.cli import main
 from fusionlab.commands import match_stream
 from tests.commands.conftest import Command
 from tests.commands.small import digit_scores
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+from tests.together import free_port, run_together
 
 
 def run_as_one_of(rank: int, count: int, port: int, arguments: list[str]) -> None:
@@ -38,14 +31,8 @@ def test_two_processes_write_once_and_count_once(ckpts: Path, tmp_path: Path) ->
     Lightning's own sampler would give each process 199 images, one of them twice.
     """
     arguments = ["fuse", "--ckpts", str(ckpts / "a"), str(ckpts / "b"), "--data", "Digits", "--output"]
-    arguments += [str(tmp_path / "out"), "--points", "0", "--accelerator", "cpu"]
-    context, port = multiprocessing.get_context("fork"), free_port()
-    processes = [context.Process(target=run_as_one_of, args=(rank, 2, port, arguments)) for rank in range(2)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(120)
-        assert process.exitcode == 0
+    arguments += [str(tmp_path / "out"), "--points", "0", "--steps", "20", "--accelerator", "cpu"]
+    assert run_together(run_as_one_of, free_port(), arguments) == [0, 0]
     rows = json.loads((tmp_path / "out" / "results.json").read_text())
     changes = [row for row in rows if row["metric"].endswith("_change")]
     assert [(row["metric"], row["examples"]) for row in changes] == [("loss_change", 397), ("accuracy_change", 397)]
@@ -71,20 +58,6 @@ def match_as_one_of(rank: int, count: int, port: int, arguments: list[str]) -> N
     sys.exit(main(["match", *arguments]))
 
 
-def matched_by_two(arguments: list[str]) -> list[int | None]:
-    """The exit codes of two processes that match together."""
-    context, port = multiprocessing.get_context("fork"), free_port()
-    processes = [context.Process(target=match_as_one_of, args=(rank, 2, port, arguments)) for rank in range(2)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(120)
-    codes = [process.exitcode for process in processes]
-    for process in processes:
-        process.kill()
-    return codes
-
-
 @pytest.mark.parametrize("by_parts", [False, True], ids=["in memory", "by parts"])
 def test_two_processes_match_as_one(
     ckpts: Path, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch, by_parts: bool
@@ -94,7 +67,7 @@ def test_two_processes_match_as_one(
         monkeypatch.setattr(match_stream, "IN_MEMORY", 0)
     arguments = [str(ckpts / "a"), "--anchor", str(ckpts / "b"), "--match", "weights", "--output"]
     assert command("match", *arguments, tmp_path / "one").code == 0
-    assert matched_by_two([*arguments, str(tmp_path / "two")]) == [0, 0]
+    assert run_together(match_as_one_of, free_port(), [*arguments, str(tmp_path / "two")]) == [0, 0]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "two"]
     files = [sorted(p.relative_to(tmp_path / n) for p in (tmp_path / n).rglob("*")) for n in ("one", "two")]
     assert files[0] == files[1]
@@ -107,7 +80,7 @@ def test_two_processes_match_as_one(
 
 def test_two_processes_match_by_weights_alone(ckpts: Path, tmp_path: Path) -> None:
     arguments = [str(ckpts / "a"), "--anchor", str(ckpts / "b"), "--match", "learned", "--output", str(tmp_path / "o")]
-    assert matched_by_two(arguments) == [2, 2]
+    assert run_together(match_as_one_of, free_port(), arguments) == [2, 2]
     assert not list(tmp_path.iterdir())
 
 

@@ -19,12 +19,27 @@ CASES: list[Case] = [
     if module.name.startswith("cases_")
     for case in importlib.import_module(f"tests.families.{module.name}").CASES
 ]
-each = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 # Of what follows from the exactness of all groups together, a third is tried in every run, and all by
 # make test-architectures. Every architecture has a case among them.
 BESIDE = {"siglip-text", "clip-text", "dinov2-registers", "timm-deit-distilled"}
 SOME = [case for place, case in enumerate(CASES) if EVERY or place % 3 == 0 or case.name in BESIDE]
 some = pytest.mark.parametrize("case", SOME, ids=lambda case: case.name)
+
+
+def _of_every_class() -> list[Case]:
+    """Those, and the first case of every model class that none of them is of."""
+    kinds = {case.name: type(case.build()) for case in CASES}
+    tried, found = {kinds[case.name] for case in SOME}, {case.name for case in SOME}
+    for name, kind in kinds.items():
+        if kind not in tried:
+            tried.add(kind)
+            found.add(name)
+    return [case for case in CASES if case.name in found]
+
+
+# Inference itself, half a second for each, is tried for every model class in every run.
+MOST = CASES if EVERY else _of_every_class()
+each = pytest.mark.parametrize("case", MOST, ids=lambda case: case.name)
 as_is_and_folded = pytest.mark.parametrize("folded", [False, True], ids=["as-is", "folded"])
 
 

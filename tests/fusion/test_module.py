@@ -1,6 +1,5 @@
 """FusionModule: ``trainer.fit`` matches and merges, ``trainer.test`` measures; all as the Python calls do."""
 
-import multiprocessing
 import os
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from fusionlab.inputs import Inputs
 from fusionlab.matching.recipe import recipe
 from fusionlab.polish import PolishOptions
 from tests.commands.small import digit_scores, vit
-from tests.statistics.test_gather import free_port
+from tests.together import free_port, run_together
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
@@ -245,18 +244,13 @@ def test_two_processes_fuse_as_one(tmp_path: Path) -> None:
 
     Attention is computed in float32 whatever the Trainer is told, and AdamW makes much of small differences.
     """
-    context, port = multiprocessing.get_context("fork"), free_port()
-    processes = [context.Process(target=fuse_as_one_of, args=(rank, 2, port, tmp_path)) for rank in range(2)]
-    for process in processes:
-        process.start()
     module = FusionModule([vit(0), vit(1)], **WHOLE)
     run = trainer(precision="64-true")
     run.fit(module, datamodule=Digits())
     run.test(module, datamodule=Digits(), verbose=False)
     wanted = [(row.method, row.matching, row.metric, pytest.approx(row.value, abs=1e-6)) for row in module.rows]
-    for rank, process in enumerate(processes):
-        process.join(120)
-        assert process.exitcode == 0
+    assert run_together(fuse_as_one_of, free_port(), tmp_path) == [0, 0]
+    for rank in range(2):
         found = torch.load(tmp_path / f"{rank}.pt")
         assert found["rows"] == wanted
         assert found["team"] == 2, "matching by weights is shared too"

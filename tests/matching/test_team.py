@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,6 +27,7 @@ from fusionlab.matching.team import ALONE, Processes, Team
 from fusionlab.matching.workplace import Workplace
 from fusionlab.symmetry import Alignment, blueprint
 from tests.symmetry.models import random_model, randomize
+from tests.together import run_together
 
 
 class Counting(Processes):
@@ -52,16 +52,7 @@ def as_one_of(rank: int, count: int, folder: Path, work: Callable[[Counting], An
 
 def together(folder: Path, work: Callable[[Counting], Any], count: int = 2) -> list[Any]:
     """What work gives in each of several gloo processes."""
-    context = multiprocessing.get_context("fork")
-    processes = [context.Process(target=as_one_of, args=(rank, count, folder, work)) for rank in range(count)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(120)
-    codes = [process.exitcode for process in processes]
-    for process in processes:
-        process.kill()
-    assert codes == [0] * count
+    assert run_together(as_one_of, folder, work, count=count) == [0] * count
     return [torch.load(folder / f"{rank}.pt") for rank in range(count)]
 
 
@@ -131,7 +122,8 @@ def near(make: Callable[[int], nn.Module]) -> list[nn.Module]:
     return [twin, model]
 
 
-WEIGHTS = preset("weights")
+# Few temperatures: each is shared as every other.
+WEIGHTS = replace(preset("weights"), temperatures=4)
 CLOSE: Any = {"rtol": 1e-6, "atol": 1e-7}
 CASES: dict[str, Callable[[], Case]] = {
     "llama": lambda: Case([llama(0), llama(1)], WEIGHTS),
@@ -145,7 +137,7 @@ CASES: dict[str, Callable[[], Case]] = {
     ),
     "vit, the paper's": lambda: Case([random_model("vit-classifier", s) for s in (0, 1)], preset("paper")),
     "three vits, their mean": lambda: Case(
-        [random_model("vit-classifier", s) for s in (0, 1, 2)], replace(WEIGHTS, towards=MEAN, temperatures=20)
+        [random_model("vit-classifier", s) for s in (0, 1, 2)], replace(WEIGHTS, towards=MEAN)
     ),
 }
 
@@ -166,11 +158,11 @@ def test_two_processes_find_what_one_finds(tmp_path: Path) -> None:
     Each reduction that is as large as a stream's correlation is one look at one stream, in the annealing or in a sweep;
     where no stream is matched nothing is added up at all.
     """
+    # First, so that the two inherit the blueprints.
+    alone = {name: case().found(ALONE) for name, case in CASES.items()}
     both = together(tmp_path, matched)
-    for name, make in CASES.items():
-        case = make()
-        wanted = case.found(ALONE)
-        described = wanted[0].blueprint
+    for name, wanted in alone.items():
+        case, described = CASES[name](), wanted[0].blueprint
         for found, _ in (one[name] for one in both):
             for elements, alignment in zip(found, wanted, strict=True):
                 assert elements.keys() == alignment.elements.keys(), name

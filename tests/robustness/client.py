@@ -86,7 +86,7 @@ class Server:
                 ``kill_at``, a change of files at which it is killed; ``volume``, a folder and the size of the file
                 system that is put there; ``file_size``, the most that a file may hold; ``hide_free_space``;
                 ``environment``; ``by_parts``, whether models of any size are matched a part at a time, where they can
-                be.
+                be; ``empty_pictures``, whether pictures are written without anything drawn in them.
         """
         return self._ask({"argv": list(argv)}, cwd, may_write, options)
 

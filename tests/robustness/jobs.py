@@ -57,9 +57,9 @@ class Job:
         return work
 
     def run(self, server: Server, work: Path, line: list[str], **options: object) -> Outcome:
-        """Run a command in its working folder."""
+        """Run a command in its working folder; how it writes is asked here, and not what is in its pictures."""
         places = [work / OUTPUT, work / f".{OUTPUT}*", work / f"..{OUTPUT}*"]
-        return server.run(line, work, places, by_parts=self.by_parts, **options)
+        return server.run(line, work, places, by_parts=self.by_parts, empty_pictures=True, **options)
 
 
 JOBS = {

@@ -5,9 +5,11 @@ One line of JSON on standard input is one command, one line on standard output i
 
 import contextlib
 import ctypes
+import gc
 import importlib
 import json
 import os
+import pkgutil
 import resource
 import shutil
 import signal
@@ -20,15 +22,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+import fusionlab.merging
+from tests.pictures import leave_empty
 from tests.robustness.watching import Watch
 
-COMMANDS = ("merge", "match", "fuse", "inspect", "gather", "barrier", "compare", "train")
+COMMANDS = (
+    "merge", "merge_models", "merge_lora", "extracted", "match", "fuse", "inspect", "gather", "barrier", "compare",
+    "train",
+)  # fmt: skip
 # Read lazily by the libraries; here once, instead of in every child.
 MODULES = (
     "transformers.models.vit.modeling_vit", "transformers.models.bert.modeling_bert", "transformers.models.auto",
     "transformers.tokenization_utils_tokenizers", "timm.models.vision_transformer", "fusionlab.evaluation.plots",
     "fusionlab.evaluation.tensorboard", "datasets.packaged_modules.csv.csv", "tests.robustness.sound",
     "datasets.packaged_modules.json.json", "datasets.packaged_modules.parquet.parquet", "yaml", "torch._dynamo",
+    "torch.utils.serialization", "attrs", "fusionlab.cli", "fusionlab.exits", "fusionlab.checkpoints.extraction",
 )  # fmt: skip
 # Of the clock, so many times the seconds that a command may take of a processor: other programs may have it meanwhile.
 WAITED = 10
@@ -40,11 +50,25 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     importlib.import_module("torch").set_num_threads(1)
-    for module in (*(f"fusionlab.commands.{name}" for name in COMMANDS), "fusionlab.cli", *MODULES):
-        importlib.import_module(module)
+    warm()
     print(json.dumps({"ready": os.getpid()}), file=answers, flush=True)
     for line in sys.stdin:
         print(json.dumps(serve(json.loads(line))), file=answers, flush=True)
+
+
+def warm() -> None:
+    """Import what children use, and make what the libraries make once, so that no child pays for it again.
+
+    What is there then is frozen, as a command of its own process freezes what it has imported (see `fusionlab.cli`).
+    """
+    merging = (f"fusionlab.merging.{module.name}" for module in pkgutil.iter_modules(fusionlab.merging.__path__))
+    for module in (*(f"fusionlab.commands.{name}" for name in COMMANDS), *merging, *MODULES):
+        importlib.import_module(module)
+    with contextlib.suppress(ImportError, AttributeError):  # none in some versions
+        # The names of weights in files of every architecture, a sixth of a second.
+        importlib.import_module("transformers.conversion_mapping").get_checkpoint_conversion_mapping("vit")
+    gc.collect()
+    gc.freeze()
 
 
 def serve(request: dict[str, Any]) -> dict[str, Any]:
@@ -138,6 +162,8 @@ def _child(request: dict[str, Any], report: int, out: int, err: int) -> None:
 def _run(request: dict[str, Any]) -> int:
     if request.get("by_parts"):
         sys.modules["fusionlab.commands.match_stream"].__dict__["IN_MEMORY"] = 0
+    if request.get("empty_pictures"):
+        leave_empty(pytest.MonkeyPatch())
     if "call" in request:
         module, function = request["call"].split(":")
         getattr(importlib.import_module(module), function)(**request["arguments"])

@@ -93,8 +93,9 @@ def test_full_disk(
     for index, fraction in enumerate(fractions()):
         size = max(4096, int(fraction * need.whole) // 4096 * 4096)
         outcome = server.run(
-            line(job, volume / OUTPUT), work, [volume], volume=[str(volume), size], hide_free_space=bool(index % 2)
-        )
+            line(job, volume / OUTPUT), work, [volume], volume=[str(volume), size], hide_free_space=bool(index % 2),
+            empty_pictures=True,
+        )  # fmt: skip
         judge(outcome, job.command, str(volume / OUTPUT), FULL)
         if not job.goes_on:
             assert not outcome.left, outcome.left

@@ -57,7 +57,7 @@ def test_during_imports(sound: Path, tmp_path: Path, number: int, delay: float) 
 def test_during_work(server: Server, sound: Path, tmp_path: Path, index: int) -> None:
     """Every command, at a moment drawn over twice the time that most take."""
     name, number = list(JOBS)[index % len(JOBS)], (signal.SIGINT, signal.SIGTERM)[index // len(JOBS) % 2]
-    job, moment = JOBS[name], random.Random(f"signal/{index}").uniform(0, 1.5)
+    job, moment = JOBS[name], random.Random(f"signal/{index}").uniform(0, 0.8)
     work = job.lay_out(sound, tmp_path)
     before = sorted(path.name for path in work.iterdir())
     outcome = job.run(server, work, job.line(OUTPUT), signals=[(moment, int(number))])

@@ -1,9 +1,7 @@
 """One pass, left no traces, the same on several processes, and bad input in one sentence."""
 
 import copy
-import multiprocessing
 import os
-import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +20,7 @@ from fusionlab.statistics.gather import gather
 from fusionlab.symmetry import blueprint
 from tests.statistics.passes import Batch, batched, examples_for, grams_of, model_of, passed, trainer
 from tests.symmetry.models import generator
+from tests.together import free_port, run_together
 
 KINDS = ("gram", "activations", "fisher")
 QUIET: dict[str, Any] = {
@@ -233,12 +232,6 @@ def test_inputs_that_stop_being_shared_are_refused() -> None:
 # --- several processes ----------------------------------------------------------------------------------------------
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
 def gather_as_one_of(rank: int, count: int, port: int, examples: list[Batch], place: Path) -> None:
     os.environ.update(
         MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), WORLD_SIZE=str(count), NODE_RANK="0", LOCAL_RANK=str(rank)
@@ -259,13 +252,7 @@ def test_two_processes_give_what_one_gives(tmp_path: Path) -> None:
     """Five shuffled examples on two gloo processes: none twice, all statistics equal to rounding, on both."""
     examples = examples_for(model_of("bert-sequence"))
     expected = passed(model_of("bert-sequence"), loader(examples), *KINDS, samples=9, labels="expected")
-    context, port = multiprocessing.get_context("fork"), free_port()
-    processes = [context.Process(target=gather_as_one_of, args=(r, 2, port, examples, tmp_path)) for r in range(2)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(60)
-        assert process.exitcode == 0
+    assert run_together(gather_as_one_of, free_port(), examples, tmp_path) == [0, 0]
     for rank in range(2):
         found = load(tmp_path / f"{rank}.safetensors")
         assert set(found) == set(KINDS)

@@ -15,7 +15,7 @@ from fusionlab.symmetry.folding import fold
 from fusionlab.symmetry.groups import Invertible, Permutation
 from fusionlab.symmetry.roles import Role
 from tests.families.harness import EXACT, FLOAT32, Case, assert_same_outputs, outputs, random_model, with_state
-from tests.families.test_families import CASES, SOME
+from tests.families.test_families import CASES, MOST, SOME
 from tests.symmetry.models import random_model as model_of_table
 
 BY_NAME = {case.name: case for case in CASES}
@@ -50,7 +50,7 @@ def test_clearing_biases_changes_no_output(case: Case) -> None:
     assert all(torch.allclose(again[name], tensor, rtol=1e-13, atol=1e-13) for name, tensor in cleared.items())
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", MOST, ids=lambda case: case.name)
 def test_a_blueprint_knows_the_bias_of_every_map_that_reads_a_space(case: Case) -> None:
     """As the model's modules have it; and a bias that is known is the module's own, whatever the map reads."""
     model = case.build()

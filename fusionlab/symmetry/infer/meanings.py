@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
+from functools import cache
 
 
 class Meaning(StrEnum):
@@ -79,8 +80,9 @@ _EXCEPTIONS = {
 }
 
 
+@cache
 def meaning(name: str) -> Meaning:
-    """The meaning of a config's field, by its name."""
+    """The meaning of a config's field, by its name: the same few hundred names are asked for again and again."""
     if name in _EXCEPTIONS:
         return _EXCEPTIONS[name]
     return next((found for pattern, found in _PATTERNS if re.search(pattern, name)), Meaning.KEPT)

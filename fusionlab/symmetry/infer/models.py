@@ -133,11 +133,20 @@ def _shown(model: nn.Module, example: Varied, name: str) -> Blueprint:
 def _from_a_small_one(model: nn.Module, name: str) -> Blueprint:
     """The blueprint of a small model of the same structure, grown to the real one's names and shapes."""
     shrunk = shrink(model)
-    found = _traced(shrunk.build(), shrunk.inputs, name)
+    found = _of_small(shrunk, name)
     shapes: Shapes = {parameter: tuple(tensor.shape) for parameter, tensor in model.state_dict().items()}
     stacks = real_stacks(found.stacks, shrunk.layers)
     shrunk, shapes = with_real_stacks(shrunk, shapes, found.stacks, stacks)
     return of_stacks(_with_numbered(found, shrunk, shapes), stacks)
+
+
+def _of_small(shrunk: Shrunk, name: str) -> Blueprint:
+    """The blueprint of a small model, inferred once in a process: models of many sizes have the same one."""
+    small = shrunk.build()
+    key = f"small {name} {key_of(small)} {shrunk.inputs}"
+    if key not in KNOWN:
+        KNOWN[key] = _traced(small, shrunk.inputs, name)
+    return KNOWN[key]
 
 
 def _with_numbered(found: Blueprint, shrunk: Shrunk, shapes: Shapes) -> Blueprint:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import re
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
@@ -98,7 +99,7 @@ def trace(model: nn.Module, inputs: Mapping[str, Tensor], seed: int = 0) -> Trac
     told: dict[str, Any] = {}
 
     def forward(options: Mapping[str, Any]) -> Any:
-        own = copy.deepcopy(plain)
+        own = copy.deepcopy(plain, _empty(plain.model))
 
         def run(*arguments: Tensor) -> list[Tensor]:
             given = dict(zip(state, arguments, strict=False))
@@ -128,7 +129,7 @@ class Plain:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self.model = copy.deepcopy(model).double().eval()
+        self.model: nn.Module = copy.deepcopy(model, _empty(model)).double().eval()
         take_plain_products(self.model, attention=True)
         for module in self.model.modules():
             # Not every forward takes the option.
@@ -143,7 +144,7 @@ class Plain:
     def copied(self) -> Plain:
         """The same with modules of its own, which may remember what they are given, and the same tensors."""
         tensors: list[Tensor] = [*self.model.parameters(), *self.model.buffers()]
-        return copy.deepcopy(self, {id(x): x for x in (*tensors, *self.state.values())})
+        return copy.deepcopy(self, {**_empty(self.model), **{id(x): x for x in (*tensors, *self.state.values())}})
 
     def outputs(self, state: Mapping[str, Tensor], inputs: Mapping[str, Any]) -> dict[str, Tensor]:
         """Everything the forward returns, by the path to it."""
@@ -161,6 +162,15 @@ class Plain:
         caches = "use_cache" in inspect.signature(self.model.forward).parameters
         named = self.outputs(state, {**inputs, **({"use_cache": False} if caches else {})})
         return torch.cat([named[name].double().flatten() for name in kept_outputs(tuple(named))])
+
+
+def _empty(model: nn.Module) -> dict[int, Any]:
+    """New mappings for the empty ones of all modules, as `copy.deepcopy` notes what it has copied.
+
+    A module has a dozen, for hooks, which are most of what there is to copy.
+    """
+    held = (value for module in model.modules() for value in vars(module).values())
+    return {id(value): type(value)() for value in held if type(value) in (dict, OrderedDict) and not value}
 
 
 def in_float64(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -1,6 +1,6 @@
 """What is inferred of random networks is exact, and holds what their parts are known to have.
 
-``TEST_EXAMPLES`` in the environment is how many networks are drawn: 100 otherwise, and 200 by make test-architectures.
+``TEST_EXAMPLES`` in the environment is how many networks are drawn, 200 otherwise.
 """
 
 import copy
@@ -19,13 +19,12 @@ from fusionlab.symmetry.folding import fold
 from fusionlab.symmetry.infer.attempts import EXACT
 from fusionlab.symmetry.infer.blueprint import infer
 from tests.families.harness import length_preserving
-from tests.symmetry.infer.described import EVERY
 from tests.symmetry.infer.networks import ImageNetwork, TextNetwork, image_networks, text_networks
 from tests.symmetry.infer.networks.demand import told
 from tests.symmetry.infer.networks.parts import AttentionSpec
 
 Network = TextNetwork | ImageNetwork
-EXAMPLES = int(os.environ.get("TEST_EXAMPLES", "200" if EVERY else "100"))
+EXAMPLES = int(os.environ.get("TEST_EXAMPLES", "200"))
 # Networks are small as they are drawn; to make a smaller one of one that fails takes minutes.
 drawn = settings(
     derandomize=True, deadline=None, database=None, max_examples=EXAMPLES, phases=(Phase.explicit, Phase.generate)

@@ -123,8 +123,9 @@ class SmallSizes:
             step = math.lcm(*(n for n in (self.multiple, *self._channel_groups(node)) if value % n == 0))
             if between:
                 groups = self.take(4, step)
-                self.chosen[*at, name] = 3 * groups
-                self.used.add(3 * groups)
+                # Six for each where more than one number must divide them, as of layers with twice the keys.
+                self.chosen[*at, name] = (3 if self.multiple == 1 else 6) * groups
+                self.used.add(self.chosen[*at, name])
             else:
                 self.chosen[*at, name] = groups = self.take(4 if self._heads() else 5, step)
             for key in grouped:

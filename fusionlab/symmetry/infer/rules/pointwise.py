@@ -218,7 +218,8 @@ def _sources(node: fx.Node) -> set[fx.Node]:
 
     None where they are many, as those of a stream that every layer before has added to.
     """
-    sources, seen, waiting = set(), {node}, [node]
+    sources: set[fx.Node] = set()
+    seen, waiting = {node}, [node]
     while waiting:
         if len(sources) > _MOST_SOURCES:
             return set()

@@ -103,21 +103,25 @@ def drop_contained(found: list[Found]) -> None:
                     if action is not None and any(_same_copies(one, action, other, held) for held in larger):
                         one.drop(action)
     for one in found:
+        inside = with_copies(one.variable, found)
         for action in one.beside:
-            if isinstance(action.group, Scale | Signs) and is_held(one.variable, action.powers, found, action.group):
+            if isinstance(action.group, Scale | Signs) and is_held(action.powers, inside, action.group):
                 one.drop(action)
 
 
-def is_held(variable: Variable, powers: Powers, found: Iterable[Found], group: Scale | Signs = _EITHER) -> bool:
-    """True if some group with an element for each block of a space holds what multiplies whole blocks.
+def with_copies(variable: Variable, found: Iterable[Found]) -> list[Action]:
+    """The actions of other spaces that have an element for each block of one."""
+    return [a for other in found if other.variable is not variable for a in other.actions if variable in a.index]
+
+
+def is_held(powers: Powers, inside: Iterable[Action], group: Scale | Signs = _EITHER) -> bool:
+    """True if what acts inside of blocks, on the same parameters, holds numbers that multiply whole blocks.
 
     Args:
-        variable: the space.
-        powers: of what multiplies its blocks, on the same parameters.
-        found: what is known of other spaces.
-        group: of the numbers that multiply.
+        powers: of the numbers.
+        inside: acting inside of the blocks.
+        group: of the numbers.
     """
-    inside = [a for other in found if other.variable is not variable for a in other.actions if variable in a.index]
     names = {name for (name, _, _), power in powers.items() if power}
     return any(_holds(larger.group, group) and _parameters(larger) >= names for larger in inside)
 

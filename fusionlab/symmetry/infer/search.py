@@ -21,7 +21,7 @@ from fusionlab.symmetry.groups import (
 from fusionlab.symmetry.infer.attempts import Attempts
 from fusionlab.symmetry.infer.dims import Stretch, Variable, atoms
 from fusionlab.symmetry.infer.folds import folds_of
-from fusionlab.symmetry.infer.found import Action, Found, drop_contained, is_held
+from fusionlab.symmetry.infer.found import Action, Found, drop_contained, is_held, with_copies
 from fusionlab.symmetry.infer.linear import null_space, null_space_mod_2
 from fusionlab.symmetry.infer.solutions import (
     Solution,
@@ -83,7 +83,10 @@ class Search:
         # Powers of 1 and -1 first, which have more copies where several layers share what else acts.
         candidates = [*linear, *differences(linear), *free, *differences(free)]
         candidates = [powers for place, powers in enumerate(candidates) if powers not in candidates[:place]]
-        found.held = [powers for powers in candidates if is_held(variable, powers, self._found.values())]
+        # A basis that all blocks share holds the factor that they share: then each has none for itself.
+        inside = [a for one in self._found.values() for a in one.actions if self._is_inside(one, variable)]
+        inside += with_copies(variable, self._found.values())
+        found.held = [powers for powers in candidates if is_held(powers, inside)]
         self._factors(found, candidates)
         # Behind a ReLU first, since few signs pass it.
         is_rectified = variable in self.reading.notes.rectified
@@ -93,6 +96,10 @@ class Search:
         if not is_rectified and found.rotation is None:
             self._through_gains(found, gains, strict)
         return found
+
+    def _is_inside(self, one: Found, variable: Variable) -> bool:
+        """A space lies inside of the blocks of another."""
+        return any(variable in self.attempts.around[stretch] for stretch in one.stretches)
 
     def _through_gains(self, found: Found, gains: Sequence[Stretch], strict: Sequence[Solution]) -> None:
         """Factors that gains take up against what reads or writes them, one for each gain; of queries' against keys'.

@@ -1,5 +1,7 @@
 """Factors that share stretches with others, act by other powers, or lie around the bases of heads."""
 
+from collections.abc import Mapping
+
 import pytest
 import torch
 import transformers
@@ -7,6 +9,7 @@ from torch import Tensor, nn
 
 from fusionlab.matching.align import align_states
 from fusionlab.matching.gauge import balance
+from fusionlab.matching.groups import geometry
 from fusionlab.matching.options import ALL, MatchOptions
 from fusionlab.matching.presets import preset
 from fusionlab.matching.weights import squared_distance, squared_length
@@ -14,9 +17,11 @@ from fusionlab.symmetry import Alignment, Blueprint, blueprint
 from fusionlab.symmetry.axes import Along, Fixed, Per, Scaled
 from fusionlab.symmetry.groups import Scale, Signs
 from fusionlab.symmetry.infer.blueprint import infer
-from fusionlab.symmetry.infer.trace import generic
+from fusionlab.symmetry.infer.trace import Plain, generic
 from fusionlab.symmetry.plain import dumps, loads
 from fusionlab.symmetry.roles import Role
+from tests.symmetry.infer.cases import SAMPLES
+from tests.symmetry.infer.described import built, inferred
 from tests.symmetry.models import randomize
 
 
@@ -166,3 +171,45 @@ def test_a_gain_that_is_stored_as_its_difference_from_one_has_no_factor() -> Non
     found = blueprint(tied("Gemma"))
     assert not [space for space in found.spaces.values() if space.role == Role.RESIDUAL_SCALE]
     assert found.spaces["residual.signs"].group == Signs(1)
+
+
+def check_ranks(found: Blueprint, state: Mapping[str, Tensor]) -> None:
+    """Every coordinate of every continuous group moves the parameters in a direction of its own."""
+    rows, step = [], 1e-5
+    for space in found.spaces.values():
+        chart = geometry(space.group)
+        count = chart.coordinates(general=True)
+        for place in range(space.count * count):
+            at = torch.zeros(space.count * count, dtype=torch.float64)
+            at[place] = step
+            ends = [chart.chart(x.reshape(*space.copies, count), general=True) for x in (at, -at)]
+            touched = found.touching([space.name])
+            moved = [
+                torch.cat([Alignment(found, {space.name: end}).apply_to(n, state[n]).flatten() for n in touched])
+                for end in ends
+            ]
+            change = ((moved[0] - moved[1]) / (2 * step)).split([state[n].numel() for n in touched])
+            parts = dict(zip(touched, change, strict=True))
+            rows.append(torch.cat([parts.get(n, torch.zeros(x.numel(), dtype=x.dtype)) for n, x in state.items()]))
+    directions = torch.stack(rows)
+    assert int(torch.linalg.matrix_rank(directions @ directions.mT, rtol=1e-9)) == len(rows)
+
+
+@own
+def test_no_dimension_of_an_own_module_is_claimed_twice(name: str) -> None:
+    model, found = own_model(name)
+    check_ranks(found, model.state_dict())
+
+
+@pytest.mark.parametrize("name", ["Llama", "Qwen3"])
+def test_no_dimension_of_a_tied_model_is_claimed_twice(name: str) -> None:
+    model = tied(name)
+    check_ranks(blueprint(model), dict(model.named_parameters()) | {"lm_head.weight": model.lm_head.weight})
+
+
+@pytest.mark.parametrize("name", ["convbert", "cohere (norms of queries and keys)"])
+def test_no_dimension_of_a_sample_is_claimed_twice(name: str) -> None:
+    """ConvBERT's heads share one basis of values, which holds the factor that they all share."""
+    (sample,) = (sample for sample in SAMPLES if sample.name == name)
+    draw = torch.Generator().manual_seed(11)
+    check_ranks(inferred(sample), {n: generic(x, draw) for n, x in Plain(built(sample)).state.items()})

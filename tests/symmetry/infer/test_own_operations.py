@@ -147,7 +147,7 @@ ROWS = (
         lambda up, down, x: down(torch.relu(up(x)).unfold(1, 3, 1).flatten(2)), floats(3, 5, 6), *UNITS),
     row("channels dealt out", lambda: nn.Conv1d(3, 14, 1), lambda: nn.Conv1d(14, 5, 1),
         lambda up, down, x: down(functional.channel_shuffle(torch.relu(up(x)), 2)), floats(3, 3, 6),
-        ("S(2)", ()), ("S(7)", ())),
+        ("S(2)", ()), ("S(7)", ()), ("R+(1)", (2,)), ("R+(1)", (7,))),
     row("between bounds", lambda: nn.Linear(6, 7), lambda: nn.Linear(7, 5),
         lambda up, down, x: down(functional.hardtanh(up(x)).clamp(-0.5, 0.5)), floats(3, 6), *SIGNED),
     row("nothing near zero", lambda: nn.Linear(6, 7), lambda: nn.Linear(7, 5),

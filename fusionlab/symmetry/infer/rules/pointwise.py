@@ -209,29 +209,23 @@ def _lerp(reading: Reading, x: Value, y: Value, weight: Any, *, out: Tensor) -> 
 
 def _is_function_of_one(node: fx.Node) -> bool:
     """Both summands follow from one tensor element by element, as the terms of a polynomial do."""
-    first, second = (_sources(arg) for arg in node.all_input_nodes) if len(node.all_input_nodes) == 2 else ({1}, {2})
+    first, second = map(_sources, node.all_input_nodes) if len(node.all_input_nodes) == 2 else ({1}, {2})
     return bool(first) and first == second
 
 
 def _sources(node: fx.Node) -> set[fx.Node]:
-    """The nodes that a tensor is computed of element by element, scalars and inputs of the graph apart.
-
-    None where they are many, as those of a stream that every layer before has added to.
-    """
+    """The nodes that a tensor is computed of element by element, apart from scalars and the graph's inputs, if few."""
     sources: set[fx.Node] = set()
     seen, waiting = {node}, [node]
-    while waiting:
-        if len(sources) > _MOST_SOURCES:
-            return set()
+    while waiting and len(sources) <= _MOST_SOURCES:
         one = waiting.pop()
-        if one.op != "call_function":
-            continue
-        if operation_of(one) not in _ELEMENTWISE:
+        if one.op == "call_function" and operation_of(one) in _ELEMENTWISE:
+            waiting += [argument for argument in one.all_input_nodes if argument not in seen]
+            seen.update(one.all_input_nodes)
+        elif one.op == "call_function":
             sources.add(one)
-            continue
-        waiting += [argument for argument in one.all_input_nodes if argument not in seen]
-        seen.update(one.all_input_nodes)
-    return sources
+    # A stream has those of every layer before.
+    return set() if len(sources) > _MOST_SOURCES else sources
 
 
 @rule("mul", "div")

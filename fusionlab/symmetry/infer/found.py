@@ -123,7 +123,11 @@ def is_held(powers: Powers, inside: Iterable[Action], group: Scale | Signs = _EI
         group: of the numbers.
     """
     names = {name for (name, _, _), power in powers.items() if power}
-    return any(_holds(larger.group, group) and _parameters(larger) >= names for larger in inside)
+    larger = [_parameters(action) for action in inside if _holds(action.group, group)]
+    if isinstance(group, Signs):
+        # Several turned round together: a fused matrix of queries, keys and values, by both bases of a head.
+        larger.append(set[str]().union(*(own for own in larger if own <= names)))
+    return any(own >= names for own in larger)
 
 
 def _holds(larger: Group, group: Scale | Signs) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from sizes_measures import STEPS, cell_name
+from sizes_tasks import task_cell
 
 if TYPE_CHECKING:
     from different_sizes_page import Shown
@@ -32,6 +33,9 @@ def missing(found: dict[str, Any], shown: Shown) -> Iterator[str]:
         there = [cell_name("test", pair, size, f"{what} {seed}") in found for pair, seed in every]
         if not all(there):
             lines.append(f"- {name}, with {size[1]} layers: {sum(there)} of {len(every)} runs.")
+        tasks = sum(task_cell(pair, size, "`learned`", polished=True) in found for pair in shown.test)
+        if what == "learned" and tasks < len(shown.test):
+            lines.append(f"- halves of the digits, with {size[1]} layers: {tasks} of {len(shown.test)} pairs.")
     if lines:
         yield "## Not measured yet\n\n`make rows` goes on with what is missing.\n\n" + "\n".join(lines) + "\n"
 

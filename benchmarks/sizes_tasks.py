@@ -120,19 +120,20 @@ def _rows(found: dict[str, Any], size: Size, pairs: Sequence[int]) -> Iterator[s
     what = f"{size[1]} layers, {size[0]} wide"
     ends = {pair: found.get(task_cell(pair, size, "ends")) for pair in pairs}
     for place, end in enumerate(("small", "large")):
-        yield from _row(f"{what}: {end} end model", {p: cell["accuracy"][place] for p, cell in ends.items() if cell})
+        of_end = {pair: cell["accuracy"][place] for pair, cell in ends.items() if cell}
+        yield from _row(f"{what}: {end} end model", of_end, pairs)
     for name, polished in itertools.product(STARTS, (False, True)):
         cells = {pair: found.get(task_cell(pair, size, name, polished)) for pair in pairs}
         told = f"{what}: {name}{', polished' if polished and 'distilled' not in name else ''}"
-        yield from _row(told, {pair: cell["accuracy"] for pair, cell in cells.items() if cell})
+        yield from _row(told, {pair: cell["accuracy"] for pair, cell in cells.items() if cell}, pairs)
 
 
-def _row(name: str, values: dict[int, float]) -> Iterator[str]:
+def _row(name: str, values: dict[int, float], pairs: Sequence[int]) -> Iterator[str]:
     if not values:
         return
     reached = [100 * value for value in values.values()]
     half = f" ± {half_width(reached):.1f}" if len(reached) > 2 else ""
-    cells = " | ".join(f"{value:.1f}" for value in reached)
+    cells = " | ".join(f"{100 * values[pair]:.1f}" if pair in values else "" for pair in pairs)
     yield f"| {name} | {fmean(reached):.1f}{half} | {min(reached):.1f} | {cells} |"
 
 
@@ -144,5 +145,7 @@ def _verdict(found: dict[str, Any], sizes: Sequence[Size], pairs: Sequence[int])
         if reached:
             is_reached = "reached" if fmean(reached) >= AIM else "missed"
             told = f"{name}, polished," if polished and "distilled" not in name else name
-            lines.append(f"{told} {fmean(reached):.1f} over {len(reached)} pairs ({is_reached})")
+            is_whole = len(reached) == len(sizes) * len(pairs)
+            count = f"{len(reached)} pair{'s' * (len(reached) > 1)}"
+            lines.append(f"{told} {fmean(reached):.1f} over {count} ({is_reached if is_whole else 'so far'})")
     return f"The aim is {AIM} on average: {'; '.join(lines)}."

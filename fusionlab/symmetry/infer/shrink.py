@@ -108,8 +108,11 @@ def shrink(model_or_config: Any, class_name: str | None = None) -> Shrunk:
     fields = {name: value for name, value in config.to_dict().items() if name not in _DROPPED}
     reason = ""
     refusals = 0
+    blocks = _blocks_of_heads(real)
+    # A class may take heads that its blocks cut through, and then has none.
+    choices = _CHOICES if blocks is None else ((_YIELDING[0], blocks), *_CHOICES)
     for plan in layer_plans(real, config, fields):
-        for yielding, multiple in _CHOICES if refusals < _MOST_REFUSALS else _CHOICES[:1]:
+        for yielding, multiple in choices if refusals < _MOST_REFUSALS else choices[:1]:
             chosen = SmallSizes(fields, multiple).choose()
             sizes = {path: v for path, v in chosen.items() if meaning(path[-1]) not in yielding}
             try:
@@ -120,13 +123,19 @@ def shrink(model_or_config: Any, class_name: str | None = None) -> Shrunk:
             except SymmetryError as error:
                 reason = reason or str(error)
                 # Other layers are missing, which no size mends.
-                if (yielding, multiple) == _CHOICES[0] and not isinstance(error, NoStandInError):
+                if (yielding, multiple) == choices[0] and not isinstance(error, NoStandInError):
                     break
             except Exception as error:  # a class refuses sizes in any way it likes
                 reason = reason or f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
         else:
             refusals += 1
     raise NotShrunkError(f"no small {class_name} of the structure of the given one could be made ({reason})")
+
+
+def _blocks_of_heads(real: nn.Module) -> int | None:
+    """The number of blocks that heads lie in by a module's own count, as devices that once trained it had each some."""
+    counts = (getattr(module, "mp_num", None) for module in real.modules())
+    return next((count for count in counts if type(count) is int and count > 1), None)
 
 
 def _tried(real: Any, config: Any, class_name: str, changes: dict[Path, Any], plan: LayerPlan) -> Shrunk:

@@ -29,6 +29,8 @@ SIZES = {
     "200m": (12, 1024, 2816, 16, 8, 32000),
     "1b": (22, 2048, 5632, 32, 4, 32000),
     "7b": (32, 4096, 11008, 32, 32, 32000),
+    # As wide, for the memory of its largest part.
+    "7b-layer": (1, 4096, 11008, 32, 32, 32000),
 }
 SHARD = 2 * 10**9
 # Runs the command as it is, and tells on standard error how long bringing the files onto the disk took.

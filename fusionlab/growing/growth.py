@@ -100,7 +100,7 @@ def grown(model: Model, like: Any, data: Batches | None = None, fill: bool = Fal
     state, widening, exact = exact_embedding(embedding, small, large, reference)
     if fill:
         state, exact = _filled(state, widening, embedding, large, like, exact)
-    load(large, state, embedding)
+    _load(large, state, embedding)
     stored = _difference(copy.deepcopy(large).double(), reference, inputs)
     deeper = tuple(placement for placement in places if placement.deepens)
     counts = _numbers(small), _numbers(large)
@@ -115,10 +115,10 @@ def _filled(
     Both are what was given where other inputs than those that filling looks at tell of a change.
     """
     trial, inputs = copy.deepcopy(large).double(), embedding.small.inputs
-    load(trial, state, embedding)
+    _load(trial, state, embedding)
     reference = random_logits(trial, inputs, **_OTHERS)
     found = filled(state, widening.new, trial, embedding.large, like)
-    load(trial, found, embedding)
+    _load(trial, found, embedding)
     error = _difference(trial, reference, inputs, **_OTHERS)
     return (found, max(exact, error)) if error <= EXACT else (state, exact)
 
@@ -140,7 +140,7 @@ def exact_embedding(
     trial, least, widening = copy.deepcopy(large).double(), math.inf, Widening(embedding.small, embedding.large)
     factors = _token_factors(copy.deepcopy(small).double(), trial)
     for state, made_by in _candidates(embedding, factors):
-        load(trial, state, embedding)
+        _load(trial, state, embedding)
         error, widening = _difference(trial, reference, embedding.small.inputs), made_by
         if error <= EXACT:
             return state, made_by, error
@@ -176,7 +176,7 @@ def embedding_of(small: nn.Module, large: nn.Module, places: tuple[Placement, ..
     return between(ours, theirs, state)
 
 
-def load(model: nn.Module, state: Mapping[str, Tensor], embedding: Embedding) -> None:
+def _load(model: nn.Module, state: Mapping[str, Tensor], embedding: Embedding) -> None:
     """Give a module of the larger architecture its parameters, which are named as the blueprint names them."""
     model.load_state_dict(apart(state, embedding.large.stacks))
 

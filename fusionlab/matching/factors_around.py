@@ -71,7 +71,7 @@ def _solutions(block: Block, problem: Problem) -> tuple[Tensor, list[Tensor]]:
 
 
 def _refined(block: Block, problem: Problem, chosen: dict[str, Tensor], rescale: Rescale) -> dict[str, Tensor]:
-    """What is inside heads once these are in order: nested blocks' factors, and what may stretch, one by one."""
+    """The elements inside of heads once these are in order: of nested blocks, and of what may stretch, one by one."""
     assert block.permutation is not None
     moved = problem.moved(Alignment(problem.blueprint, chosen))
     found = Alignment(

@@ -53,8 +53,7 @@ def _solved(group: Sequence[Block], problem: Problem, rescale: Rescale) -> dict[
             elements |= solve_around(block, problem, rescale)
     for batch in _batches([block for block in group if not block.is_units and not block.around], problem):
         groups = [space.group for space in batch.blocks[0].inner]
-        paired = batch.blocks[0].permutation is not None
-        how = first if paired else rescale
+        how = rescale if batch.blocks[0].permutation is None else first
         solutions = problem.agreed(batch.blocks[0], partial(_solutions, groups, batch.correlations, how))
         for position, block in enumerate(batch.blocks):
             correlations = [_pick(correlation, position) for correlation in batch.correlations]

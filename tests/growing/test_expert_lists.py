@@ -9,21 +9,12 @@ from torch import Tensor, nn
 import fusionlab
 from fusionlab.errors import InputError
 from fusionlab.growing import grown, shrunk
+from tests.symmetry.infer.expert_lists import Chosen, Expert
 from tests.symmetry.models import randomize
 
 from .test_growth import apart
 
 INPUTS = {"x": torch.randn(2, 60, 5, generator=torch.Generator().manual_seed(0))}
-
-
-class Expert(nn.Module):
-    def __init__(self, width: int, units: int, normed: bool) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(width) if normed else nn.Identity()
-        self.up, self.down = nn.Linear(width, units), nn.Linear(units, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.down(torch.relu(self.up(self.norm(x))))
 
 
 class Mixture(nn.Module):
@@ -32,20 +23,12 @@ class Mixture(nn.Module):
     def __init__(self, width: int, units: int, experts: int, normed: bool = False, bias: bool = True) -> None:
         super().__init__()
         self.first, self.norm = nn.Linear(5, width), nn.LayerNorm(width)
-        self.router = nn.Linear(width, experts, bias=bias)
-        self.experts = nn.ModuleList(Expert(width, units, normed) for _ in range(experts))
+        self.mixture = Chosen(lambda: Expert(torch.relu, normed, width, units), bias, experts, width)
         self.last = nn.Linear(width, 4)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.first(x)
-        read = self.norm(x).flatten(0, 1)
-        shares, chosen = self.router(read).softmax(-1).topk(2, -1)
-        added = torch.zeros_like(read)
-        for number, expert in enumerate(self.experts):
-            rows, places = torch.where(chosen == number)
-            if len(rows):
-                added.index_add_(0, rows, expert(read[rows]) * shares[rows, places, None])
-        return self.last(x + added.view_as(x))
+        return self.last(x + self.mixture(self.norm(x).flatten(0, 1)).view_as(x))
 
 
 def mixture(width: int, units: int, experts: int, seed: int = 0, **shape: bool) -> nn.Module:

@@ -11,10 +11,12 @@ Activation = Callable[[Tensor], Tensor]
 
 
 class Expert(nn.Module):
-    def __init__(self, activation: Activation = torch.relu, normed: bool = False) -> None:
+    def __init__(
+        self, activation: Activation = torch.relu, normed: bool = False, width: int = WIDTH, units: int = UNITS
+    ) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(WIDTH) if normed else nn.Identity()
-        self.up, self.down, self.activation = nn.Linear(WIDTH, UNITS), nn.Linear(UNITS, WIDTH), activation
+        self.norm = nn.LayerNorm(width) if normed else nn.Identity()
+        self.up, self.down, self.activation = nn.Linear(width, units), nn.Linear(units, width), activation
 
     def forward(self, x: Tensor) -> Tensor:
         return self.down(self.activation(self.up(self.norm(x))))
@@ -33,9 +35,11 @@ class Gated(nn.Module):
 class Dense(nn.Module):
     """Every expert, by its share."""
 
-    def __init__(self, make: Callable[[], nn.Module] = Expert, bias: bool = True, count: int = EXPERTS) -> None:
+    def __init__(
+        self, make: Callable[[], nn.Module] = Expert, bias: bool = True, count: int = EXPERTS, width: int = WIDTH
+    ) -> None:
         super().__init__()
-        self.router = nn.Linear(WIDTH, count, bias=bias)
+        self.router = nn.Linear(width, count, bias=bias)
         self.experts = nn.ModuleList(make() for _ in range(count))
 
     def forward(self, x: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from torch import nn
 from fusionlab.symmetry.float64 import InFloat64
 from fusionlab.symmetry.infer.meanings import Meaning, meaning
 from fusionlab.symmetry.infer.shrink import NotShrunkError, Shrunk, shrink
+from fusionlab.symmetry.infer.small_sizes import SmallSizes
 
 # Types that nothing is written for, at the sizes that their configs have by default.
 UNSEEN = [
@@ -132,6 +133,14 @@ def test_grouped_queries_stay_grouped(real, small):
     assert kind == small
     assert heads % groups == 0
     assert small != "between" or heads // groups > 2
+
+
+def test_queries_divide_by_twice_the_keys_where_heads_must_divide_by_more():
+    """As in a class some of whose layers have twice as many keys."""
+    fields = {"hidden_size": 4096, "num_attention_heads": 64, "num_key_value_heads": 4}
+    small = {path[-1]: size for path, size in SmallSizes(fields, multiple=4).choose().items()}
+    assert small["num_attention_heads"] % (2 * small["num_key_value_heads"]) == 0
+    assert small["num_key_value_heads"] % 4 == 0
 
 
 def test_widths_of_heads_stay_apart_or_together():

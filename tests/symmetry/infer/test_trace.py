@@ -41,3 +41,17 @@ def test_a_module_without_a_config_is_asked_for_nothing_more() -> None:
     model = Named()
     del model.config
     assert trace(model, {"x": torch.ones(2, 4)}).outputs == ("logits",)
+
+
+def test_a_forward_that_takes_no_such_option_is_traced_without_a_cache() -> None:
+    """By its config, which stays as it was."""
+
+    class Caching(Named):
+        def forward(self, x: Tensor) -> dict[str, Tensor]:  # type: ignore[override]
+            assert not self.config.use_cache
+            return super().forward(x)
+
+    model = Caching()
+    model.config.use_cache = True
+    assert trace(model, {"x": torch.ones(2, 4)}).outputs == ("logits",)
+    assert model.config.use_cache

@@ -32,6 +32,7 @@ from fusionlab.symmetry.folding import fold
 from fusionlab.symmetry.inputs import Input
 from fusionlab.symmetry.roles import Role
 from fusionlab.symmetry.stacks import apart
+from fusionlab.symmetry.unseen import note_unseen
 from fusionlab.types import Model
 
 # Rows of a table that are looked up to see what it does to them.
@@ -98,9 +99,11 @@ def grown(model: Model, like: Any, data: Batches | None = None, fill: bool = Fal
     inputs = embedding.small.inputs
     reference = random_logits(copy.deepcopy(small).double(), inputs)
     state, widening, exact = exact_embedding(embedding, small, large, reference)
+    unseen: dict[str, Tensor] = {}
     if fill:
-        state, exact = _filled(state, widening, embedding, large, like, exact)
+        state, unseen, exact = _filled(state, widening, embedding, large, like, exact)
     _load(large, state, embedding)
+    note_unseen(large, unseen)
     stored = _difference(copy.deepcopy(large).double(), reference, inputs)
     deeper = tuple(placement for placement in places if placement.deepens)
     counts = _numbers(small), _numbers(large)
@@ -109,18 +112,18 @@ def grown(model: Model, like: Any, data: Batches | None = None, fill: bool = Fal
 
 def _filled(
     state: dict[str, Tensor], widening: Widening, embedding: Embedding, large: nn.Module, like: nn.Module, exact: float
-) -> tuple[dict[str, Tensor], float]:
-    """The parameters with what changes nothing taken from the larger model, and the error.
+) -> tuple[dict[str, Tensor], dict[str, Tensor], float]:
+    """The parameters with what changes nothing taken from the larger model, where that is, and the error.
 
-    Both are what was given where other inputs than those that filling looks at tell of a change.
+    They are what was given where other inputs than those that filling looks at tell of a change.
     """
     trial, inputs = copy.deepcopy(large).double(), embedding.small.inputs
     _load(trial, state, embedding)
     reference = random_logits(trial, inputs, **_OTHERS)
-    found = filled(state, widening.new, trial, embedding.large, like)
+    found, unseen = filled(state, widening.new, trial, embedding.large, like)
     _load(trial, found, embedding)
     error = _difference(trial, reference, inputs, **_OTHERS)
-    return (found, max(exact, error)) if error <= EXACT else (state, exact)
+    return (found, unseen, max(exact, error)) if error <= EXACT else (state, {}, exact)
 
 
 def exact_embedding(

@@ -65,7 +65,7 @@ class Refinement(Descent[list[Alignment]]):
         label: str = "learned matching",
     ) -> None:
         self.options = options
-        self.twins = Twins(models, alignments, anchor, spaces, options.general)
+        self.twins = Twins(models, alignments, anchor, spaces, options.general, options.unseen)
         teachers = [copy.deepcopy(model).eval().requires_grad_(False) for model in models]
         # What is half way has no running statistics; those of an end model are not even in its twin's basis.
         self.student = by_batch(teachers[0])

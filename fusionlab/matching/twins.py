@@ -1,6 +1,6 @@
 """The twins of several models as functions of coordinates in their groups, for gradient descent.
 
-Of a grown model the numbers that its function does not depend on are learned too.
+Of a grown model the numbers that its function does not depend on may be learned too.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ class Twins(nn.Module):
     """The twins of several models, as differentiable functions of coordinates in their groups.
 
     Args:
-        models: end models, of one architecture; not modified. Of one that was grown on the way, the entries that change
-            nothing have coordinates too (`fusionlab.symmetry.unseen`), also where it is the anchor.
+        models: end models, of one architecture; not modified.
         alignments: one for each, in order, of one blueprint (folded or not): where to start.
         anchor: index of the model whose alignment stays as it is; that all others move is enough.
         spaces: those to learn; None for all.
         general: whether invertible spaces may also be stretched.
+        unseen: whether the entries of grown models that change nothing (`fusionlab.symmetry.unseen`) have coordinates
+            too, also where such a model is the anchor.
 
     Raises:
         InputError: fewer than two models, another number of alignments, alignments of different blueprints, or nothing
@@ -47,6 +48,7 @@ class Twins(nn.Module):
         anchor: int = 0,
         spaces: Sequence[Space] | None = None,
         general: bool = True,
+        unseen: bool = False,
     ) -> None:
         super().__init__()
         if len(models) < 2 or len(alignments) != len(models):
@@ -73,7 +75,7 @@ class Twins(nn.Module):
             BufferDict({n: torch.empty_like(state[n]) for n in names}, persistent=False) for state in every
         )
         self.start_from(models, alignments)
-        self.fillings: Any = nn.ModuleList(Filling(model, blueprint, names) for model in models)
+        self.fillings: Any = nn.ModuleList(Filling(model, blueprint, names if unseen else ()) for model in models)
         self.aliases = aliases(models[0])
         self.orders: Any = nn.ModuleList(
             BufferDict({space.name: space.group.identity(space.copies) for space in self.discrete}, persistent=True)

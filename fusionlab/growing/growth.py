@@ -17,6 +17,7 @@ from fusionlab.errors import InputError
 from fusionlab.evaluation.preservation import EXACT, random_logits
 from fusionlab.forward import input_embeddings
 from fusionlab.growing.axes import STREAMS, Choice, Widening
+from fusionlab.growing.cost import operations
 from fusionlab.growing.embedding import Embedding
 from fusionlab.growing.filling import filled
 from fusionlab.growing.layers import Placement, lists_of, placements, renamed
@@ -50,6 +51,7 @@ class Growth(Generic[Model]):
         sizes: by role of a space, its smallest and largest size in the small model and in the grown one, where it grew.
         placements: the stacks of layers that grew, and where their layers went.
         parameters: how many numbers the small model has, and the grown one.
+        operations: of products in one forward pass, of the small model and of the grown one.
         exact: largest difference of the logits of both in float64 on random inputs, relative to the largest.
         stored: the same of the grown model as it is stored, in its own dtype: the rounding.
     """
@@ -58,6 +60,7 @@ class Growth(Generic[Model]):
     sizes: dict[str, tuple[tuple[int, int], tuple[int, int]]]
     placements: tuple[Placement, ...]
     parameters: tuple[int, int]
+    operations: tuple[int, int]
     exact: float
     stored: float
 
@@ -106,8 +109,8 @@ def grown(model: Model, like: Any, data: Batches | None = None, fill: bool = Fal
     note_unseen(large, unseen)
     stored = _difference(copy.deepcopy(large).double(), reference, inputs)
     deeper = tuple(placement for placement in places if placement.deepens)
-    counts = _numbers(small), _numbers(large)
-    return Growth(large, _sizes(embedding.small, widening), deeper, counts, exact, stored)
+    counts, costs_of_pass = (_numbers(small), _numbers(large)), (operations(small, inputs), operations(large, inputs))
+    return Growth(large, _sizes(embedding.small, widening), deeper, counts, costs_of_pass, exact, stored)
 
 
 def _filled(

@@ -23,6 +23,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 from cells import Cells
 from different_sizes_page import Shown, page
 from settings import quiet
+from sizes_freedom import measure as measure_freedom
 from sizes_measures import STEPS, Images, Pair, cell_name
 from sizes_tasks import TaskPair
 
@@ -88,6 +89,8 @@ def main() -> int:
         images = Images.load()
         for seed in TUNING:
             measure_tuning(Pair("tuning", (seed, seed + 1), DEEP, images, cells, args.models))
+        for seed, size in itertools.product(TUNING_LEARNED, LARGE):
+            measure_freedom(Pair("tuning", (seed, seed + 1), size, images, cells, args.models))
         if "equal time" not in cells.found:
             cells.keep("equal time", {"steps": steps_of_equal_time(cells)})
         pairs = [

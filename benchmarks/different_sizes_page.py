@@ -8,6 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from intervals import half_width
+from sizes_freedom import freedom_text
 from sizes_measures import POINTS, SMALL, STEPS, Size, cell_name
 from sizes_missing import equal_time, missing
 from sizes_tasks import tasks_text
@@ -54,7 +55,8 @@ def page(found: dict[str, Any], shown: Shown) -> str:
     tables = [Table(found, size, shown) for size in shown.sizes]
     tables = [table for table in tables if table.pairs]
     parts = [_introduction(found, shown), *(table.text() for table in tables)]
-    parts += filter(None, [tasks_text(found, shown.sizes, shown.test), _places(found, shown)])
+    tasks, freedom = tasks_text(found, shown.sizes, shown.test), freedom_text(found, shown.sizes, shown.tuning)
+    parts += filter(None, [tasks, _places(found, shown), freedom])
     return "\n".join([*parts, _summary(tables, shown), *missing(found, shown)])
 
 

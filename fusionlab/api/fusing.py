@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -81,7 +82,8 @@ def fuse(
     )
     found, index = alignments_and_anchor(ends, anchor, preset, data, **{"seed": seed, **(options or {})})
     twins = [alignment.apply(model) for alignment, model in zip(found, ends, strict=True)]
-    moved = None if base is None else found[index].apply(base)
+    # What an anchor that was grown is filled with is none of the base model's.
+    moved = None if base is None else replace(found[index], filling={}).apply(base)
     return merge(twins, method, weights, data, moved, seed, dtype, **hyperparameters)
 
 

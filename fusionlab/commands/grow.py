@@ -147,11 +147,13 @@ def _tell(growth: Growth[Any], name: str, output: Path) -> None:
     for stack in growth.placements:
         table.add_row(f"layers of {stack.small}", str(len(stack.positions)), str(stack.length))
     table.add_row("parameters", *(f"{count:,}" for count in growth.parameters))
+    table.add_row("operations of a pass", *(f"{count:,}" for count in growth.operations))
     stacks = {stack.small: {"length": stack.length, "positions": list(stack.positions)} for stack in growth.placements}
     printing.publish(
         {
             "model": name,
             "parameters": dict(zip(("before", "after"), growth.parameters, strict=True)),
+            "operations": dict(zip(("before", "after"), growth.operations, strict=True)),
             "sizes": {role: {"before": list(few), "after": list(many)} for role, (few, many) in growth.sizes.items()},
             "layers": stacks,
             "logits_differ_by": {"float64": growth.exact, "stored": growth.stored},

@@ -2,11 +2,12 @@
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
+from fusionlab.dtypes import main_dtype
 from fusionlab.errors import InputError
 from fusionlab.forward import logits
 from fusionlab.symmetry import Alignment
@@ -18,6 +19,8 @@ EXACT = 1e-8
 MOST_CHECKED = 300_000_000
 # Inputs of that check.
 _FEW = 2
+# Roundings of a grown model's type that filling may change its function by, relative to the largest logit.
+_ROUNDINGS = 10
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,31 @@ def check_preservation(
     reference = random_logits(original, inputs, seed, count)
     exact = random_logits(alignment.apply(original), inputs, seed, count)
     stored = random_logits(copy.deepcopy(twin).double().eval(), inputs, seed, count)
+    if alignment.filling:
+        filled = random_logits(_only_filled(alignment).apply(original), inputs, seed, count)
+        _check_filling(reference, filled, main_dtype(model.state_dict()))
+        return replace(preserved(filled, exact, stored), stored=preserved(reference, reference, stored).stored)
     return preserved(reference, exact, stored)
+
+
+def _only_filled(alignment: Alignment) -> Alignment:
+    """What an alignment puts into a grown model, before it acts."""
+    return replace(alignment, elements={})
+
+
+def _check_filling(reference: Tensor, filled: Tensor, dtype: torch.dtype) -> None:
+    """Refuse a filling that changed a grown model's function by more than the rounding of its numbers.
+
+    Entries that change nothing do so up to the rounding of the others: the mean that a LayerNorm takes from the stream
+    is zero before numbers are rounded to a type, and not quite afterwards.
+    """
+    scale = float(reference.abs().max()) or 1.0
+    change, allowed = float((filled - reference).abs().max()) / scale, max(EXACT, _ROUNDINGS * torch.finfo(dtype).eps)
+    if not change <= allowed:
+        raise InputError(
+            f"filling a grown model changed its function: its logits differ by {change:.1e} of the largest on random "
+            f"inputs, where {allowed:.0e} is allowed; expected a model as it was grown"
+        )
 
 
 @torch.no_grad()
@@ -111,7 +138,7 @@ def check_alignments(models: Sequence[nn.Module], alignments: Sequence[Alignment
     """
     for model, alignment in zip(models, alignments, strict=True):
         described = alignment.blueprint
-        is_identity = not (alignment.elements or described.gauge)
+        is_identity = not (alignment.elements or alignment.filling or described.gauge)
         if is_identity or not described.inputs or sum(p.numel() for p in model.parameters()) > MOST_CHECKED:
             continue
         original = copy.deepcopy(model)
@@ -123,6 +150,10 @@ def check_alignments(models: Sequence[nn.Module], alignments: Sequence[Alignment
         except Exception:  # a model's own code may want more than its blueprint knows of
             continue
         if reference.isfinite().all():
+            if alignment.filling:
+                filled = random_logits(_only_filled(alignment).apply(original), described.inputs, seed, _FEW)
+                _check_filling(reference, filled, main_dtype(model.state_dict()))
+                reference = filled
             exact = random_logits(alignment.apply(original), described.inputs, seed, _FEW)
             preserved(reference, exact, exact)
 

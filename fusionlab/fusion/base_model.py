@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from torch import Tensor, nn
 
@@ -42,7 +43,9 @@ class BaseModel:
         """
         if matching == UNMATCHED:
             return self.heads.states([self.model])[0]
-        return self.heads.moved(self.model, self.fused.matched[matching].alignments[self.fused.anchor])
+        of_anchor = self.fused.matched[matching].alignments[self.fused.anchor]
+        # What an anchor that was grown is filled with is none of the base model's.
+        return self.heads.moved(self.model, replace(of_anchor, filling={}))
 
     def task_lengths(self, matching: str) -> list[tuple[float, float]]:
         """Lengths of the end models' task vectors as the models come, and in the basis of one of the matchings.

@@ -72,7 +72,8 @@ class Embedding:
         """The larger model's parameters, in float64 where they are real, and the maps that made them.
 
         Raises:
-            InputError: parameters that one of the two models lacks, or a dimension that cannot be grown.
+            InputError: parameters that one of the two models lacks, or a dimension that cannot be grown, as heads in an
+                order that is not followed.
         """
         widening, out = Widening(self.small, self.large, choice), dict[str, Tensor]()
         for name, tensor in self.state.items():
@@ -160,6 +161,11 @@ class Embedding:
             else:
                 mean = out.mean(move.dim, keepdim=True)
                 out = move.gather(out - mean, move.dim) + move.share * mean
+        if out.shape != fresh.shape:
+            raise InputError(
+                f"{name!r} has the shape {tuple(tensor.shape)} and would have {tuple(fresh.shape)}, and no map between "
+                f"the heads of both is known; expected a larger model with the same number of heads"
+            )
         widening.new[target] = tuple(new)
         return out
 

@@ -24,6 +24,7 @@ from fusionlab.symmetry.axes import spaces_of
 from fusionlab.symmetry.blueprint import FOLDED
 from fusionlab.symmetry.roles import Role
 from fusionlab.symmetry.stacks import apart, entries_of
+from fusionlab.symmetry.unseen import filled_state, masked
 
 # The largest change of the logits in float64, relative to the largest, of what is taken to change nothing.
 UNSEEN = 1e-11
@@ -39,8 +40,8 @@ def filled(
     trial: nn.Module,
     blueprint: Blueprint,
     anchor: nn.Module,
-) -> dict[str, Tensor]:
-    """The parameters of a grown model with the anchor's wherever they change nothing.
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The parameters of a grown model with the anchor's wherever they change nothing, and where that is.
 
     The anchor is brought into the grown model's basis by weights. Each kind of new entries, in all layers at once, is
     kept where forward passes in float64 give the logits that they gave before; `grown` then looks at other inputs.
@@ -54,7 +55,8 @@ def filled(
             as they are.
 
     Returns:
-        By name, in float64; folded where the architecture can be.
+        By name, in float64; folded where the architecture can be. And by name, bool of the same shapes, the entries
+        that were taken; none where not just any numbers could stand there.
     """
     described = blueprint.in_gauge((FOLDED,))
     ours = Alignment.identity(described).apply(state)
@@ -64,6 +66,7 @@ def filled(
     moved, into_one = align_states([ours, theirs], described, preset("weights"))
     theirs = moved.inverse().apply(into_one.apply(theirs))
     found = {name: tensor.clone() for name, tensor in ours.items()}
+    taken: dict[str, Tensor] = {}
     trial.load_state_dict(apart(found, blueprint.stacks))
     reference = random_logits(trial, blueprint.inputs, count=_COUNT)
     largest = float(reference.abs().max())
@@ -77,7 +80,22 @@ def filled(
         if math.isnan(change) or change > UNSEEN * largest:
             for name, chosen in entries.items():
                 found[name][chosen] = before[name]
-    return found
+            continue
+        # Where both models have the same, as in a norm that was folded, nothing is known of other numbers.
+        for name, chosen in entries.items():
+            if not torch.equal(found[name][chosen], before[name]):
+                taken.setdefault(name, torch.zeros_like(found[name], dtype=torch.bool))[chosen] = True
+    trial.load_state_dict(apart(_with_anything(found, taken), blueprint.stacks))
+    change = float((random_logits(trial, blueprint.inputs, count=_COUNT) - reference).abs().max())
+    return found, taken if change <= UNSEEN * largest else {}
+
+
+def _with_anything(state: Mapping[str, Tensor], entries: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """A state with random numbers of a parameter's own size in some of its entries."""
+    drawn = torch.Generator().manual_seed(0)
+    sizes = {name: state[name].square().mean().sqrt() for name in entries}
+    random = {name: size * torch.randn(state[name].shape, generator=drawn).double() for name, size in sizes.items()}
+    return filled_state(state, {name: masked(tensor, entries[name]) for name, tensor in random.items()})
 
 
 # The name and axes of a parameter without numbers, and a part of what is new along each of its dimensions.

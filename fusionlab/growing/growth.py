@@ -17,6 +17,7 @@ from fusionlab.errors import InputError
 from fusionlab.evaluation.preservation import EXACT, random_logits
 from fusionlab.forward import input_embeddings
 from fusionlab.growing.axes import STREAMS, Choice, Widening
+from fusionlab.growing.cost import operations
 from fusionlab.growing.embedding import Embedding
 from fusionlab.growing.filling import filled
 from fusionlab.growing.layers import Placement, lists_of, placements, renamed
@@ -32,6 +33,7 @@ from fusionlab.symmetry.folding import fold
 from fusionlab.symmetry.inputs import Input
 from fusionlab.symmetry.roles import Role
 from fusionlab.symmetry.stacks import apart
+from fusionlab.symmetry.unseen import note_unseen
 from fusionlab.types import Model
 
 # Rows of a table that are looked up to see what it does to them.
@@ -49,6 +51,7 @@ class Growth(Generic[Model]):
         sizes: by role of a space, its smallest and largest size in the small model and in the grown one, where it grew.
         placements: the stacks of layers that grew, and where their layers went.
         parameters: how many numbers the small model has, and the grown one.
+        operations: of products in one forward pass, of the small model and of the grown one.
         exact: largest difference of the logits of both in float64 on random inputs, relative to the largest.
         stored: the same of the grown model as it is stored, in its own dtype: the rounding.
     """
@@ -57,6 +60,7 @@ class Growth(Generic[Model]):
     sizes: dict[str, tuple[tuple[int, int], tuple[int, int]]]
     placements: tuple[Placement, ...]
     parameters: tuple[int, int]
+    operations: tuple[int, int]
     exact: float
     stored: float
 
@@ -98,29 +102,31 @@ def grown(model: Model, like: Any, data: Batches | None = None, fill: bool = Fal
     inputs = embedding.small.inputs
     reference = random_logits(copy.deepcopy(small).double(), inputs)
     state, widening, exact = exact_embedding(embedding, small, large, reference)
+    unseen: dict[str, Tensor] = {}
     if fill:
-        state, exact = _filled(state, widening, embedding, large, like, exact)
+        state, unseen, exact = _filled(state, widening, embedding, large, like, exact)
     _load(large, state, embedding)
+    note_unseen(large, unseen)
     stored = _difference(copy.deepcopy(large).double(), reference, inputs)
     deeper = tuple(placement for placement in places if placement.deepens)
-    counts = _numbers(small), _numbers(large)
-    return Growth(large, _sizes(embedding.small, widening), deeper, counts, exact, stored)
+    counts, costs_of_pass = (_numbers(small), _numbers(large)), (operations(small, inputs), operations(large, inputs))
+    return Growth(large, _sizes(embedding.small, widening), deeper, counts, costs_of_pass, exact, stored)
 
 
 def _filled(
     state: dict[str, Tensor], widening: Widening, embedding: Embedding, large: nn.Module, like: nn.Module, exact: float
-) -> tuple[dict[str, Tensor], float]:
-    """The parameters with what changes nothing taken from the larger model, and the error.
+) -> tuple[dict[str, Tensor], dict[str, Tensor], float]:
+    """The parameters with what changes nothing taken from the larger model, where that is, and the error.
 
-    Both are what was given where other inputs than those that filling looks at tell of a change.
+    They are what was given where other inputs than those that filling looks at tell of a change.
     """
     trial, inputs = copy.deepcopy(large).double(), embedding.small.inputs
     _load(trial, state, embedding)
     reference = random_logits(trial, inputs, **_OTHERS)
-    found = filled(state, widening.new, trial, embedding.large, like)
+    found, unseen = filled(state, widening.new, trial, embedding.large, like)
     _load(trial, found, embedding)
     error = _difference(trial, reference, inputs, **_OTHERS)
-    return (found, max(exact, error)) if error <= EXACT else (state, exact)
+    return (found, unseen, max(exact, error)) if error <= EXACT else (state, {}, exact)
 
 
 def exact_embedding(

@@ -61,7 +61,7 @@ def differ_in_size(models: Sequence[nn.Module]) -> bool:
 
 def told(growths: Mapping[str, Growth[Any]]) -> str:
     """A sentence, without its full stop, on which models were grown and by how much."""
-    parts = [f"{name} ({described(growth)})" for name, growth in growths.items()]
+    parts = [f"{name} ({described(growth)}; {_dearer(growth)})" for name, growth in growths.items()]
     worst = max(growth.exact for growth in growths.values())
     return (
         f"The end models are of different sizes, so that {' and '.join(parts)} {'was' if len(parts) == 1 else 'were'} "
@@ -74,6 +74,12 @@ def described(growth: Growth[Any]) -> str:
     sizes = [f"{role} {size_range(few)} to {size_range(many)}" for role, (few, many) in growth.sizes.items()]
     layers = [f"layers {len(stack.positions)} to {stack.length}" for stack in growth.placements]
     return ", ".join([*sizes, *dict.fromkeys(layers)])
+
+
+def _dearer(growth: Growth[Any]) -> str:
+    """The cost of a grown model in multiples of the small one's, in words."""
+    numbers, operations = (after / max(before, 1) for before, after in (growth.parameters, growth.operations))
+    return f"{numbers:.1f} times the parameters, {operations:.1f} times the operations of a pass"
 
 
 def size_range(ends: tuple[int, int]) -> str:

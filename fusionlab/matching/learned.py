@@ -65,7 +65,7 @@ class Refinement(Descent[list[Alignment]]):
         label: str = "learned matching",
     ) -> None:
         self.options = options
-        self.twins = Twins(models, alignments, anchor, spaces, options.general)
+        self.twins = Twins(models, alignments, anchor, spaces, options.general, options.unseen)
         teachers = [copy.deepcopy(model).eval().requires_grad_(False) for model in models]
         # What is half way has no running statistics; those of an end model are not even in its twin's basis.
         self.student = by_batch(teachers[0])
@@ -74,7 +74,7 @@ class Refinement(Descent[list[Alignment]]):
     def make_optimizer(self) -> tuple[Optimizer, CosineAnnealingLR]:
         """AdamW with a cosine to zero. Nothing decays: that would pull the coordinates back to the start."""
         rate = self.options.learning_rate or (PAIR_RATE if len(self.teachers) == 2 else MANY_RATE)
-        optimizer = AdamW(self.twins.charts.parameters(), lr=rate, weight_decay=0.0)
+        optimizer = AdamW(self.twins.parameters(), lr=rate, weight_decay=0.0)
         return optimizer, CosineAnnealingLR(optimizer, self.options.steps)
 
     def begin(self, run: Run) -> None:
@@ -168,12 +168,12 @@ class Refinement(Descent[list[Alignment]]):
         return self.twins.alignments()
 
     def pack(self, result: list[Alignment]) -> Any:
-        """The elements of every alignment."""
-        return [dict(alignment.elements) for alignment in result]
+        """The elements of every alignment, and what it fills."""
+        return [(dict(alignment.elements), dict(alignment.filling)) for alignment in result]
 
     def unpack(self, packed: Any) -> list[Alignment]:
-        """The alignments that have some elements."""
-        return [Alignment(self.twins.blueprint, elements) for elements in packed]
+        """The alignments that have some elements, and fill something."""
+        return [Alignment(self.twins.blueprint, elements, filling) for elements, filling in packed]
 
     def state(self) -> dict[str, Any]:
         """The state of a `Descent`, and its start: another machine may have found another start."""

@@ -1,4 +1,7 @@
-"""The twins of several models as functions of coordinates in their groups, for gradient descent."""
+"""The twins of several models as functions of coordinates in their groups, for gradient descent.
+
+Of a grown model the numbers that its function does not depend on may be learned too.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from torch.optim import Optimizer
 from fusionlab.errors import InputError
 from fusionlab.learning.points import BufferDict, aliases
 from fusionlab.matching.charts import Charts
+from fusionlab.matching.filling import Filling
 from fusionlab.matching.groups import geometry
 from fusionlab.matching.options import ALL, AS_IS, MatchOptions
 from fusionlab.matching.universe import mean_state
@@ -29,6 +33,8 @@ class Twins(nn.Module):
         anchor: index of the model whose alignment stays as it is; that all others move is enough.
         spaces: those to learn; None for all.
         general: whether invertible spaces may also be stretched.
+        unseen: whether the entries of grown models that change nothing (`fusionlab.symmetry.unseen`) have coordinates
+            too, also where such a model is the anchor.
 
     Raises:
         InputError: fewer than two models, another number of alignments, alignments of different blueprints, or nothing
@@ -42,6 +48,7 @@ class Twins(nn.Module):
         anchor: int = 0,
         spaces: Sequence[Space] | None = None,
         general: bool = True,
+        unseen: bool = False,
     ) -> None:
         super().__init__()
         if len(models) < 2 or len(alignments) != len(models):
@@ -68,6 +75,7 @@ class Twins(nn.Module):
             BufferDict({n: torch.empty_like(state[n]) for n in names}, persistent=False) for state in every
         )
         self.start_from(models, alignments)
+        self.fillings: Any = nn.ModuleList(Filling(model, blueprint, names if unseen else ()) for model in models)
         self.aliases = aliases(models[0])
         self.orders: Any = nn.ModuleList(
             BufferDict({space.name: space.group.identity(space.copies) for space in self.discrete}, persistent=True)
@@ -103,19 +111,29 @@ class Twins(nn.Module):
             for index, orders, learned in zip(self.moving, self.orders, charts, strict=True):
                 first, then = (Alignment(self.blueprint, _on("cpu", e)) for e in (orders.tensors(), learned))
                 found[index] = then.compose(first).compose(self.start[index])
-        return found
+        return [replace(one, filling=filling.found()) for one, filling in zip(found, self.fillings, strict=True)]
 
     def states(self) -> list[dict[str, Tensor]]:
         """The parameters of every model in its present basis, differentiable in the coordinates."""
         if self._bases is None:
             self._bases = self._discretely_moved()
-        twins = list(self._bases)
+        twins = [{**base, **self._filled(index)} for index, base in enumerate(self._bases)]
         with torch.autocast(self.device.type, enabled=False):
             for index, elements in zip(self.moving, self.charts.elements(), strict=True):
                 step = Alignment(self.blueprint, elements)
                 moved = {name: step.apply_to(name, twins[index][name]) for name in self._learned}
                 twins[index] = {**twins[index], **moved}
         return twins
+
+    def _filled(self, index: int) -> dict[str, Tensor]:
+        """The parameters of one model that it was grown by, after its start and its discrete elements."""
+        found: dict[str, Tensor] = self.fillings[index].tensors()
+        steps = [self.start[index]]
+        if index in self.moving:
+            steps.append(Alignment(self.blueprint, self.orders[self.moving.index(index)].tensors()))
+        for step in steps:
+            found = {name: step.apply_to(name, tensor) for name, tensor in found.items()}
+        return found
 
     @torch.no_grad()
     def _discretely_moved(self) -> list[dict[str, Tensor]]:

@@ -47,12 +47,15 @@ def move(
     Raises:
         InputError: the diagonal of a Fisher matrix, which rotations mix with what is beside it; or a model that the
             statistics do not describe.
-        SymmetryError: a fold that cannot be followed, or only at a loss of too many digits; gather on the twin then.
+        SymmetryError: a fold that cannot be followed, or only at a loss of too many digits, or an alignment that fills
+            a grown model; gather on the twin then.
     """
     if not isinstance(statistics, Grams | Activations):
         raise InputError(
             f"{statistics.kind} statistics cannot be moved to another basis; expected them to be gathered on the twin"
         )
+    if alignment.filling:
+        raise SymmetryError("an alignment that fills a grown model changes what its units compute; gather on the twin")
     if alignment.blueprint.folded and source_state is None:
         raise SymmetryError("an alignment that folds norms moves statistics only with the end model's state")
     if source_state is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import TypeVar, overload
@@ -34,11 +34,14 @@ from fusionlab.symmetry.folding import fold
 from fusionlab.symmetry.groups import Permutation
 from fusionlab.symmetry.html import html_table
 from fusionlab.symmetry.stacks import apart, entries_of
+from fusionlab.symmetry.unseen import filled_state
 from fusionlab.symmetry.wrappers import read_model, unwrapped
 
 Model = TypeVar("Model", bound=nn.Module)
 # The entry of a file that says what it belongs to.
 _BELONGS = "alignment"
+# Before the names of parameters in a file, for what is put into a model first.
+_FILLING = "filling: "
 
 
 @dataclass(frozen=True)
@@ -51,10 +54,13 @@ class Alignment:
     Attributes:
         blueprint: the spaces and axes it acts through.
         elements: by space, one tensor (see `fusionlab.symmetry.groups`); a space left out keeps its basis.
+        filling: by parameter, numbers that are put into a grown model before the elements act, where it holds nothing
+            that its function depends on (see `fusionlab.symmetry.unseen`); NaN for all that stays.
     """
 
     blueprint: Blueprint
     elements: Mapping[str, Tensor]
+    filling: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         moved = f"{len(self.elements)} of {len(self.blueprint.spaces)} spaces"
@@ -83,7 +89,7 @@ class Alignment:
         return self.elements[name] if name in self.elements else space.group.identity(space.copies)
 
     def inverse(self) -> Alignment:
-        """The alignment that undoes this one."""
+        """The alignment that undoes this one; what was filled stays, since nothing depends on it."""
         undone: dict[str, Tensor] = {}
         for name, space in self.blueprint.spaces.items():
             if name in self.elements:
@@ -95,10 +101,12 @@ class Alignment:
         """The alignment that acts as `first`, then as this one.
 
         Raises:
-            SymmetryError: the two belong to different blueprints.
+            SymmetryError: the two belong to different blueprints, or this one fills what `first` has moved.
         """
         if first.blueprint is not self.blueprint and first.blueprint.fingerprint != self.blueprint.fingerprint:
             raise SymmetryError("two alignments of different architectures cannot be composed")
+        if self.filling:
+            raise SymmetryError("an alignment that fills a grown model acts on that model; expected it to act first")
         composed = dict(self.elements)
         for name, element in first.elements.items():
             space = self.blueprint.spaces[name]
@@ -106,7 +114,7 @@ class Alignment:
             if name in self.elements:
                 moved = space.group.compose(self.elements[name], moved.to(self.elements[name].device))
             composed[name] = moved
-        return Alignment(self.blueprint, composed)
+        return Alignment(self.blueprint, composed, first.filling)
 
     @overload
     def apply(self, model: Model) -> Model: ...
@@ -148,6 +156,7 @@ class Alignment:
             state = fold(state, self.blueprint)
         if self.blueprint.unbiased:
             state = clear_biases(state, self.blueprint)
+        state = filled_state(state, self.filling)
         touched = self.blueprint.touching(self.elements)
         moved = {name: self.apply_to(name, state[name]) if name in touched else state[name] for name in state}
         if model.keys() == moved.keys():
@@ -218,7 +227,8 @@ class Alignment:
         belongs = {"architecture": self.blueprint.architecture, "blueprint": self.blueprint.fingerprint}
         # In one entry, since the library writes several in an order that differs from process to process.
         said = {_BELONGS: json.dumps(belongs)}
-        save_file({name: element.contiguous() for name, element in self.elements.items()}, path, said)
+        tensors = {**self.elements, **{f"{_FILLING}{name}": tensor for name, tensor in self.filling.items()}}
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path, said)
 
     @staticmethod
     def load(path: str | Path, blueprint: Blueprint) -> Alignment:
@@ -242,13 +252,16 @@ class Alignment:
                 f"not of this {blueprint.architecture} model"
             )
         blueprint = fitting[0]
+        filling = {name.removeprefix(_FILLING): elements.pop(name) for name in [*elements] if name.startswith(_FILLING)}
+        if unknown := filling.keys() - blueprint.parameters.keys():
+            raise SymmetryError(f"{path} fills {min(unknown)!r}, which no {blueprint.architecture} model has")
         for name, element in elements.items():
             if name not in blueprint.spaces:
                 raise SymmetryError(f"{path} holds {name!r}, which is no space of a {blueprint.architecture} model")
             space = blueprint.spaces[name]
             if (expected := space.group.check(element, space.copies)) is not None:
                 raise SymmetryError(f"{path} holds no element of {space.group} for {name!r}: expected {expected}")
-        return Alignment(blueprint, elements)
+        return Alignment(blueprint, elements, filling)
 
 
 def _belonging(metadata: Mapping[str, str]) -> Mapping[str, str]:

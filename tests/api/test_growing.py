@@ -14,7 +14,8 @@ from tests.symmetry.models import generator
 
 LARGER = {"hidden_size": 24, "num_hidden_layers": 3, "intermediate_size": 40}
 SAID = (
-    r"different sizes, so that model 0 \(residual 16 to 24, .*, layers 2 to 3\) was grown; logits in float64 differ by"
+    r"different sizes, so that model 0 \(residual 16 to 24, .*, layers 2 to 3; .* of a pass\) was grown; logits in "
+    r"float64 differ by"
 )
 
 

@@ -43,6 +43,7 @@ def test_a_config_alone_is_enough(like: str, sizes: Path, command: Command) -> N
     assert found["sizes"]["residual"] == {"before": [16, 16], "after": [24, 24]}
     assert found["layers"] == {"vit.layers": {"length": 3, "positions": [1, 2]}}
     assert found["parameters"]["before"] < found["parameters"]["after"]
+    assert found["operations"]["before"] < found["operations"]["after"]
     assert found["logits_differ_by"]["float64"] < 1e-12
     assert closeness(fusionlab.load(sizes / "grown"), vit(0)) < 1e-5
 

@@ -10,6 +10,7 @@ import fusionlab
 from fusionlab.growing import grown, grown_to_one_size
 from fusionlab.matching.weights import squared_distance
 from fusionlab.symmetry import Alignment, blueprint
+from fusionlab.symmetry.unseen import masked, unseen_entries
 from tests.symmetry.models import generator, randomize
 
 from .families import CASES, gpt2, gpt_oss, llama, vit
@@ -148,3 +149,20 @@ def test_functions_of_python_fill_where_they_match() -> None:
     assert apart(filled, small) < 1e-9
     again = fusionlab.align([fusionlab.grow(small, large, fill=True), large], anchor=1, preset="weights")[0]
     torch.testing.assert_close(filled.state_dict(), again.state_dict())
+
+
+@pytest.mark.parametrize("name", FILLED)
+def test_anything_may_stand_in_entries_that_change_nothing(name: str) -> None:
+    """Those that are noted hold random numbers, as large as the parameter's own, and the function stays."""
+    case = CASES[name]
+    small, large = randomize(case.build(**case.smaller), 0).double(), randomize(case.build(**case.larger), 1).double()
+    model = grown(small, large, fill=True).model
+    entries, state = unseen_entries(model), dict(model.state_dict())
+    described, draw = blueprint(model), generator(5)
+    folded = described if described.after_folding is None else described.after_folding
+    assert sum(int(where.sum()) for where in entries.values()) > 0
+    state = dict(folded.stacked(Alignment.identity(folded).apply(state)))
+    filling = {n: masked(torch.randn(state[n].shape, generator=draw).double(), where) for n, where in entries.items()}
+    other = Alignment(folded, Alignment.random(folded, generator(6)).elements, filling).apply(model)
+    assert apart(other, small) < 1e-9
+    assert unseen_entries(grown(small, large).model) == {}

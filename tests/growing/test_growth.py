@@ -64,6 +64,17 @@ def test_what_grew_is_told() -> None:
     }
     assert [(stack.small, stack.positions, stack.length) for stack in growth.placements] == [("vit.layers", (1, 3), 4)]
     assert growth.parameters == tuple(sum(p.numel() for p in model.parameters()) for model in (small, large))
+    assert growth.operations == (products_of(small), products_of(large))
+
+
+def products_of(model: Any) -> int:
+    """Twice the multiplications of a ViT's products in one pass, counted by hand."""
+    sizes = model.config
+    width, patches = sizes.hidden_size, (sizes.image_size // sizes.patch_size) ** 2
+    tokens, numbers = patches + 1, sizes.num_channels * sizes.patch_size**2
+    attention = tokens * width * (4 * width + 2 * tokens)
+    layer = attention + 2 * tokens * width * sizes.intermediate_size
+    return 2 * (patches * numbers * width + sizes.num_hidden_layers * layer + width * sizes.num_labels)
 
 
 def test_labels_and_types_stay_and_inputs_are_not_modified() -> None:
@@ -140,6 +151,13 @@ def test_layers_go_where_data_say() -> None:
     assert stack.positions == (1, 2)
 
 
+def cohere(**changes: Any) -> nn.Module:
+    """A language model whose norms have gains for each head."""
+    sizes = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 6, "use_qk_norm": True, "vocab_size": 19}
+    sizes |= {"hidden_size": 12, "intermediate_size": 20, "num_hidden_layers": 1, "pad_token_id": None}
+    return transformers.CohereForCausalLM(transformers.CohereConfig(**{**sizes, **changes}))
+
+
 REFUSALS: dict[str, tuple[Callable[[], Any], Callable[[], Any], str]] = {
     "narrower": (vit, lambda: vit(hidden_size=8), "a dimension of 12 that would be 8 .hidden_size"),
     "fewer units": (vit, lambda: vit(intermediate_size=10), "a dimension of 20 that would be 10 .intermediate_size"),
@@ -166,6 +184,11 @@ REFUSALS: dict[str, tuple[Callable[[], Any], Callable[[], Any], str]] = {
         "a T5ForConditionalGeneration and the larger one a MT5ForConditionalGeneration; expected one class",
     ),
     "a config of another kind": (vit, transformers.BertConfig, "given by a BertConfig, and the model has a ViTConfig"),
+    "heads in an order that is not followed": (
+        cohere,
+        lambda: cohere(num_attention_heads=8, num_key_value_heads=4),
+        "and no map between the heads of both is known; expected a larger model with the same number of heads",
+    ),
     "tied in the larger alone": (
         lambda: gpt2(tie_word_embeddings=False), lambda: gpt2(n_layer=3), "tie_word_embeddings false",
     ),

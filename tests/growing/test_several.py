@@ -30,7 +30,9 @@ def test_the_largest_model_stays_as_it_is() -> None:
     assert words.startswith(
         "The end models are of different sizes, so that small (residual 24 to 30, attention.qk 8 to 10"
     )
-    assert "layers 2 to 3) was grown" in words
+    (numbers, more_numbers), (few, many) = growths["small"].parameters, growths["small"].operations
+    assert f"layers 2 to 3; {more_numbers / numbers:.1f} times the parameters, {many / few:.1f} times the op" in words
+    assert "of a pass) was grown" in words
     assert described(growths["small"]) in words
 
 

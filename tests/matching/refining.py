@@ -70,11 +70,11 @@ def excess(models: Sequence[nn.Module], alignments: Sequence[Alignment], batches
     return total / len(batches)
 
 
-def refined(models: Sequence[nn.Module], data: Any, **changes: Any) -> list[Alignment]:
+def refined(models: Sequence[nn.Module], data: Any, anchor: int = 0, **changes: Any) -> list[Alignment]:
     """Refine from the identity of the folded blueprint."""
     description = folded(models[0])
     start = [Alignment.identity(description) for _ in models]
-    return run(learned.refined(models, description, start, data, RefineOptions(**changes)), quiet)
+    return run(learned.refined(models, description, start, data, RefineOptions(**changes), anchor), quiet)
 
 
 def planted(count: int = 2, size: float = 0.25) -> list[nn.Module]:

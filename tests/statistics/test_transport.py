@@ -1,6 +1,7 @@
 """Statistics moved by an alignment are those gathered on the twin, in float64 on real classes."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -123,3 +124,13 @@ def test_folding_a_folded_model_moves_nothing() -> None:
     moved = move(source, alignment, copy.deepcopy(folded).state_dict(), folded.state_dict())
     for name, matrix in source.matrices.items():
         torch.testing.assert_close(moved.matrices[name], matrix, rtol=1e-12, atol=1e-12)
+
+
+def test_statistics_of_a_grown_model_do_not_move_with_an_alignment_that_fills_it() -> None:
+    """What its units read is other than it was, so there is no way but to gather on the twin."""
+    model, twin, alignment = twins("vit", False)
+    grams = grams_of(model, batched(examples_for(model), 2))
+    name = next(name for name in model.state_dict() if name.endswith("fc1.weight"))
+    filling = {name: torch.zeros_like(model.state_dict()[name])}
+    with pytest.raises(SymmetryError, match="gather on the twin"):
+        move(grams, replace(alignment, filling=filling), twin.state_dict(), model.state_dict())

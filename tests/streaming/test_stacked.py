@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from torch import Tensor
 from transformers import MixtralConfig, MixtralForCausalLM
 
@@ -12,7 +13,17 @@ from fusionlab.atomic import MANIFEST
 from fusionlab.errors import InputError
 from fusionlab.evaluation.distance import parameter_distance
 from fusionlab.merging import find_method, merge_states, methods
-from fusionlab.streaming import Manifest, Recipe, StoredModel, Streamed, made_of, may_stream, open_folder, stream_merge
+from fusionlab.streaming import (
+    Manifest,
+    Recipe,
+    StoredModel,
+    Streamed,
+    made_of,
+    may_stream,
+    open_folder,
+    open_model,
+    stream_merge,
+)
 from fusionlab.streaming.stacked import stacks_of
 from tests.streaming.folders import read
 
@@ -172,3 +183,25 @@ def test_models_of_one_tensor_for_each_parameter_have_no_stacks(tmp_path: Path, 
     }
     odd = opened(folders / "a")
     assert stacks_of(StoredModel("x", odd.location, "transformers", {"model_type": "nobody"}, odd.tensors)) is not None
+
+
+def test_adapters_beside_stacks(tmp_path: Path, folders: Path) -> None:
+    """Adapters on the attention of a mixture are merged as the models that PEFT merges them into."""
+    stored, states = [], []
+    for seed, name in enumerate("xy"):
+        torch.manual_seed(seed)
+        chosen = LoraConfig(r=2, lora_alpha=3, target_modules=["q_proj"], init_lora_weights=False)
+        base = MixtralForCausalLM.from_pretrained(folders / "base", dtype=torch.float64)
+        adapted = get_peft_model(base, chosen)
+        adapted.peft_config["default"].base_model_name_or_path = str(folders / "base")
+        adapted.save_pretrained(str(tmp_path / name))
+        states.append(adapted.merge_and_unload().state_dict())
+        found = open_model(str(tmp_path / name))
+        assert found is not None
+        stored.append(found)
+    (tmp_path / "out").mkdir()
+    stream_merge(stored, None, Recipe(find_method("slerp"), {}, [0.3, 0.7]), tmp_path / "out")
+    (tmp_path / "out" / "config.json").write_bytes((folders / "base" / "config.json").read_bytes())
+    merged = state_of(tmp_path / "out")
+    for name, tensor in merge_states(states, "slerp", [0.3, 0.7]).items():
+        torch.testing.assert_close(merged[name], tensor, rtol=1e-6, atol=1e-6, msg=name)

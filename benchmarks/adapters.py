@@ -49,7 +49,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=arguments.folder) as place:
         base, adapters = Path(place) / "base", [Path(place) / str(seed) for seed in range(2)]
-        make(base, arguments.size, 0)
+        make(base, SIZES[arguments.size], 0)
         for seed, adapter in enumerate(adapters):
             make_adapter(adapter, base, arguments.size, seed)
         print("| | seconds of a processor | anonymous memory, MiB | resident, MiB | load |\n|---|---:|---:|---:|---:|")

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from streaming import SIZES, child, make
+from streaming import child, make
 
 # Runs the command with another size from which models count as large.
 MATCH = """
@@ -35,12 +35,10 @@ def main() -> None:
     print("| layers | models | | seconds of a processor | anonymous memory, MiB | resident, MiB | load |")
     print("|---:|---:|---|---:|---:|---:|---:|")
     for layers in arguments.layers:
-        size = f"{layers} layers"
-        SIZES[size] = (layers, 512, 1408, 8, 4, 4000)
         with tempfile.TemporaryDirectory(dir=arguments.folder) as place:
             models = [Path(place) / str(seed) for seed in range(2)]
             for seed, model in enumerate(models):
-                make(model, size, seed)
+                make(model, (layers, 512, 1408, 8, 4, 4000), seed)
             mib = sum(file.stat().st_size for file in models[0].iterdir()) / 2**20
             out = Path(place) / "out"
             for name, least in (("where they lie", 0), ("in memory", 2**60)):

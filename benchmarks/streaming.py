@@ -2,12 +2,14 @@
 
 ``python benchmarks/streaming.py --size 1b`` makes Llamas of random bfloat16 weights in a temporary folder, merges them
 in child processes, in turn, and prints medians. MERGEKIT_PYTHON names the interpreter of an environment with mergekit.
+``--grow`` makes models of more layers, of larger widths and more of them instead, and prints how memory grows.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -31,6 +33,12 @@ SIZES = {
     "7b": (32, 4096, 11008, 32, 32, 32000),
     # As wide, for the memory of its largest part.
     "7b-layer": (1, 4096, 11008, 32, 32, 32000),
+}
+# What grows, and models of it: layers, width, and how many.
+GROWTH = {
+    "layers": [(6, 512, 2), (24, 512, 2), (96, 512, 2)],
+    "width": [(6, 512, 2), (6, 1024, 2), (6, 2048, 2)],
+    "models": [(6, 512, 2), (6, 512, 4), (6, 512, 8)],
 }
 SHARD = 2 * 10**9
 # Runs the command as it is, and tells on standard error how long bringing the files onto the disk took.
@@ -63,9 +71,12 @@ class Run:
     resident: float
 
 
-def shapes(size: str) -> Iterator[list[tuple[str, tuple[int, ...]]]]:
+Sizes = tuple[int, int, int, int, int, int]
+
+
+def shapes(size: Sizes) -> Iterator[list[tuple[str, tuple[int, ...]]]]:
     """Names and shapes of a Llama's parameters, layer by layer."""
-    layers, width, hidden, heads, kv_heads, words = SIZES[size]
+    layers, width, hidden, heads, kv_heads, words = size
     kv = width // heads * kv_heads
     yield [("model.embed_tokens.weight", (words, width))]
     for layer in range(layers):
@@ -84,9 +95,9 @@ def shapes(size: str) -> Iterator[list[tuple[str, tuple[int, ...]]]]:
     yield [("model.norm.weight", (width,)), ("lm_head.weight", (words, width))]
 
 
-def make(folder: Path, size: str, seed: int) -> None:
+def make(folder: Path, size: Sizes, seed: int) -> None:
     """Write a random model, shard by shard."""
-    layers, width, hidden, heads, kv_heads, words = SIZES[size]
+    layers, width, hidden, heads, kv_heads, words = size
     folder.mkdir()
     config = {
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": width, "hidden_act": "silu",
@@ -188,6 +199,33 @@ def programs(
     return found
 
 
+def grow(place: Path | None, methods: Sequence[str]) -> None:
+    """Print the memory of merges by some methods, of models that have more and more of one thing."""
+    shown = " | ".join(f"`{method}`, MiB" for method in methods)
+    print(f"| grows | layers | width | models | GiB of each | largest tensor, MiB | {shown} |")
+    print(f"|---|{'---:|' * (5 + len(methods))}")
+    known: dict[tuple[int, int, int], list[float]] = {}
+    for what, rows in GROWTH.items():
+        for row in rows:
+            layers, width, models = row
+            size = (layers, width, width * 11 // 4, width // 64, width // 128, 8000)
+            counts = [math.prod(shape) for group in shapes(size) for _, shape in group]
+            if row not in known:
+                with tempfile.TemporaryDirectory(dir=place) as made:
+                    folder, found = Path(made), list[float]()
+                    for seed in range(models):
+                        make(folder / str(seed), size, seed)
+                    for name, line in programs(folder, [folder / str(i) for i in range(models)], methods, []).items():
+                        if name.startswith("fusionlab"):
+                            found.append(child([*line[:-1], str(folder / f"out {len(found)}")]).anonymous)
+                known[row] = found
+            memory = " | ".join(f"{one:,.0f}" for one in known[row])
+            of_each, largest = sum(counts) / 2**29, max(counts) / 2**19
+            print(
+                f"| {what} | {layers} | {width:,} | {models} | {of_each:.2f} | {largest:.1f} | {memory} |", flush=True
+            )
+
+
 def main() -> None:
     """Make models, merge them in turn, print medians."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -199,13 +237,17 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", metavar="WORDS", help="Programs whose names hold one of these.")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--folder", type=Path, help="Where models are made, for the time of the run.")
+    parser.add_argument("--grow", action="store_true", help="How memory grows with layers, width and models.")
     arguments = parser.parse_args()
+    if arguments.grow:
+        grow(arguments.folder, arguments.methods)
+        return
     with tempfile.TemporaryDirectory(dir=arguments.folder) as place:
         folder = Path(place)
         needs_base = set(arguments.methods) & {"ties", "dare", "task_arithmetic", "stock"}
         every = [*map(str, range(arguments.models)), *(["base"] if needs_base else [])]
         for seed, model in enumerate(every):
-            make(folder / model, arguments.size, seed)
+            make(folder / model, SIZES[arguments.size], seed)
         paths = [folder / str(i) for i in range(arguments.models)]
         gib = sum(file.stat().st_size for file in paths[0].iterdir()) / 2**30
         print(f"{arguments.models} models of {gib:.2f} GiB; {os.cpu_count()} processors; medians of {arguments.rounds}")

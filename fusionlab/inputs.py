@@ -68,6 +68,8 @@ class Inputs:
         """
         if samples is not None and samples < 1:
             raise InputError(f"samples is {samples}; expected at least 1")
+        if not modules:
+            return None
         # Reading data sets takes a library that Python calls on batches need not wait for.
         from fusionlab.data.contract import described  # noqa: PLC0415
 
@@ -83,8 +85,6 @@ class Inputs:
             facts += [(place if len(modules) == count else None, described(module))] * len(judging)
             taken: Any = drawn[-1].dataset
             words.append(f"{len(taken)} training samples of {described(module).name}")
-        if not drawn:
-            return None
         shared = drawn[0] if len(drawn) == 1 else _mixed(drawn)
         own = tuple(drawn) if len(drawn) == count else (shared,) * count
         return Inputs(own, shared, tuple(held_out), ", ".join(words), tuple(facts))

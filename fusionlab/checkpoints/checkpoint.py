@@ -16,6 +16,7 @@ from fusionlab.checkpoints.beside import write_beside
 from fusionlab.checkpoints.files import (
     CONFIG,
     copy_side_files,
+    gguf_refused,
     is_adapter,
     read_config,
 )
@@ -225,6 +226,8 @@ def stored_as(location: Path) -> Format:
         InputError: a file that is not a Lightning checkpoint, or a folder without a config.
     """
     if location.is_file():
+        if location.suffix == ".gguf":
+            raise gguf_refused(location)
         if location.suffix != ".ckpt":
             raise InputError(
                 f"{location} is a file; a checkpoint folder or a Lightning .ckpt file was expected (a state dict does "

@@ -155,11 +155,16 @@ def weight_files(folder: Path) -> list[Path]:
                     raise InputError(f"{folder / index} names the shard {shard.name}, which is not in {folder}")
             return shards
     if (gguf := next(iter(sorted(folder.glob("*.gguf"))), None)) is not None:
-        raise InputError(
-            f"{gguf} is a quantised model in GGUF, which fusionlab does not read; dequantise it first: load it by "
-            f"from_pretrained(folder, gguf_file=FILE) of transformers and save_pretrained"
-        )
+        raise gguf_refused(gguf)
     raise InputError(f"{folder} has no weights: {SAFETENSORS} (or its shards) or {PICKLE} was expected")
+
+
+def gguf_refused(path: Path) -> InputError:
+    """The sentence that refuses a file in GGUF, with the way on."""
+    return InputError(
+        f"{path} is a quantised model in GGUF, which fusionlab does not read; dequantise it first: load it by "
+        f"from_pretrained(folder, gguf_file=FILE) of transformers and save_pretrained"
+    )
 
 
 def read_safetensors(path: Path) -> dict[str, Tensor]:

@@ -202,6 +202,8 @@ def _given(
     except (InputError, SymmetryError) as error:
         blueprint, made = str(error), None
     shapes = frozenset(tuple(tensor.shape) for model in stored.values() for tensor in model.tensors.values())
+    if made:  # in files experts may be apart that are merged as one
+        shapes |= {tuple(tensor.shape) for tensor in next(iter(made.values())).model.state_dict().values()}
     sizes = tuple(one.bytes for one in facts.values())
     known: Mapping[str, Located] = {**stored, **whole}
     ends = {name: known[name] for name in list(facts)[: len(facts) - (arguments.base is not None)]}

@@ -9,8 +9,6 @@ from lightning.pytorch import LightningDataModule
 from torch import nn
 
 from fusionlab.commands.option_groups import add_fields, told
-from fusionlab.data import Digits, Images
-from fusionlab.data.preprocessing import preprocessing_of
 from fusionlab.errors import InputError
 from fusionlab.experiment import Plan
 from fusionlab.fusion import Data
@@ -19,8 +17,8 @@ from fusionlab.probes import KINDS
 from fusionlab.trainers import Devices, make_trainer
 
 DataModules = LightningDataModule | list[LightningDataModule]
-# Imported, they can be named without their module.
-KNOWN_DATA = (Digits, Images)
+# With `fusionlab.data` imported they can be named without their module, see `fusionlab.commands.own_data`.
+KNOWN_DATA = ("Digits", "Images")
 SYNTHETIC = "synthetic"
 SAMPLES, SYNTHETIC_SAMPLES = 1000, 4000
 
@@ -60,7 +58,7 @@ class InputOptions:
 
 def known_data() -> str:
     """A sentence on the data modules that can be named without their module."""
-    return f"Known without their module: {', '.join(kind.__name__ for kind in KNOWN_DATA)}."
+    return f"Known without their module: {', '.join(KNOWN_DATA)}."
 
 
 def add_data(parser: ArgumentParser, required: bool = False, points: int = Plan.points) -> None:
@@ -116,6 +114,8 @@ def inputs(
         found = Inputs.of(modules, len(models), SAMPLES if samples is None else samples, arguments.seed)
         if found is not None or not needed:
             return found
+    from fusionlab.data.preprocessing import preprocessing_of  # noqa: PLC0415 (its library takes most of a second)
+
     try:
         normal = preprocessing_of(paths[0])
     except InputError:

@@ -27,6 +27,7 @@ from fusionlab.commands.merge import reads_files
 from fusionlab.commands.merge_output import progress
 from fusionlab.commands.repeat import REPEAT, WHERE
 from fusionlab.commands.sentence_modules import modules_of_fusion
+from fusionlab.commands.unknown_class import refuse_matching, unknown_among, unmatched_notes
 from fusionlab.dtypes import main_of, merge_note_of, widest
 from fusionlab.errors import InputError
 from fusionlab.evaluation.distances import Distance
@@ -78,7 +79,7 @@ def chosen(arguments: Namespace) -> Choice | None:
         return None
     found = open_models(arguments.ckpts, arguments.names, arguments.base)
     models = {label: model for label, model in found.items() if model is not None}
-    if len(models) < len(found) or match_stream.is_small(models, arguments):
+    if len(models) < len(found) or (match_stream.is_small(models, arguments) and unknown_among(models) is None):
         return None
     return choose_stored(dict(zip(found, arguments.ckpts, strict=True)))
 
@@ -114,8 +115,9 @@ def by_parts(
         return []
     found = open_models(arguments.ckpts, arguments.names, arguments.base)
     models = {label: model for label, model in found.items() if model is not None}
-    if match_stream.is_small(models, arguments):
+    if unknown_among(models) is None and match_stream.is_small(models, arguments):
         return []
+    refuse_matching(models, plan.matchings)
     path = merging_options.base_path(arguments, models, "base" in needs)
     if path is None and "base" in needs:
         return []  # refused there
@@ -142,6 +144,8 @@ def _agree(models: Mapping[str, StoredModel], base: StoredModel | None, method: 
     try:
         return may_stream(named[: len(models)], None if base is None else named[-1], method)
     except InputError:
+        if unknown_among(models) is not None:
+            raise
         return False
 
 
@@ -227,6 +231,7 @@ class _Fusion:
                 advised,
                 f"No data was given, so {measured} measured. Models and merge were never in memory as a whole; {work} "
                 f"took {seconds:.1f} s.",
+                *unmatched_notes(self.models),
                 *self._notes(),
                 *([note] if (note := merge_note_of(self._types(), self.plan.dtype)) else []),
                 *([averaged_note()] if merged.averaged else []),

@@ -24,7 +24,7 @@ from fusionlab.commands import merging_options, parsing
 from fusionlab.commands.merge_output import progress, tell
 from fusionlab.commands.merging_options import MergingOptions
 from fusionlab.commands.option_groups import add_fields, options_of
-from fusionlab.commands.plain_place import folder_of
+from fusionlab.commands.plain_place import folder_of, is_folder
 from fusionlab.commands.pushing import push_output, refuse_unpushable
 from fusionlab.commands.repeat import REPEAT, repeat_config, with_hashes
 from fusionlab.commands.sentence_modules import merged_modules
@@ -50,7 +50,7 @@ from fusionlab.streaming import (
 
 DESCRIPTION = """Merge checkpoints as they are into one of the same format.
 
-Of Lightning files a plain folder is written beside the .ckpt too.
+Of Lightning files a plain folder is written beside the .ckpt too, or alone where the output does not end in .ckpt.
 Fine-tunes of one base can be merged at once; models of different origin should be matched first (`fusionlab match`),
 or use `fusionlab fuse`, which matches, merges and measures."""
 # What a launcher tells each of several processes.
@@ -104,8 +104,9 @@ def run(argv: Sequence[str]) -> None:
         raise InputError("rank is that of a LoRA adapter; expected --as lora with --rank")
     output, first = expanded(arguments.output), next(iter(arguments.ckpts), None)
     refuse_existing(output, arguments.overwrite, arguments.resume)
-    # An adapter is a folder, whatever it is made of.
-    like = None if arguments.written_as == "lora" else first
+    # An adapter is a folder, whatever it is made of; so is what Lightning files become without their ending.
+    plain_one = first is not None and is_folder(output, expanded(first))
+    like = None if arguments.written_as == "lora" or plain_one else first
     if like is not None and (folder := folder_of(output, expanded(like))) is not None:
         refuse_existing(folder, arguments.overwrite)
     refuse_unpushable(arguments, like)

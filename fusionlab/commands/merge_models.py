@@ -20,7 +20,7 @@ from fusionlab.commands.example import own_module
 from fusionlab.commands.extracted import difference
 from fusionlab.commands.merge_output import tell
 from fusionlab.commands.plain_folder import write_plain_folder
-from fusionlab.commands.plain_place import folder_of
+from fusionlab.commands.plain_place import folder_of, is_folder
 from fusionlab.commands.repeat import REPEAT, with_hashes
 from fusionlab.commands.sentence_modules import merged_modules
 from fusionlab.dtypes import Types, common_types, find_dtype, merge_note, stored_size
@@ -107,17 +107,19 @@ def _write(
 ) -> None:
     """Write the merge and tell how far it is from each model; one process of several does."""
     first = next(iter(found.values()))
-    folder = folder_of(output, first.location)
-    if folder is None:
+    folder, alone = folder_of(output, first.location), is_folder(output, first.location)
+    if folder is None and not alone:
         first.write(merged.model, output, overwrite, types, texts, shard_bytes)
     elif shard_bytes is not None:
         raise InputError(f"{first.source} is a {first.format} checkpoint; expected a transformers folder to shard")
     else:
         # The folder gets its name last, so that neither is there where one cannot be written.
-        with atomic_folder(folder, overwrite) as temporary:
+        with atomic_folder(folder or output, overwrite) as temporary:
             write_plain_folder(merged.model, first, temporary, types, texts)
-            first.write(merged.model, output, overwrite, types)
-        notes = [*notes, f"The same model as a plain folder, with its card: {folder}"]
+            if folder is not None:
+                first.write(merged.model, output, overwrite, types)
+        if folder is not None:
+            notes = [*notes, f"The same model as a plain folder, with its card: {folder}"]
     state = merged.model.state_dict()
     rows = []
     for (name, checkpoint), weight in zip(found.items(), weights, strict=True):

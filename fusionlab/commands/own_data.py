@@ -11,33 +11,33 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 from jsonargparse import Namespace
 from lightning.pytorch import LightningDataModule
 from lightning.pytorch.utilities import rank_zero_only
 
-import fusionlab.data
 from fusionlab import configs
 from fusionlab.checkpoints import Checkpoint
 from fusionlab.checkpoints.files import ADAPTER_CONFIG, CONFIG
 from fusionlab.commands.console import tell
-from fusionlab.data.choosing import Use
-from fusionlab.data.own import OwnData
-from fusionlab.data.tables import FILE_BUILDERS
 from fusionlab.errors import InputError
 from fusionlab.paths import expanded
 from fusionlab.probes import KINDS
 from fusionlab.suggestions import nearest
 
+if TYPE_CHECKING:  # what reads data takes most of a second to import, so it is where data are named
+    from fusionlab.data.choosing import Use
+    from fusionlab.data.own import OwnData
+
 OPTIONS = ("data", "out_of_domain", "probes")
 # What a module is called, and a class by its import path.
 _CLASS, _DOTTED = re.compile(r"[A-Z]\w*"), re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 _WORDS = ("synthetic", "null", "None", "", *KINDS)
-# Options in the sentences of `OwnData`, which begin as those of the data that are measured on.
-_SETTING = re.compile(rf"(?<![\w/.-])data\.(?=({'|'.join(signature(OwnData).parameters)})\b)")
-_PATH = f"{OwnData.__module__}.{OwnData.__qualname__}"
+_PATH = "fusionlab.data.own.OwnData"
+# Words that begin so may name data, or ask for all that can be named.
+_NAMING = ("--data", "--out_of", "--out-of", "--probes", "--config", "--help", "--print_config", "-c", "-h")
 
 
 def written_out(argv: Sequence[str], options: Sequence[str] = OPTIONS, several: bool = True) -> list[str]:
@@ -52,6 +52,9 @@ def written_out(argv: Sequence[str], options: Sequence[str] = OPTIONS, several: 
     Raises:
         InputError: a name that is nearly that of a data module.
     """
+    if any(word.startswith(_NAMING) for word in argv):
+        # Its classes can be named without their module then.
+        import fusionlab.data  # noqa: F401, PLC0415
     arguments = list(_configs_written_out(argv, options))
     for option in options:
         arguments = _option_written_out(arguments, option, several)
@@ -80,7 +83,7 @@ def fitted(
     for option in OPTIONS:
         given = arguments.get(option)
         listed = given if isinstance(given, list) else [given]
-        if not any(isinstance(module, OwnData) for module in listed):
+        if not any(_named_alone(module) for module in listed):
             continue
         modules, words = fitted_modules(listed, checkpoints, uses[option], option)
         arguments[option] = modules if isinstance(given, list) else modules[0]
@@ -107,16 +110,32 @@ def fitted_modules(
     each = len(given) == len(checkpoints) and option != "out_of_domain"
     modules, words = [], []
     for index, module in enumerate(given):
-        if isinstance(module, OwnData):
+        if (own := _named_alone(module)) is not None:
             try:
-                fit, sentence = module.fitted(checkpoints[index if each else 0], use)
+                fit, sentence = own.fitted(checkpoints[index if each else 0], use)
             except InputError as error:
-                raise InputError(_SETTING.sub(f"--{option}.", str(error))) from error
+                raise InputError(_setting().sub(f"--{option}.", str(error))) from error
             words.append(f"{sentence.replace('--data.', f'--{option}.')}.")
             modules.append(fit)
         else:
             modules.append(module)
     return modules, words
+
+
+def _named_alone(module: object) -> OwnData | None:
+    """A data module that stands for data that were named alone; None if it is another one, or none."""
+    if not isinstance(module, LightningDataModule):
+        return None
+    from fusionlab.data.own import OwnData  # noqa: PLC0415
+
+    return module if isinstance(module, OwnData) else None
+
+
+def _setting() -> re.Pattern[str]:
+    """Options in the sentences of `OwnData`, which begin as those of the data that are measured on."""
+    from fusionlab.data.own import OwnData  # noqa: PLC0415
+
+    return re.compile(rf"(?<![\w/.-])data\.(?=({'|'.join(signature(OwnData).parameters)})\b)")
 
 
 def _option_written_out(arguments: list[str], option: str, several: bool) -> list[str]:
@@ -178,6 +197,9 @@ def _is_own(place: str, option: str, sure: bool) -> bool:
     Raises:
         InputError: nearly the name of a data module.
     """
+    import fusionlab.data  # noqa: PLC0415
+    from fusionlab.data.tables import FILE_BUILDERS  # noqa: PLC0415
+
     known = [name for name in fusionlab.data.__all__ if name[0].isupper()]
     if place in _WORDS or place in known or place[:1] in "[{":
         return False
@@ -190,6 +212,8 @@ def _is_own(place: str, option: str, sure: bool) -> bool:
 
 def _is_called_as_data(word: str) -> bool:
     """True for what is called as a file of data, or is a folder that holds no model."""
+    from fusionlab.data.tables import FILE_BUILDERS  # noqa: PLC0415
+
     place = expanded(word)
     is_model = any((place / name).is_file() for name in (CONFIG, ADAPTER_CONFIG))
     return place.suffix in FILE_BUILDERS or (place.is_dir() and not is_model)

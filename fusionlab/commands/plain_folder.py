@@ -11,7 +11,6 @@ from torch import nn
 from fusionlab.checkpoints import Checkpoint, huggingface, timm_folder
 from fusionlab.checkpoints.beside import write_beside
 from fusionlab.checkpoints.files import CONFIG, copy_side_files
-from fusionlab.data.purpose import tokenizer_of_training
 from fusionlab.dtypes import Types, in_types
 from fusionlab.paths import expanded
 
@@ -34,6 +33,8 @@ def write_plain_folder(
         types: to write the model in.
         texts: files to write beside the weights, by path in the folder.
     """
+    from fusionlab.data.purpose import tokenizer_of_training  # noqa: PLC0415 (its library takes most of a second)
+
     written = in_types(model, types)
     if huggingface.is_transformers(written):
         huggingface.write_folder(written, output, None)

@@ -8,6 +8,7 @@ from fusionlab.errors import InputError
 from fusionlab.matching.gauge import balance
 from fusionlab.matching.matchers.registry import Models, matcher_of
 from fusionlab.matching.options import BALANCED, Selection
+from fusionlab.matching.team import ALONE, Team
 from fusionlab.matching.universe import mean_state
 from fusionlab.matching.weights import squared_distance
 from fusionlab.matching.workplace import HERE, Workplace
@@ -62,7 +63,7 @@ def align_states(
     if not options.spaces:
         return [Alignment.identity(blueprint) for _ in states]
     brought = [place.brought(state) for state in states]
-    described, gauges = gauged(brought, blueprint, options)
+    described, gauges = gauged(brought, blueprint, options, place.team)
     twins = [gauge.apply(state) for gauge, state in zip(gauges, brought, strict=True)]
     found = in_one_basis(Models(twins, described, anchor, activations, place.team), gauges, options)
     return [place.found(alignment) for alignment in found]
@@ -85,14 +86,29 @@ def in_one_basis(models: Models, gauges: Sequence[Alignment], options: Selection
 
 
 def gauged(
-    states: Sequence[Mapping[str, Tensor]], blueprint: Blueprint, options: Selection
+    states: Sequence[Mapping[str, Tensor]], blueprint: Blueprint, options: Selection, team: Team = ALONE
 ) -> tuple[Blueprint, list[Alignment]]:
-    """The blueprint of models in the options' gauge, and the alignments that bring every model into it."""
+    """The blueprint of models in the options' gauge, and the alignments that bring every model into it.
+
+    Args:
+        states: parameters by name, one mapping for each model; not modified.
+        blueprint: of the models.
+        options: of a matcher, which name the gauge.
+        team: processes that all hold the models; each balances some of them.
+    """
     blueprint = blueprint.in_gauge(options.gauge)
     gauges = [Alignment.identity(blueprint) for _ in states]
     if BALANCED in options.gauge:
+        mine: dict[str, Tensor] = {}
+        for index, (gauge, state) in enumerate(zip(gauges, states, strict=True)):
+            if index % team.size == team.rank:
+                balanced = balance(gauge.apply(state), blueprint).compose(gauge)
+                mine |= {f"{index} {space}": element for space, element in balanced.elements.items()}
+        told = team.joined(mine)
+        starts = [f"{index} " for index in range(len(states))]
         gauges = [
-            balance(gauge.apply(state), blueprint).compose(gauge) for gauge, state in zip(gauges, states, strict=True)
+            Alignment(blueprint, {name.removeprefix(start): x for name, x in told.items() if name.startswith(start)})
+            for start in starts
         ]
     return blueprint, gauges
 

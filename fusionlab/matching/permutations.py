@@ -19,6 +19,8 @@ from fusionlab.matching.groups.permutation import improving_assignment
 from fusionlab.matching.nested import NestedAssignment
 from fusionlab.matching.options import Selection
 from fusionlab.matching.problems import Problem, correlate_inner, correlate_permutation
+from fusionlab.matching.sharing import share_of
+from fusionlab.matching.team import ALONE, Team
 from fusionlab.matching.transport import Metric, ground_cost_from_products
 from fusionlab.symmetry import Alignment, Blueprint, Space
 from fusionlab.types import State
@@ -48,7 +50,9 @@ class PermutationOptions(Selection):
             raise InputError(f"sweeps is {self.sweeps}; expected at least 1")
 
 
-def match_permutations(source: State, anchor: State, blueprint: Blueprint, options: PermutationOptions) -> Alignment:
+def match_permutations(
+    source: State, anchor: State, blueprint: Blueprint, options: PermutationOptions, team: Team = ALONE
+) -> Alignment:
     """The alignment of permutations that brings a source's units closest to an anchor's.
 
     Spaces are solved in turn with the others held fixed until nothing moves; in the first pass only from what is known
@@ -60,6 +64,7 @@ def match_permutations(source: State, anchor: State, blueprint: Blueprint, optio
         anchor: parameters by name, of the same blueprint.
         blueprint: of both models, folded or not.
         options: which spaces to match, and how; nothing is rescaled.
+        team: processes that match the same models together, see `fusionlab.matching.sharing`.
 
     Returns:
         An alignment for the source whose elements are permutations or permutation matrices.
@@ -67,24 +72,30 @@ def match_permutations(source: State, anchor: State, blueprint: Blueprint, optio
     spaces = [s for s in options.select(blueprint) if s.group.has_permutations]
     groups = waves(blocks(spaces, blueprint), blueprint)
     names = blueprint.touching(space.name for space in spaces)
-    problem = Problem(blueprint, {n: source[n].double() for n in names}, {n: anchor[n].double() for n in names})
+    share = share_of(groups, blueprint, source, team)
+    own = [name for name in names if name in share.names]
+    first, second = ({name: state[name].double() for name in own} for state in (source, anchor))
+    problem = Problem(blueprint, first, second, share=share)
     alignment = Alignment.identity(blueprint)
     unsolved = frozenset(space.name for space in spaces)
     for _ in range(options.sweeps):
         settled = True
         for block in (block for group in groups for block in group):
-            elements = _Units(replace(problem, unknown=unsolved), block, options.objective).solve()
-            unsolved -= block.names
             still = {s.name: s.group.permuting(torch.arange(s.group.size).expand(*s.copies, -1)) for s in block.spaces}
-            if all(torch.equal(elements[name], still[name]) for name in elements):
-                continue
-            settled = False
-            step = Alignment(blueprint, elements)
-            problem = problem.moved(step)
-            alignment = step.compose(alignment)
-        if settled:
+            if not problem.is_elsewhere(block):
+                found = _Units(replace(problem, unknown=unsolved), block, options.objective).solve()
+                elements: dict[str, Tensor] = problem.agreed(block, partial(dict, found))
+                if any(not torch.equal(elements[name], still[name]) for name in elements):
+                    settled = False
+                    step = Alignment(blueprint, elements)
+                    problem = problem.moved(step)
+                    alignment = step.compose(alignment)
+            unsolved -= block.names
+        if not problem.sum_of(float(not settled)):
             break
-    return alignment
+    # Solved by one of the processes alone where there is too little to share.
+    alone = team if share.team is ALONE else ALONE
+    return Alignment(blueprint, alone.agreed(lambda: share.joined(alignment.elements)))
 
 
 @dataclass(frozen=True)

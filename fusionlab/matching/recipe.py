@@ -166,7 +166,7 @@ def align_models(
     if chosen.needs_inputs and inputs is None:
         raise InputError("this matching has to run the models, and no inputs were given; expected data or probes")
     brought = [place.brought(model.state_dict()) for model in models]
-    described, gauges = gauged(brought, blueprint, options)
+    described, gauges = gauged(brought, blueprint, options, place.team)
     options.select(described)
     activations = None
     if ACTIVATIONS in chosen.needs:

@@ -2,9 +2,10 @@
 
 from fusionlab.streaming.agreement import may_stream
 from fusionlab.streaming.memory import memory_of
-from fusionlab.streaming.merge import Recipe, Streamed, stream_merge
+from fusionlab.streaming.merge import Streamed, stream_merge
 from fusionlab.streaming.naming import under_one_naming
 from fusionlab.streaming.opening import open_model, open_models
+from fusionlab.streaming.recipe import Recipe
 from fusionlab.streaming.resuming import Manifest, Tally, made_of, refuse_other
 from fusionlab.streaming.shards import shard_bytes
 from fusionlab.streaming.side_files import write_side_files

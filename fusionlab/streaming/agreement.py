@@ -11,6 +11,8 @@ from fusionlab import misfits
 from fusionlab.checkpoints.weights import refuse_integers
 from fusionlab.errors import InputError
 from fusionlab.merging.method import MergeMethod
+from fusionlab.streaming.known import is_known
+from fusionlab.streaming.stacked import stacks_of
 from fusionlab.streaming.stored import StoredModel
 
 # Entries of a config that change neither parameters nor what is exchangeable among them: names, labels, tokens,
@@ -66,7 +68,7 @@ def may_stream(models: Sequence[StoredModel], base: StoredModel | None, method: 
             )
     if any(_MASK.fullmatch(name) and stored.dtype.is_floating_point for name, stored in first.tensors.items()):
         return not is_known(first)
-    return method.unit == "number" or _are_parameters(first)
+    return method.unit == "number" or stacks_of(first) is not None
 
 
 def _refuse_shapes(first: StoredModel, other: StoredModel) -> None:
@@ -102,30 +104,3 @@ def _difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> str | No
             continue
         return name
     return None
-
-
-def is_known(model: StoredModel) -> bool:
-    """True if transformers or timm has the class of a model."""
-    if model.format == "timm":
-        return True
-    import transformers  # noqa: PLC0415 - only models that differ are worth the second it takes
-
-    return model.config.get("model_type") in transformers.CONFIG_MAPPING
-
-
-def _are_parameters(model: StoredModel) -> bool:
-    """True if every stored tensor is one parameter, so that merging either is the same.
-
-    transformers splits, joins and stacks some as it reads them.
-    """
-    if model.format == "timm" or not is_known(model):
-        return True
-    from fusionlab.checkpoints.huggingface import parameter_names  # noqa: PLC0415 - imports what most methods do without
-    from fusionlab.checkpoints.sizes import Stored  # noqa: PLC0415
-    from fusionlab.checkpoints.weightless import weightless  # noqa: PLC0415
-
-    counted = Stored(sum(stored.count for stored in model.tensors.values()), len(model.tensors))
-    if model.tensors.keys() <= parameter_names("", dict(model.config), model.location, counted):
-        return True
-    made = weightless(model.config, model.location, {name: stored.shape for name, stored in model.tensors.items()})
-    return made is not None and all(group.conversion is None for group in made.groups.values())

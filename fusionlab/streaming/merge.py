@@ -18,43 +18,15 @@ from fusionlab.checkpoints.parameters import not_finite
 from fusionlab.dtypes import in_type, widest
 from fusionlab.merging.by_parameter import weights_alone
 from fusionlab.merging.ingredients import PIECE, Ingredients, working_type
-from fusionlab.merging.method import MergeMethod
 from fusionlab.merging.registry import find_method
 from fusionlab.streaming.memory import STRETCH, held
 from fusionlab.streaming.pipeline import in_order, workers
+from fusionlab.streaming.recipe import Recipe
 from fusionlab.streaming.resuming import Manifest, Tally
 from fusionlab.streaming.shards import Writer, like, written
+from fusionlab.streaming.stacked import StackWriter, stacks_of
 from fusionlab.streaming.stored import Reader, StoredModel, TensorSpec
 from fusionlab.streaming.ties import second_names
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """A way to merge models.
-
-    Attributes:
-        method: whose unit is less than a model.
-        hyperparameters: the method's own.
-        weights: one for each model, summing to 1.
-        seed: of anything random.
-        dtype: to write all floating-point numbers in; for each the widest that any model has it in, if None.
-    """
-
-    method: MergeMethod
-    hyperparameters: Mapping[str, Any]
-    weights: Sequence[float]
-    seed: int = 0
-    dtype: torch.dtype | None = None
-
-    def types(self, models: Sequence[StoredModel]) -> dict[str, TensorSpec]:
-        """The type and shape of every tensor of the merge, in the order of the first model's files."""
-        planned = {}
-        for name, stored in models[0].tensors.items():
-            dtype = widest(model.tensors[name].dtype for model in models)
-            if dtype.is_floating_point and self.dtype is not None:
-                dtype = self.dtype
-            planned[name] = TensorSpec(dtype, stored.shape)
-        return planned
 
 
 @dataclass(frozen=True)
@@ -106,16 +78,22 @@ def stream_merge(
             differ between the models; or what the method refuses.
     """
     planned = recipe.types(models)
+    files, known = like(models[0], planned, most), {} if manifest is None else manifest.finished
+    finished = [file for file in files if f"{prefix}{file}" in known]
+    stacks = stacks_of(models[0]) if recipe.method.unit == "parameter" else None
+    if stacks is not None and stacks.groups:
+        models = [stacks.of_model(model) for model in models]
+        base = None if base is None else stacks.of_model(base)
+    merged = recipe.types(models)
     with ExitStack() as stack:
         readers = [stack.enter_context(model.opened()) for model in models]
         of_base = None if base is None else stack.enter_context(base.opened())
         twice = second_names([*readers, *([] if of_base is None else [of_base])])
-        recipe.method.check(recipe.weights, recipe.hyperparameters, list(planned), twice)
-        files, known = like(models[0], planned, most), {} if manifest is None else manifest.finished
-        finished = [file for file in files if f"{prefix}{file}" in known]
-        writer = stack.enter_context(written(folder, files, planned, finished))
+        recipe.method.check(recipe.weights, recipe.hyperparameters, list(merged), twice)
+        in_files = stack.enter_context(written(folder, files, planned, finished))
+        writer = in_files if stacks is None or not stacks.groups else StackWriter(in_files, stacks)
         pool = stack.enter_context(workers())
-        work = _Work(readers, of_base, recipe, planned, twice, writer, pool)
+        work = _Work(readers, of_base, recipe, merged, twice, writer, pool)
         return work.run(advance, stack.enter_context(Tally(files, planned, len(models), manifest, prefix)))
 
 
@@ -129,7 +107,7 @@ class _Work:
         recipe: Recipe,
         planned: Mapping[str, TensorSpec],
         twice: Mapping[str, str],
-        writer: Writer,
+        writer: Writer | StackWriter,
         pool: ThreadPoolExecutor,
     ) -> None:
         self.readers, self.base, self.recipe = readers, base, recipe
@@ -167,7 +145,7 @@ class _Work:
     def _sizes(self, stretch: _Stretch) -> dict[str, int]:
         """The bytes of a stretch under each name that it is written under."""
         names = (stretch.name, *self.again.get(stretch.name, ()))
-        return {name: stretch.count * self.planned[name].dtype.itemsize for name in names}
+        return {part: size for n in names for part, size in self.writer.sizes(n, stretch.count).items()}
 
     def _stretches(self) -> Iterator[_Stretch]:
         """All numbers, each once; parameters are cut where the method merges number by number."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fusionlab.streaming.agreement import is_known
+from fusionlab.streaming.known import is_known
 from fusionlab.streaming.stored import StoredModel, StoredTensor
 
 TYPE_CHECKING = False  # what reads the tables of transformers imports it

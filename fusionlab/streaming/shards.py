@@ -87,6 +87,15 @@ class Writer:
         if numbers.numel():
             _write_all(handle, bytes_of(numbers.contiguous()), offset + start * numbers.dtype.itemsize)
 
+    def sizes(self, name: str, count: int) -> dict[str, int]:
+        """The bytes that numbers of a tensor take in the files, by the tensor's name.
+
+        Args:
+            name: of the tensor.
+            count: of the numbers.
+        """
+        return {name: count * self.tensors[name].dtype.itemsize}
+
 
 @contextmanager
 def written(

@@ -142,11 +142,12 @@ def test_other_kinds_are_refused(tmp_path: Path, command: Command, scheme: dict[
 
 
 def test_gguf_is_refused(tmp_path: Path) -> None:
-    """A folder that holds nothing else."""
+    """A folder that holds nothing else, and the file itself."""
     quantised(tmp_path / "a", "tensor", 0)
     (tmp_path / "a" / "model.safetensors").rename(tmp_path / "a" / "model-q4.gguf")
-    with pytest.raises(InputError, match="gguf_file=FILE"):
-        checkpoints.read(tmp_path / "a")
+    for place in (tmp_path / "a", tmp_path / "a" / "model-q4.gguf"):
+        with pytest.raises(InputError, match="gguf_file=FILE"):
+            checkpoints.read(place)
 
 
 @pytest.mark.parametrize(

@@ -174,7 +174,7 @@ CASES = [
     ("merge a b --output . --overwrite", ".", "may not replace the working folder"),
     ("merge a b --output a/config.json/out", "a/config.json", "expected a folder"),
     (f"match lightning_a.ckpt --anchor lightning_b.ckpt {OUT}", "out", "expected an output that ends in .ckpt"),
-    (f"merge lightning_a.ckpt lightning_b.ckpt {OUT}", "out", "expected an output that ends in .ckpt"),
+    ("merge lightning_a.ckpt lightning_b.ckpt --output out.pt", "out.pt", "expected an output that ends in .ckpt"),
     # numbers out of range
     (f"merge a b --weights 1 2 3 {OUT}", "weights has 3 numbers for 2 models", "expected one for each"),
     (f"fuse --ckpts a b --weights 1 {OUT}", "weights has 1 numbers for 2 models", "expected one for each"),

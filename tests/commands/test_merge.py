@@ -78,6 +78,21 @@ def test_lightning_files(ckpts: Path, tmp_path: Path, command: Command) -> None:
     assert "lightning_b.ckpt" in (tmp_path / "merged" / "fusionlab.yaml").read_text()
 
 
+def test_lightning_files_as_a_plain_folder(ckpts: Path, tmp_path: Path, command: Command) -> None:
+    """Without the ending there is the folder alone, which transformers reads; another ending is refused."""
+    paths = [ckpts / f"lightning_{name}.ckpt" for name in "ab"]
+    assert command("merge", *paths, "--output", tmp_path / "both.ckpt").code == 0
+    outcome = command("merge", *paths, "--output", tmp_path / "merged")
+    assert (outcome.code, outcome.err) == (0, "")
+    assert weights(tmp_path / "merged").keys() == weights(tmp_path / "both").keys()
+    for name, tensor in weights(tmp_path / "both").items():
+        torch.testing.assert_close(weights(tmp_path / "merged")[name], tensor, rtol=1e-6, atol=1e-6)
+    assert "lightning_a" in (tmp_path / "merged" / "README.md").read_text()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["both", "both.ckpt", "merged"]
+    outcome = command("merge", *paths, "--output", tmp_path / "merged.pt")
+    assert (outcome.code, "expected an output that ends in .ckpt" in outcome.err) == (2, True)
+
+
 def test_a_folder_that_is_in_the_way_of_lightning_files(ckpts: Path, tmp_path: Path, command: Command) -> None:
     """It is refused before any work, and replaced where that is asked for."""
     paths = [ckpts / f"lightning_{name}.ckpt" for name in "ab"]

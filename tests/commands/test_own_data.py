@@ -1,6 +1,8 @@
 """Data on the command line by a file alone: what is written out before parsing, and commands that measure on it."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -135,3 +137,14 @@ def test_other_commands_take_files(command: Command, berts: Sequence[Path], tmp_
     outcome = command("barrier", *berts, "--data", "a.csv", "--points", "2", "--match", "none")
     assert outcome.code == 0, outcome.err
     assert "accuracy" in outcome.out
+
+
+def test_what_reads_data_is_imported_where_data_are_named(ckpts: Path, tmp_path: Path) -> None:
+    """A fusion without data takes neither datasets nor pandas, which are most of a second."""
+    program = (
+        "import sys; from fusionlab.cli import main; code = main(sys.argv[1:])\n"
+        "print('imported', sorted({'datasets', 'pandas'} & sys.modules.keys())); sys.exit(code)"
+    )
+    line = ["fuse", "--ckpts", str(ckpts / "a"), str(ckpts / "b"), "--match", "none", "--output", str(tmp_path / "o")]
+    done = subprocess.run([sys.executable, "-c", program, *line], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "imported []")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
@@ -20,9 +21,11 @@ from transformers import (
 )
 
 from fusionlab.errors import InputError
+from fusionlab.matching import align
 from fusionlab.matching.align import align_states
-from fusionlab.matching.options import MEAN, MatchOptions
+from fusionlab.matching.options import MEAN, MatchOptions, Selection
 from fusionlab.matching.presets import preset
+from fusionlab.matching.recipe import recipe
 from fusionlab.matching.team import ALONE, Processes, Team
 from fusionlab.matching.workplace import Workplace
 from fusionlab.symmetry import Alignment, blueprint
@@ -91,7 +94,7 @@ class Case:
     """Models, and how they are matched."""
 
     models: list[nn.Module]
-    options: MatchOptions
+    options: Selection
 
     def found(self, team: Team) -> list[Alignment]:
         states = [model.state_dict() for model in self.models]
@@ -122,6 +125,7 @@ def near(make: Callable[[int], nn.Module]) -> list[nn.Module]:
     return [twin, model]
 
 
+UNITS = {name: recipe(name).options for name in ("git-rebasin", "ot-fusion")}
 # Few temperatures: each is shared as every other.
 WEIGHTS = replace(preset("weights"), temperatures=4)
 CLOSE: Any = {"rtol": 1e-6, "atol": 1e-7}
@@ -138,6 +142,11 @@ CASES: dict[str, Callable[[], Case]] = {
     "vit, the paper's": lambda: Case([random_model("vit-classifier", s) for s in (0, 1)], preset("paper")),
     "three vits, their mean": lambda: Case(
         [random_model("vit-classifier", s) for s in (0, 1, 2)], replace(WEIGHTS, towards=MEAN)
+    ),
+    "bert, units of all spaces": lambda: Case([random_model("bert-sequence", s) for s in (0, 1)], UNITS["git-rebasin"]),
+    "llama, units of all spaces": lambda: Case([llama(0), llama(1)], UNITS["git-rebasin"]),
+    "vit, units by a ground metric": lambda: Case(
+        [random_model("vit-classifier", s) for s in (0, 1)], UNITS["ot-fusion"]
     ),
 }
 
@@ -174,9 +183,24 @@ def test_two_processes_find_what_one_finds(tmp_path: Path) -> None:
         streams = [space for space in chosen if space.layer is None and space.role == "residual"]
         squares = [space.group.size**2 for space in streams]
         large = [size for size in both[0][name][1] if squares and size >= min(squares)]
+        if "units of all" in name:
+            assert large, "the stream's correlation is added up"
         if "paper" in name:
             assert both[0][name][1] == []
-        elif name.startswith("llama"):
+        elif name.startswith("llama") and isinstance(case.options, MatchOptions):
             looks = case.options.temperatures if "near" not in name else 0
             assert len(large) > looks
             assert len(large) <= case.options.temperatures + case.options.sweeps
+
+
+def balanced(team: Team) -> int:
+    """How many of two models a process brings into the balanced gauge."""
+    with patch.object(align, "balance", wraps=align.balance) as balance:
+        CASES["llama, near"]().found(team)
+    return balance.call_count
+
+
+def test_each_brings_its_models_into_the_gauge(tmp_path: Path) -> None:
+    """Two models, two processes: each balances one, and is told the other's elements."""
+    assert balanced(ALONE) == 2  # first, so that the two inherit the blueprint
+    assert together(tmp_path, balanced) == [1, 1]

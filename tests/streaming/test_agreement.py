@@ -68,7 +68,7 @@ def test_quantised_and_masks_are_left_to_models(tmp_path: Path) -> None:
 
 
 def test_parameters_that_transformers_stacks(tmp_path: Path) -> None:
-    """A method that looks at a parameter as a whole must see what the model has; one that looks at numbers need not."""
+    """A method that looks at a parameter as a whole must see the stack, which lacks a part here; others need not."""
     experts = {f"model.layers.0.block_sparse_moe.experts.{i}.w1.weight": torch.ones(4, 4) for i in range(2)}
     config = {
         "model_type": "mixtral", "architectures": ["MixtralModel"], "hidden_size": 4, "intermediate_size": 4,

@@ -102,6 +102,7 @@ def main() -> int:
         for size, seed in itertools.product(LARGE, TEST):
             TaskPair((seed, seed + 100), size, images, cells, args.models).measure()
         for seed, pair, end in itertools.product(SEEDS, pairs, ("large", "small")):
+            pair.end_models_again()
             pair.distilled(end, cells.found["equal time"]["steps"], seed)
     text = page(cells.found, Shown(TUNING, TEST, SEEDS, LARGE, DEEP, END_OF_SHARE, MOST_ALIKE, OTHERS))
     with atomic_file(args.cells.with_suffix(".md"), overwrite=True) as temporary:

@@ -9,7 +9,7 @@ from typing import Any
 
 from intervals import half_width
 from sizes_freedom import freedom_text
-from sizes_measures import POINTS, SMALL, STEPS, Size, cell_name
+from sizes_measures import AGAIN, POINTS, SMALL, STEPS, Size, cell_name
 from sizes_missing import equal_time, missing
 from sizes_tasks import tasks_text
 
@@ -112,7 +112,15 @@ class Table:
             "`learned`, shrunk to the small size": self.values("learned", "shrunk"),
             f"the same, polished {STEPS} steps": self.values("learned", "polished"),
         }
+        rows |= self._again(small, large)
         return {name: values for name, values in rows.items() if values}
+
+    def _again(self, *before: dict[int, list[float]]) -> dict[str, dict[int, list[float]]]:
+        """The end models that were distilled in equal time, where they are not those of the other rows."""
+        found = {end: self.values(AGAIN, end) for end in ("small", "large")}
+        if all(values.items() <= known.items() for values, known in zip(found.values(), before, strict=True)):
+            return {}
+        return {f"{end} end model, as trained anew for equal time": values for end, values in found.items()}
 
     def gaps(self) -> list[list[float]]:
         """How far `learned` is from the mean of the ends, in points: for each pair a list of its seeds."""

@@ -64,7 +64,9 @@ class Gather:
 
     @staticmethod
     def beside(*parts: Gather) -> Gather:
-        """The map of segments laid one after the other."""
+        """The map of segments laid one after the other; of none, that of nothing."""
+        if not parts:
+            return Gather.identity(0)
         sources, new, start, count = [], [], 0, 0
         for part in parts:
             sources.append(torch.where(part.source < 0, -1, part.source + start))

@@ -35,7 +35,7 @@ RULES: dict[str, Rules] = {
     "heads": {Meaning.HEADS: lambda count: 2 * count, Meaning.KEY_VALUE_HEADS: lambda count: 2 * count},
     "width": WIDER,
 }
-EXACT, REFUSED, NONE = "exact", "refused", "none"
+EXACT, REFUSED, NONE, FAULT = "exact", "refused", "none", "fault"
 HEAD = """# What grows
 
 One line for each model class of `tests/symmetry/infer/cases` that has a config, small and with random weights: a larger
@@ -95,6 +95,8 @@ def outcomes(small: nn.Module) -> Iterator[tuple[str, str]]:
             yield REFUSED, str(error)
         except SymmetryError:  # not of growing: a larger config whose forward pass fails
             yield NONE, ""
+        except Exception as error:  # which is a fault, and must not end the table
+            yield FAULT, f"{type(error).__name__}: {error}".splitlines()[0]
         else:
             yield EXACT, ""
 
@@ -123,7 +125,10 @@ def main() -> None:
     torch.set_num_threads(1)
     rows = list(lines())
     counts = {name: Counter(found[place] for _, found in rows) for place, name in enumerate(RULES)}
-    told = "; ".join(f"{name}: {count[EXACT]} exact, {count[REFUSED]} refused" for name, count in counts.items())
+    told = "; ".join(
+        f"{name}: {count[EXACT]} exact, {count[REFUSED]} refused, {count[FAULT]} faults"
+        for name, count in counts.items()
+    )
     with atomic_file(PAGE, overwrite=True) as temporary:
         head = HEAD.format(summary=f"{len(rows)} models. {told[0].upper()}{told[1:]}.", none=NONE)
         temporary.write_text(head + "\n".join(line for line, _ in rows) + "\n", encoding="utf-8")

@@ -75,3 +75,8 @@ def test_segments_share_no_part(parts: list[Gather]) -> None:
     assert torch.equal(beside.new > 0, beside.source < 0)
     found = [set(piece[piece > 0].tolist()) for piece in beside.new.split([len(part.source) for part in parts])]
     assert sum(map(len, found)) == len(set().union(*found))
+
+
+def test_no_segments_are_the_map_of_nothing() -> None:
+    assert Gather.beside().size == 0
+    assert Gather.beside()(torch.zeros(3, 0), 1).shape == (3, 0)

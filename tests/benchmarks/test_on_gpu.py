@@ -61,6 +61,27 @@ def test_every_piece_runs_and_goes_on(tmp_path: Path, benchmark: Any, capsys: py
     assert "- steps vit_6_8_256" not in page
 
 
+def test_a_training_that_is_ended_goes_on_after_its_last_epoch(
+    tmp_path: Path, benchmark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = benchmark("gpu_models")
+    begun: list[int] = []
+
+    class Ending(models.Stopping):  # type: ignore[misc, name-defined]
+        def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+            begun.append(trainer.current_epoch)
+            if begun == [0, 1]:
+                raise RuntimeError("ended")
+
+    monkeypatch.setattr(models, "Stopping", Ending)
+    data = {"path": str(text(tmp_path / "plays.parquet")), "limit": 32, "batch_size": 8, "max_length": 16}
+    training = models.Training("gpt2_shakespeare.yaml", models.SMALL, data, 2, seed=0)
+    with pytest.raises(RuntimeError, match="ended"):
+        training.goes_on(tmp_path / "model", "cpu", math.inf)
+    assert training.goes_on(tmp_path / "model", "cpu", math.inf)
+    assert begun == [0, 1, 1]
+
+
 def test_the_page_says_that_nothing_has_been_run(benchmark: Any) -> None:
     pieces = benchmark("gpu_pieces").pieces()
     page = benchmark("gpu_page").page({}, list(pieces))

@@ -84,6 +84,7 @@ def test_the_page_says_what_is_reached_missed_and_missing(benchmark: Any) -> Non
         "900 steps is -1.90 points from the mean of the ends in one pair: at most 2 points below is **reached**"
         in written
     )
+    assert "**missed**. From the better end it is -7.10." in written
     assert "- Tied, `learned` in 300 steps leaves a barrier of 0.101: at most 0.10 is **missed**" in written
     assert "- Untied, `learned` in 300 steps leaves a barrier of 0.100: at most 0.10 is **reached**" in written
     missing = page.trained_missing(found)

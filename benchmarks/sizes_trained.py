@@ -30,7 +30,7 @@ from cells import Cells
 from different_sizes import write_page
 from settings import quiet
 from sizes_trained_models import COLUMNS, KINDS, Gpt2s, Looked, MissingError, Vits
-from sizes_trained_page import DISTILLED, FIRST, LONGER, MATCHED, POINTS, UNTIED, trained_cell
+from sizes_trained_page import CIFAR, FEW_STEPS, GPT2, PLAIN, POINTS, STEPS, taught, trained_cell
 from torch import Tensor, nn
 
 import fusionlab
@@ -41,16 +41,13 @@ from fusionlab.polish import PolishOptions, polish
 from fusionlab.trainers import quiet_factory
 
 ROOT = Path(__file__).parents[1]
-# In the order to measure in: of which models, of which of them, and which rows.
+# In the order to measure in: of which models, of which of them, and which rows; then all rows.
 PLAN = (
-    ("cifar", "1", ("ends", *MATCHED)),
-    ("gpt2", "tied", ("ends", *MATCHED)),
-    ("cifar", "1", DISTILLED),
-    ("gpt2", "tied", DISTILLED),
-    ("gpt2", "untied", UNTIED),
-    ("cifar", "1", LONGER),
-    ("cifar", "2", FIRST),
-    ("cifar", "2", LONGER),
+    ("cifar", "1", ("ends", *PLAIN, f"learned {STEPS}")),
+    ("gpt2", "tied", ("ends", f"learned {FEW_STEPS}", *PLAIN)),
+    ("cifar", "1", taught(STEPS)),
+    ("gpt2", "tied", taught(FEW_STEPS)),
+    *((one.kind, column, rows) for one in (GPT2, CIFAR) for column, rows in one.rows.items()),
 )
 
 
@@ -125,9 +122,10 @@ class TrainedPair:
         return torch.cat(found)
 
     def _scores(self, model: nn.Module) -> dict[str, float]:
-        scores = make_scores(model.eval())
+        # An ensemble does not say what it is used for.
+        scores = make_scores(self.ends[0])
         for batch in self.looked.test:
-            scores.update(model, batch)
+            scores.update(model.eval(), batch)
         return scores.compute()
 
     def _agrees(self, model: nn.Module) -> list[int]:
@@ -139,8 +137,8 @@ class TrainedPair:
 
 def cells_to_measure(cells: Cells) -> Iterator[tuple[str, str, str]]:
     """The rows that are missing, in their order: of which models, of which of them, and which row."""
-    for kind, column, rows in PLAN:
-        yield from ((kind, column, what) for what in rows if trained_cell(kind, column, what) not in cells.found)
+    rows = dict.fromkeys((kind, column, what) for kind, column, rows in PLAN for what in rows)
+    yield from (row for row in rows if trained_cell(*row) not in cells.found)
 
 
 def measure(args: argparse.Namespace, cells: Cells) -> None:

@@ -41,10 +41,10 @@ def test_every_row_runs_and_goes_on(tmp_path: Path, benchmark: Any, capsys: pyte
     assert command.main([*small, *plays, *nothing, "--count", "2"]) == 0
     assert f"left out: cifar: --cifar {tmp_path / 'none'} does not exist" in capsys.readouterr().err
     before = json.loads((results / "sizes_trained.json").read_text())
-    assert list(before) == ["gpt2 tied ends", "gpt2 tied none"]
+    assert list(before) == ["gpt2 tied ends", "gpt2 tied learned 200"]
     given = ["--cifar", str(images(tmp_path / "cifar")), "--vits", *large_vits(tmp_path / "vits")]
     assert command.main([*small, *plays, *given]) == 0
-    assert "gpt2 tied none" not in capsys.readouterr().err
+    assert "gpt2 tied learned 200 " not in capsys.readouterr().err
     found = json.loads((results / "sizes_trained.json").read_text())
     assert {name: found[name] for name in before} == before
     assert not list(command.cells_to_measure(command.Cells(results / "sizes_trained.json")))
@@ -52,6 +52,8 @@ def test_every_row_runs_and_goes_on(tmp_path: Path, benchmark: Any, capsys: pyte
     for name, cell in found.items():
         if name.endswith("ends"):
             assert cell["exact"] < 1e-9
+            assert list(cell["ensemble"]) == list(cell["large"])
+            assert cell["ensemble"]["loss"] < max(cell["small"]["loss"], cell["large"]["loss"]) + 1e-6
             assert cell["grown"]["loss"] == pytest.approx(cell["small"]["loss"], rel=1e-3)
         else:
             assert all(map(math.isfinite, cell["scores"].values()))
@@ -89,7 +91,7 @@ def test_the_page_says_what_is_reached_missed_and_missing(benchmark: Any) -> Non
     assert "- Untied, `learned` in 300 steps leaves a barrier of 0.100: at most 0.10 is **reached**" in written
     missing = page.trained_missing(found)
     assert missing[1] == f"- {page.CIFAR.title}, large model 2: all rows."
-    assert missing[3] == f"- {page.GPT2.title}, untied: plain mean after growth, `weights`."
+    assert missing[3] == f"- {page.GPT2.title}, untied: plain mean after growth, `weights`, `learned`, 200 steps."
     assert page.trained_text({}) == ""
 
 

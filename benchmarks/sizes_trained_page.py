@@ -261,7 +261,8 @@ def _gpt2_verdict(tables: _Tables) -> Iterator[str]:
     for steps, (column, cell) in learned:
         yield (
             f"- {tables.section.columns[column].capitalize()}, `learned` in {steps} steps leaves a barrier of "
-            f"{cell['barrier']:.3f}: at most {HIGHEST_BARRIER:.2f} is {_reached(cell['barrier'] <= HIGHEST_BARRIER)}."
+            f"{cell['barrier']:.3f}: at most {HIGHEST_BARRIER:.2f} is {_reached(cell['barrier'] <= HIGHEST_BARRIER)}. "
+            f"Half way it is {cell['scores']['loss'] - tables.value(column, 'mean'):+.3f} from the mean of the ends."
         )
 
 

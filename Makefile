@@ -122,6 +122,7 @@ rows: $(STAMP)
 	$(BIN)/python benchmarks/same_base.py
 	$(BIN)/python benchmarks/same_base_data.py
 	$(BIN)/python benchmarks/different_sizes.py
+	$(BIN)/python benchmarks/sizes_trained.py
 
 results: $(STAMP)
 	$(BIN)/python benchmarks/same_base.py --page

@@ -77,14 +77,26 @@ def steps_of_equal_time(cells: Cells) -> int:
     return round(STEPS * learned / distilled / 10) * 10
 
 
+def write_page(results: Path) -> None:
+    """Write the page from the cells of this command and of `sizes_trained.py`.
+
+    Args:
+        results: the folder of the cells and of the page.
+    """
+    digits, trained = (Cells(results / f"{name}.json").found for name in ("different_sizes", "sizes_trained"))
+    text = page(digits, trained, Shown(TUNING, TEST, SEEDS, LARGE, DEEP, END_OF_SHARE, MOST_ALIKE, OTHERS))
+    with atomic_file(results / "different_sizes.md", overwrite=True) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cells", type=Path, default=ROOT / "docs" / "results" / "different_sizes.json")
+    parser.add_argument("--results", type=Path, default=ROOT / "docs" / "results", help="folder of cells and page")
     parser.add_argument("--models", type=Path, default=ROOT / "checkpoints" / "different_sizes")
     parser.add_argument("--page", action="store_true", help="write the page from the cells, and measure nothing")
     args = parser.parse_args()
     quiet(1)
-    cells = Cells(args.cells)
+    cells = Cells(args.results / "different_sizes.json")
     if not args.page:
         images = Images.load()
         for seed in TUNING:
@@ -104,9 +116,7 @@ def main() -> int:
         for seed, pair, end in itertools.product(SEEDS, pairs, ("large", "small")):
             pair.end_models_again()
             pair.distilled(end, cells.found["equal time"]["steps"], seed)
-    text = page(cells.found, Shown(TUNING, TEST, SEEDS, LARGE, DEEP, END_OF_SHARE, MOST_ALIKE, OTHERS))
-    with atomic_file(args.cells.with_suffix(".md"), overwrite=True) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    write_page(args.results)
     return 0
 
 

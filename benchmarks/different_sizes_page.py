@@ -12,6 +12,7 @@ from sizes_freedom import freedom_text
 from sizes_measures import AGAIN, POINTS, SMALL, STEPS, Size, cell_name
 from sizes_missing import equal_time, missing
 from sizes_tasks import tasks_text
+from sizes_trained_page import trained_text
 
 # Of the points on a line, those in the table.
 PLACES = (0, 5, 10, 15, 20)
@@ -45,19 +46,20 @@ class Shown:
     others: tuple[tuple[int, ...], ...]
 
 
-def page(found: dict[str, Any], shown: Shown) -> str:
+def page(found: dict[str, Any], trained: dict[str, Any], shown: Shown) -> str:
     """The whole page.
 
     Args:
-        found: all cells.
-        shown: which of them.
+        found: all cells of digits.
+        trained: all cells of CIFAR-10 and of text.
+        shown: which of those of digits.
     """
     tables = [Table(found, size, shown) for size in shown.sizes]
     tables = [table for table in tables if table.pairs]
     parts = [_introduction(found, shown), *(table.text() for table in tables)]
     tasks, freedom = tasks_text(found, shown.sizes, shown.test), freedom_text(found, shown.sizes, shown.tuning)
-    parts += filter(None, [tasks, _places(found, shown), freedom])
-    return "\n".join([*parts, _summary(tables, shown), *missing(found, shown)])
+    parts += filter(None, [tasks, trained_text(trained), _places(found, shown), freedom])
+    return "\n".join([*parts, _summary(tables, shown), *missing(found, trained, shown)])
 
 
 class Table:
@@ -195,7 +197,7 @@ def _introduction(found: dict[str, Any], shown: Shown) -> str:
 That command writes this page from [`different_sizes.json`](different_sizes.json); no number of it is typed by hand. A
 small vision transformer of {SMALL[1]} layers, {SMALL[0]} wide, and a large one of another seed ({sizes})
 learn scikit-learn's digits. The small one is grown into the large one's architecture ([how](../sizes.md)), both are
-matched, and their weights are averaged.
+matched, and their weights are averaged. Larger models, of CIFAR-10 and of text, come after.
 
 End models are trained on 1,300 images for 30 epochs by `vit_digits.yaml`; 1,400 images without labels are there to
 match and to distil with, 397 to test on (one image is 0.25 points). A pair's number is the seed of the small model; the

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +103,8 @@ class Training:
         data: where the images or texts lie, with the fields of the data module that go with them.
         epochs: to train for; the config's own if None.
         seed: of weights and order.
+        fields: further ones of the model's config that are not those of the shipped one.
+        precision: of the Trainer; on a GPU the config's own if None, and elsewhere float32.
     """
 
     config: str
@@ -110,6 +112,8 @@ class Training:
     data: Mapping[str, Any]
     epochs: int | None
     seed: int
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    precision: str | None = None
 
     @property
     def is_text(self) -> bool:
@@ -129,14 +133,15 @@ class Training:
         given = yaml.safe_load(configs.resolve(self.config).read_text(encoding="utf-8"))
         task, data = self._task(given["model"]["init_args"]), self.module()
         last = folder / "last.ckpt"
-        precision: Any = given["trainer"].get("precision", "32-true") if accelerator == "gpu" else "32-true"
+        own = given["trainer"].get("precision", "32-true") if accelerator == "gpu" else "32-true"
+        precision: Any = self.precision or own
         trainer = Trainer(
             max_epochs=self.epochs or given["trainer"]["max_epochs"], accelerator=accelerator, devices=1,
             precision=precision, gradient_clip_val=given["trainer"]["gradient_clip_val"], logger=False,
             enable_progress_bar=False, enable_model_summary=False, default_root_dir=folder,
             callbacks=[
                 Stopping(minutes),
-                ModelCheckpoint(folder, save_last=True, save_top_k=0, save_on_train_epoch_end=True),
+                ModelCheckpoint(folder, "last", save_on_train_epoch_end=True, enable_version_counter=False),
             ],
         )  # fmt: skip
         trainer.fit(task, datamodule=data, ckpt_path=str(last) if last.exists() else None)
@@ -160,7 +165,7 @@ class Training:
         layers, heads, width = self.sizes
         if self.is_text:
             shape = {"n_layer": layers, "n_head": heads, "n_embd": width}
-            return CausalLanguageModelling(**{**given, "model": {**given["model"], **shape}})
+            return CausalLanguageModelling(**{**given, "model": {**given["model"], **shape, **self.fields}})
         shape = {"num_hidden_layers": layers, "num_attention_heads": heads, "hidden_size": width}
         shape["intermediate_size"] = 4 * width
-        return ImageClassification(**{**given, "model": {**given["model"], **shape}})
+        return ImageClassification(**{**given, "model": {**given["model"], **shape, **self.fields}})

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from sizes_measures import STEPS, cell_name
 from sizes_tasks import task_cell
+from sizes_trained_page import trained_missing
 
 if TYPE_CHECKING:
     from different_sizes_page import Shown
 
 
-def missing(found: dict[str, Any], shown: Shown) -> Iterator[str]:
+def missing(found: dict[str, Any], trained: dict[str, Any], shown: Shown) -> Iterator[str]:
     """The cells that were to be measured and are not there, in words."""
     same_time = equal_time(found)
     wanted = {f"`learned`, {STEPS} steps": "learned"}
@@ -36,6 +37,7 @@ def missing(found: dict[str, Any], shown: Shown) -> Iterator[str]:
         tasks = sum(task_cell(pair, size, "`learned`", polished=True) in found for pair in shown.test)
         if what == "learned" and tasks < len(shown.test):
             lines.append(f"- halves of the digits, with {size[1]} layers: {tasks} of {len(shown.test)} pairs.")
+    lines += trained_missing(trained)
     if lines:
         yield "## Not measured yet\n\n`make rows` goes on with what is missing.\n\n" + "\n".join(lines) + "\n"
 

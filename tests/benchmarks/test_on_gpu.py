@@ -1,45 +1,21 @@
 """The benchmark on a GPU with tiny models on the processor: every kind of piece runs, goes on and is on the page."""
 
 import importlib
-import io
 import json
 import math
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 import torch
-from PIL import Image
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+from tests.benchmarks.examples import BENCHMARKS, images, text
 
 
 @pytest.fixture
 def benchmark(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     return importlib.import_module
-
-
-def images(folder: Path) -> Path:
-    """A few images of noise in CIFAR-10's shape."""
-    folder.mkdir()
-    generator = torch.Generator().manual_seed(0)
-    for split, count in (("train", 40), ("test", 16)):
-        rows = []
-        for index in range(count):
-            pixels = torch.randint(256, (32, 32, 3), generator=generator, dtype=torch.uint8)
-            Image.fromarray(pixels.numpy()).save(file := io.BytesIO(), "PNG")
-            rows.append({"image": {"bytes": file.getvalue(), "path": None}, "label": index % 10})
-        pd.DataFrame(rows).to_parquet(folder / f"{split}-00000-of-00001.parquet")
-    return folder
-
-
-def text(path: Path) -> Path:
-    """A text with three splits."""
-    words = "to be or not to be that is the question " * 200
-    pd.DataFrame([{"text": words, "split": split} for split in ("train", "validation", "test")]).to_parquet(path)
-    return path
 
 
 def test_every_piece_runs_and_goes_on(tmp_path: Path, benchmark: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -83,6 +59,27 @@ def test_every_piece_runs_and_goes_on(tmp_path: Path, benchmark: Any, capsys: py
     assert "## Not run yet" in page
     assert "- steps vit_7_12_384" in page
     assert "- steps vit_6_8_256" not in page
+
+
+def test_a_training_that_is_ended_goes_on_after_its_last_epoch(
+    tmp_path: Path, benchmark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = benchmark("gpu_models")
+    begun: list[int] = []
+
+    class Ending(models.Stopping):  # type: ignore[misc, name-defined]
+        def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+            begun.append(trainer.current_epoch)
+            if begun == [0, 1]:
+                raise RuntimeError("ended")
+
+    monkeypatch.setattr(models, "Stopping", Ending)
+    data = {"path": str(text(tmp_path / "plays.parquet")), "limit": 32, "batch_size": 8, "max_length": 16}
+    training = models.Training("gpt2_shakespeare.yaml", models.SMALL, data, 2, seed=0)
+    with pytest.raises(RuntimeError, match="ended"):
+        training.goes_on(tmp_path / "model", "cpu", math.inf)
+    assert training.goes_on(tmp_path / "model", "cpu", math.inf)
+    assert begun == [0, 1, 1]
 
 
 def test_the_page_says_that_nothing_has_been_run(benchmark: Any) -> None:

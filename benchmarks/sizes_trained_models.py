@@ -1,0 +1,176 @@
+"""A small and a large end model each of CIFAR-10 and of bytes of Shakespeare, and what is looked at with them."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from gpu_models import Training
+from settings import Batch, batches
+from torch import nn
+from trained_rows import CIFAR_DEVIATION, CIFAR_MEAN
+from transformers import AutoModelForImageClassification
+
+import fusionlab
+from fusionlab.data import Images, LanguageModelling
+from fusionlab.models import untie
+
+# Layers, heads and width.
+Sizes = tuple[int, int, int]
+SMALL_VIT, VIT_EPOCHS = (4, 4, 64), 5
+GPT2_SMALL, GPT2_LARGE, GPT2_EPOCHS, CONTEXT = (2, 4, 256), (2, 8, 512), 1, 64
+# Rows of the images that the given ViTs were trained on, of those to match with, and of those they were tested on.
+TRAINED_ROWS, LOOKED_AT, TESTED_ROWS = 30_000, 15_000, 4_000
+# Blocks of text to match with, in one batch of learning, and to test on.
+BLOCKS, BLOCKS_AT_ONCE, TESTED_BLOCKS = 4_000, 32, 400
+# What --small makes of sizes; those of given ViTs stay.
+TINY, TINY_LARGE = (1, 2, 8), (1, 4, 16)
+
+
+class MissingError(Exception):
+    """Files that a pair needs are not there."""
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What a pair is matched with and measured on.
+
+    Attributes:
+        inputs: without labels, of the training split.
+        test: with labels; nothing else sees them.
+        batch_size: of learning and of distillation.
+        precision: of their passes.
+    """
+
+    inputs: list[Batch]
+    test: list[Batch]
+    batch_size: int
+    precision: str
+
+
+class Vits:
+    """A small ViT that is trained here, with one of two large ones that were trained elsewhere.
+
+    Args:
+        args: of the command: ``cifar``, ``vits``, ``models``, ``small``.
+
+    Raises:
+        MissingError: a file is not there.
+    """
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.folders = [Path(folder) for folder in args.vits]
+        for option, path in (("--cifar", Path(args.cifar)), *(("--vits", folder) for folder in self.folders)):
+            _refuse_missing(option, path)
+        self.small, self.models = args.small, args.models
+        rows, tests = (24, 16) if args.small else (TRAINED_ROWS, TESTED_ROWS)
+        self.data: dict[str, Any] = {
+            "path": str(args.cifar), "image_column": "image", "label_column": "label", "val_size": 0,
+            "train_split": f"train[:{rows}]", "test_split": f"test[:{tests}]", "mean": CIFAR_MEAN,
+            "std": CIFAR_DEVIATION, "image_size": 32, "batch_size": 8 if args.small else 128,
+        }  # fmt: skip
+
+    def ends(self, column: str) -> list[nn.Module]:
+        """The small model and a large one.
+
+        Args:
+            column: the number of the large one, from 1.
+        """
+        large: Any = fusionlab.load(self.folders[int(column) - 1])
+        # Where epsilons differ no embedding is exact, so the small one takes the other's.
+        small = AutoModelForImageClassification.from_pretrained(
+            self._small(), layer_norm_eps=large.config.layer_norm_eps
+        )
+        return [small, large]
+
+    def _small(self) -> Path:
+        sizes = TINY if self.small else SMALL_VIT
+        training = Training(
+            "vit_cifar10.yaml", sizes, self.data, 1 if self.small else VIT_EPOCHS, seed=3,
+            fields={"intermediate_size": 2 * sizes[-1]},
+        )  # fmt: skip
+        _trained(training, self.models / "vit_small")
+        return self.models / "vit_small" / "model"
+
+    @cached_property
+    def looked(self) -> Looked:
+        """Images that all were trained on, without labels and as they are; the test images."""
+        images = Images(**self.data, augment=False)
+        images.setup("fit")
+        images.setup("test")
+        test = batches(images.test_dataloader(), labels=True)
+        return Looked(batches(images.train_dataloader(), LOOKED_AT), test, 128, "32-true")
+
+
+class Gpt2s:
+    """Two GPT-2s of two widths that are trained here, byte by byte.
+
+    Args:
+        args: of the command: ``shakespeare``, ``models``, ``small``.
+
+    Raises:
+        MissingError: the file is not there.
+    """
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        _refuse_missing("--shakespeare", Path(args.shakespeare))
+        self.small, self.models = args.small, args.models
+        self.data: dict[str, Any] = {
+            "path": str(args.shakespeare), "val_split": None, "max_length": 16 if args.small else CONTEXT,
+            "limit": None,
+        }  # fmt: skip
+
+    def ends(self, column: str) -> list[nn.Module]:
+        """The small model and the large one.
+
+        Args:
+            column: ``tied`` for models as they were trained, ``untied`` for input and output embeddings of their own.
+        """
+        return self._tied if column == "tied" else [untie(model) for model in self._tied]
+
+    @cached_property
+    def _tied(self) -> list[nn.Module]:
+        sizes = (TINY, TINY_LARGE) if self.small else (GPT2_SMALL, GPT2_LARGE)
+        return [
+            _trained(self._training(size, seed), self.models / f"gpt2_{name}")
+            for seed, (name, size) in enumerate(zip(("small", "large"), sizes, strict=True))
+        ]
+
+    def _training(self, size: Sizes, seed: int) -> Training:
+        dropouts = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
+        fields = {"n_positions": self.data["max_length"], **dropouts}
+        epochs = 1 if self.small else GPT2_EPOCHS
+        return Training("gpt2_shakespeare.yaml", size, self.data, epochs, seed, fields, "bf16-mixed")
+
+    @cached_property
+    def looked(self) -> Looked:
+        """Blocks of the training text, without labels; blocks of the test text."""
+        text: Any = LanguageModelling(
+            text_column="text", split_column="split", tokenizer="bytes", masked=False, separator="\n\n", **self.data
+        )
+        text.prepare_data()
+        for stage in ("fit", "test"):
+            text.setup(stage)
+        count, tests = (8, 8) if self.small else (BLOCKS, TESTED_BLOCKS)
+        test = batches(text.test_dataloader(), tests, labels=True)
+        return Looked(batches(text.train_dataloader(), count), test, BLOCKS_AT_ONCE, "bf16-mixed")
+
+
+def _trained(training: Training, folder: Path) -> nn.Module:
+    """An end model, trained where it is not in its folder; a training that was stopped goes on after its last epoch."""
+    training.goes_on(folder, "cpu", math.inf)
+    return training.load(folder)
+
+
+def _refuse_missing(option: str, path: Path) -> None:
+    if not path.exists():
+        raise MissingError(f"{option} {path} does not exist")
+
+
+KINDS: dict[str, type[Vits | Gpt2s]] = {"cifar": Vits, "gpt2": Gpt2s}
+COLUMNS: dict[str, Sequence[str]] = {"cifar": ("1", "2"), "gpt2": ("tied", "untied")}

@@ -1,0 +1,274 @@
+"""The sections about CIFAR-10 and GPT-2 of the page about models of different sizes, written from what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from sizes_trained_models import (
+    BLOCKS,
+    BLOCKS_AT_ONCE,
+    COLUMNS,
+    CONTEXT,
+    GPT2_EPOCHS,
+    GPT2_LARGE,
+    GPT2_SMALL,
+    LOOKED_AT,
+    SMALL_VIT,
+    TESTED_BLOCKS,
+    TESTED_ROWS,
+    TRAINED_ROWS,
+    VIT_EPOCHS,
+)
+
+# Positions on a line, and those of them that are shown.
+POINTS, SHOWN = 9, (0, 2, 4, 6, 8)
+FEW_STEPS, STEPS, MORE_STEPS = 200, 300, 900
+PLAIN = ("none", "weights")
+
+
+def taught(steps: int) -> tuple[str, ...]:
+    """The rows of learning and of distillation in so many steps."""
+    return tuple(f"{what} {steps}" for what in ("learned", "large", "small"))
+
+
+@dataclass(frozen=True, eq=False)
+class Section:
+    """A section of the page.
+
+    Attributes:
+        kind: of models, in names of cells.
+        title: of the section.
+        columns: what each pair is called.
+        rows: of each pair, by name of cell.
+        metric: that is shown.
+        what: the metric in words.
+        places: where the ends are held against each other.
+    """
+
+    kind: str
+    title: str
+    columns: dict[str, str]
+    rows: dict[str, tuple[str, ...]]
+    metric: str
+    what: str
+    places: str
+
+    def shown(self, value: float) -> str:
+        """A value of the metric."""
+        return f"{100 * value:.1f}" if self.metric == "accuracy" else f"{value:.3f}"
+
+
+CIFAR = Section(
+    kind="cifar",
+    title=f"CIFAR-10: {SMALL_VIT[2]} wide with 96 wide",
+    columns={column: f"large model {column}" for column in COLUMNS["cifar"]},
+    rows=dict.fromkeys(COLUMNS["cifar"], ("ends", *PLAIN, *taught(STEPS), *taught(MORE_STEPS))),
+    metric="accuracy",
+    what="accuracy in %",
+    places="test images",
+)
+GPT2 = Section(
+    kind="gpt2",
+    title=f"GPT-2 on bytes: {GPT2_SMALL[2]} wide with {GPT2_LARGE[2]} wide",
+    columns={column: column for column in COLUMNS["gpt2"]},
+    # What is distilled does not know of twins: rows of tied models stand for untied ones too.
+    rows={
+        "tied": ("ends", *PLAIN, *taught(FEW_STEPS), *taught(STEPS)),
+        "untied": ("ends", *PLAIN, *(f"learned {steps}" for steps in (FEW_STEPS, STEPS))),
+    },
+    metric="loss",
+    what="loss in nats a byte",
+    places="bytes of the test text",
+)
+# In points below the mean of the ends, and in nats.
+MOST_BELOW, HIGHEST_BARRIER = 2.0, 0.10
+
+
+def trained_cell(kind: str, column: str, what: str) -> str:
+    """A cell's name in the file."""
+    return f"{kind} {column} {what}"
+
+
+def trained_text(found: dict[str, Any]) -> str:
+    """Both sections, with the rows that are there; nothing where nothing is measured."""
+    told = {CIFAR: (_cifar_introduction(), _cifar_verdict), GPT2: (_gpt2_introduction(), _gpt2_verdict)}
+    parts = []
+    for section, (introduction, verdict) in told.items():
+        tables = _Tables(section, found)
+        if tables.columns:
+            aims = "".join(f"{line}\n" for line in verdict(tables))
+            parts.append(f"## {section.title}\n\n{introduction}\n\n{tables.text()}" + (f"\n{aims}" if aims else ""))
+    return "\n".join(parts)
+
+
+def trained_missing(found: dict[str, Any]) -> list[str]:
+    """What of both sections is not measured, in words."""
+    lines = []
+    for section in (CIFAR, GPT2):
+        for column, name in section.columns.items():
+            wanted = section.rows[column]
+            left = [what for what in wanted if trained_cell(section.kind, column, what) not in found]
+            if left:
+                rows = "all rows" if len(left) == len(wanted) else ", ".join(_row_name(what) for what in left)
+                lines.append(f"- {section.title}, {name}: {rows}.")
+    return lines
+
+
+class _Tables:
+    """The tables of a section, of the pairs whose end models are there."""
+
+    def __init__(self, section: Section, found: dict[str, Any]) -> None:
+        self.section, self.found = section, found
+        self.columns = [column for column in section.columns if self.cell(column, "ends")]
+
+    def cell(self, column: str, what: str) -> Any:
+        return self.found.get(trained_cell(self.section.kind, column, what))
+
+    def cells(self, what: str) -> dict[str, Any]:
+        """By column, where they are there."""
+        return {column: cell for column in self.columns if (cell := self.cell(column, what))}
+
+    def value(self, column: str, end: str) -> float:
+        """The metric of an end model, or the mean of both."""
+        if end == "mean":
+            return fmean(self.value(column, one) for one in ("small", "large"))
+        return float(self.cell(column, "ends")[end][self.section.metric])
+
+    @property
+    def rows(self) -> list[str]:
+        """All rows but that of the ends, in the order in which they stand in the table."""
+        rows = dict.fromkeys(what for column in self.columns for what in self.section.rows[column] if what != "ends")
+        order = ["none", "weights", "learned", "large", "small"]
+        return sorted(rows, key=lambda what: order.index(what.partition(" ")[0]))
+
+    def text(self) -> str:
+        """What growing did, and the tables that have rows."""
+        section = self.section
+        ends = [self.cell(column, "ends") for column in self.columns]
+        few, many = ends[0]["parameters"]
+        parts = [
+            f"{few:,} parameters become {many:,}. Logits of the small model and of the grown one differ by at most\n"
+            f"{max(cell['exact'] for cell in ends):.0e} of the largest in float64.",
+            _table((section.what, *(section.columns[one] for one in self.columns), "seconds"), self._reached()),
+        ]
+        if lines := list(self._lines()):
+            points = (f"{place / (POINTS - 1):g}" for place in SHOWN)
+            parts += [
+                "Seconds are of a processor, one thread, the mean over columns. The line from the small model's twin"
+                "\n(0) to the large one's (1):",
+                _table((section.what, *points, "barrier of the loss"), lines),
+                f"The {section.places} on which the ends differ are taken as",
+                _table(("", "of them", "the small one", "the large one", "neither"), self._agreements()),
+            ]
+        return "\n\n".join(parts) + "\n"
+
+    def _reached(self) -> Iterator[str]:
+        yield from self._ends()
+        yield from self._values()
+
+    def _ends(self) -> Iterator[str]:
+        names = {"small": "small end model", "grown": "small end model, grown", "large": "large end model"}
+        for end, name in {**names, "mean": "mean of the ends", "ensemble": "ensemble of both"}.items():
+            yield self._row(name, {column: self.value(column, end) for column in self.columns})
+
+    def _values(self) -> Iterator[str]:
+        for what in self.rows:
+            if cells := self.cells(what):
+                values = {column: cell["scores"][self.section.metric] for column, cell in cells.items()}
+                yield self._row(_row_name(what), values, f"{fmean(cell['seconds'] for cell in cells.values()):,.1f}")
+
+    def _row(self, name: str, values: dict[str, float], seconds: str = "") -> str:
+        cells = [self.section.shown(values[column]) if column in values else "" for column in self.columns]
+        return f"| {name} | {' | '.join(cells)} | {seconds} |"
+
+    def _lines(self) -> Iterator[str]:
+        for what in self.rows:
+            for column, cell in self.cells(what).items():
+                if "line" in cell:
+                    line = cell["line" if self.section.metric == "accuracy" else "losses"]
+                    values = " | ".join(self.section.shown(line[place]) for place in SHOWN)
+                    yield f"| {self._name(what, column)} | {values} | {cell['barrier']:.3f} |"
+
+    def _agreements(self) -> Iterator[str]:
+        for what in self.rows:
+            for column, cell in self.cells(what).items():
+                differ, (small, large) = self.cell(column, "ends")["differ"], cell["agrees"]
+                name = self._name(what, column)
+                yield f"| {name} | {differ:,} | {small:,} | {large:,} | {differ - small - large:,} |"
+
+    def _name(self, what: str, column: str) -> str:
+        return f"{_row_name(what)}; {self.section.columns[column]}" if len(self.columns) > 1 else _row_name(what)
+
+
+def _row_name(what: str) -> str:
+    name, _, steps = what.partition(" ")
+    whole = {"ends": "end models", "none": "plain mean after growth", "weights": "`weights`"}
+    if name in whole:
+        return whole[name]
+    return f"`learned`, {steps} steps" if name == "learned" else f"both distilled into the {name} one, {steps} steps"
+
+
+def _cifar_introduction() -> str:
+    layers, heads, width = SMALL_VIT
+    return f"""    python benchmarks/sizes_trained.py --cifar FOLDER --vits FOLDER FOLDER --shakespeare FILE
+
+That command measures this section and the next into [`sizes_trained.json`](sizes_trained.json). The large models are
+two ViTs of 4 layers, 4 heads, 96 wide, trained elsewhere from two seeds on the first {TRAINED_ROWS:,} training images
+(JPEG copies). The small one ({layers} layers, {heads} heads, {width} wide) is trained here on the same images for
+{VIT_EPOCHS} epochs, fewer than theirs, by `vit_cifar10.yaml` (seed 3), which mirrors and shifts them and smooths
+labels; then its norms take the epsilon of the large one's, without which no embedding is exact. {LOOKED_AT:,} of those
+images, unlabelled and as they are, are there to match and to distil with; the first {TESTED_ROWS:,} test images are
+tested on (one image is {100 / TESTED_ROWS:.3f} points). Every option has its default; {MORE_STEPS} steps are given
+beside the default of {STEPS}, since models of one size [gain by them](different_seeds.md). One seed of learning;
+nothing was chosen on these models."""
+
+
+def _gpt2_introduction() -> str:
+    (layers, heads, width), (_, more_heads, more) = GPT2_SMALL, GPT2_LARGE
+    epochs = {1: "once", 2: "twice"}.get(GPT2_EPOCHS, f"{GPT2_EPOCHS} times")
+    return f"""Two GPT-2s of {layers} layers, one {width} wide with {heads} heads and one {more} wide with
+{more_heads}, go {epochs} over Tiny Shakespeare byte by byte in blocks of {CONTEXT} bytes, by
+`gpt2_shakespeare.yaml` (seeds 0 and 1, no dropout, bf16-mixed): short trainings, such as one core does in minutes. The
+first {BLOCKS:,} blocks of the training text are there to match and to distil with, {BLOCKS_AT_ONCE} in a step
+({BLOCKS_AT_ONCE * CONTEXT:,} bytes) in bf16-mixed. {FEW_STEPS} steps, as many as fit the time, come before the
+default of {STEPS}; every other option has its default. The loss is that of {TESTED_BLOCKS} blocks of the test text.
+Tied models grow by a whole multiple of the width, and their stream is permuted, not rotated; *untied* (`--untie`) are
+the same models with input and output embeddings of their own. Distillation knows of no twins, so its rows of tied
+models stand for both. One pair, one seed of learning; nothing was chosen on it."""
+
+
+def _cifar_verdict(tables: _Tables) -> Iterator[str]:
+    for steps in (STEPS, MORE_STEPS):
+        cells = tables.cells(f"learned {steps}")
+        gaps = [100 * (cell["scores"]["accuracy"] - tables.value(column, "mean")) for column, cell in cells.items()]
+        if gaps:
+            better = [max(tables.value(column, end) for end in ("small", "large")) for column in cells]
+            reached = [cell["scores"]["accuracy"] for cell in cells.values()]
+            below = 100 * (fmean(reached) - fmean(better))
+            pairs = f"over {len(gaps)} pairs, the worst at {min(gaps):+.1f}" if len(gaps) > 1 else "in one pair"
+            yield (
+                f"- `learned` in {steps} steps is {fmean(gaps):+.2f} points from the mean of the ends {pairs}: at most "
+                f"{MOST_BELOW:g} points below is {_reached(min(gaps) >= -MOST_BELOW)}. From the better end it is "
+                f"{below:+.2f}."
+            )
+
+
+def _gpt2_verdict(tables: _Tables) -> Iterator[str]:
+    learned = [(steps, one) for steps in (FEW_STEPS, STEPS) for one in tables.cells(f"learned {steps}").items()]
+    for steps, (column, cell) in learned:
+        yield (
+            f"- {tables.section.columns[column].capitalize()}, `learned` in {steps} steps leaves a barrier of "
+            f"{cell['barrier']:.3f}: at most {HIGHEST_BARRIER:.2f} is {_reached(cell['barrier'] <= HIGHEST_BARRIER)}. "
+            f"Half way it is {cell['scores']['loss'] - tables.value(column, 'mean'):+.3f} from the mean of the ends."
+        )
+
+
+def _reached(is_reached: bool) -> str:
+    return "**reached**" if is_reached else "**missed**"
+
+
+def _table(heads: Sequence[str], rows: Iterable[str]) -> str:
+    return "\n".join([f"| {' | '.join(heads)} |".replace("|  |", "| |"), f"|---|{'---:|' * (len(heads) - 1)}", *rows])

@@ -1,0 +1,31 @@
+"""Tiny files in the shapes of the data sets that benchmarks read."""
+
+import io
+from pathlib import Path
+
+import pandas as pd
+import torch
+from PIL import Image
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+def images(folder: Path) -> Path:
+    """A few images of noise in CIFAR-10's shape."""
+    folder.mkdir()
+    generator = torch.Generator().manual_seed(0)
+    for split, count in (("train", 40), ("test", 16)):
+        rows = []
+        for index in range(count):
+            pixels = torch.randint(256, (32, 32, 3), generator=generator, dtype=torch.uint8)
+            Image.fromarray(pixels.numpy()).save(file := io.BytesIO(), "PNG")
+            rows.append({"image": {"bytes": file.getvalue(), "path": None}, "label": index % 10})
+        pd.DataFrame(rows).to_parquet(folder / f"{split}-00000-of-00001.parquet")
+    return folder
+
+
+def text(path: Path) -> Path:
+    """A text with three splits."""
+    words = "to be or not to be that is the question " * 200
+    pd.DataFrame([{"text": words, "split": split} for split in ("train", "validation", "test")]).to_parquet(path)
+    return path

@@ -43,7 +43,7 @@ def _identity(model: StoredModel) -> dict[str, object]:
 
 
 def files_of(files: Iterable[Path]) -> dict[str, list[int]]:
-    """What tells files from others: size and time of change in nanoseconds, by their paths."""
+    """Size and time of change in nanoseconds by the paths of files, which tell them from others."""
     return {str(file.resolve()): [(stat := file.stat()).st_size, stat.st_mtime_ns] for file in files}
 
 

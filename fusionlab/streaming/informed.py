@@ -80,11 +80,12 @@ class Informed:
             whole = replace(given, states=[self.made.model.state_dict()] * len(models))
             found = method.survey(WholeSurvey(whole), **(method.hyperparameters | dict(recipe.hyperparameters)))
             given = replace(given, surveyed=found)
+        parts = _parts(self, method)
         with ExitStack() as stack:
             readers = [PartReader(stack.enter_context(model.opened()), self.made) for model in models]
             writer = stack.enter_context(written(folder, files, planned, finished))
             tally = stack.enter_context(Tally(files, planned, len(models), manifest))
-            for names in _parts(self, method):
+            for names in parts:
                 signals.check()
                 sizes = readers[0].sizes(names, writer)
                 if not tally.is_written(sizes):

@@ -230,7 +230,7 @@ def test_goes_on_with_complete_files(tmp_path: Path, pair: tuple[str, Path], met
 
 
 def test_types_are_the_widest(tmp_path: Path) -> None:
-    """Of a model in bfloat16 and one in float32 the merge is in float32, by the numbers that each has."""
+    """Of a model in bfloat16 and one in float32 the merge is in float32, by the numbers that each has; or as asked."""
     states: list[dict[str, Tensor]] = []
     found: list[dict[str, Statistics]] = []
     for seed, dtype in enumerate((torch.bfloat16, torch.float32)):
@@ -254,3 +254,9 @@ def test_types_are_the_widest(tmp_path: Path) -> None:
         expected = merge_states(wide, method, statistics=moved)
         for name, tensor in read(out).items():
             torch.testing.assert_close(tensor, expected[name], rtol=1e-5, atol=1e-6)
+        rounded = tmp_path / f"{method} rounded"
+        rounded.mkdir()
+        known.merge(models, Recipe(find_method(method), {}, (0.5, 0.5), dtype=torch.float16), rounded)
+        for name, tensor in read(rounded).items():
+            assert tensor.dtype == torch.float16
+            torch.testing.assert_close(tensor.float(), expected[name], rtol=1e-3, atol=1e-6)

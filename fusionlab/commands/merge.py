@@ -21,6 +21,8 @@ from fusionlab.checkpoints.files import GENERATION_CONFIG, read_json
 from fusionlab.checkpoints.fp8 import note as scaled_note
 from fusionlab.checkpoints.hub import locate
 from fusionlab.commands import merging_options, parsing
+from fusionlab.commands.merge_informed import described as statistics_described
+from fusionlab.commands.merge_informed import is_informed, known_of
 from fusionlab.commands.merge_output import progress, tell
 from fusionlab.commands.merging_options import MergingOptions
 from fusionlab.commands.option_groups import add_fields, options_of
@@ -47,6 +49,10 @@ from fusionlab.streaming import (
     under_one_naming,
     write_side_files,
 )
+
+TYPE_CHECKING = False  # most methods do without what knows classes
+if TYPE_CHECKING:
+    from fusionlab.streaming.informed import Informed
 
 DESCRIPTION = """Merge checkpoints as they are into one of the same format.
 
@@ -164,8 +170,10 @@ def _parser(plain: bool) -> ArgumentParser:
 
 
 def _looks_at_files_alone(arguments: Namespace) -> bool:
-    """True if nothing but files of weights may be looked at, by one process."""
-    given = [arguments.get(name) for name in ("example", "probes", "samples", "statistics")]
+    """True if nothing but files of weights, and of statistics that a method needs, may be looked at by one process."""
+    given = [arguments.get(name) for name in ("example", "probes", "samples")]
+    if arguments.statistics is not None and (arguments.written_as == "lora" or not is_informed(arguments)):
+        return False
     return reads_files() and all(value is None for value in given)
 
 
@@ -187,7 +195,11 @@ def _by_files(arguments: Namespace, repeat: str) -> bool:
         return not arguments.resume and merge_lora.run(arguments, repeat)
     if (found := _stored(arguments)) is None:
         return False
-    _stream(arguments, *found, repeat)
+    models, base = found
+    known = known_of(arguments, models) if is_informed(arguments) else None
+    if known is None and is_informed(arguments):
+        return False
+    _stream(arguments, models, base, known, repeat)
     return True
 
 
@@ -201,7 +213,7 @@ def _stored(arguments: Namespace) -> tuple[dict[str, StoredModel], StoredModel |
     if len(methods) > 1:
         raise InputError(f"method names {', '.join(methods)}; expected one (fuse compares several)")
     method = find_method(next(iter(methods)))
-    if method.unit == "model" or len(arguments.ckpts) < 2:
+    if (method.unit == "model" and not is_informed(arguments)) or len(arguments.ckpts) < 2:
         return None
     opened = open_models(arguments.ckpts, arguments.names, arguments.base)
     models = {name: model for name, model in opened.items() if model is not None}
@@ -220,7 +232,13 @@ def _stored(arguments: Namespace) -> tuple[dict[str, StoredModel], StoredModel |
     return (models, base) if may_stream(list(models.values()), base, method) else None
 
 
-def _stream(arguments: Namespace, models: Mapping[str, StoredModel], base: StoredModel | None, repeat: str) -> None:
+def _stream(
+    arguments: Namespace,
+    models: Mapping[str, StoredModel],
+    base: StoredModel | None,
+    known: Informed | None,
+    repeat: str,
+) -> None:
     """Merge tensor by tensor, write, and tell how far the merge is from each model."""
     dtype, output = find_dtype(arguments.dtype), expanded(arguments.output)
     ((name, values),) = merging_options.merge_methods(arguments).items()
@@ -234,9 +252,14 @@ def _stream(arguments: Namespace, models: Mapping[str, StoredModel], base: Store
     size = sum(tensor.size for tensor in planned.values())
     done, described = 0, None
     if arguments.resume:
-        options = {"the command": "merge", "max_shard_size": most, **merging_options.described(arguments)}
+        options: dict[str, object] = {
+            "the command": "merge",
+            "max_shard_size": most,
+            **merging_options.described(arguments),
+        }
         of_base = {} if base is None else {"that all come from": base}
-        described = made_of({**options, "weights": weights, "dtype": arguments.dtype}, {**models, **of_base})
+        options |= {"weights": weights, "dtype": arguments.dtype, **statistics_described(arguments)}
+        described = made_of(options, {**models, **of_base})
         done = refuse_other(output, described)
     require_space(output, size - done + MIB)
     if (generation := first.location / GENERATION_CONFIG).is_file():
@@ -247,7 +270,10 @@ def _stream(arguments: Namespace, models: Mapping[str, StoredModel], base: Store
     with atomic_folder(output, arguments.overwrite, arguments.resume) as temporary:
         manifest = None if described is None else Manifest(temporary, described)
         with progress("merging", size) as advance:
-            merged = stream_merge(stored, base, recipe, temporary, most, advance, manifest)
+            if known is None:
+                merged = stream_merge(stored, base, recipe, temporary, most, advance, manifest)
+            else:
+                merged = known.merge(stored, recipe, temporary, most, advance, manifest)
         seconds = time.perf_counter() - start
         made = {"matching": "none", **merging_options.described(arguments)}
         parents = merging_options.parents(models, arguments)

@@ -1,5 +1,7 @@
 """Fisher-weighted averaging (Matena and Raffel, "Merging models with Fisher-weighted averaging", 2022)."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -7,9 +9,9 @@ import torch
 from torch import Tensor
 
 from fusionlab.errors import InputError
-from fusionlab.merging.ingredients import Ingredients
+from fusionlab.merging.ingredients import Ingredients, WholeSurvey
 from fusionlab.merging.registry import merge_method
-from fusionlab.statistics import Fisher
+from fusionlab.statistics import Fisher, Statistics
 from fusionlab.statistics.likelihood import Labels
 
 Normalize = Literal["none", "model", "parameter"]
@@ -20,7 +22,25 @@ def _refuse(_: Sequence[float], floor: float, **__: Any) -> None:
         raise InputError(f"floor is {floor}; expected a number from 0 up")
 
 
-@merge_method("fisher", needs=("fisher",), refuse=_refuse)
+def _scaled(survey: WholeSurvey, floor: float, normalize: Normalize, labels: Labels | None) -> _Scaled:
+    """The Fisher values of all models, and the least that one counts as; see `fisher`.
+
+    Raises:
+        InputError: other labels than those that were gathered with.
+    """
+    gathered = survey.ingredients.gathered(Fisher)
+    for statistics in gathered:
+        if labels is not None and (found := statistics.settings.get("labels", labels)) != labels:
+            raise InputError(f"labels is {labels!r}, but the fisher statistics were gathered with {found!r}")
+    return _Scaled([statistics.diagonal for statistics in gathered], normalize, floor, survey.ingredients.floating())
+
+
+def _alone(_: Sequence[Mapping[str, Statistics]]) -> tuple[()]:
+    """No parameters depend on each other."""
+    return ()
+
+
+@merge_method("fisher", needs=("fisher",), refuse=_refuse, survey=_scaled, together=_alone)
 def fisher(
     ingredients: Ingredients, floor: float = 1e-6, normalize: Normalize = "none", labels: Labels | None = None
 ) -> dict[str, Tensor]:
@@ -48,19 +68,13 @@ def fisher(
         InputError: a hyperparameter out of range, other labels than those that were gathered with, Fisher information
             of other shapes, or integer buffers that differ between the models.
     """
-    gathered = ingredients.gathered(Fisher)
-    for statistics in gathered:
-        if labels is not None and (found := statistics.settings.get("labels", labels)) != labels:
-            raise InputError(f"labels is {labels!r}, but the fisher statistics were gathered with {found!r}")
-    scaled = _Scaled([statistics.diagonal for statistics in gathered], normalize)
+    scaled: _Scaled = ingredients.surveyed or _scaled(WholeSurvey(ingredients), floor, normalize, labels)
     merged = ingredients.averaged()
-    names = [name for name in ingredients.floating() if name in scaled.names]
-    least = floor * scaled.mean(names)
-    for name in names:
+    for name in [name for name in ingredients.floating() if name in scaled.names]:
         mean = ingredients.mean(name).double()
         change, total = torch.zeros_like(mean), torch.zeros_like(mean)
         for index, (state, weight) in enumerate(zip(ingredients.states, ingredients.weights, strict=True)):
-            precision = weight * scaled(index, name, mean).clamp(min=least)
+            precision = weight * scaled(index, name, mean).clamp(min=scaled.least)
             # As a difference to the mean, what the models agree on stays as it is to the last digit.
             change += precision * (state[name].double() - mean)
             total += precision
@@ -73,13 +87,21 @@ class _Scaled:
 
     Args:
         diagonals: by parameter name, one mapping for each model; a parameter that one model lacks has zeros there.
-        normalize: see `fisher`.
+        normalize: see `fisher`, like the next.
+        floor: relative to the mean value.
+        merged: the names of all parameters that are merged.
+
+    Attributes:
+        least: that a value counts as.
     """
 
-    def __init__(self, diagonals: Sequence[Mapping[str, Tensor]], normalize: Normalize) -> None:
+    def __init__(
+        self, diagonals: Sequence[Mapping[str, Tensor]], normalize: Normalize, floor: float, merged: Sequence[str]
+    ) -> None:
         self.diagonals = diagonals
         self.names = {name for diagonal in diagonals for name in diagonal}
         self.factors = [_factors(diagonal, normalize) for diagonal in diagonals]
+        self.least = floor * self._mean([name for name in merged if name in self.names])
 
     def __call__(self, index: int, name: str, like: Tensor) -> Tensor:
         """Model `index`'s values for one parameter, in the type and on the device of `like`.
@@ -97,7 +119,7 @@ class _Scaled:
             )
         return diagonal.to(like) * self.factors[index][name]
 
-    def mean(self, names: Sequence[str]) -> float:
+    def _mean(self, names: Sequence[str]) -> float:
         """The mean value over all models and these parameters."""
         total, count = 0.0, 0
         for diagonal, factors in zip(self.diagonals, self.factors, strict=True):

@@ -14,6 +14,7 @@ from fusionlab.merge_weights import merge_weights
 from fusionlab.merging.by_parameter import WEIGHTS, by_pattern, check_patterns, groups
 from fusionlab.merging.ingredients import Ingredients
 from fusionlab.merging.kinds import check_kind
+from fusionlab.statistics import Statistics
 from fusionlab.suggestions import did_you_mean
 
 Merger = Callable[..., dict[str, Tensor]]
@@ -23,6 +24,8 @@ Unit = Literal["number", "parameter", "model"]
 # Numbers in memory for each number of a parameter: so many, and so many more for each model; or all of them, by the
 # parameter's shape and the number of models.
 Holds = tuple[int, int] | Callable[[Sequence[int], int], float]
+# Names of parameters that must be merged at once, of statistics of each model by kind.
+Together = Callable[[Sequence[Mapping[str, Statistics]]], Sequence[Sequence[str]]]
 # Of a method that does not say how much memory it takes; see `MergeMethod.holds`.
 HOLDS = (20, 3)
 _STATISTICS = "expected data (--data or --probes), or statistics that `fusionlab gather` wrote (--statistics)"
@@ -49,12 +52,16 @@ class MergeMethod:
         unit: the least that the method may be given at a time: ``number`` where each number of a merge depends on those
             in its place in the models alone; ``parameter`` where it depends on that parameter; ``model`` on anything.
         survey: ``f(survey, **hyperparameters)``, which looks at all parameters before any is merged; what it returns is
-            `surveyed` of the ingredients.
+            `surveyed` of the ingredients. Of a method with the unit ``model`` the survey is a `WholeSurvey`, of tensors
+            that may have no numbers (on the meta device).
         refuse: ``f(weights, **hyperparameters)``, which raises `InputError` for numbers that are out of range, and for
             so many models of these weights; it is called before any work.
         holds: of a method with the unit ``parameter``, how many numbers of 4 bytes merging one holds in memory at most
             for each of its numbers: so many, and so many more for each model, which is among them; or a function that
             gives all of them for a parameter's shape and a number of models.
+        together: of a method with the unit ``model`` that needs statistics alone, a function of these that gives the
+            parameters that depend on each other, so that all others may be merged one by one; None where a method needs
+            whole models.
     """
 
     name: str
@@ -64,6 +71,7 @@ class MergeMethod:
     survey: Callable[..., Any] | None = None
     refuse: Callable[..., None] | None = None
     holds: Holds = HOLDS
+    together: Together | None = None
 
     @property
     def hyperparameters(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 
 from fusionlab.errors import InputError
 from fusionlab.merging.kinds import is_plain
-from fusionlab.merging.method import HOLDS, NEEDS, Holds, MergeMethod, Merger, Needs, Unit
+from fusionlab.merging.method import HOLDS, NEEDS, Holds, MergeMethod, Merger, Needs, Together, Unit
 from fusionlab.registration import first_parameters
 from fusionlab.suggestions import did_you_mean
 
@@ -24,6 +24,7 @@ def merge_method(
     survey: Callable[..., Any] | None = None,
     refuse: Callable[..., None] | None = None,
     holds: Holds = HOLDS,
+    together: Together | None = None,
 ) -> Callable[[Merger], Merger]:
     """Register ``f(ingredients, **hyperparameters) -> state`` as a merge method.
 
@@ -34,6 +35,7 @@ def merge_method(
         survey: what is looked at of all parameters first.
         refuse: what is refused before any work.
         holds: numbers in memory.
+        together: parameters that depend on each other.
 
     Raises:
         TypeError: a function of another signature, a hyperparameter without default or of a type that cannot be
@@ -52,7 +54,7 @@ def merge_method(
                 )
         if unknown := [] if callable(needs) else [need for need in needs if need not in NEEDS]:
             raise TypeError(f"{what} {name!r} needs {unknown[0]!r}; expected some of {', '.join(NEEDS)}")
-        METHODS[name] = MergeMethod(name, function, needs, unit, survey, refuse, holds)
+        METHODS[name] = MergeMethod(name, function, needs, unit, survey, refuse, holds, together)
         return function
 
     return register

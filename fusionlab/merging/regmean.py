@@ -10,7 +10,7 @@ from fusionlab.errors import InputError
 from fusionlab.merging.ingredients import Ingredients
 from fusionlab.merging.registry import merge_method
 from fusionlab.models import aliases
-from fusionlab.statistics import Grams, LinearMap
+from fusionlab.statistics import Grams, LinearMap, Statistics
 from fusionlab.types import State
 
 # A Gram matrix whose Cholesky pivots span more than this is as good as singular in float64.
@@ -29,7 +29,13 @@ def refuse_settings(_: Sequence[float], alpha: float, ridge: float, **__: Any) -
         raise InputError(f"ridge is {ridge}; expected a number from 0 up")
 
 
-@merge_method("regmean", needs=("gram",), refuse=refuse_settings)
+def _maps_with_biases(statistics: Sequence[Mapping[str, Statistics]]) -> list[tuple[str, str]]:
+    """The weight and the bias of each map that has one."""
+    maps = _shared_maps([found for known in statistics if isinstance(found := known[Grams.kind], Grams)])
+    return [(weight, linear.bias) for weight, linear in maps.items() if linear.bias is not None]
+
+
+@merge_method("regmean", needs=("gram",), refuse=refuse_settings, together=_maps_with_biases)
 def regmean(
     ingredients: Ingredients, alpha: float = 0.9, ridge: float = 1e-6, normalize: bool = True
 ) -> dict[str, Tensor]:

@@ -19,12 +19,27 @@ def basis_of(state: State) -> str:
 
     Statistics carry it, so that they are only ever used with the model, in the basis, that they were measured on.
     """
-    digest = hashlib.blake2b(digest_size=16)
+    digest = Digest()
     for name in sorted(state):
-        tensor = state[name].detach().cpu().contiguous()
-        digest.update(f"{name}:{tuple(tensor.shape)}:{tensor.dtype};".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+        digest.add(name, state[name])
     return digest.hexdigest()
+
+
+class Digest:
+    """`basis_of` a model of which one tensor at a time is in memory."""
+
+    def __init__(self) -> None:
+        self._digest = hashlib.blake2b(digest_size=16)
+
+    def add(self, name: str, tensor: Tensor) -> None:
+        """Take in a parameter or buffer; all must come, by their sorted names."""
+        tensor = tensor.detach().cpu().contiguous()
+        self._digest.update(f"{name}:{tuple(tensor.shape)}:{tensor.dtype};".encode())
+        self._digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+
+    def hexdigest(self) -> str:
+        """The digest of what has come."""
+        return self._digest.hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from fusionlab.streaming.merge import Streamed, stream_merge
 from fusionlab.streaming.naming import under_one_naming
 from fusionlab.streaming.opening import open_model, open_models
 from fusionlab.streaming.recipe import Recipe
-from fusionlab.streaming.resuming import Manifest, Tally, made_of, refuse_other
+from fusionlab.streaming.resuming import Manifest, Tally, files_of, made_of, refuse_other
 from fusionlab.streaming.shards import shard_bytes
 from fusionlab.streaming.side_files import write_side_files
 from fusionlab.streaming.stored import StoredModel, open_folder
@@ -17,6 +17,7 @@ __all__ = [
     "StoredModel",
     "Streamed",
     "Tally",
+    "files_of",
     "made_of",
     "may_stream",
     "memory_of",

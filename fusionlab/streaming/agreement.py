@@ -37,7 +37,7 @@ def may_stream(models: Sequence[StoredModel], base: StoredModel | None, method: 
     Args:
         models: two or more.
         base: that all were fine-tuned from, if one was given.
-        method: that merges them.
+        method: that merges them; of one that needs whole models nothing is said but that they fit each other.
 
     Raises:
         InputError: shapes that differ, integers in place of parameters, or models of an unknown class that differ in
@@ -68,7 +68,7 @@ def may_stream(models: Sequence[StoredModel], base: StoredModel | None, method: 
             )
     if any(_MASK.fullmatch(name) and stored.dtype.is_floating_point for name, stored in first.tensors.items()):
         return not is_known(first)
-    return method.unit == "number" or stacks_of(first) is not None
+    return method.unit in ("number", "model") or stacks_of(first) is not None
 
 
 def _refuse_shapes(first: StoredModel, other: StoredModel) -> None:

@@ -39,8 +39,12 @@ def made_of(options: Mapping[str, object], models: Mapping[str, StoredModel]) ->
 
 def _identity(model: StoredModel) -> dict[str, object]:
     files = dict.fromkeys([*(file for tensor in model.tensors.values() for file in tensor.files), *model.beside])
-    facts = {str(file.resolve()): [(stat := file.stat()).st_size, stat.st_mtime_ns] for file in files}
-    return {"files": facts, "config": model.config, "tensors": list(model.tensors)}
+    return {"files": files_of(files), "config": model.config, "tensors": list(model.tensors)}
+
+
+def files_of(files: Iterable[Path]) -> dict[str, list[int]]:
+    """Size and time of change in nanoseconds by the paths of files, which tell them from others."""
+    return {str(file.resolve()): [(stat := file.stat()).st_size, stat.st_mtime_ns] for file in files}
 
 
 def refuse_other(target: Path, described: Mapping[str, object]) -> int:

@@ -1,0 +1,262 @@
+"""Merges by statistics of a part of the parameters at a time are those of models in memory."""
+
+import gc
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForImageClassification,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
+    PreTrainedModel,
+    ViTConfig,
+    ViTForImageClassification,
+)
+
+from fusionlab.atomic import MANIFEST
+from fusionlab.errors import InputError
+from fusionlab.evaluation.distance import parameter_distance
+from fusionlab.merging import find_method, merge_states
+from fusionlab.models import aliases
+from fusionlab.statistics import Fisher, Grams, Statistics, basis_of
+from fusionlab.statistics.files import load, save
+from fusionlab.statistics.gather import gather
+from fusionlab.streaming import Manifest, Recipe, StoredModel, made_of, may_stream, open_folder, twins
+from fusionlab.streaming.informed import Informed, informed
+from tests.streaming.folders import read
+
+SIZES = {"hidden_size": 12, "intermediate_size": 20, "num_hidden_layers": 2, "num_attention_heads": 2}
+WORDS = {**SIZES, "num_key_value_heads": 1, "vocab_size": 23}
+MADE: dict[str, Callable[[], PreTrainedModel]] = {
+    "llama": lambda: LlamaForCausalLM(LlamaConfig(**WORDS, tie_word_embeddings=False)),
+    "tied llama": lambda: LlamaForCausalLM(LlamaConfig(**WORDS, tie_word_embeddings=True, attention_bias=True)),
+    "mixtral": lambda: MixtralForCausalLM(MixtralConfig(**WORDS, num_local_experts=3, num_experts_per_tok=2)),
+    "gpt2": lambda: GPT2LMHeadModel(GPT2Config(n_embd=12, n_layer=2, n_head=2, n_positions=16, vocab_size=23)),
+    "vit": lambda: ViTForImageClassification(ViTConfig(**SIZES, image_size=8, patch_size=4, num_labels=3)),
+}
+WAYS: list[tuple[str, dict[str, Any]]] = [
+    ("regmean", {}),
+    ("regmean", {"alpha": 1.0, "normalize": False, "ridge": 0.1}),
+    ("fisher", {}),
+    ("fisher", {"floor": 1.0}),
+    ("fisher", {"normalize": "model", "floor": 0.5}),
+    ("fisher", {"normalize": "parameter", "floor": 0.5}),
+]
+
+
+def batches(kind: str, seed: int) -> list[dict[str, Tensor]]:
+    """A few random inputs; words of each model are others."""
+    draw = torch.Generator().manual_seed(seed)
+    if kind == "vit":
+        return [{"pixel_values": torch.randn(4, 3, 8, 8, generator=draw, dtype=torch.float64)} for _ in range(2)]
+    return [{"input_ids": torch.randint(seed, 20 + seed, (3, 9), generator=draw)} for _ in range(2)]
+
+
+def opened(folder: Path) -> StoredModel:
+    """A folder as it lies on the disk."""
+    found = open_folder(folder.name, folder)
+    assert found is not None
+    return found
+
+
+def in_memory(kind: str, folder: Path) -> PreTrainedModel:
+    """A folder as transformers reads it."""
+    made = AutoModelForImageClassification if kind == "vit" else AutoModelForCausalLM
+    model: PreTrainedModel = made.from_pretrained(folder, dtype="auto").eval()
+    return model
+
+
+@pytest.fixture(scope="module", params=list(MADE))
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """Two models in float64 in shards, of random numbers everywhere, and files of statistics of each."""
+    kind, root = request.param, tmp_path_factory.mktemp("pair")
+    for seed, name in enumerate("ab"):
+        torch.manual_seed(seed)
+        model = MADE[kind]().double()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(0.3 * torch.randn_like(parameter))
+        model.save_pretrained(root / name, max_shard_size="5KB")
+        model, kinds = in_memory(kind, root / name), ("gram", "fisher")
+        basis = basis_of(model.state_dict())
+        if kind == "mixtral":  # no grouped products of float64
+            model = model.float()
+        found = gather(model, batches(kind, seed), kinds).values()
+        save([replace(one, basis=basis) for one in found], root / f"{name}.stats")
+    return kind, root
+
+
+def known_of(root: Path, method: str) -> tuple[list[StoredModel], Informed]:
+    """The models as they lie on the disk, and what the files of statistics say of them, in another order."""
+    models = [opened(root / name) for name in "ab"]
+    assert may_stream(models, None, find_method(method))
+    known = informed(models, find_method(method), [load(root / f"{name}.stats") for name in "ba"])
+    assert known is not None
+    return models, known
+
+
+def stated(kind: str, root: Path) -> tuple[list[dict[str, Tensor]], list[dict[str, Statistics]]]:
+    """States in memory, with ties, and statistics of each."""
+    states = [in_memory(kind, root / name).state_dict() for name in "ab"]
+    return states, [load(root / f"{name}.stats", state) for name, state in zip("ab", states, strict=True)]
+
+
+@pytest.mark.parametrize(("method", "given"), WAYS, ids=str)
+def test_equals_the_merge_in_memory(tmp_path: Path, pair: tuple[str, Path], method: str, given: dict[str, Any]) -> None:
+    """Every number and distance, with weights; all bytes are told; files are as the first model's."""
+    kind, root = pair
+    models, known = known_of(root, method)
+    told: list[int] = []
+    streamed = known.merge(models, Recipe(find_method(method), given, (0.3, 0.7)), tmp_path, advance=told.append)
+    states, statistics = stated(kind, root)
+    expected = merge_states(states, method, (0.3, 0.7), statistics=statistics, **given)
+    assert sum(told) == sum(tensor.size for tensor in models[0].tensors.values())
+    assert sorted(path.name for path in tmp_path.glob("*.safetensors")) == sorted(
+        path.name for path in (root / "a").glob("*.safetensors")
+    )
+    (tmp_path / "config.json").write_bytes((root / "a" / "config.json").read_bytes())
+    found = in_memory(kind, tmp_path).state_dict()
+    plain = merge_states(states, "simple", (0.3, 0.7))
+    assert found.keys() == expected.keys()
+    for name, tensor in found.items():
+        torch.testing.assert_close(tensor, expected[name], rtol=1e-9, atol=1e-11)
+    assert any(not torch.allclose(tensor, plain[name]) for name, tensor in found.items())
+    for distance, state in zip(streamed.distances, states, strict=True):
+        tied = aliases(state)
+        own = {name: tensor for name, tensor in state.items() if name not in tied}
+        assert distance == pytest.approx(parameter_distance(own, expected), rel=1e-9)
+
+
+@pytest.mark.parametrize("method", ["regmean", "fisher"])
+def test_one_part_is_in_memory(
+    tmp_path: Path, pair: tuple[str, Path], monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """What was read of one part of the models is gone when the next is read, and so are Gram matrices."""
+    _, root = pair
+    models, known = known_of(root, method)
+    alive: list[weakref.ref[Tensor]] = []
+    most = 0
+    plain_read, plain_mean = twins.PartReader.read, Grams.mean
+
+    def counted(self: Any, names: Sequence[str]) -> dict[str, Tensor]:
+        nonlocal most
+        gc.collect()
+        most = max(most, sum(1 for one in alive if one() is not None))
+        found = plain_read(self, names)
+        alive.extend(weakref.ref(tensor) for tensor in {id(t): t for t in found.values()}.values())
+        return found
+
+    def mean(self: Grams, weight: str) -> Tensor:
+        found = plain_mean(self, weight)
+        alive.append(weakref.ref(found))
+        return found
+
+    monkeypatch.setattr(twins.PartReader, "read", counted)
+    monkeypatch.setattr(Grams, "mean", mean)
+    known.merge(models, Recipe(find_method(method), {}, (0.5, 0.5)), tmp_path)
+    assert len(alive) > 40
+    assert most <= 2  # of the first model a weight and its bias, while the second's are read
+
+
+def test_statistics_of_another_model_are_not_taken(pair: tuple[str, Path]) -> None:
+    """One number that differs is another model; so is one of which there are statistics of another kind."""
+    _, root = pair
+    models = [opened(root / name) for name in "ab"]
+    first, second = (load(root / f"{name}.stats") for name in "ab")
+    method = find_method("regmean")
+    assert informed(models, method, [first, second]) is not None
+    assert informed(models, method, [first, first]) is None
+    assert informed(models, method, [first, {"fisher": second["fisher"]}]) is None
+    assert informed([models[0], models[0]], method, [first]) is not None
+
+
+def test_digest_is_that_of_the_state(pair: tuple[str, Path]) -> None:
+    """A change of the last bit of a number is seen, in any parameter."""
+    kind, root = pair
+    models = [opened(root / name) for name in "ab"]
+    state = in_memory(kind, root / "a").state_dict()
+    stats = load(root / "b.stats")
+
+    def of(state: Mapping[str, Tensor]) -> Statistics:
+        return Fisher(architecture="", basis=basis_of(state), examples=1, diagonal={})
+
+    method = find_method("fisher")
+    assert informed(models, method, [{"fisher": of(state)}, stats]) is not None
+    name = list(state)[-1]
+    changed = {**state, name: state[name].clone()}
+    changed[name].view(-1)[0] += 1e-12
+    assert informed(models, method, [{"fisher": of(changed)}, stats]) is None
+
+
+def test_strangers_are_refused(pair: tuple[str, Path]) -> None:
+    """Fisher information of what is no parameter, in the words of a merge in memory."""
+    kind, root = pair
+    models = [opened(root / name) for name in "ab"]
+    state = in_memory(kind, root / "a").state_dict()
+    odd = Fisher(architecture="", basis=basis_of(state), examples=1, diagonal={"odd": torch.ones(2)})
+    with pytest.raises(
+        InputError, match=r"the fisher statistics hold 'odd' of shape .*, which is no parameter of model 0"
+    ):
+        informed(models, find_method("regmean"), [load(root / "b.stats"), {**load(root / "a.stats"), "fisher": odd}])
+
+
+@pytest.mark.parametrize("method", ["regmean", "fisher"])
+def test_goes_on_with_complete_files(tmp_path: Path, pair: tuple[str, Path], method: str) -> None:
+    """A second call writes the files that are missing, and tells the same distances."""
+    _, root = pair
+    models, known = known_of(root, method)
+    described, recipe = made_of({}, {}), Recipe(find_method(method), {}, (0.5, 0.5))
+    (tmp_path / MANIFEST).touch()
+    first = known.merge(models, recipe, tmp_path, manifest=Manifest(tmp_path, described))
+    numbers = read(tmp_path)
+    gone, *kept = sorted(tmp_path.glob("*.safetensors"))
+    times = {path: path.stat().st_mtime_ns for path in kept}
+    gone.unlink()
+    again = known.merge(models, recipe, tmp_path, manifest=Manifest(tmp_path, described))
+    assert {path: path.stat().st_mtime_ns for path in kept} == times
+    assert again.distances == pytest.approx(first.distances)
+    assert all(torch.equal(tensor, numbers[name]) for name, tensor in read(tmp_path).items())
+
+
+def test_types_are_the_widest(tmp_path: Path) -> None:
+    """Of a model in bfloat16 and one in float32 the merge is in float32, by the numbers that each has; or as asked."""
+    states: list[dict[str, Tensor]] = []
+    found: list[dict[str, Statistics]] = []
+    for seed, dtype in enumerate((torch.bfloat16, torch.float32)):
+        torch.manual_seed(seed)
+        model: nn.Module = MADE["llama"]().to(dtype)
+        model.save_pretrained(tmp_path / f"{seed}")  # type: ignore[operator]
+        states.append(model.state_dict())
+        found.append(gather(model, batches("llama", seed), ("gram", "fisher")))
+    models = [opened(tmp_path / f"{seed}") for seed in range(2)]
+    wide = [{name: tensor.float() for name, tensor in state.items()} for state in states]
+    for method in ("regmean", "fisher"):
+        known = informed(models, find_method(method), found)
+        assert known is not None
+        out = tmp_path / method
+        out.mkdir()
+        known.merge(models, Recipe(find_method(method), {}, (0.5, 0.5)), out)
+        moved = [
+            {kind: replace(one, basis=basis_of(state)) for kind, one in own.items()}
+            for own, state in zip(found, wide, strict=True)
+        ]
+        expected = merge_states(wide, method, statistics=moved)
+        for name, tensor in read(out).items():
+            torch.testing.assert_close(tensor, expected[name], rtol=1e-5, atol=1e-6)
+        rounded = tmp_path / f"{method} rounded"
+        rounded.mkdir()
+        known.merge(models, Recipe(find_method(method), {}, (0.5, 0.5), dtype=torch.float16), rounded)
+        for name, tensor in read(rounded).items():
+            assert tensor.dtype == torch.float16
+            torch.testing.assert_close(tensor.float(), expected[name], rtol=1e-3, atol=1e-6)

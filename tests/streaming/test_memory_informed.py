@@ -1,0 +1,111 @@
+"""A merge by statistics takes memory for a part of the parameters, whatever the number of layers."""
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from fusionlab.statistics import Fisher, Grams, LinearMap, Statistics
+from fusionlab.statistics.files import save
+from fusionlab.statistics.statistics import Digest
+
+WIDTH, HIDDEN, LAYERS = 512, 1024, 16
+# Sets the limit on what a process may allocate, from what it has after its imports and after all is known of the
+# models: mapped files of statistics count, though no more of them is in memory than is looked at.
+START = """
+import resource, sys
+from pathlib import Path
+import torch
+from transformers import LlamaForCausalLM
+from fusionlab.merging import find_method, merge_states
+from fusionlab.statistics.files import load
+from fusionlab.streaming import Recipe, open_folder
+from fusionlab.streaming.informed import informed
+method, out, statistics, *folders = sys.argv[1:]
+stored = [open_folder(folder, Path(folder)) for folder in folders]
+chosen = find_method(method)
+given = [load(statistics)] * 2
+torch.linalg.cholesky_ex(torch.eye(600, dtype=torch.float64) @ torch.eye(600, dtype=torch.float64))
+known = informed(stored, chosen, given)
+data = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmData"))
+resource.setrlimit(resource.RLIMIT_DATA, (data * 1024 + 120 * 2**20,) * 2)
+"""
+STREAMED = START + "known.merge(stored, Recipe(chosen, {}, [0.5, 0.5]), Path(out))\n"
+WHOLE = (
+    START
+    + """
+def state(model):
+    found = {}
+    for name in model.tensors:
+        with model.opened() as reader:
+            stored = model.tensors[name]
+            found[name] = reader.read(name, 0, stored.count).reshape(stored.shape)
+    return found
+merge_states([state(model) for model in stored], method, statistics=given)
+"""
+)
+
+
+def zeros(folder: Path) -> dict[str, tuple[int, ...]]:
+    """A Llama of 160 MiB whose file has a head, and zeros behind it that take no space; the shapes of its state."""
+    folder.mkdir()
+    sizes = {"hidden_size": WIDTH, "intermediate_size": HIDDEN, "num_hidden_layers": LAYERS, "vocab_size": 32}
+    config = LlamaConfig(**sizes, num_attention_heads=8, architectures=["LlamaForCausalLM"], dtype="float32")
+    config.save_pretrained(folder)
+    with torch.device("meta"):
+        shapes = {name: tuple(tensor.shape) for name, tensor in LlamaForCausalLM(config).state_dict().items()}
+    header, end = {}, 0
+    for name, shape in shapes.items():
+        begin, end = end, end + 4 * math.prod(shape)
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [begin, end]}
+    text = json.dumps(header).encode()
+    with (folder / "model.safetensors").open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.truncate(8 + len(text) + end)
+    return shapes
+
+
+def known(shapes: dict[str, tuple[int, ...]], method: str) -> Statistics:
+    """Gram matrices of all maps, or Fisher information of all parameters."""
+    digest = Digest()
+    for name in sorted(shapes):
+        digest.add(name, torch.zeros(shapes[name]))
+    basis = digest.hexdigest()
+    if method == "fisher":
+        diagonal = {name: torch.ones(shape) for name, shape in shapes.items()}
+        return Fisher(architecture="", basis=basis, examples=1, diagonal=diagonal)
+    weights = [name for name, shape in shapes.items() if len(shape) == 2 and "embed" not in name]
+    shared = {"k_proj": "q_proj", "v_proj": "q_proj", "up_proj": "gate_proj"}
+    inputs = {name: ".".join(shared.get(part, part) for part in name.split(".")) for name in weights}
+    matrices = {name: torch.eye(shapes[name][1] + 1) for name in set(inputs.values())}
+    maps = {name: LinearMap(read, 1, None) for name, read in inputs.items()}
+    rows = dict.fromkeys(matrices, 1)
+    return Grams(architecture="", basis=basis, examples=1, matrices=matrices, rows=rows, maps=maps)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit is one of Linux")
+@pytest.mark.parametrize(
+    ("program", "method"),
+    [(STREAMED, "regmean"), (STREAMED, "fisher"), (WHOLE, "regmean")],
+    ids=["regmean", "fisher", "in memory"],
+)
+def test_memory_is_that_of_a_part(tmp_path: Path, program: str, method: str) -> None:
+    """Two models of 160 MiB are merged within 120 MiB of memory; merged in memory they break the limit."""
+    shapes = zeros(tmp_path / "a")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    (tmp_path / "out").mkdir()
+    save([known(shapes, method)], tmp_path / "statistics")
+    line = [sys.executable, "-c", program, method, *(str(tmp_path / name) for name in ("out", "statistics", "a", "b"))]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    if program == WHOLE:
+        assert done.returncode != 0
+        assert "memory" in done.stderr.lower()
+    else:
+        assert done.returncode == 0, done.stderr
+        count = sum(math.prod(shape) for shape in shapes.values())
+        assert (tmp_path / "out" / "model.safetensors").stat().st_size > 4 * count > 160 * 2**20

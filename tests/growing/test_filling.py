@@ -165,4 +165,7 @@ def test_anything_may_stand_in_entries_that_change_nothing(name: str) -> None:
     filling = {n: masked(torch.randn(state[n].shape, generator=draw).double(), where) for n, where in entries.items()}
     other = Alignment(folded, Alignment.random(folded, generator(6)).elements, filling).apply(model)
     assert apart(other, small) < 1e-9
-    assert unseen_entries(grown(small, large).model) == {}
+
+
+def test_a_model_that_is_not_filled_has_no_such_entries() -> None:
+    assert unseen_entries(grown(randomize(vit(), 0), vit(hidden_size=20)).model) == {}

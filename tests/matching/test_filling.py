@@ -33,8 +33,7 @@ def pair(name: str) -> list[nn.Module]:
     return [grown(randomize(build(), 0), large, fill=True).model, large]
 
 
-@pytest.mark.parametrize("anchor", [0, 1])
-@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize(("name", "anchor"), [("vit", 0), ("vit", 1), ("llama", 0), ("gpt2", 1)])
 def test_twins_are_what_their_alignments_make_of_the_models(name: str, anchor: int) -> None:
     """Wherever the coordinates are, of the model that stays too."""
     models = [model.double() for model in pair(name)]
@@ -58,7 +57,7 @@ def test_what_is_unseen_is_learned_and_functions_stay(anchor: int) -> None:
     models = pair("vit")
     data = inputs(models[0], 4, batch=4)
     start = [Alignment.identity(folded(models[0]))] * 2
-    how = {"steps": 30, "batch_size": 8, "mixtures": 0, "anchor": anchor}
+    how = {"steps": 15, "batch_size": 8, "mixtures": 0, "anchor": anchor}
     found = refined(models, data, unseen=True, **how)
     entries, filling = unseen_entries(models[0]), found[0].filling
     assert filling.keys() == entries.keys()

@@ -14,7 +14,7 @@ from fusionlab.statistics import Fisher, Grams, LinearMap, Statistics
 from fusionlab.statistics.files import save
 from fusionlab.statistics.statistics import Digest
 
-WIDTH, HIDDEN, LAYERS = 512, 1024, 16
+WIDTH, HIDDEN, LAYERS = 512, 1024, 10
 # Sets the limit on what a process may allocate, from what it has after its imports and after all is known of the
 # models: mapped files of statistics count, though no more of them is in memory than is looked at.
 START = """
@@ -52,7 +52,7 @@ merge_states([state(model) for model in stored], method, statistics=given)
 
 
 def zeros(folder: Path) -> dict[str, tuple[int, ...]]:
-    """A Llama of 160 MiB whose file has a head, and zeros behind it that take no space; the shapes of its state."""
+    """A Llama of 100 MiB whose file has a head, and zeros behind it that take no space; the shapes of its state."""
     folder.mkdir()
     sizes = {"hidden_size": WIDTH, "intermediate_size": HIDDEN, "num_hidden_layers": LAYERS, "vocab_size": 32}
     config = LlamaConfig(**sizes, num_attention_heads=8, architectures=["LlamaForCausalLM"], dtype="float32")
@@ -91,11 +91,11 @@ def known(shapes: dict[str, tuple[int, ...]], method: str) -> Statistics:
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit is one of Linux")
 @pytest.mark.parametrize(
     ("program", "method"),
-    [(STREAMED, "regmean"), (STREAMED, "fisher"), (WHOLE, "regmean")],
-    ids=["regmean", "fisher", "in memory"],
+    [(STREAMED, "regmean"), (WHOLE, "fisher")],
+    ids=["a part at a time", "in memory"],
 )
 def test_memory_is_that_of_a_part(tmp_path: Path, program: str, method: str) -> None:
-    """Two models of 160 MiB are merged within 120 MiB of memory; merged in memory they break the limit."""
+    """Two models of 100 MiB are merged within 120 MiB of memory; merged in memory they break the limit."""
     shapes = zeros(tmp_path / "a")
     (tmp_path / "b").symlink_to(tmp_path / "a")
     (tmp_path / "out").mkdir()
@@ -108,4 +108,4 @@ def test_memory_is_that_of_a_part(tmp_path: Path, program: str, method: str) -> 
     else:
         assert done.returncode == 0, done.stderr
         count = sum(math.prod(shape) for shape in shapes.values())
-        assert (tmp_path / "out" / "model.safetensors").stat().st_size > 4 * count > 160 * 2**20
+        assert (tmp_path / "out" / "model.safetensors").stat().st_size > 4 * count > 100 * 2**20

@@ -25,14 +25,10 @@ class Filling(nn.Module):
 
     def __init__(self, model: nn.Module, blueprint: Blueprint, names: Collection[str]) -> None:
         super().__init__()
-        state = Alignment.identity(blueprint).apply(model.state_dict()) if unseen_entries(model) else {}
-        state = dict(blueprint.stacked(state))
+        noted = {name: where for name, where in unseen_entries(model).items() if name in names}
+        state = blueprint.stacked(Alignment.identity(blueprint).apply(model.state_dict())) if noted else {}
         # A head of other labels is another parameter than the one that was grown.
-        entries = {
-            name: where
-            for name, where in unseen_entries(model).items()
-            if name in names and name in state and where.shape == state[name].shape
-        }
+        entries = {name: where for name, where in noted.items() if where.shape == state[name].shape}
         known = {name: state[name].to(torch.promote_types(state[name].dtype, torch.float32)) for name in entries}
         self.known, self.entries = BufferDict(known, persistent=False), BufferDict(entries, persistent=False)
         self.coordinates = nn.ParameterList(

@@ -117,8 +117,8 @@ class Twins(nn.Module):
         """The parameters of every model in its present basis, differentiable in the coordinates."""
         if self._bases is None:
             self._bases = self._discretely_moved()
-        twins = [{**base, **self._filled(index)} for index, base in enumerate(self._bases)]
         with torch.autocast(self.device.type, enabled=False):
+            twins = [{**base, **self._filled(index)} for index, base in enumerate(self._bases)]
             for index, elements in zip(self.moving, self.charts.elements(), strict=True):
                 step = Alignment(self.blueprint, elements)
                 moved = {name: step.apply_to(name, twins[index][name]) for name in self._learned}

@@ -52,6 +52,17 @@ def test_twins_are_what_their_alignments_make_of_the_models(name: str, anchor: i
         check_preservation(model, alignment.apply(model), alignment)
 
 
+def test_mixed_precision_rounds_no_twin() -> None:
+    """Twins are what their alignments make of the models, also where forward passes are in bfloat16."""
+    models = [model.float() for model in pair("vit")]
+    start = Alignment.random(folded(models[0]), generator(3))
+    twins = Twins(models, [start, Alignment.identity(start.blueprint)], unseen=True)
+    expected = twins.states()[0]
+    with torch.autocast("cpu", torch.bfloat16):
+        for name, tensor in twins.states()[0].items():
+            torch.testing.assert_close(tensor, expected[name], rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("anchor", [0, 1])
 def test_what_is_unseen_is_learned_and_functions_stay(anchor: int) -> None:
     models = pair("vit")

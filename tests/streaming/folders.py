@@ -1,7 +1,8 @@
 """Checkpoint folders of random tensors, of a class that nobody knows."""
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,23 @@ def write(folder: Path, tensors: Mapping[str, Tensor], files: int = 1, **config:
     opened = open_folder(folder.name, folder)
     assert opened is not None
     return opened
+
+
+def hollow(file: Path, shapes: Mapping[str, Sequence[int]]) -> None:
+    """A file of float32 zeros: a head, and a hole behind it that takes no space on the disk.
+
+    Args:
+        file: to write.
+        shapes: of its tensors, in order.
+    """
+    header, end = {}, 0
+    for name, shape in shapes.items():
+        begin, end = end, end + 4 * math.prod(shape)
+        header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [begin, end]}
+    text = json.dumps(header).encode()
+    with file.open("wb") as opened:
+        opened.write(len(text).to_bytes(8, "little") + text)
+        opened.truncate(8 + len(text) + end)
 
 
 def read(folder: Path) -> dict[str, Tensor]:

@@ -1,11 +1,12 @@
 """A merge takes memory for a few pieces, whatever the number of layers."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.streaming.folders import hollow
 
 # Of a model.
 NUMBERS = 60 * 2**20
@@ -41,16 +42,10 @@ merge_states([state(model) for model in stored], method)
 
 
 def zeros(folder: Path, layers: int) -> None:
-    """A model of 240 MiB whose file has a head, and zeros behind it that take no space."""
+    """A model of 240 MiB whose numbers take no space on the disk."""
     folder.mkdir()
     (folder / "config.json").write_text('{"model_type": "known-to-nobody"}')
-    size = NUMBERS // layers
-    ends = [4 * size * i for i in range(layers + 1)]
-    header = {f"layers.{i}": {"dtype": "F32", "shape": [size], "data_offsets": ends[i : i + 2]} for i in range(layers)}
-    text = json.dumps(header).encode()
-    with (folder / "model.safetensors").open("wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        file.truncate(8 + len(text) + 4 * NUMBERS)
+    hollow(folder / "model.safetensors", {f"layers.{i}": [NUMBERS // layers] for i in range(layers)})
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit is one of Linux")

@@ -1,6 +1,5 @@
 """A merge by statistics takes memory for a part of the parameters, whatever the number of layers."""
 
-import json
 import math
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from fusionlab.statistics import Fisher, Grams, LinearMap, Statistics
 from fusionlab.statistics.files import save
 from fusionlab.statistics.statistics import Digest
+from tests.streaming.folders import hollow
 
 WIDTH, HIDDEN, LAYERS = 512, 1024, 10
 # Sets the limit on what a process may allocate, from what it has after its imports and after all is known of the
@@ -52,21 +52,14 @@ merge_states([state(model) for model in stored], method, statistics=given)
 
 
 def zeros(folder: Path) -> dict[str, tuple[int, ...]]:
-    """A Llama of 100 MiB whose file has a head, and zeros behind it that take no space; the shapes of its state."""
+    """A Llama of 100 MiB whose numbers take no space on the disk; the shapes of its state."""
     folder.mkdir()
     sizes = {"hidden_size": WIDTH, "intermediate_size": HIDDEN, "num_hidden_layers": LAYERS, "vocab_size": 32}
     config = LlamaConfig(**sizes, num_attention_heads=8, architectures=["LlamaForCausalLM"], dtype="float32")
     config.save_pretrained(folder)
     with torch.device("meta"):
         shapes = {name: tuple(tensor.shape) for name, tensor in LlamaForCausalLM(config).state_dict().items()}
-    header, end = {}, 0
-    for name, shape in shapes.items():
-        begin, end = end, end + 4 * math.prod(shape)
-        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [begin, end]}
-    text = json.dumps(header).encode()
-    with (folder / "model.safetensors").open("wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        file.truncate(8 + len(text) + end)
+    hollow(folder / "model.safetensors", shapes)
     return shapes
 
 

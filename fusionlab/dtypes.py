@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fusionlab.errors import InputError
+from fusionlab.finite import all_finite
 from fusionlab.types import Model
 
 Key = TypeVar("Key")
@@ -231,7 +232,7 @@ def stored_size(model: nn.Module, types: Types | torch.dtype | None = None) -> i
 
 def _lost(before: Tensor, after: Tensor) -> float:
     """The largest finite number that became infinite, or 0."""
-    if torch.finfo(after.dtype).max >= torch.finfo(before.dtype).max:
+    if torch.finfo(after.dtype).max >= torch.finfo(before.dtype).max or all_finite(after):
         return 0.0
     gone = torch.isfinite(before) & ~torch.isfinite(after)
     return float(before[gone].abs().max()) if gone.any() else 0.0

@@ -20,6 +20,7 @@ from fusionlab.checkpoints.files import ADAPTER_CONFIG, read_json, read_safetens
 from fusionlab.checkpoints.hub import locate
 from fusionlab.checkpoints.weights import read_headers, read_pickled_state
 from fusionlab.errors import InputError
+from fusionlab.finite import all_finite
 
 SAFETENSORS, PICKLE = "adapter_model.safetensors", "adapter_model.bin"
 PREFIX = "base_model.model."
@@ -255,7 +256,7 @@ def _change(module: str, parts: Mapping[str, Tensor], scales: _Scales, file: Pat
             f"expected matrices of floating-point numbers"
         )
     for name, tensor in parts.items():
-        if not bool(torch.isfinite(tensor).all()):
+        if not all_finite(tensor):
             raise InputError(f"{file}: {name} of {module} holds values that are not finite; expected numbers")
     magnitude = parts.get("lora_magnitude_vector")
     if scales.is_decomposed and magnitude is None:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from fusionlab.errors import InputError
+from fusionlab.finite import all_finite
 
 Shape = tuple[int, ...]
 
@@ -80,9 +81,8 @@ def refuse_not_finite(source: str | Path, model: nn.Module) -> None:
         # 8-bit floats have no isfinite kernel; nothing here loads them as parameters.
         if not parameter.is_floating_point() or parameter.element_size() < 2:
             continue
-        finite = torch.isfinite(parameter.detach())
-        if not finite.all():
-            raise not_finite(source, name, int((~finite).sum()), parameter.numel())
+        if not all_finite(parameter):
+            raise not_finite(source, name, int((~torch.isfinite(parameter)).sum()), parameter.numel())
 
 
 def not_finite(source: str | Path, name: str, bad: int, count: int) -> InputError:

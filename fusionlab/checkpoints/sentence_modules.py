@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fusionlab.checkpoints.files import CONFIG, PICKLE, SAFETENSORS, read_json, read_pickle, read_safetensors
 from fusionlab.errors import InputError
+from fusionlab.finite import all_finite
 
 MODULES = "modules.json"
 # Kinds of modules that always have weights; others, such as those that someone wrote, may have none.
@@ -67,7 +68,7 @@ class SentenceModule:
         for name, tensor in state.items():
             if not isinstance(tensor, Tensor) or not tensor.is_floating_point():
                 raise InputError(f"{self.file}: {name} is no tensor of floating-point numbers, which was expected")
-            if not bool(tensor.isfinite().all()):
+            if not all_finite(tensor):
                 raise InputError(f"{self.file}: parameter {name} holds NaN or infinite values; expected finite ones")
         return state
 

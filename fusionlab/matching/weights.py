@@ -20,8 +20,8 @@ from fusionlab.matching.team import ALONE, Team
 from fusionlab.symmetry import Alignment, Blueprint
 from fusionlab.types import State
 
-# Numbers whose copies in float64 take little memory.
-_TOGETHER = 2**22
+# Numbers whose copies in float64 lie in a processor's cache.
+_TOGETHER = 2**18
 
 
 def match_weights(
@@ -153,13 +153,17 @@ def squared_distance(first: State, second: State, names: Iterable[str] | None = 
     """Squared Euclidean distance between two models' parameters, summed in float64."""
     chosen = first if names is None else names
     parts = (zip(_parts(first[name]), _parts(second[name]), strict=True) for name in chosen)
-    return sum(float((a.double() - b.double()).square().sum()) for pairs in parts for a, b in pairs)
+    return sum(_squared(a.double() - b) for pairs in parts for a, b in pairs)
 
 
 def squared_length(state: State, names: Iterable[str] | None = None) -> float:
     """Squared Euclidean length of a model's parameters, summed in float64."""
     chosen = state if names is None else names
-    return sum(float(part.double().square().sum()) for name in chosen for part in _parts(state[name]))
+    return sum(_squared(part.double()) for name in chosen for part in _parts(state[name]))
+
+
+def _squared(numbers: Tensor) -> float:
+    return float(torch.dot(numbers, numbers))
 
 
 def _parts(tensor: Tensor) -> tuple[Tensor, ...]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from fusionlab.errors import InputError
+from fusionlab.finite import all_finite
 from fusionlab.statistics.statistics import Activations, Fisher, Grams, LinearMap, Statistics
 
 
@@ -71,7 +71,7 @@ def _require(holds: bool, found: Statistics, name: str, expected: str) -> None:
 
 
 def _finite(tensor: Tensor) -> bool:
-    return tensor.is_floating_point() and bool(torch.isfinite(tensor).all())
+    return tensor.is_floating_point() and all_finite(tensor)
 
 
 def _is_count(value: Any) -> bool:

@@ -16,6 +16,7 @@ from torch import Tensor
 from fusionlab.batch_norm import running_statistics
 from fusionlab.checkpoints.parameters import not_finite
 from fusionlab.dtypes import in_type, widest
+from fusionlab.finite import all_finite
 from fusionlab.merging.by_parameter import weights_alone
 from fusionlab.merging.ingredients import PIECE, Ingredients, working_type
 from fusionlab.merging.registry import find_method
@@ -217,7 +218,7 @@ class _Work:
         """Refuse a model with NaN or infinite numbers, where there is one, once the whole parameter was looked at."""
         readers = list(zip([*self.readers, self.base], [*pieces, base], strict=True))
         for reader, piece in readers:
-            if reader is None or piece is None or bool(torch.isfinite(piece).all()):
+            if reader is None or piece is None or all_finite(piece):
                 continue
             stored = reader.model.tensors[name]
             bad = int((~torch.isfinite(reader.read(name, 0, stored.count))).sum())

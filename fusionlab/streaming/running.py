@@ -68,11 +68,12 @@ def _filled(model: nn.Module, provide: Provide) -> Iterator[None]:
     """Give every module its own parameters, and those buffers that are stored, while it runs."""
     stored = set(model.state_dict())
     handles = []
+    memory = _Memory()
     for prefix, module in model.named_modules():
         own = {key: f"{prefix}.{key}" if prefix else key for key in (*module._parameters, *module._buffers)}
         own = {key: name for key, name in own.items() if name in stored}
         if own:
-            handles += _hook(module, own, provide)
+            handles += _hook(module, own, provide, memory)
     try:
         yield
     finally:
@@ -80,14 +81,34 @@ def _filled(model: nn.Module, provide: Provide) -> Iterator[None]:
             handle.remove()
 
 
-def _hook(module: nn.Module, own: dict[str, str], provide: Provide) -> list[Any]:
+class _Memory:
+    """Room for the parameters of one module at a time: asking for it anew takes longer than writing into it."""
+
+    def __init__(self) -> None:
+        self.numbers = torch.empty(0, dtype=torch.float64)
+
+    def holding(self, tensor: Tensor) -> Tensor:
+        """A tensor in float64, there until the next one is asked for."""
+        count = tensor.numel()
+        if len(self.numbers) < count:
+            self.numbers = torch.empty(0, dtype=torch.float64)
+            self.numbers = torch.empty(count, dtype=torch.float64)
+        return self.numbers[:count].view(tensor.shape).copy_(tensor)
+
+
+def _hook(module: nn.Module, own: dict[str, str], provide: Provide, memory: _Memory) -> list[Any]:
     """Fill one module before it runs, and empty it afterwards."""
     empty = {key: module._parameters.get(key) for key in own}
+    # Its weight alone: what a linear map returns shares no memory with it, and no other map runs meanwhile.
+    is_map = type(module) is nn.Linear
 
     def fill(*_: object) -> None:
         for key, name in own.items():
             found = provide(name)
-            found = found.double() if found.is_floating_point() else found
+            if is_map and key == "weight" and found.dtype != torch.float64:
+                found = memory.holding(found)
+            elif found.is_floating_point():
+                found = found.double()
             if key in module._parameters:
                 module._parameters[key] = nn.Parameter(found, requires_grad=False)
             else:

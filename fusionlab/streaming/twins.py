@@ -13,6 +13,7 @@ from fusionlab.checkpoints.conversions import Group
 from fusionlab.checkpoints.parameters import not_finite
 from fusionlab.checkpoints.weightless import Weightless
 from fusionlab.dtypes import in_type, widest
+from fusionlab.finite import all_finite
 from fusionlab.matching.parts import Part
 from fusionlab.matching.weights import squared_distance
 from fusionlab.matching.workplace import HERE, Workplace
@@ -134,8 +135,8 @@ class PartReader:
         stored = self.reader.model.tensors[name]
         tensor = self.reader.read(name, 0, stored.count).reshape(stored.shape)
         if tensor.is_floating_point():
-            if not bool((finite := torch.isfinite(tensor)).all()):
-                raise not_finite(self.reader.model.source, name, int((~finite).sum()), tensor.numel())
+            if not all_finite(tensor):
+                raise not_finite(self.reader.model.source, name, int((~torch.isfinite(tensor)).sum()), tensor.numel())
             if self.dtype is not None:
                 tensor = tensor.to(widest([tensor.dtype, self.dtype]))
         return tensor

@@ -6,6 +6,7 @@ import copy
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from fusionlab.matching.team import ALONE, Team
 from fusionlab.symmetry import Alignment
@@ -28,7 +29,7 @@ class Workplace:
 
     def brought(self, state: State) -> State:
         """A model's parameters on the device."""
-        return state if self.device is None else {name: tensor.to(self.device) for name, tensor in state.items()}
+        return state if self.device is None else {name: _on(self.device, tensor) for name, tensor in state.items()}
 
     def taken(self, state: State) -> State:
         """Parameters from the device, on the processor."""
@@ -49,6 +50,13 @@ class Workplace:
         twin = copy.deepcopy(plain)
         twin.load_state_dict(moved.apply(self.brought(plain.state_dict())))
         return twin
+
+
+def _on(device: torch.device, tensor: Tensor) -> Tensor:
+    """A tensor on a device; on its way to a GPU through page-locked memory, which is copied beside other work."""
+    if device.type != "cuda" or tensor.device.type != "cpu":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 # In this process, wherever the models are.

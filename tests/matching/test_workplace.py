@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fusionlab.inputs import Inputs
 from fusionlab.matching.align import align_states
@@ -97,3 +97,25 @@ def test_without_a_device_nothing_is_copied() -> None:
     state = {"weight": torch.ones(2, 2)}
     assert HERE.brought(state) is state
     assert HERE.taken(state) is state
+
+
+@pytest.mark.parametrize("device_name", ["cuda", "cuda:1"])
+def test_a_gpu_is_given_copies_of_page_locked_memory(device_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a GPU: which memory is asked for, and that nobody waits for the copy."""
+    locked: list[Tensor] = []
+    copied: list[tuple[Tensor, torch.device, bool]] = []
+
+    def lock(tensor: Tensor) -> Tensor:
+        locked.append(tensor.clone())
+        return locked[-1]
+
+    def copy(tensor: Tensor, place: torch.device, non_blocking: bool = False) -> Tensor:
+        copied.append((tensor, place, non_blocking))
+        return tensor
+
+    monkeypatch.setattr(Tensor, "pin_memory", lock)
+    monkeypatch.setattr(Tensor, "to", copy)
+    given, place = torch.ones(2, 2), torch.device(device_name)
+    found = Workplace(place).brought({"weight": given})
+    assert found["weight"] is locked[0]
+    assert copied == [(locked[0], place, True)]

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fusionlab.advice.pairs import MATRICES, Kind, Pair, pattern
 from fusionlab.advice.tensors import Weights
-from fusionlab.checkpoints.adapters import Change
+from fusionlab.checkpoints.changes import Change
 from fusionlab.errors import InputError
 
 

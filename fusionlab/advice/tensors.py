@@ -11,8 +11,9 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
-from fusionlab.checkpoints.adapters import Change, read_adapter
+from fusionlab.checkpoints.adapters import read_adapter
 from fusionlab.checkpoints.card import is_twin
+from fusionlab.checkpoints.changes import Change
 from fusionlab.checkpoints.files import (
     ADAPTER_CONFIG,
     CONFIG,

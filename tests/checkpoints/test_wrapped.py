@@ -2,6 +2,7 @@
 
 import copy
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -93,21 +94,28 @@ def test_a_difference_becomes_such_an_adapter(tmp_path: Path, name: str) -> None
     assert_close(by_peft(base, tmp_path / "new" / "adapter"), model, 1e-5)
 
 
+def two_adapters(folder: Path, name: str) -> tuple[Path, PreTrainedModel, PreTrainedModel]:
+    """Adapters of one base model on experts alone, in ``one/adapter`` and ``two/adapter``; what PEFT makes of each."""
+    first = adapted(folder / "one", name, target_parameters=EXPERTS)
+    base = folder / "one" / "base"
+    shutil.copytree(folder / "one" / "adapter", folder / "two" / "adapter")
+    file = folder / "two" / "adapter" / "adapter_model.safetensors"
+    save_file({key: torch.randn(tensor.shape) for key, tensor in load_file(file).items()}, file)
+    return base, first, by_peft(checkpoints.load(base), folder / "two" / "adapter")
+
+
 @pytest.mark.parametrize("name", ["mixtral", "gpt_oss"])
 def test_a_mean_of_adapters_is_made_of_factors(tmp_path: Path, name: str) -> None:
     """What PEFT makes of the mean is the mean of what it makes of both; a lower rank captures what is said."""
-    both = [adapted(tmp_path / place, name, target_parameters=EXPERTS) for place in ("one", "two")]
-    base = checkpoints.load(tmp_path / "one" / "base")
-    file = tmp_path / "two" / "adapter" / "adapter_model.safetensors"
-    save_file({key: torch.randn(x.shape) for key, x in load_file(file).items()}, file)
-    both[1] = by_peft(base, tmp_path / "two" / "adapter")
+    place, *both = two_adapters(tmp_path, name)
+    base = checkpoints.load(place)
     adapters = [read_adapter(tmp_path / place / "adapter") for place in ("one", "two")]
     for rank in (8, 2):
         found = merged_changes(adapters, [0.25, 0.75], base, rank)
         assert found is not None
         place = tmp_path / str(rank)
         place.mkdir()
-        write_adapter(found, place, str(tmp_path / "one" / "base"), "CAUSAL_LM")
+        write_adapter(found, place, str(base.name_or_path), "CAUSAL_LM")
         state, before = by_peft(base, place).state_dict(), base.state_dict()
         for key, share in found.captured.items():
             weight = key if key in state else f"{key}.weight"

@@ -202,7 +202,7 @@ def _advice(
 
 def _compared(first: Weights, other: Weights, advance: Callable[[int], object]) -> Pair:
     """A pair in numbers: of adapters of one base model what they change, else all weights."""
-    if first.base is not None and first.base == other.base:
+    if first.layers is not None and other.layers is not None and first.base == other.base:
         return compare_adapters(first, other)
     return compare(first, other, advance)
 

@@ -156,10 +156,22 @@ class ChangedTensor(ChangedRows):
 
     def rows(self, raw: Raw, first: int, end: int) -> Tensor:
         """Some rows of the changed weight."""
+        return self._changed(raw, first, end).to(self.before.dtype).to(self.dtype)
+
+    def difference(self, raw: Raw, first: int, end: int) -> Tensor:
+        """The difference that the change makes to some rows, flattened and before it is rounded.
+
+        Args:
+            raw: reads the files.
+            first: of the rows.
+            end: the one behind them.
+        """
+        return self._changed(raw, first, end).flatten() - self._before(raw, first, end)
+
+    def _changed(self, raw: Raw, first: int, end: int) -> Tensor:
+        """Some rows with the change and their lengths, in float32 at least."""
         changed = self._wide(raw, first, end)
-        if self.lengths is not None:
-            changed = changed * self._gains_of(raw, self.lengths).to(changed)
-        return changed.to(self.before.dtype).to(self.dtype)
+        return changed if self.lengths is None else changed * self._gains_of(raw, self.lengths).to(changed)
 
     def _gains_of(self, raw: Raw, lengths: Tensor) -> Tensor:
         """The factors that give each column its length, ``(out,)``."""

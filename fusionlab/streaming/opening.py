@@ -97,6 +97,22 @@ def _tensors(adapter: Adapter, base: StoredModel, made: Weightless) -> dict[str,
     return tensors
 
 
+def changed_layers(changes: Mapping[str, Change], base: StoredModel, made: Weightless) -> dict[str, ChangedTensor]:
+    """The weights of a base model that changes of layers are of, by layer; those that one tensor of its files is.
+
+    Args:
+        changes: by layer.
+        base: as it lies on the disk.
+        made: its class.
+    """
+    found = {}
+    for module, change in changes.items():
+        place = _place(f"{module}.weight", made)
+        if place is not None and (changed := _changed(base.tensors[place], change, _is_turned(module, made))):
+            found[module] = changed
+    return found
+
+
 def _replaced(
     before: Mapping[str, StoredTensor], saved: Mapping[str, Tensor], made: Weightless
 ) -> dict[str, StoredTensor] | None:

@@ -171,6 +171,22 @@ def judged(case: Case, agreement: float | None) -> Case:
     return replace(case, helps=helps, useless=useless, match="none", unsure="")
 
 
+def unmatchable(case: Case, kind: str) -> Case:
+    """A case of models whose class is not known, so that they cannot be matched by any data.
+
+    Args:
+        case: that they are otherwise.
+        kind: their model type.
+    """
+    if case.match is None or case.match == "none":
+        return replace(case, unsure="")
+    helps = (
+        f"They cannot be matched as files: no symmetry is known of models of type {kind!r}, which transformers does "
+        f"not have; in Python fusionlab.blueprint(model, example_inputs) infers it from the module."
+    )
+    return replace(case, helps=helps, match=None, match_alone=None, unsure="")
+
+
 def case_of(first: Weights, second: Weights, pair: Pair) -> CaseName:
     """The case that two models are.
 

@@ -108,6 +108,20 @@ def stored_weights(source: str, name: str, base: str | None = None) -> Weights:
     return state_weights(tensors, name, source, described or (read_json(beside) if beside.is_file() else {}))
 
 
+def unknown_type(model: Weights) -> str | None:
+    """The model type that a checkpoint names and transformers does not have; None where it has it, or none is named.
+
+    Args:
+        model: a module is known by its code.
+    """
+    kind = model.config.get("model_type") if model.source is not None else None
+    if not isinstance(kind, str):
+        return None
+    import transformers  # noqa: PLC0415 - takes a second
+
+    return None if kind in transformers.CONFIG_MAPPING else kind
+
+
 def module_weights(module: nn.Module, name: str) -> Weights:
     """The weights of a module, which stay where they are.
 

@@ -16,7 +16,7 @@ from transformers.pytorch_utils import Conv1D
 from fusionlab.checkpoints.adapters import PREFIX, SAFETENSORS, Adapter, placed
 from fusionlab.checkpoints.changes import Change, Stack
 from fusionlab.checkpoints.files import ADAPTER_CONFIG
-from fusionlab.checkpoints.stacks import extracted_stack, is_stacked, merged_stack
+from fusionlab.checkpoints.stacks import extracted_stack, is_stacked, like_experts, merged_stack
 from fusionlab.checkpoints.truncation import truncated, truncated_product
 from fusionlab.checkpoints.wrapped import wrapped_places, written_factors
 from fusionlab.errors import InputError
@@ -42,6 +42,8 @@ class Extracted:
         differs: anything does.
         is_turned: some layers are GPT-2's Conv1D, whose weights are stored as ``(in, out)``.
         stacks: changes of parameters by name, such as experts in a stack, in the order in which the class has them.
+        by_name: layers whose weight must be named as a parameter too, since PEFT would take their names for those that
+            experts once had.
     """
 
     changes: Mapping[str, Change] = field(repr=False)
@@ -53,6 +55,7 @@ class Extracted:
     is_turned: bool
     differs: bool
     stacks: Mapping[str, Stack] = field(default_factory=dict, repr=False)
+    by_name: frozenset[str] = frozenset()
 
 
 def merged_changes(
@@ -102,6 +105,7 @@ def merged_changes(
         differs=bool(changes or stacks),
         is_turned=any(isinstance(kind, Conv1D) for kind in kinds.values()),
         stacks=stacks,
+        by_name=like_experts(model, changes),
     )
 
 
@@ -177,6 +181,7 @@ def extract(
         differs=bool(differing),
         is_turned=any(isinstance(module, Conv1D) for module in kinds.values()),
         stacks=stacks,
+        by_name=like_experts(model, changes),
     )
 
 
@@ -199,7 +204,9 @@ def write_adapter(found: Extracted, folder: Path, base: str, task: str | None) -
         base: path or hub id of the base model.
         task: what the model is for, as PEFT names it, or None.
     """
-    ranks = {name: change.down.shape[0] for name, change in found.changes.items()}
+    called = {name: f"{name}.weight" if name in found.by_name else name for name in found.changes}
+    by_name = [called[name] for name in found.changes if name in found.by_name]
+    ranks = {called[name]: change.down.shape[0] for name, change in found.changes.items()}
     ranks |= {name: stack.rank for name, stack in found.stacks.items()}
     most = max(ranks.values(), default=1)
     fewer = {name.replace(".", r"\."): rank for name, rank in ranks.items() if rank < most}
@@ -208,7 +215,8 @@ def write_adapter(found: Extracted, folder: Path, base: str, task: str | None) -
         "inference_mode": True, "init_lora_weights": True, "lora_alpha": most, "alpha_pattern": fewer,
         "rank_pattern": fewer,
         "lora_dropout": 0.0, "modules_to_save": list(found.modules) or None, "peft_type": "LORA", "r": most,
-        "target_modules": list(found.changes), "target_parameters": list(found.stacks) or None, "task_type": task,
+        "target_modules": [name for name in found.changes if name not in found.by_name], "task_type": task,
+        "target_parameters": [*found.stacks, *by_name] or None,
     }  # fmt: skip
     tensors = {f"{PREFIX}{name}": tensor.contiguous() for name, tensor in found.saved.items()}
     for name, tensor in found.biases.items():

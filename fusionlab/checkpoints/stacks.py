@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,8 @@ from fusionlab.checkpoints.truncation import truncated, truncated_product
 from fusionlab.checkpoints.wrapped import is_turned
 
 Factors = tuple[Tensor, Tensor]
+# Names that linear layers of experts had before they became one tensor, by which PEFT finds that tensor.
+_ONCE = {"gate", "gate_proj", "up_proj", "down_proj", "w1", "w2", "w3"}
 
 
 def is_stacked(module: nn.Module, differing: Collection[str], base: Mapping[str, Tensor | None]) -> bool:
@@ -32,6 +34,19 @@ def is_stacked(module: nn.Module, differing: Collection[str], base: Mapping[str,
     # Tables of embeddings have three dimensions too, and others look into their modules, which a wrapping would hide.
     are_experts = hasattr(module, "is_transposed") or (len(sizes) > 1 and len(set(sizes)) == 1 and sizes[0] > 1)
     return are_experts and any(own[name].ndim == 3 for name in differing)
+
+
+def like_experts(model: nn.Module, layers: Iterable[str]) -> frozenset[str]:
+    """The linear layers of a model with experts in one tensor that have names which experts once had.
+
+    Args:
+        model: of the class.
+        layers: names of layers.
+    """
+    if not any(hasattr(module, "is_transposed") for module in model.modules()):
+        return frozenset()
+    named = [name for name in layers if name.rpartition(".")[2] in _ONCE]
+    return frozenset(name for name in named if isinstance(model.get_submodule(name), nn.Linear))
 
 
 def extracted_stack(after: Tensor, before: Tensor, module: nn.Module, rank: int) -> tuple[Stack, float]:

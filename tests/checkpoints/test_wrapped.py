@@ -35,6 +35,7 @@ SMALL = {
     "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4,
     "vocab_size": 20, "max_position_embeddings": 16, "num_experts_per_tok": 2,
 }  # fmt: skip
+TWO = {**SMALL, "num_hidden_layers": 2, "intermediate_size": 12}
 EXPERTS = ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]
 Build = Callable[[], PreTrainedModel]
 CASES: dict[str, tuple[Build, dict[str, Any]]] = {
@@ -43,7 +44,7 @@ CASES: dict[str, tuple[Build, dict[str, Any]]] = {
         {"target_parameters": EXPERTS, "rank_pattern": {"gate_up_proj": 4}, "alpha_pattern": {"experts.down_proj": 7}},
     ),
     "qwen3_moe": (
-        lambda: Qwen3MoeForCausalLM(Qwen3MoeConfig(**SMALL, moe_intermediate_size=8, num_experts=4)),
+        lambda: Qwen3MoeForCausalLM(Qwen3MoeConfig(**TWO, moe_intermediate_size=8, num_experts=4, mlp_only_layers=[0])),
         {"target_parameters": ["gate_up_proj", "mlp.gate.weight"], "target_modules": ["q_proj"], "use_rslora": True},
     ),
     # Matrices of (in, out), squares among them, and a parameter of two dimensions.
@@ -76,13 +77,16 @@ def by_peft(base: PreTrainedModel, folder: Path) -> PreTrainedModel:
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_difference_becomes_such_an_adapter(tmp_path: Path, name: str) -> None:
-    """The model again at a full rank, by PEFT and here; experts that do not differ are no matter."""
+    """The model again at a full rank, by PEFT and here; experts that do not differ are no matter.
+
+    Nor are layers of another name than experts have today, which PEFT takes for experts in older files.
+    """
     adapted(tmp_path, name)
     base = checkpoints.load(tmp_path / "base")
     model = copy.deepcopy(base)
     with torch.no_grad():
         for key, parameter in model.named_parameters():
-            if "experts" in key:
+            if "experts" in key or ".mlp.up_proj" in key or ".mlp.down_proj" in key:
                 parameter[1:] += torch.randn(parameter[1:].shape)
     (tmp_path / "new").mkdir()
     (tmp_path / "base").rename(tmp_path / "new" / "base")

@@ -12,8 +12,8 @@ from fusionlab.advice.agreement import Agreement
 from fusionlab.advice.costs import Cost, cost_of
 from fusionlab.advice.pairs import Kind, Pair, compare
 from fusionlab.advice.running import commands, has_other_heads, matching_of
-from fusionlab.advice.situations import CASES, Case, CaseName, case_of, exceptions, judged, worst
-from fusionlab.advice.tensors import Weights
+from fusionlab.advice.situations import CASES, Case, CaseName, case_of, exceptions, judged, unmatchable, worst
+from fusionlab.advice.tensors import Weights, unknown_type
 from fusionlab.errors import InputError
 from fusionlab.symmetry.html import html_table
 
@@ -36,6 +36,7 @@ class Advice:
         cost: of the first, roughly; None where there is none.
         exceptions: sentences on parameters that are otherwise than most.
         agreement: of the models' plain mean with what they say together, on inputs; None where nobody looked.
+        unknown: model type of checkpoints that transformers does not have, so that they cannot be matched; else None.
     """
 
     case: CaseName
@@ -47,11 +48,12 @@ class Advice:
     cost: Cost | None
     exceptions: Sequence[str] = field(default_factory=list)
     agreement: Agreement | None = None
+    unknown: str | None = None
 
     @property
     def described(self) -> Case:
         """The case in words."""
-        return judged(CASES[self.case], None if self.agreement is None else self.agreement.share)
+        return _described(self.case, self.agreement, self.unknown)
 
     @property
     def sentence(self) -> str:
@@ -192,17 +194,24 @@ def _advice(
     agreement: Agreement | None = None,
 ) -> Advice:
     """The consequences of a case."""
-    found = judged(CASES[case], None if agreement is None else agreement.share)
+    unknown = next((kind for model in models if (kind := unknown_type(model)) is not None), None)
+    found = _described(case, agreement, unknown)
     match, sized = matching_of(found, models), [model.of_base or model for model in models]
     cost = None if match is None or not all(model.numbers for model in sized) else cost_of(sized, match)
     run = commands(case, found, models, match, data or "DATA", has_other_heads(case, pairs))
     names = [model.name for model in models]
-    return Advice(case, names, pairs, match, found.match_alone, run, cost, told, agreement)
+    return Advice(case, names, pairs, match, found.match_alone, run, cost, told, agreement, unknown)
+
+
+def _described(case: CaseName, agreement: Agreement | None, unknown: str | None) -> Case:
+    """A case after a look at inputs, and at the class."""
+    found = judged(CASES[case], None if agreement is None else agreement.share)
+    return found if unknown is None else unmatchable(found, unknown)
 
 
 def _compared(first: Weights, other: Weights, advance: Callable[[int], object]) -> Pair:
     """A pair in numbers: of adapters of one base model what they change, else all weights."""
-    if first.base is not None and first.base == other.base:
+    if first.layers is not None and other.layers is not None and first.base == other.base:
         return compare_adapters(first, other)
     return compare(first, other, advance)
 

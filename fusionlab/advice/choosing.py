@@ -102,7 +102,7 @@ def read_weights(models: Mapping[str, nn.Module], stored: Mapping[str, Checkpoin
         one = stored.get(name)
         if one is not None and are_adapters:
             # What they change, and of which model, whatever stands there for it.
-            weights.append(replace(stored_weights(one.source, name), base=one.base))
+            weights.append(stored_weights(one.source, name, one.base))
             continue
         found = module_weights(model, name)
         weights.append(found if one is None else replace(found, is_twin=is_twin(one.location)))

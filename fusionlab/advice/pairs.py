@@ -104,6 +104,7 @@ class Pair:
         only: names that one model lacks.
         shapes: names whose shapes differ.
         lengths: of what two adapters change of their base model; None for whole models.
+        untold: parts of what adapters change that do not count in, since the base model cannot be read.
     """
 
     first: str
@@ -116,6 +117,7 @@ class Pair:
     only: Sequence[str]
     shapes: Sequence[str]
     lengths: tuple[float, float] | None = None
+    untold: Sequence[str] = ()
 
     @property
     def relation(self) -> Relation | None:
@@ -136,6 +138,12 @@ def majority(relations: Sequence[Relation | None]) -> Relation | None:
 def pattern(name: str) -> str:
     """A parameter's name with an asterisk in place of each number."""
     return re.sub(r"\d+", "*", name)
+
+
+def some(names: Sequence[str]) -> str:
+    """The first names of a list, and how many more there are."""
+    more = len(names) - 3
+    return ", ".join(names[:3]) + (f" and {more} more" if more > 0 else "")
 
 
 def compare(first: Weights, second: Weights, advance: Callable[[int], object] = lambda _: None) -> Pair:

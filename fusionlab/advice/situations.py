@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from fusionlab.advice.adapter_pairs import said_of
 from fusionlab.advice.nearness import Relation
-from fusionlab.advice.pairs import Kind, Pair, pattern
+from fusionlab.advice.pairs import Kind, Pair, pattern, some
 from fusionlab.advice.tensors import Weights
 
 CaseName = Literal[
@@ -56,8 +57,6 @@ ENOUGH = 0.7
 CLOSE = 0.5
 # Of a kind of parameters whose units are in another order: 16 units or more, not a quarter of them their own nearest.
 _CHANCE, _RENUMBERED = 1 / 16, 1 / 4
-# Of the lengths of two adapters' changes: from here on the longer has nine tenths of their sum's squared length.
-_UNEVEN = 3.0
 # From what stands in the way most to what stands in no way: several models are the first of these that a pair is.
 CASES: dict[CaseName, Case] = {
     "architectures": Case(
@@ -172,6 +171,22 @@ def judged(case: Case, agreement: float | None) -> Case:
     return replace(case, helps=helps, useless=useless, match="none", unsure="")
 
 
+def unmatchable(case: Case, kind: str) -> Case:
+    """A case of models whose class is not known, so that they cannot be matched by any data.
+
+    Args:
+        case: that they are otherwise.
+        kind: their model type.
+    """
+    if case.match is None or case.match == "none":
+        return replace(case, unsure="")
+    helps = (
+        f"They cannot be matched as files: no symmetry is known of models of type {kind!r}, which transformers does "
+        f"not have; in Python fusionlab.blueprint(model, example_inputs) infers it from the module."
+    )
+    return replace(case, helps=helps, match=None, match_alone=None, unsure="")
+
+
 def case_of(first: Weights, second: Weights, pair: Pair) -> CaseName:
     """The case that two models are.
 
@@ -242,41 +257,21 @@ def exceptions(case: CaseName, pair: Pair) -> list[str]:
     """
     said: list[str] = []
     if case == "adapters":
-        return _of_adapters(pair)
+        return said_of(pair)
     if case in ("architectures", "vocabularies", "sizes"):
         return said
     if pair.relation in ("own", "unrelated"):
         other = [kind.name for kind in pair.kinds if kind.relation is not None and kind.relation != pair.relation]
         if other:
             words = "share no basis, or less of it" if pair.relation == "own" else "are nearer to one another"
-            said.append(f"{len(other)} of {len(pair.kinds)} kinds of parameters {words}: {_some(other)}.")
+            said.append(f"{len(other)} of {len(pair.kinds)} kinds of parameters {words}: {some(other)}.")
     if pair.shapes:
         said.append(
-            f"The shapes of {_some(pair.shapes)} differ: where these are heads, fuse --heads own merges what lies "
+            f"The shapes of {some(pair.shapes)} differ: where these are heads, fuse --heads own merges what lies "
             f"below them."
         )
     if pair.only:
-        said.append(f"Only one of {pair.first} and {pair.second} has {_some(pair.only)}.")
-    return said
-
-
-def _of_adapters(pair: Pair) -> list[str]:
-    """Sentences on what two adapters change."""
-    said: list[str] = []
-    if pair.lengths is not None and all(pair.lengths):
-        one, other = pair.lengths
-        said.append(
-            f"Lengths of what {pair.first} and {pair.second} change: {one:.3g} and {other:.3g}; angle between the "
-            f"changes {pair.whole.angle:.0f} degrees (90: nothing in common, above: they pull apart)."
-        )
-        longer, shorter = (pair.first, pair.second) if one > other else (pair.second, pair.first)
-        if (ratio := max(pair.lengths) / min(pair.lengths)) >= _UNEVEN:
-            said.append(
-                f"The change of {longer} is {ratio:.1f} times as long as that of {shorter}, so their plain sum is "
-                f"mostly {longer}'s; --weights gives {shorter} more."
-            )
-    if pair.only:
-        said.append(f"Only one of {pair.first} and {pair.second} changes {_some(pair.only)}.")
+        said.append(f"Only one of {pair.first} and {pair.second} has {some(pair.only)}.")
     return said
 
 
@@ -289,8 +284,3 @@ def _repeated(pair: Pair, names: Sequence[str]) -> bool:
 def _differ(first: Mapping[str, Any], second: Mapping[str, Any], entry: str) -> bool:
     one, other = first.get(entry), second.get(entry)
     return one is not None and other is not None and one != other
-
-
-def _some(names: Sequence[str]) -> str:
-    more = len(names) - 3
-    return ", ".join(names[:3]) + (f" and {more} more" if more > 0 else "")

@@ -11,7 +11,8 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
-from fusionlab.checkpoints.adapters import Change, read_adapter
+from fusionlab.advice.adapter_layers import AdapterLayers
+from fusionlab.checkpoints.adapters import read_adapter
 from fusionlab.checkpoints.card import is_twin
 from fusionlab.checkpoints.files import (
     ADAPTER_CONFIG,
@@ -53,7 +54,7 @@ class Weights:
         opened: holds its files open, and gives what reads stretches of tensors.
         base: path or hub id of the base model, of an adapter; else None.
         is_twin: whether its card says that it was matched already.
-        changes: of an adapter, by the name of the layer that each is a change of.
+        layers: of an adapter, what it changes.
         of_base: the base model of an adapter, where it is here and its files say how large it is.
     """
 
@@ -64,7 +65,7 @@ class Weights:
     opened: Callable[[], AbstractContextManager[Reads]] = field(repr=False)
     base: str | None = None
     is_twin: bool = False
-    changes: Mapping[str, Change] = field(default_factory=dict, repr=False)
+    layers: AdapterLayers | None = field(default=None, repr=False)
     of_base: Weights | None = field(default=None, repr=False)
 
     @property
@@ -78,7 +79,7 @@ class Weights:
         return sum(tensor.size for tensor in self.tensors.values())
 
 
-def stored_weights(source: str, name: str) -> Weights:
+def stored_weights(source: str, name: str, base: str | None = None) -> Weights:
     """The weights of a checkpoint of any format; no model is made of them.
 
     Folders of safetensors are read piece by piece when they are looked at, files of other formats as a whole.
@@ -86,13 +87,14 @@ def stored_weights(source: str, name: str) -> Weights:
     Args:
         source: a folder, a file (``.ckpt``, ``.safetensors``, ``.pt``, ``.bin``) or a hub id.
         name: of the model.
+        base: of an adapter; the one that it names if None.
 
     Raises:
         InputError: there is none, or its files are missing or damaged.
     """
     location = locate(source)
     if location.is_dir() and is_adapter(location):
-        return _of_adapter(source, name, location)
+        return _of_adapter(source, name, location, base)
     stored = open_folder(source, location) if hasattr(os, "preadv") else None
     if stored is not None:
         return _of_stored(stored, name)
@@ -104,6 +106,20 @@ def stored_weights(source: str, name: str) -> Weights:
     tensors, described = _of_file(location)
     beside = location.parent / CONFIG
     return state_weights(tensors, name, source, described or (read_json(beside) if beside.is_file() else {}))
+
+
+def unknown_type(model: Weights) -> str | None:
+    """The model type that a checkpoint names and transformers does not have; None where it has it, or none is named.
+
+    Args:
+        model: a module is known by its code.
+    """
+    kind = model.config.get("model_type") if model.source is not None else None
+    if not isinstance(kind, str):
+        return None
+    import transformers  # noqa: PLC0415 - takes a second
+
+    return None if kind in transformers.CONFIG_MAPPING else kind
 
 
 def module_weights(module: nn.Module, name: str) -> Weights:
@@ -164,21 +180,23 @@ def _of_stored(stored: StoredModel, name: str) -> Weights:
     return Weights(name, stored.source, stored.config, kept, stored.opened, is_twin=twin)
 
 
-def _of_adapter(source: str, name: str, location: Path) -> Weights:
+def _of_adapter(source: str, name: str, location: Path, base: str | None) -> Weights:
     """An adapter: the factors of its changes, and its base model's size where that is here."""
     adapter, config = read_adapter(location), read_json(location / ADAPTER_CONFIG)
     found = state_weights({}, name, source, config)
-    base = adapter.base or ""
-    return Weights(name, source, config, {}, found.opened, base, changes=adapter.changes, of_base=_base_weights(base))
+    named = base or adapter.base or ""
+    stored = _stored_base(named)
+    of_base = None if stored is None else _of_stored(stored, named)
+    layers = AdapterLayers(adapter, stored)
+    return Weights(name, source, config, {}, found.opened, named, layers=layers, of_base=of_base)
 
 
-def _base_weights(base: str) -> Weights | None:
+def _stored_base(base: str) -> StoredModel | None:
     """The base model of an adapter; None where it is not here, or is not stored as folders of safetensors are."""
     try:
-        stored = open_folder(base, locate(base)) if base and hasattr(os, "preadv") else None
+        return open_folder(base, locate(base)) if base and hasattr(os, "preadv") else None
     except InputError:
         return None
-    return None if stored is None else _of_stored(stored, base)
 
 
 def _of_file(path: Path) -> tuple[State, Mapping[str, Any]]:

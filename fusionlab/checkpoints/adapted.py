@@ -20,7 +20,7 @@ from transformers import (
 from transformers.pytorch_utils import Conv1D
 
 from fusionlab.checkpoints import huggingface
-from fusionlab.checkpoints.adapters import Adapter
+from fusionlab.checkpoints.adapters import Adapter, placed
 from fusionlab.checkpoints.files import CONFIG, read_json
 from fusionlab.checkpoints.huggingface_config import auto_class_of, load_config, model_class
 from fusionlab.errors import InputError
@@ -52,7 +52,10 @@ def read_adapted(adapter: Adapter, base: Path) -> PreTrainedModel:
     model = _base_model(adapter, base)
     state = model.state_dict(keep_vars=True)
     values: dict[str, Tensor] = {}
-    for module, change in adapter.changes.items():
+    changes, stacks = placed(adapter, model, base)
+    for name, stack in stacks.items():
+        values[name] = stack.changed(adapter.saved.get(name, state[name].detach()))
+    for module, change in changes.items():
         name = f"{module}.weight"
         _require(adapter, base, name, state)
         try:

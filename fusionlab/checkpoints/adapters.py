@@ -1,24 +1,21 @@
-"""LoRA adapters in the folders that PEFT writes: what of a base model they change, layer by layer.
-
-A weight becomes ``W + s B A`` with a scale of alpha and rank (Hu et al., "LoRA", 2022; Kalajdzievski, "A rank
-stabilization scaling factor", 2023), and its rows have learned lengths on top (Liu et al., "DoRA", 2024).
-"""
+"""LoRA adapters in the folders that PEFT writes: what of a base model they change, layer by layer."""
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from fusionlab.checkpoints.changes import Change, Stack
 from fusionlab.checkpoints.files import ADAPTER_CONFIG, read_json, read_safetensors
 from fusionlab.checkpoints.hub import locate
 from fusionlab.checkpoints.weights import read_headers, read_pickled_state
+from fusionlab.checkpoints.wrapped import Scales, Wrapped, named_in, unwrapped
 from fusionlab.errors import InputError
 from fusionlab.finite import all_finite
 
@@ -28,14 +25,13 @@ PREFIX = "base_model.model."
 _PART = re.compile(
     r"(?P<module>.+)\.(?P<part>lora_A|lora_B|lora_embedding_A|lora_embedding_B|lora_magnitude_vector)(\.(?P<rest>weight|bias))?"
 )
-# Patterns of names that no name takes long to be held against.
-_NAMES = re.compile(r"\^?([\w.-]|\\\.|\\d\+){1,200}\$?")
+# What is wrapped, inside of a parameter's name.
+_INNER = re.compile(r"(\.base_layer)+\.")
 # Options under which PEFT computes something else, and the value that leaves all as it is described here.
 _PLAIN: dict[str, tuple[Any, ...]] = {
     "layer_replication": (None,),
     "megatron_config": (None,),
     "trainable_token_indices": (None,),
-    "target_parameters": (None, [], {}),
     "alora_invocation_tokens": (None,),
     "arrow_config": (None,),
     "use_qalora": (None, False),
@@ -52,68 +48,8 @@ _READ = {
     "r", "target_modules", "exclude_modules", "lora_alpha", "lora_dropout", "fan_in_fan_out", "bias", "use_rslora",
     "modules_to_save", "layers_to_transform", "layers_pattern", "rank_pattern", "alpha_pattern", "megatron_core",
     "loftq_config", "eva_config", "corda_config", "lora_ga_config", "use_dora", "qalora_group_size", "runtime_config",
-    "lora_bias", "ensure_weight_tying",
+    "lora_bias", "ensure_weight_tying", "target_parameters",
 }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Change:
-    """A change of one layer's weight.
-
-    Attributes:
-        down: the factor that reads, A: ``(rank, in)``, of a convolution ``(rank, in, *kernel)``.
-        up: the factor that writes, B: ``(out, rank)``.
-        scale: of the product.
-        magnitude: the length of every output's row, ``(out,)``, where it is learned (DoRA).
-        bias: what is added to the bias, ``(out,)``, before the scale; None where nothing is.
-    """
-
-    down: Tensor
-    up: Tensor
-    scale: float
-    magnitude: Tensor | None = None
-    bias: Tensor | None = None
-
-    def changed(self, weight: Tensor, is_turned: bool = False) -> Tensor:
-        """The weight with this change, computed in float32 at least and rounded once.
-
-        Args:
-            weight: of the base model.
-            is_turned: the weight is ``(in, out)``, as of an embedding or of GPT-2's Conv1D.
-
-        Returns:
-            The same shape and type.
-
-        Raises:
-            ValueError: the shapes do not fit.
-        """
-        if weight.ndim < 2:
-            raise ValueError(f"factors for a weight of shape {tuple(weight.shape)}")
-        wide = torch.promote_types(weight.dtype, torch.float32)
-        rows = (weight.T if is_turned else weight.flatten(1)).to(wide)
-        down, up = self.down.flatten(1).to(wide), self.up.flatten(1).to(wide)
-        if down.shape[0] != up.shape[1] or rows.shape != (up.shape[0], down.shape[1]):
-            raise ValueError(
-                f"factors of shapes {tuple(self.up.shape)} and {tuple(self.down.shape)} for a weight of shape "
-                f"{tuple(weight.shape)}"
-            )
-        rows = rows + self.scale * (up @ down)
-        if self.magnitude is not None:
-            rows = self.magnitude.flatten().to(wide)[:, None] / torch.linalg.norm(rows, dim=1, keepdim=True) * rows
-        return (rows.T if is_turned else rows).reshape(weight.shape).to(weight.dtype)
-
-    def of_rows(self, first: int, end: int, is_turned: bool = False) -> Change:
-        """The change of some rows of a weight as it is stored; what it does to the bias is left out.
-
-        Args:
-            first: of the rows.
-            end: the one behind them.
-            is_turned: the weight is ``(in, out)``; then there is no magnitude, which is of whole columns.
-        """
-        if is_turned:
-            return Change(self.down[:, first:end], self.up, self.scale)
-        magnitude = None if self.magnitude is None else self.magnitude.flatten()[first:end]
-        return Change(self.down, self.up[first:end], self.scale, magnitude)
 
 
 @dataclass(frozen=True)
@@ -124,9 +60,10 @@ class Adapter:
         folder: that it was read from.
         base: path or hub id of the base model that it names; None where it names none.
         task: what it was trained for, as PEFT names it, or None.
-        changes: by the name of the layer.
+        changes: of weights, by the name of the layer.
         saved: parameters that replace the base model's, by name.
         is_tied: what is tied to a changed parameter changes with it.
+        wrapped: changes of parameters by name, by their module; the class says which is whose (see `placed`).
     """
 
     folder: Path
@@ -135,6 +72,7 @@ class Adapter:
     changes: Mapping[str, Change] = field(repr=False)
     saved: Mapping[str, Tensor] = field(repr=False)
     is_tied: bool = False
+    wrapped: Mapping[str, Wrapped] = field(default_factory=dict, repr=False)
 
 
 def base_of(adapter: Adapter, base: str | Path | None = None) -> tuple[str, Path]:
@@ -185,10 +123,10 @@ def read_adapter(folder: Path) -> Adapter:
                 f"{path}: {name} is {value!r}, which fusionlab does not read; expected a model merged by PEFT's "
                 f"merge_and_unload"
             )
-    scales = _Scales.of(config, path)
+    scales, targets = Scales.of(config, path), _targets(config, path)
     file, tensors = _tensors(folder)
     parts: dict[str, dict[str, Tensor]] = {}
-    saved = {}
+    saved: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         own = name.removeprefix(PREFIX)
         if (match := _PART.fullmatch(own)) is not None:
@@ -197,37 +135,62 @@ def read_adapter(folder: Path) -> Adapter:
         elif "lora_" in own:
             raise InputError(f"{file}: {name} is no part of an adapter that fusionlab reads; expected factors A and B")
         else:
-            saved[own.replace(".base_layer.", ".").replace(".modules_to_save.", ".")] = tensor
+            saved[_INNER.sub(".", own).replace(".modules_to_save.", ".")] = tensor
     changes = {module: _change(module, found, scales, file) for module, found in parts.items()}
+    wrapped = _wrapped(changes, targets, scales, file)
     base, task = (config.get(name) for name in ("base_model_name_or_path", "task_type"))
     if not isinstance(base, str | None) or not isinstance(task, str | None):
         raise InputError(f"{path}: base_model_name_or_path is {base!r} and task_type {task!r}; expected names")
-    return Adapter(folder, base or None, task, changes, saved, config.get("ensure_weight_tying") is True)
+    is_tied = config.get("ensure_weight_tying") is True
+    return Adapter(folder, base or None, task, changes, saved, is_tied, wrapped)
 
 
-@dataclass(frozen=True)
-class _Scales:
-    """Alpha and rank of every layer."""
+def placed(adapter: Adapter, model: nn.Module, base: object) -> tuple[dict[str, Change], dict[str, Stack]]:
+    """The changes of an adapter in a class: of weights by layer, and of parameters changed by name, by their names.
 
-    alpha: float
-    alphas: Mapping[str, float]
-    is_rank_stabilised: bool
-    is_decomposed: bool
+    Args:
+        adapter: as it is stored.
+        model: of the class, with weights or without.
+        base: what the base model is called.
 
-    @classmethod
-    def of(cls, config: Mapping[str, Any], path: Path) -> _Scales:
-        alpha, alphas = config.get("lora_alpha", 8), config.get("alpha_pattern") or {}
-        numbers = [alpha, *(alphas.values() if isinstance(alphas, dict) else [None])]
-        if any(isinstance(n, bool) or not isinstance(n, int | float) or not math.isfinite(n) for n in numbers):
-            raise InputError(f"{path}: lora_alpha is {alpha!r} and alpha_pattern {alphas!r}; expected finite numbers")
-        if strange := next((pattern for pattern in alphas if not _NAMES.fullmatch(pattern)), None):
-            raise InputError(f"{path}: alpha_pattern holds {strange!r}; expected names of layers, numbers as \\d+")
-        return cls(alpha, alphas, config.get("use_rslora") is True, config.get("use_dora") is True)
+    Raises:
+        InputError: parameters that the class has not, or in other shapes.
+    """
+    changes, stacks = dict(adapter.changes), dict[str, Stack]()
+    modules = dict(model.named_modules()) if adapter.wrapped else {}
+    for name, wrapped in adapter.wrapped.items():
+        try:
+            found = wrapped.stacks(name, modules.get(name, nn.Identity()))
+        except ValueError as error:
+            raise InputError(f"{adapter.folder}: {error} in {base}; expected the adapter's own base model") from error
+        stacks |= found
+        if not found:
+            changes[name] = wrapped.levels[-1]
+    return changes, stacks
 
-    def scale(self, module: str, rank: int) -> float:
-        """The scale of a layer's product."""
-        fitting = (alpha for key, alpha in self.alphas.items() if re.match(rf"(.*\.)?({key})$", module))
-        return next(fitting, self.alpha) / (math.sqrt(rank) if self.is_rank_stabilised else rank)
+
+def _targets(config: Mapping[str, Any], path: Path) -> list[str]:
+    """The parameters that an adapter changes by name."""
+    targets = config.get("target_parameters") or []
+    if not isinstance(targets, list) or not all(isinstance(target, str) and target for target in targets):
+        raise InputError(f"{path}: target_parameters is {targets!r}; expected a list of names of parameters")
+    return targets
+
+
+def _wrapped(changes: dict[str, Change], targets: Sequence[str], scales: Scales, file: Path) -> dict[str, Wrapped]:
+    """The changes that may be of parameters by name, taken out of the others."""
+    levels: dict[str, dict[int, Change]] = {}
+    for module in list(changes) if targets else ():
+        name, depth = unwrapped(module)
+        if named_in(targets, name):
+            levels.setdefault(name, {})[depth] = changes.pop(module)
+    for name, found in levels.items():
+        if sorted(found) != list(range(len(found))):
+            raise InputError(f"{file} holds no factors of every parameter of {name}; expected one pair for each")
+    return {
+        name: Wrapped(named_in(targets, name), tuple(found[depth] for depth in sorted(found, reverse=True)), scales)
+        for name, found in levels.items()
+    }
 
 
 def _tensors(folder: Path) -> tuple[Path, dict[str, Tensor]]:
@@ -242,7 +205,7 @@ def _tensors(folder: Path) -> tuple[Path, dict[str, Tensor]]:
     raise InputError(f"{folder} has no {SAFETENSORS} or {PICKLE}; expected the weights of the adapter in one of them")
 
 
-def _change(module: str, parts: Mapping[str, Tensor], scales: _Scales, file: Path) -> Change:
+def _change(module: str, parts: Mapping[str, Tensor], scales: Scales, file: Path) -> Change:
     """The change of one layer out of its parts."""
     is_embedding = "lora_embedding_A" in parts
     names = ("lora_embedding_A", "lora_embedding_B") if is_embedding else ("lora_A", "lora_B")

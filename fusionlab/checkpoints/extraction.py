@@ -1,7 +1,4 @@
-"""The difference of two models as a LoRA adapter: each layer's best change of a low rank, and what it leaves out.
-
-The best approximation of a matrix by one of rank r keeps its r largest singular values (Eckart and Young, 1936).
-"""
+"""The difference of two models as a LoRA adapter: each layer's best change of a low rank, and what it leaves out."""
 
 from __future__ import annotations
 
@@ -16,8 +13,12 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from fusionlab.checkpoints.adapters import PREFIX, SAFETENSORS, Adapter, Change
+from fusionlab.checkpoints.adapters import PREFIX, SAFETENSORS, Adapter, placed
+from fusionlab.checkpoints.changes import Change, Stack
 from fusionlab.checkpoints.files import ADAPTER_CONFIG
+from fusionlab.checkpoints.stacks import extracted_stack, is_stacked, like_experts, merged_stack
+from fusionlab.checkpoints.truncation import truncated, truncated_product
+from fusionlab.checkpoints.wrapped import wrapped_places, written_factors
 from fusionlab.errors import InputError
 
 Layer = tuple[str, nn.Module]
@@ -40,6 +41,9 @@ class Extracted:
         embeddings: layers with a change that are embeddings.
         differs: anything does.
         is_turned: some layers are GPT-2's Conv1D, whose weights are stored as ``(in, out)``.
+        stacks: changes of parameters by name, such as experts in a stack, in the order in which the class has them.
+        by_name: layers whose weight must be named as a parameter too, since PEFT would take their names for those that
+            experts once had.
     """
 
     changes: Mapping[str, Change] = field(repr=False)
@@ -50,45 +54,8 @@ class Extracted:
     embeddings: frozenset[str]
     is_turned: bool
     differs: bool
-
-
-def truncated(difference: Tensor, rank: int) -> tuple[Tensor, Tensor, float]:
-    """The best two factors of a matrix, and the share of its Frobenius norm that their product has.
-
-    Args:
-        difference: ``(out, in)``, not all zero.
-        rank: of the product, at least 1; the matrix's own where that is less.
-
-    Returns:
-        A ``(rank, in)`` and B ``(out, rank)`` in float32, each with the square roots of the singular values, and the
-        share.
-    """
-    u, s, vh = torch.linalg.svd(
-        difference.to(torch.promote_types(difference.dtype, torch.float32)), full_matrices=False
-    )
-    root = s[:rank].sqrt()
-    share = float(s[:rank].norm() / s.norm())
-    return (root[:, None] * vh[:rank]).float(), (u[:, :rank] * root).float(), share
-
-
-def truncated_product(up: Tensor, down: Tensor, rank: int) -> tuple[Tensor, Tensor, float]:
-    """The best two factors of a product of two, which is not formed, and the share of its norm that their product has.
-
-    Both are split into orthonormal columns and a small rest, of whose product the singular values are.
-
-    Args:
-        up: ``(out, ranks)``, with fewer columns than rows.
-        down: ``(ranks, in)``.
-        rank: as in `truncated`, which this returns as well.
-    """
-    left, small_left = torch.linalg.qr(up.double())
-    right, small_right = torch.linalg.qr(down.double().T)
-    u, s, vh = torch.linalg.svd(small_left @ small_right.T, full_matrices=False)
-    # Beyond the product's own rank there is rounding alone.
-    kept = min(rank, max(1, int((s > s[0] * max(up.shape[0], down.shape[1]) * torch.finfo(s.dtype).eps).sum())))
-    root = s[:kept].sqrt()
-    share = float(s[:kept].norm() / s.norm()) if s[0] > 0 else 1.0
-    return (root[:, None] * (vh[:kept] @ right.T)).float(), (left @ u[:, :kept] * root).float(), share
+    stacks: Mapping[str, Stack] = field(default_factory=dict, repr=False)
+    by_name: frozenset[str] = frozenset()
 
 
 def merged_changes(
@@ -107,12 +74,11 @@ def merged_changes(
     """
     if any(one.saved or one.is_tied for one in adapters):
         return None
-    names = dict.fromkeys(name for one in adapters for name in one.changes)
+    found = [placed(one, model, one.base) for one in adapters]
+    names = dict.fromkeys(name for own_changes, _ in found for name in own_changes)
     changes, captured = {}, {}
     for name in names:
-        own = [
-            (weight, one.changes[name]) for weight, one in zip(weights, adapters, strict=True) if name in one.changes
-        ]
+        own = [(weight, one[name]) for weight, (one, _) in zip(weights, found, strict=True) if name in one]
         if any(one.magnitude is not None or one.bias is not None or one.down.ndim > 2 for _, one in own):
             return None
         up = torch.cat([weight * one.scale * one.up.double() for weight, one in own], dim=1)
@@ -121,6 +87,13 @@ def merged_changes(
             return None
         first, second, captured[name] = truncated_product(up, down, rank)
         changes[name] = Change(first, second, 1.0)
+    stacks: dict[str, Stack] = {}
+    in_order = [name for name, _ in model.named_parameters() if any(name in one for _, one in found)]
+    for name in in_order:
+        mean = merged_stack([(w, one[name]) for w, (_, one) in zip(weights, found, strict=True) if name in one], rank)
+        if mean is None:
+            return None
+        stacks[name], captured[name] = mean
     kinds = {name: model.get_submodule(name) for name in names}
     return Extracted(
         changes,
@@ -129,8 +102,10 @@ def merged_changes(
         {},
         (),
         embeddings=frozenset(name for name, kind in kinds.items() if isinstance(kind, nn.Embedding)),
-        differs=bool(changes),
+        differs=bool(changes or stacks),
         is_turned=any(isinstance(kind, Conv1D) for kind in kinds.values()),
+        stacks=stacks,
+        by_name=like_experts(model, changes),
     )
 
 
@@ -157,6 +132,7 @@ def extract(
     biases: dict[str, Tensor] = {}
     modules: list[str] = []
     factored: list[tuple[str, nn.Module]] = []
+    stacked: list[str] = []
     ends = set(whole)
     for name, module in model.named_modules():
         if any(name.startswith(f"{module}.") for module in modules):
@@ -173,6 +149,8 @@ def extract(
         if fits and own <= {"weight", "bias"}:
             factored += [(name, module)] if "weight" in own else []
             biases |= {f"{name}.bias": state[f"{name}.bias"]} if "bias" in own else {}
+        elif name and is_stacked(module, own, {key: base.get(f"{name}.{key}") for key in own}):
+            stacked += [f"{name}.{key}" for key, _ in module.named_parameters(recurse=False) if key in own]
         elif not name:
             raise InputError(
                 f"{sorted(own)[0]} differs and lies in no module, for which an adapter has no place; expected none such"
@@ -189,6 +167,9 @@ def extract(
             known = products[id(module.weight)] = truncated(difference, rank)
         down, up, captured[name] = known
         changes[name] = Change(up.T, down.T, 1.0) if turned else Change(down, up, 1.0)
+    stacks: dict[str, Stack] = {}
+    for name, module in layers([(name, model.get_submodule(name.rpartition(".")[0])) for name in stacked]):
+        stacks[name], captured[name] = extracted_stack(state[name], base[name], module, rank)
     kinds = dict(factored)
     return Extracted(
         changes,
@@ -199,6 +180,8 @@ def extract(
         embeddings=frozenset(name for name in changes if isinstance(kinds[name], nn.Embedding)),
         differs=bool(differing),
         is_turned=any(isinstance(module, Conv1D) for module in kinds.values()),
+        stacks=stacks,
+        by_name=like_experts(model, changes),
     )
 
 
@@ -221,7 +204,10 @@ def write_adapter(found: Extracted, folder: Path, base: str, task: str | None) -
         base: path or hub id of the base model.
         task: what the model is for, as PEFT names it, or None.
     """
-    ranks = {name: change.down.shape[0] for name, change in found.changes.items()}
+    called = {name: f"{name}.weight" if name in found.by_name else name for name in found.changes}
+    by_name = [called[name] for name in found.changes if name in found.by_name]
+    ranks = {called[name]: change.down.shape[0] for name, change in found.changes.items()}
+    ranks |= {name: stack.rank for name, stack in found.stacks.items()}
     most = max(ranks.values(), default=1)
     fewer = {name.replace(".", r"\."): rank for name, rank in ranks.items() if rank < most}
     config: dict[str, Any] = {
@@ -229,7 +215,8 @@ def write_adapter(found: Extracted, folder: Path, base: str, task: str | None) -
         "inference_mode": True, "init_lora_weights": True, "lora_alpha": most, "alpha_pattern": fewer,
         "rank_pattern": fewer,
         "lora_dropout": 0.0, "modules_to_save": list(found.modules) or None, "peft_type": "LORA", "r": most,
-        "target_modules": list(found.changes), "task_type": task,
+        "target_modules": [name for name in found.changes if name not in found.by_name], "task_type": task,
+        "target_parameters": [*found.stacks, *by_name] or None,
     }  # fmt: skip
     tensors = {f"{PREFIX}{name}": tensor.contiguous() for name, tensor in found.saved.items()}
     for name, tensor in found.biases.items():
@@ -241,5 +228,8 @@ def write_adapter(found: Extracted, folder: Path, base: str, task: str | None) -
         ends = (".lora_embedding_A", ".lora_embedding_B") if embedding else (".lora_A.weight", ".lora_B.weight")
         for end, factor in zip(ends, (change.down, change.up), strict=True):
             tensors[f"{PREFIX}{name}{end}"] = factor.contiguous()
+    for place, stack in zip(wrapped_places(found.stacks), found.stacks.values(), strict=True):
+        for end, factor in zip((".lora_A.weight", ".lora_B.weight"), written_factors(stack), strict=True):
+            tensors[f"{PREFIX}{place}{end}"] = factor.float().contiguous()
     save_file(tensors, folder / SAFETENSORS, metadata={"format": "pt"})
     (folder / ADAPTER_CONFIG).write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")

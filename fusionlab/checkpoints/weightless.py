@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
-from transformers import PreTrainedModel
 
 from fusionlab.checkpoints.conversions import Group, groups_of
 from fusionlab.checkpoints.files import CONFIG
@@ -18,6 +18,7 @@ from fusionlab.checkpoints.huggingface import parameter_names
 from fusionlab.checkpoints.huggingface_config import model_class, parse_config
 from fusionlab.checkpoints.quiet import quiet
 from fusionlab.checkpoints.sizes import Stored
+from fusionlab.checkpoints.timm_folder import build
 
 Shape = tuple[int, ...]
 
@@ -27,12 +28,12 @@ class Weightless:
     """A model whose parameters are on the meta device and whose buffers are as its class makes them.
 
     Attributes:
-        model: in eval mode.
+        model: in eval mode, of transformers or timm.
         names: for every name in its state dict, the one of the tied ones that is made of the files.
         groups: of what files hold, by each parameter that is made of it.
     """
 
-    model: PreTrainedModel
+    model: nn.Module
     names: Mapping[str, str]
     groups: Mapping[str, Group]
 
@@ -55,15 +56,48 @@ def weightless(config: Mapping[str, object], folder: Path, shapes: Mapping[str, 
     # Made on the meta device throughout first, since that refuses configs of any size before anything has a size.
     parameter_names("", dict(config), folder, stored)
     parsed = parse_config(config, folder / CONFIG)
+    with _no_parameters():
+        model = model_class(parsed, folder / CONFIG)(copy.deepcopy(parsed)).eval()
+    if (found := groups_of(model, shapes)) is None:
+        return None
+    return _named(model, {name: group for group in found for name in group.made})
+
+
+def weightless_timm(config: Mapping[str, object], folder: Path, shapes: Mapping[str, Shape]) -> Weightless | None:
+    """The model of timm that a folder's config describes, where its files hold just the parameters of the class.
+
+    Args:
+        config: of the folder.
+        folder: where it lies.
+        shapes: of its tensors, by name.
+
+    Returns:
+        None where they hold others.
+
+    Raises:
+        InputError: an unknown architecture, or a description that it refuses.
+    """
+    stored = Stored(sum(torch.Size(shape).numel() for shape in shapes.values()), len(shapes))
+    with _no_parameters():
+        model = build(dict(config), folder / CONFIG, stored).eval()
+    if {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()} != dict(shapes):
+        return None
+    return _named(model, {name: Group((name,), (name,)) for name in shapes})
+
+
+@contextmanager
+def _no_parameters() -> Iterator[None]:
+    """Models that are made meanwhile have parameters without memory."""
     with quiet(), torch.random.fork_rng(devices=[]):
         hook = register_module_parameter_registration_hook(_without_memory)  # type: ignore[arg-type]  # may return one
         try:
-            model = model_class(parsed, folder / CONFIG)(copy.deepcopy(parsed)).eval()
+            yield
         finally:
             hook.remove()
-    if (found := groups_of(model, shapes)) is None:
-        return None
-    groups = {name: group for group in found for name in group.made}
+
+
+def _named(model: nn.Module, groups: Mapping[str, Group]) -> Weightless | None:
+    """A model with the names of its parameters; None where two that are tied are both in the files, or neither."""
     names: dict[str, str] = {}
     alike: dict[int, list[str]] = {}
     for name, tensor in model.state_dict(keep_vars=True).items():

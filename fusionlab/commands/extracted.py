@@ -92,6 +92,7 @@ def write_difference(
     """
     assert is_transformers(model)
     factors = [factor for change in found.changes.values() for factor in (change.down, change.up)]
+    factors += [factor for stack in found.stacks.values() for factor in (stack.down, stack.up)]
     tensors = [*found.saved.values(), *found.biases.values(), *factors]
     require_space(output, sum(tensor.numel() * tensor.element_size() for tensor in tensors) + MIB)
     with atomic_folder(output, overwrite) as temporary:

@@ -27,19 +27,20 @@ def is_informed(arguments: Namespace) -> bool:
 
 
 def known_of(arguments: Namespace, models: Mapping[str, StoredModel]) -> Informed | None:
-    """The statistics of models in the files that the arguments name; None where models must be read to find them.
+    """The statistics of models in the files that the arguments name; None where models must be read for them.
 
     Args:
         arguments: of the command.
         models: as they lie on the disk.
 
     Raises:
-        InputError: a file that holds none, or statistics of what is no parameter.
+        InputError: a file that holds none, statistics of what is no parameter, or none of a model.
     """
     from fusionlab.streaming.informed import informed  # noqa: PLC0415 - imports transformers
 
     (method,) = merging_options.merge_methods(arguments)
-    return informed(list(models.values()), find_method(method), merging_options.given_statistics(arguments))
+    given, has_data = merging_options.given_statistics(arguments), arguments.get("data") is not None
+    return informed(list(models.values()), find_method(method), given, has_data)
 
 
 def described(arguments: Namespace) -> dict[str, object]:

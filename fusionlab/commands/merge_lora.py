@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 
 from jsonargparse import Namespace
 from torch import nn
-from transformers import PreTrainedModel
 
 from fusionlab import printing
 from fusionlab.checkpoints.adapters import read_adapter
@@ -67,7 +66,7 @@ def _is_mean(arguments: Namespace) -> bool:
     return merging_options.merge_methods(arguments) == {"simple": {}}
 
 
-def _without_weights(model: StoredModel) -> PreTrainedModel | None:
+def _without_weights(model: StoredModel) -> nn.Module | None:
     made = weightless(model.config, model.location, {name: one.shape for name, one in model.tensors.items()})
     return None if made is None else made.model
 

@@ -10,6 +10,7 @@ from torchmetrics.classification import MulticlassF1Score
 from transformers.models.auto import modeling_auto
 
 from fusionlab.errors import InputError
+from fusionlab.evaluation.ensemble import Ensemble
 from fusionlab.evaluation.matthews import Matthews
 from fusionlab.evaluation.scores import (
     ClassMetric,
@@ -50,7 +51,7 @@ def make_scores(
         Scores; tokens whose classes are no IOB2 tags are scored by accuracy.
 
     Raises:
-        InputError: an unknown task or metric.
+        InputError: an unknown task or metric, or an ensemble of models for several tasks.
     """
     task = task or task_of(model)
     if task not in get_args(Task):
@@ -92,7 +93,16 @@ def score_of(model: nn.Module, sets: Sequence[Iterable[Mapping[str, Tensor]]]) -
 
 
 def task_of(model: nn.Module) -> Task:
-    """The task that a model is used for, judged by its class and configuration."""
+    """The task that a model is used for, judged by its class and configuration; of an ensemble that of its models.
+
+    Raises:
+        InputError: an ensemble of models for several tasks.
+    """
+    if isinstance(model, Ensemble):
+        tasks = list(dict.fromkeys(task_of(one) for one in model.models))
+        if len(tasks) > 1:
+            raise InputError(f"the models of an ensemble are for {' and '.join(tasks)}; expected one task")
+        return tasks[0]
     name = type(model).__name__
     if name in modeling_auto.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES.values():
         return "tokens"
@@ -109,6 +119,8 @@ def task_of(model: nn.Module) -> Task:
 def _names(model: nn.Module, class_names: Sequence[str] | None) -> list[str]:
     if class_names is not None:
         return list(class_names)
+    if isinstance(model, Ensemble):
+        return _names(model.models[0], None)
     stored = getattr(getattr(model, "config", None), "id2label", None)
     if not stored:
         raise InputError(f"a {type(model).__name__} does not name its classes; expected class_names")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -40,6 +40,18 @@ class Digest:
     def hexdigest(self) -> str:
         """The digest of what has come."""
         return self._digest.hexdigest()
+
+
+def missing_kinds(kinds: Sequence[str]) -> InputError:
+    """The error of statistics that a merge needs and nothing gives.
+
+    Args:
+        kinds: that are missing of a model, at least one.
+    """
+    return InputError(
+        f"{' and '.join(kinds)} statistics of each model are needed; expected data to gather them on, or statistics "
+        f"that `fusionlab gather` wrote"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

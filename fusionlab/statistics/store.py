@@ -9,12 +9,11 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from fusionlab.errors import InputError
 from fusionlab.inputs import Inputs
 from fusionlab.stages import Stages
 from fusionlab.statistics.accumulator import find_kind
 from fusionlab.statistics.gather import gathered
-from fusionlab.statistics.statistics import Activations, Grams, Statistics, basis_of
+from fusionlab.statistics.statistics import Activations, Grams, Statistics, basis_of, missing_kinds
 from fusionlab.statistics.transport import move
 from fusionlab.symmetry import Alignment, SymmetryError
 
@@ -106,10 +105,7 @@ class StatisticsStore:
 
     def _gather(self, index: int, model: nn.Module, kinds: Sequence[str]) -> Stages[dict[str, Statistics]]:
         if self.inputs is None:
-            raise InputError(
-                f"{' and '.join(kinds)} statistics of each model are needed; expected data to gather them on, or "
-                f"statistics that `fusionlab gather` wrote"
-            )
+            raise missing_kinds(kinds)
         found: dict[str, Statistics] = {}
         # Activations are compared between models, so all models see the same inputs.
         for batches, wanted in (

@@ -9,7 +9,7 @@ from threading import Lock
 import torch
 from torch import Tensor
 
-from fusionlab.checkpoints.adapters import Change
+from fusionlab.checkpoints.changes import Change, Stack
 from fusionlab.streaming.stored import Raw, StoredTensor
 
 # Numbers that are changed at once, about.
@@ -62,26 +62,18 @@ class ShiftedTensor(StoredTensor):
 
 
 @dataclass(frozen=True)
-class ChangedTensor(StoredTensor):
-    """One weight of a base model with an adapter's change.
+class ChangedRows(StoredTensor):
+    """One tensor of a base model whose rows are changed as they are read.
 
     Attributes:
-        before: the weight without.
-        change: of it; with no magnitude where the weight is turned.
-        is_turned: the weight is ``(in, out)``.
-        lengths: of the columns of a turned weight, ``(out,)``, where they are learned; the whole weight is read once
-            when a stretch of it is asked for first.
+        before: the tensor without.
     """
 
     before: StoredTensor
-    change: Change
-    is_turned: bool
-    lengths: Tensor | None = None
-    _gains: list[Tensor] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """All files that the weight is read from."""
+        """All files that the tensor is read from."""
         return self.before.files
 
     @property
@@ -89,10 +81,15 @@ class ChangedTensor(StoredTensor):
         """True if the base model stores it in 8 bits."""
         return self.before.is_scaled
 
+    @property
+    def row(self) -> int:
+        """The count of numbers in a row."""
+        return self.count // self.shape[0]
+
     def numbers(self, raw: Raw, start: int, count: int) -> Tensor:
-        """A stretch of the changed weight, flattened; rows that it begins or ends in are read whole."""
+        """A stretch of the changed tensor, flattened; rows that it begins or ends in are read whole."""
         found = torch.empty(count, dtype=self.dtype)
-        row = self.count // self.shape[0]
+        row = self.row
         step = max(1, _BLOCK // row)
         last = -(-(start + count) // row)
         for first in range(start // row, last, step):
@@ -105,17 +102,76 @@ class ChangedTensor(StoredTensor):
         return found
 
     def rows(self, raw: Raw, first: int, end: int) -> Tensor:
-        """Some rows of the changed weight, as it is stored.
+        """Some rows of the changed tensor, as it is stored.
 
         Args:
             raw: reads the files.
             first: of them.
             end: the one behind them.
         """
+        raise NotImplementedError
+
+    def _before(self, raw: Raw, first: int, end: int) -> Tensor:
+        """Some rows without the change, in float32 at least, flattened."""
+        before = self.before.numbers(raw, first * self.row, (end - first) * self.row)
+        return before.to(torch.promote_types(before.dtype, torch.float32))
+
+
+@dataclass(frozen=True)
+class ChangedStack(ChangedRows):
+    """The matrices of experts of a base model, in one tensor, with an adapter's change.
+
+    Attributes:
+        stack: the change.
+    """
+
+    stack: Stack
+
+    @property
+    def row(self) -> int:
+        """The count of numbers in a row of an expert's matrix."""
+        return self.stack.columns
+
+    def rows(self, raw: Raw, first: int, end: int) -> Tensor:
+        """Some rows of all experts' matrices, one after the other."""
+        before = self._before(raw, first, end).unflatten(0, (end - first, self.row))
+        return self.stack.of_rows(before, first).to(self.before.dtype).to(self.dtype)
+
+
+@dataclass(frozen=True)
+class ChangedTensor(ChangedRows):
+    """One weight of a base model with an adapter's change.
+
+    Attributes:
+        change: of it; with no magnitude where the weight is turned.
+        is_turned: the weight is ``(in, out)``.
+        lengths: of the columns of a turned weight, ``(out,)``, where they are learned; the whole weight is read once
+            when a stretch of it is asked for first.
+    """
+
+    change: Change
+    is_turned: bool
+    lengths: Tensor | None = None
+    _gains: list[Tensor] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    def rows(self, raw: Raw, first: int, end: int) -> Tensor:
+        """Some rows of the changed weight."""
+        return self._changed(raw, first, end).to(self.before.dtype).to(self.dtype)
+
+    def difference(self, raw: Raw, first: int, end: int) -> Tensor:
+        """The difference that the change makes to some rows, flattened and before it is rounded.
+
+        Args:
+            raw: reads the files.
+            first: of the rows.
+            end: the one behind them.
+        """
+        return self._changed(raw, first, end).flatten() - self._before(raw, first, end)
+
+    def _changed(self, raw: Raw, first: int, end: int) -> Tensor:
+        """Some rows with the change and their lengths, in float32 at least."""
         changed = self._wide(raw, first, end)
-        if self.lengths is not None:
-            changed = changed * self._gains_of(raw, self.lengths).to(changed)
-        return changed.to(self.before.dtype).to(self.dtype)
+        return changed if self.lengths is None else changed * self._gains_of(raw, self.lengths).to(changed)
 
     def _gains_of(self, raw: Raw, lengths: Tensor) -> Tensor:
         """The factors that give each column its length, ``(out,)``."""
@@ -133,7 +189,5 @@ class ChangedTensor(StoredTensor):
 
     def _wide(self, raw: Raw, first: int, end: int) -> Tensor:
         """Some rows with the change, in float32 at least."""
-        row = self.count // self.shape[0]
-        before = self.before.numbers(raw, first * row, (end - first) * row).unflatten(0, (end - first, *self.shape[1:]))
-        wide = before.to(torch.promote_types(before.dtype, torch.float32))
-        return self.change.of_rows(first, end, self.is_turned).changed(wide, self.is_turned)
+        before = self._before(raw, first, end).unflatten(0, (end - first, *self.shape[1:]))
+        return self.change.of_rows(first, end, self.is_turned).changed(before, self.is_turned)

@@ -16,13 +16,13 @@ from torch import Tensor
 
 from fusionlab import signals
 from fusionlab.batch_norm import running_statistics
-from fusionlab.checkpoints.weightless import Weightless, weightless
+from fusionlab.checkpoints.weightless import Weightless, weightless, weightless_timm
 from fusionlab.dtypes import widest
 from fusionlab.matching.weights import squared_distance
 from fusionlab.merging.ingredients import Ingredients, WholeSurvey
 from fusionlab.merging.method import MergeMethod
 from fusionlab.statistics import Statistics
-from fusionlab.statistics.statistics import Digest
+from fusionlab.statistics.statistics import Digest, missing_kinds
 from fusionlab.streaming.known import is_known
 from fusionlab.streaming.merge import Streamed
 from fusionlab.streaming.pipeline import workers
@@ -95,7 +95,10 @@ class Informed:
 
 
 def informed(
-    models: Sequence[StoredModel], method: MergeMethod, given: Sequence[Mapping[str, Statistics]]
+    models: Sequence[StoredModel],
+    method: MergeMethod,
+    given: Sequence[Mapping[str, Statistics]],
+    has_data: bool = False,
 ) -> Informed | None:
     """The statistics that a method needs of each model, by digests of the models as transformers would read them.
 
@@ -103,18 +106,20 @@ def informed(
         models: that agree in names, shapes and configs.
         method: that merges them.
         given: statistics of any models, by kind.
+        has_data: what is missing can be gathered.
 
     Returns:
-        None where something is missing for a model, or a class or its files are not known well enough to tell: models
-        in memory say what it is.
+        None where a class or its files are not known well enough to tell, or statistics can be gathered, which takes
+        models in memory.
 
     Raises:
-        InputError: numbers that are NaN or infinite, or statistics of what is no parameter.
+        InputError: numbers that are NaN or infinite, statistics of what is no parameter, or none of a model.
     """
     first = models[0]
-    if method.together is None or first.format != "transformers" or not is_known(first):
+    if method.together is None or not is_known(first):
         return None
-    made = weightless(first.config, first.location, {name: stored.shape for name, stored in first.tensors.items()})
+    made_of = weightless_timm if first.format == "timm" else weightless
+    made = made_of(first.config, first.location, {name: stored.shape for name, stored in first.tensors.items()})
     if made is None:
         return None
     known = {(one.basis, one.kind): one for found in given for one in found.values()}
@@ -123,13 +128,26 @@ def informed(
     statistics, state = [], made.model.state_dict()
     for index, basis in enumerate(bases):
         own = {kind: one for (measured, kind), one in known.items() if measured == basis}
-        if not own.keys() >= set(method.requires()):
-            return None
+        if missing := [kind for kind in method.requires() if kind not in own]:
+            if has_data or not _is_read_as_stored(models[index], made):
+                return None
+            raise missing_kinds(missing)
         # All that is known of the model, whether it is needed or not: a file that is wrong about one kind is damaged.
         for one in own.values():
             one.refuse_strangers(state, f"model {index}")
         statistics.append({kind: own[kind] for kind in method.requires()})
     return Informed(made, statistics)
+
+
+def _is_read_as_stored(model: StoredModel, made: Weightless) -> bool:
+    """True where a model in memory surely has the numbers of its files, so that both have one digest.
+
+    Not where weights are computed as they are read, whose last bit may be another one, nor where types change.
+    """
+    types = {stored.dtype for stored in model.tensors.values() if stored.dtype.is_floating_point}
+    wide = [getattr(made.model, name, None) for name in ("_keep_in_fp32_modules", "_keep_in_fp32_modules_strict")]
+    rounds = len(types) > 1 or (any(wide) and not types <= {torch.float32, torch.float64})
+    return model.base is None and not model.is_scaled and not rounds
 
 
 def _basis_of(model: StoredModel, made: Weightless) -> str:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
-from fusionlab.checkpoints.adapters import PICKLE, SAFETENSORS, Adapter, Change, base_of, read_adapter
+from fusionlab.checkpoints.adapters import PICKLE, SAFETENSORS, Adapter, base_of, placed, read_adapter
+from fusionlab.checkpoints.changes import Change, Stack
 from fusionlab.checkpoints.files import ADAPTER_CONFIG, is_adapter
 from fusionlab.checkpoints.hub import locate
 from fusionlab.checkpoints.names import short_names
-from fusionlab.streaming.adapted import ChangedTensor, ReplacedTensor, ShiftedTensor
+from fusionlab.streaming.adapted import ChangedStack, ChangedTensor, ReplacedTensor, ShiftedTensor
 from fusionlab.streaming.stored import StoredModel, StoredTensor, open_folder
 
 TYPE_CHECKING = False  # what knows a class's parameters imports transformers
@@ -76,15 +78,11 @@ def open_model(source: str, base: str | None = None) -> StoredModel | None:
 
 def _tensors(adapter: Adapter, base: StoredModel, made: Weightless) -> dict[str, StoredTensor] | None:
     """The tensors of a base model with an adapter's changes; None where one does not fit, or is no tensor of a file."""
-    tensors = dict(base.tensors)
-    for name, saved in adapter.saved.items():
-        if (place := _place(name, made)) is None:
-            return None
-        old = tensors[place]
-        if saved.shape != torch.Size(old.shape) or saved.is_floating_point() != old.dtype.is_floating_point:
-            return None
-        tensors[place] = ReplacedTensor(old.dtype, old.shape, old.file, old.offset, saved)
-    for module, change in adapter.changes.items():
+    changes, stacks = placed(adapter, made.model, base.source)
+    replaced = _replaced(base.tensors, adapter.saved, made)
+    if replaced is None or (tensors := _with_stacks(replaced, stacks, made)) is None:
+        return None
+    for module, change in changes.items():
         if (place := _place(f"{module}.weight", made)) is None:
             return None
         if (changed := _changed(tensors[place], change, _is_turned(module, made))) is None:
@@ -99,6 +97,49 @@ def _tensors(adapter: Adapter, base: StoredModel, made: Weightless) -> dict[str,
     return tensors
 
 
+def changed_layers(changes: Mapping[str, Change], base: StoredModel, made: Weightless) -> dict[str, ChangedTensor]:
+    """The weights of a base model that changes of layers are of, by layer; those that one tensor of its files is.
+
+    Args:
+        changes: by layer.
+        base: as it lies on the disk.
+        made: its class.
+    """
+    found = {}
+    for module, change in changes.items():
+        place = _place(f"{module}.weight", made)
+        if place is not None and (changed := _changed(base.tensors[place], change, _is_turned(module, made))):
+            found[module] = changed
+    return found
+
+
+def _replaced(
+    before: Mapping[str, StoredTensor], saved: Mapping[str, Tensor], made: Weightless
+) -> dict[str, StoredTensor] | None:
+    """Tensors of which some are saved whole; None where one of these has no place, or does not fit."""
+    tensors = dict(before)
+    for name, tensor in saved.items():
+        if (place := _place(name, made)) is None:
+            return None
+        old = tensors[place]
+        if tensor.shape != torch.Size(old.shape) or tensor.is_floating_point() != old.dtype.is_floating_point:
+            return None
+        tensors[place] = ReplacedTensor(old.dtype, old.shape, old.file, old.offset, tensor)
+    return tensors
+
+
+def _with_stacks(
+    before: Mapping[str, StoredTensor], stacks: Mapping[str, Stack], made: Weightless
+) -> dict[str, StoredTensor] | None:
+    """Tensors with the changes of parameters by name; None where it is not known which tensors these are."""
+    tensors = dict(before)
+    for name, stack in stacks.items():
+        if (found := _of_experts(tensors, stack, name, made)) is None:
+            return None
+        tensors |= found
+    return tensors
+
+
 def _place(name: str, made: Weightless) -> str | None:
     """The tensor in the files that is one parameter and no other; None where there is none."""
     held = made.names.get(name)
@@ -106,6 +147,37 @@ def _place(name: str, made: Weightless) -> str | None:
         return None
     group = made.groups[held]
     return group.stored[0] if group.conversion is None else None
+
+
+def _of_experts(
+    tensors: Mapping[str, StoredTensor], stack: Stack, name: str, made: Weightless
+) -> dict[str, StoredTensor] | None:
+    """The tensors that one changed parameter lies in; None where it is not known which rows of it each of them has."""
+    if (place := _place(name, made)) is not None:
+        old = tensors[place]
+        return {place: ChangedStack(old.dtype, old.shape, old.file, old.offset, old, stack)}
+    group = made.groups.get(name)
+    if group is None or group.made != (name,):
+        return None
+    # Numbers of rows go the way of the rows.
+    try:
+        count = len(stack.down) * stack.rows
+        numbers = group.written({name: torch.arange(count).reshape(len(stack.down), stack.rows, 1)})
+    except Exception:  # of operations of transformers that want whole rows
+        return None
+    found: dict[str, StoredTensor] = {}
+    for part, rows in numbers.items():
+        old = tensors[part]
+        if rows.shape != (old.shape[0], 1) or old.shape[1:] != (stack.columns,):
+            return None
+        expert = int(rows[0, 0]) // stack.rows
+        whole = stack.expert(expert)
+        own = rows[:, 0] - expert * stack.rows
+        if not bool(((own >= 0) & (own < stack.rows)).all()):
+            return None
+        change = Change(whole.down, whole.up[own], stack.scale)
+        found[part] = ChangedTensor(old.dtype, old.shape, old.file, old.offset, old, change, False)
+    return found
 
 
 def _is_turned(module: str, made: Weightless) -> bool:

@@ -15,6 +15,7 @@ from fusionlab.advice import advice_on, stored_weights
 from fusionlab.advice.adapter_pairs import compare_adapters
 from fusionlab.advice.choosing import read_weights
 from fusionlab.errors import InputError
+from tests.checkpoints.test_wrapped import two_adapters
 from tests.commands.small import bert
 
 
@@ -39,11 +40,12 @@ def changes(adapted: nn.Module) -> dict[str, Tensor]:
     return {name: after[name] - before[name] for name in before if not torch.equal(after[name], before[name])}
 
 
-def test_lengths_and_angles_are_those_of_what_peft_merges(tmp_path: Path) -> None:
-    """For kinds of layers and for all, of other ranks, with rank-stabilised scales."""
+@pytest.mark.parametrize("learned", [(False, False), (True, True), (True, False)], ids=["plain", "DoRA", "one DoRA"])
+def test_lengths_and_angles_are_those_of_what_peft_merges(tmp_path: Path, learned: tuple[bool, bool]) -> None:
+    """For kinds of layers and for all, of other ranks, with rank-stabilised scales and with learned lengths of rows."""
     checkpoints.save(bert(0), tmp_path / "base")
-    one = changes(adapter(tmp_path / "one", tmp_path / "base", 1))
-    other = changes(adapter(tmp_path / "other", tmp_path / "base", 2, 2.0, r=2, use_rslora=True))
+    one = changes(adapter(tmp_path / "one", tmp_path / "base", 1, use_dora=learned[0]))
+    other = changes(adapter(tmp_path / "other", tmp_path / "base", 2, 2.0, r=2, use_rslora=True, use_dora=learned[1]))
     pair = compare_adapters(*(stored_weights(str(tmp_path / name), name) for name in ("one", "other")))
     vectors = [torch.cat([found[name].flatten() for name in one]) for found in (one, other)]
     assert pair.lengths == pytest.approx([float(vector.norm()) for vector in vectors], rel=1e-5)
@@ -88,6 +90,34 @@ def test_a_base_model_that_is_not_here(tmp_path: Path) -> None:
     assert found.exceptions[0].startswith("Lengths of what one and two change")
 
 
+@pytest.mark.parametrize("kind", ["DoRA", "experts"])
+def test_what_the_base_model_tells(tmp_path: Path, kind: str) -> None:
+    """Lengths of rows count in, or are said not to; which experts change too. Other lengths are another adapter."""
+    if kind == "DoRA":
+        checkpoints.save(bert(0), tmp_path / "base")
+        for name in ("one", "two"):
+            adapter(tmp_path / name, tmp_path / "base", 1, use_dora=True)
+        file = tmp_path / "two" / "adapter_model.safetensors"
+        halved = {key: tensor / 2 if "magnitude" in key else tensor for key, tensor in load_file(file).items()}
+        save_file(halved, file)
+        places = [tmp_path / name for name in ("one", "two")]
+    else:
+        base, first, _ = two_adapters(tmp_path, "mixtral")
+        before = checkpoints.load(base).state_dict()
+        places = [tmp_path / name / "adapter" for name in ("one", "two")]
+    found = fusionlab.advise(*places)
+    assert (found.case, found.pairs[0].untold) == ("adapters", [])
+    if kind == "experts":
+        length = sum(float((x - before[key]).double().norm() ** 2) for key, x in first.state_dict().items()) ** 0.5
+        assert found.pairs[0].lengths is not None
+        assert found.pairs[0].lengths[0] == pytest.approx(length, rel=1e-5)
+        assert any(name.name.endswith("experts.gate_up_proj.*") for name in found.pairs[0].kinds)
+    (tmp_path / "base" if kind == "DoRA" else base).rename(tmp_path / "elsewhere")
+    told = " ".join(fusionlab.advise(*places).exceptions)
+    assert "Not counted in: " in told
+    assert ("(DoRA)" if kind == "DoRA" else "experts in a stack") in told
+
+
 def test_one_adapter_twice(tmp_path: Path) -> None:
     checkpoints.save(bert(0), tmp_path / "base")
     for name in ("one", "two"):
@@ -113,5 +143,5 @@ def test_adapters_that_were_read_as_models(tmp_path: Path) -> None:
         adapter(tmp_path / name, tmp_path / "base", seed)
     stored = {name: checkpoints.read(tmp_path / name) for name in ("one", "two")}
     weights = read_weights({name: one.model for name, one in stored.items()}, stored)
-    assert all(one.base == str(tmp_path / "base") and one.changes for one in weights)
+    assert all(one.base == str(tmp_path / "base") and one.layers for one in weights)
     assert "Lengths of what one and two change" in advice_on(weights).note

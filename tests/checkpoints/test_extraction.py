@@ -24,7 +24,8 @@ from transformers import (
 
 from fusionlab import checkpoints
 from fusionlab.checkpoints.adapted import HEADS, base_state, task_of
-from fusionlab.checkpoints.extraction import Extracted, extract, truncated, write_adapter
+from fusionlab.checkpoints.extraction import Extracted, extract, write_adapter
+from fusionlab.checkpoints.truncation import truncated
 from tests.checkpoints.test_adapters import BERT, LLAMA
 from tests.symmetry.models import generator, laws
 

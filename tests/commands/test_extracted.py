@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from fusionlab import checkpoints
-from fusionlab.checkpoints import extraction
+from fusionlab.checkpoints import truncation
 from fusionlab.checkpoints.adapters import read_adapter
 from fusionlab.commands import merge_models
 from tests.commands.conftest import Command
@@ -133,10 +133,10 @@ def test_a_product_is_truncated_without_it(rank: int) -> None:
     """The singular values of the dense matrix decide, whatever the factors; zero stays zero."""
     draw = torch.Generator().manual_seed(0)
     up, down = torch.randn(12, 5, generator=draw), torch.randn(5, 9, generator=draw)
-    first, second, share = extraction.truncated_product(up, down, rank)
-    expected = extraction.truncated(up @ down, rank)
+    first, second, share = truncation.truncated_product(up, down, rank)
+    expected = truncation.truncated(up @ down, rank)
     torch.testing.assert_close(second @ first, expected[1] @ expected[0], rtol=1e-4, atol=1e-4)
     assert share == pytest.approx(expected[2], abs=1e-5)
     assert first.shape == (min(rank, 5), 9)
-    first, second, share = extraction.truncated_product(torch.zeros(12, 5), down, rank)
+    first, second, share = truncation.truncated_product(torch.zeros(12, 5), down, rank)
     assert (float((second @ first).abs().max()), share) == (0.0, 1.0)

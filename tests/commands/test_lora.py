@@ -10,6 +10,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from fusionlab import FusionModule, checkpoints
 from fusionlab.commands import match_stream, parsing
+from tests.checkpoints.test_wrapped import two_adapters
 from tests.commands.conftest import Command
 
 CONFIG = LlamaConfig(
@@ -94,6 +95,23 @@ def test_no_whole_model_is_read(
     for name, tensor in weights(family / "dense_one").items():
         mean = (tensor + weights(family / "dense_two")[name]) / 2
         torch.testing.assert_close(found[name], mean, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["mixtral", "gpt_oss"])
+def test_adapters_on_experts_in_a_stack(
+    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Merged and written as an adapter again without a whole model in memory: the mean of what PEFT makes of each."""
+    base, first, second = two_adapters(tmp_path, name)
+    other = second.state_dict()
+    mean = {key: (tensor + other[key]) / 2 for key, tensor in first.state_dict().items()}
+    given = [tmp_path / "one" / "adapter", tmp_path / "two" / "adapter", "--base", base]
+    monkeypatch.setattr(parsing, "read_all", None)
+    for line in (["--as", "lora", "--rank", 8, "--output", tmp_path / "lora"], ["--output", tmp_path / "whole"]):
+        outcome = command("merge", *given, *line)
+        assert (outcome.code, outcome.err) == (0, "")
+    for made in ("lora", "whole"):
+        torch.testing.assert_close(checkpoints.load(tmp_path / made).state_dict(), mean, rtol=1e-5, atol=1e-5)
 
 
 def test_an_adapter_beside_a_whole_model(family: Path, command: Command) -> None:

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import timm
 import torch
 from safetensors.torch import load_file, save_file
 
@@ -54,10 +55,35 @@ def test_no_model_is_in_memory(
     assert method in (tmp_path / "out" / "README.md").read_text()
 
 
+@pytest.mark.parametrize("method", ["regmean", "fisher"])
+@pytest.mark.usefixtures("no_models")
+def test_no_model_of_timm_is_in_memory(tmp_path: Path, command: Command, method: str) -> None:
+    """A net with BatchNorm, whose counts are integers, merged as in memory; its own statistics twice are refused."""
+    for seed, name in enumerate("ab"):
+        torch.manual_seed(seed)
+        model = timm.create_model("test_resnet", num_classes=3, in_chans=1).eval()
+        checkpoints.save(model, tmp_path / name)
+        data = [{"0": torch.randn(3, 1, 16, 16)} for _ in range(2)]
+        save(gather(checkpoints.load(tmp_path / name), data, ("gram", "fisher")), tmp_path / f"{name}.stats")
+    files = [tmp_path / f"{name}.stats" for name in "ab"]
+    line = ["merge", tmp_path / "a", tmp_path / "b", "--method", method, "--output", tmp_path / "out"]
+    outcome = command(*line, "--statistics", files[0])
+    assert (outcome.code, "statistics of each model are needed" in outcome.err) == (2, True)
+    assert command(*line, "--statistics", *files).code == 0
+    states = [checkpoints.load(tmp_path / name).state_dict() for name in "ab"]
+    known = [load(file, state) for file, state in zip(files, states, strict=True)]
+    expected = merge_states(states, method, statistics=known)
+    found = checkpoints.load(tmp_path / "out").state_dict()
+    assert found.keys() == expected.keys()
+    for name, tensor in found.items():
+        torch.testing.assert_close(tensor, expected[name], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.usefixtures("no_models")
 def test_statistics_of_another_model_are_refused(
     ckpts: Path, statistics: list[Path], tmp_path: Path, command: Command
 ) -> None:
-    """In the sentence of a merge in memory, with nothing written: of another model, of one kind, and damaged."""
+    """By digests, with nothing written and no model in memory: of another model, of one kind, and damaged."""
     out = ["--output", tmp_path / "out"]
     options = ["--method", "regmean", "--statistics", statistics[0], statistics[2], *out]
     outcome = command("merge", ckpts / "a", ckpts / "b", *options)
@@ -81,6 +107,7 @@ def test_statistics_of_another_model_are_refused(
     assert [path.name for path in tmp_path.iterdir()] == [damaged.name]
 
 
+@pytest.mark.usefixtures("no_models")
 def test_a_model_that_was_changed_is_refused(
     ckpts: Path, statistics: list[Path], tmp_path: Path, command: Command
 ) -> None:

@@ -19,6 +19,7 @@ from transformers import (
 )
 
 from fusionlab.errors import InputError
+from fusionlab.evaluation.ensemble import Ensemble
 from fusionlab.evaluation.scores import Scores, Task
 from fusionlab.evaluation.task_scores import make_scores, task_of
 from fusionlab.forward import IGNORED
@@ -132,10 +133,25 @@ NAMED: dict[str, Any] = {"id2label": dict(enumerate(TAGS)), "vocab_size": 9, **S
     ],
 )
 def test_the_model_says_what_it_is_for(model: Any, task: str, main: str) -> None:
-    """Class and configuration are enough."""
+    """Class and configuration are enough, also those of the models of an ensemble."""
     made = model()
-    assert task_of(made) == task
-    assert make_scores(made).main == main
+    for one in (made, Ensemble([made, made])):
+        assert task_of(one) == task
+        assert make_scores(one).main == main
+
+
+def test_an_ensemble_is_for_one_task() -> None:
+    """Two equal language models score as one of them does; models for several tasks are refused."""
+    made = GPT2LMHeadModel(GPT2Config(n_embd=8, n_layer=1, n_head=1, vocab_size=9)).eval()
+    ids = torch.randint(9, (2, 6), generator=torch.Generator().manual_seed(0))
+    found = []
+    for one in (made, Ensemble([made, made])):
+        scores = make_scores(one)
+        scores.update(one, {"input_ids": ids, "labels": ids})
+        found.append(scores.compute())
+    assert found[0] == pytest.approx(found[1])
+    with pytest.raises(InputError, match="the models of an ensemble are for causal_lm and classification; expected"):
+        make_scores(Ensemble([made, Echo()]))
 
 
 def test_mistakes() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import (
     AutoModelForCausalLM,
@@ -24,6 +25,7 @@ from transformers import (
     ViTForImageClassification,
 )
 
+from fusionlab import checkpoints
 from fusionlab.atomic import MANIFEST
 from fusionlab.errors import InputError
 from fusionlab.evaluation.distance import parameter_distance
@@ -176,9 +178,23 @@ def test_statistics_of_another_model_are_not_taken(pair: tuple[str, Path]) -> No
     first, second = (load(root / f"{name}.stats") for name in "ab")
     method = find_method("regmean")
     assert informed(models, method, [first, second]) is not None
-    assert informed(models, method, [first, first]) is None
-    assert informed(models, method, [first, {"fisher": second["fisher"]}]) is None
+    for given in ([first, first], [first, {"fisher": second["fisher"]}]):
+        with pytest.raises(InputError, match="gram statistics of each model are needed; expected data"):
+            informed(models, method, given)
+        assert informed(models, method, given, has_data=True) is None
+        adapted = [replace(model, base="of an adapter") for model in models]
+        assert informed(adapted, method, given) is None  # in memory the last bit may be another one
     assert informed([models[0], models[0]], method, [first]) is not None
+
+
+def test_models_in_memory_tell_where_types_change(tmp_path: Path) -> None:
+    """Types that differ inside of a model are made one as it is read, which its digest on the disk does not have."""
+    model = MADE["llama"]()
+    checkpoints.save(model, tmp_path / "a")
+    file = tmp_path / "a" / "model.safetensors"
+    save_file({name: x.half() if "norm" in name else x for name, x in load_file(file).items()}, file, {"format": "pt"})
+    method = find_method("fisher")
+    assert informed([opened(tmp_path / "a")] * 2, method, []) is None
 
 
 def test_digest_is_that_of_the_state(pair: tuple[str, Path]) -> None:
@@ -196,7 +212,8 @@ def test_digest_is_that_of_the_state(pair: tuple[str, Path]) -> None:
     name = list(state)[-1]
     changed = {**state, name: state[name].clone()}
     changed[name].view(-1)[0] += 1e-12
-    assert informed(models, method, [{"fisher": of(changed)}, stats]) is None
+    with pytest.raises(InputError, match="fisher statistics of each model are needed"):
+        informed(models, method, [{"fisher": of(changed)}, stats])
 
 
 def test_strangers_are_refused(pair: tuple[str, Path]) -> None:

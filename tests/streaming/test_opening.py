@@ -12,6 +12,7 @@ from fusionlab.errors import InputError
 from fusionlab.streaming import open_model
 from fusionlab.streaming.stored import Reader, StoredTensor
 from tests.checkpoints.test_adapters import CASES, LINEAR, LLAMA, made
+from tests.checkpoints.test_wrapped import CASES as WRAPPED
 
 
 def whole(reader: Reader, name: str, step: int) -> torch.Tensor:
@@ -21,11 +22,11 @@ def whole(reader: Reader, name: str, step: int) -> torch.Tensor:
     return torch.cat([reader.read(name, start, min(step, stored.count - start)) for start in starts])
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [*CASES, *WRAPPED])
 def test_stretches_of_an_adapter_are_those_of_the_model_in_memory(tmp_path: Path, name: str) -> None:
     """Wherever a stretch begins and ends; only what no tensor of a file stands for is left to memory."""
-    build, options = CASES[name]
-    made(tmp_path, build, options)
+    build, options = (CASES | WRAPPED)[name]
+    made(tmp_path, build, {"target_modules": [], **options})
     expected = checkpoints.read(tmp_path / "adapter").model
     checkpoints.save(expected, tmp_path / "whole")
     found, dense = open_model(str(tmp_path / "adapter")), open_model(str(tmp_path / "whole"))

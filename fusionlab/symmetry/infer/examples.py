@@ -102,12 +102,18 @@ def pad_batches(config: Any, class_name: str) -> bool:
 
 def _tokens(m: Any, name: str, length: int) -> Input:
     text = m.config.get_text_config()
-    longest = next(
-        (n for n in (getattr(text, f, None) for f in ("max_position_embeddings", "n_positions")) if n and n > 0), length
-    )
+    given = (getattr(text, field, None) for field in ("max_position_embeddings", "n_positions"))
+    longest = next((count - _padded(m) for count in given if count and count > 0), length)
     # Several texts for each question.
     choices = (_CHOICES,) if "ForMultipleChoice" in type(m).__name__ else ()
-    return Input(name, (*choices, min(length, longest)), text.vocab_size)
+    return Input(name, (*choices, max(1, min(length, longest))), text.vocab_size)
+
+
+def _padded(m: nn.Module) -> int:
+    """Rows of a table of positions before the first one's, where the table has a row for padding."""
+    tables = [table for place, table in m.named_modules() if place.endswith("position_embeddings")]
+    rows = [getattr(table, "padding_idx", None) for table in tables]
+    return max((row + 1 for row in rows if row is not None), default=0)
 
 
 def _things(m: Any, length: int) -> list[Input]:

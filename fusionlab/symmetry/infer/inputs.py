@@ -26,13 +26,14 @@ _VOCABULARY = re.compile(r"vocab_size")
 def grown_inputs(inputs: tuple[Input, ...], shrunk: Shrunk) -> tuple[Input, ...]:
     """The real model's inputs: shapes and vocabularies follow the fields of the config that they equal.
 
-    Lengths of texts that no field gives stay as they are. Images among words, and inputs that are the same for every
-    example or have no dimension of their own for it, are those that were guessed for the real model.
+    Lengths of texts are at most those that the real model has positions for. Images among words, and inputs that are
+    the same for every example or have no dimension of their own for it, are those that were guessed for the real one.
 
     Raises:
         SymmetryError: a number that fields of the config give two meanings.
     """
-    real = {one.name: one for one in shrunk.real_inputs if _is_of_one_model(one)}
+    guessed = {one.name: one for one in shrunk.real_inputs}
+    real = {name: one for name, one in guessed.items() if _is_of_one_model(one)}
     if unplaced := [one.name for one in inputs if _is_of_one_model(one) and one.name not in real]:
         raise SymmetryError(f"nothing says where an image's features are placed in the real model's {unplaced[0]!r}")
     return tuple(
@@ -45,12 +46,19 @@ def grown_inputs(inputs: tuple[Input, ...], shrunk: Shrunk) -> tuple[Input, ...]
                 for size in given.shape
             )
             if given.vocabulary is None or given.vocabulary <= 2
-            else given.shape,
+            else _at_most(given.shape, guessed.get(given.name)),
             vocabulary=given.vocabulary and _real(given.vocabulary, _VOCABULARY, shrunk.hints, given.name),
             last=None if given.last is None else shrunk.tokens.get(given.last, given.last),
         )
         for given in inputs
     )
+
+
+def _at_most(shape: tuple[int, ...], guessed: Input | None) -> tuple[int, ...]:
+    """The shape of token ids, no longer than was guessed for the real model."""
+    if guessed is None or len(guessed.shape) != len(shape):
+        return shape
+    return tuple(map(min, shape, guessed.shape))
 
 
 def _is_of_one_model(one: Input) -> bool:

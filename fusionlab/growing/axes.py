@@ -27,11 +27,16 @@ class Choice:
             root of the ratio.
         tokens: a factor of the token embeddings, where the model multiplies them by one that depends on its width.
         latent_is_normed: latent spaces go through a norm, as the stream does.
+        last_norm: the gain of the norm that stands before a tied table and makes good for its longer rows, by its name
+            in the larger model; None where there is none.
+        length: what it is multiplied by, its bias too.
     """
 
     scores_by_root: bool = True
     tokens: float = 1.0
     latent_is_normed: bool = False
+    last_norm: str | None = None
+    length: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -58,8 +63,6 @@ class Widening:
         sizes: by space of the small model, its size there and in the larger model; filled as axes are mapped.
         heads: the numbers of query heads in the small and in the larger model, of every kind of layer.
         pairs: the same of key-value heads.
-        new: by parameter of the larger model, for each of its dimensions the part of what is new that every entry
-            belongs to (see `Gather.new`); filled as parameters are mapped.
     """
 
     small: Blueprint
@@ -68,7 +71,6 @@ class Widening:
     sizes: dict[str, tuple[int, int]] = field(default_factory=dict)
     heads: set[tuple[int, int]] = field(default_factory=set)
     pairs: set[tuple[int, int]] = field(default_factory=set)
-    new: dict[str, tuple[torch.Tensor, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._signed = {space.index[0] for space in self.small.spaces.values() if space.role in STREAMS and space.index}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -68,54 +69,103 @@ class Embedding:
     tied: bool
     refuse: Callable[[str, int | None, int | None], InputError]
 
-    def with_choice(self, choice: Choice) -> tuple[dict[str, Tensor], Widening]:
-        """The larger model's parameters, in float64 where they are real, and the maps that made them.
+    @cached_property
+    def sources(self) -> dict[str, str]:
+        """By name in the larger model, the parameter of the small one that becomes it."""
+        return {renamed(name, self.placements): name for name in self.state}
+
+    def widening(self, choice: Choice) -> Widening:
+        """The maps between the axes of both models, with every size noted; no number of the small model is looked at.
 
         Raises:
             InputError: parameters that one of the two models lacks, or a dimension that cannot be grown, as heads in an
                 order that is not followed.
         """
-        widening, out = Widening(self.small, self.large, choice), dict[str, Tensor]()
-        for name, tensor in self.state.items():
-            target = renamed(name, self.placements)
+        widening = Widening(self.small, self.large, choice)
+        for target, name in self.sources.items():
             if target not in self.fresh:
                 raise InputError(
                     f"the larger model lacks the parameter {target!r}, for {name!r} of the small one; expected a "
                     f"config that differs in sizes only"
                 )
-            out[target] = self._mapped(name, target, tensor, widening)
-        for name, fresh in self.fresh.items():
-            if name not in out:
-                out[name] = self._silent(name)
-                widening.new[name] = tuple(torch.ones(length, dtype=torch.int64) for length in fresh.shape)
-        for name in self.tables:
-            out[name] = out[name] * choice.tokens
-        return {name: out[name] for name in self.fresh}, widening
+            if self.state[name].is_floating_point():
+                self._refuse_unequal(name, target, widening)
+        stacks = [placement for placement in self.placements if placement.deepens]
+        for name in (name for name in self.fresh if name not in self.sources):
+            if not any(name.startswith(f"{stack.large}." if stack.large else "") for stack in stacks):
+                raise InputError(
+                    f"the larger model has the parameter {name!r}, which the small one lacks; expected a config that "
+                    f"differs in sizes only"
+                )
+        return widening
 
-    def before_tied_tables(self, state: Mapping[str, Tensor], widening: Widening) -> Iterator[dict[str, Tensor]]:
-        """States in which a last norm makes good for the longer rows of a tied table that reads it.
+    def made(self, widening: Widening) -> dict[str, Tensor]:
+        """The larger model's parameters, in float64 where they are real."""
+        sources = self.sources
+        return {
+            name: self.parameter(name, self.state[sources[name]] if name in sources else None, widening)
+            for name in self.fresh
+        }
+
+    def parameter(self, target: str, tensor: Tensor | None, widening: Widening) -> Tensor:
+        """One parameter of the larger model, in float64 where it is real.
 
         Args:
-            state: of the larger model, as `with_choice` makes it.
-            widening: what made it.
+            target: its name there.
+            tensor: what it is made of in the small model, as `state` has it; None for one of a layer that is new, which
+                writes nothing.
+            widening: of `widening`.
         """
+        fresh = self.fresh[target]
+        if not fresh.is_floating_point() or (tensor is not None and not tensor.is_floating_point()):
+            return fresh
+        fill = 1 - self._offset(target) if self._is_gain(target, fresh) else 0.0
+        if tensor is None:
+            return torch.full(fresh.shape, fill, dtype=torch.float64)
+        out = tensor.double()
+        for move in self._moves(self.sources[target], target, widening):
+            if move.share is None:
+                out = move.gather(out, move.dim, NEVER if move.routes else fill)
+            else:
+                mean = out.mean(move.dim, keepdim=True)
+                out = move.gather(out - mean, move.dim) + move.share * mean
+        choice = widening.choice
+        if target in self.tables:
+            out = out * choice.tokens
+        if choice.last_norm is None:
+            return out
+        if target == choice.last_norm:
+            return (out + self._offset(target)) * choice.length - self._offset(target)
+        return out * choice.length if target == _bias_of(choice.last_norm) else out
+
+    def new(self, target: str, widening: Widening) -> tuple[Tensor, ...]:
+        """For each dimension of a parameter of the larger model the part of what is new that every entry belongs to.
+
+        See `Gather.new`; nothing of a parameter that the small model's is taken for as it is.
+        """
+        if target not in self.sources:
+            return tuple(torch.ones(length, dtype=torch.int64) for length in self.fresh[target].shape)
+        name = self.sources[target]
+        if not self.state[name].is_floating_point():
+            return ()
+        # What holds new experts down has an effect wherever one is picked, however seldom that is.
+        moves = self._moves(name, target, widening)
+        return tuple(torch.zeros_like(move.gather.new) if move.routes else move.gather.new for move in moves)
+
+    def before_tied_tables(self, widening: Widening) -> Iterator[Choice]:
+        """Choices in which a last norm makes good for the longer rows of a tied table that reads it."""
+        choice = widening.choice
         grew = [widening.sizes[space] for space in self._streams() if space in widening.sizes]
         if not self.tied or all(small == large for small, large in grew):
-            yield dict(state)
+            yield choice
             return
-        placed = {renamed(name, self.placements) for name in self.state}
-        gains = [name for name in self.fresh if self._is_gain(name, state[name]) and name in placed]
+        placed = self.sources
+        gains = [name for name in self.fresh if name in placed and self._is_gain(name, self.fresh[name])]
         small, large = grew[0]
         for gain in gains[::-1][:_LAST_NORMS]:
             # The table is as many times as long as the stream, and T5 divides by the root of its width besides.
             for scale in (small / large, (small / large) ** 0.5):
-                factor = scale / widening.choice.tokens
-                changed, offset = dict(state), self._offset(gain)
-                changed[gain] = (state[gain] + offset) * factor - offset
-                bias = f"{gain.removesuffix('weight')}bias"
-                if bias in state:
-                    changed[bias] = state[bias] * factor
-                yield changed
+                yield replace(choice, last_norm=gain, length=scale / choice.tokens)
 
     def cut(self, state: Mapping[str, Tensor], widening: Widening) -> dict[str, Tensor]:
         """The small model's parameters that a larger model's hold; of what `with_choice` makes, those it was made from.
@@ -147,27 +197,14 @@ class Embedding:
                 out = out - out.mean(move.dim, keepdim=True)
         return out
 
-    def _mapped(self, name: str, target: str, tensor: Tensor, widening: Widening) -> Tensor:
-        fresh = self.fresh[target]
-        if not tensor.is_floating_point():
-            return fresh
-        fill = 1 - self._offset(target) if self._is_gain(target, fresh) else 0.0
-        out, new = tensor.double(), []
-        for move in self._moves(name, target, widening):
-            # What holds new experts down has an effect wherever one is picked, however seldom that is.
-            new.append(torch.zeros_like(move.gather.new) if move.routes else move.gather.new)
-            if move.share is None:
-                out = move.gather(out, move.dim, NEVER if move.routes else fill)
-            else:
-                mean = out.mean(move.dim, keepdim=True)
-                out = move.gather(out - mean, move.dim) + move.share * mean
-        if out.shape != fresh.shape:
+    def _refuse_unequal(self, name: str, target: str, widening: Widening) -> None:
+        """Refuse a parameter whose maps do not lead to the larger model's shape."""
+        shape, fresh = tuple(self.state[name].shape), tuple(self.fresh[target].shape)
+        if tuple(len(move.gather.source) for move in self._moves(name, target, widening)) != fresh:
             raise InputError(
-                f"{name!r} has the shape {tuple(tensor.shape)} and would have {tuple(fresh.shape)}, and no map between "
-                f"the heads of both is known; expected a larger model with the same number of heads"
+                f"{name!r} has the shape {shape} and would have {fresh}, and no map between the heads of both is "
+                f"known; expected a larger model with the same number of heads"
             )
-        widening.new[target] = tuple(new)
-        return out
 
     def _moves(self, name: str, target: str, widening: Widening) -> Iterator[Move]:
         """The map of each dimension of a parameter into the larger model."""
@@ -187,19 +224,6 @@ class Embedding:
             share = widening.share_of_mean(small, large, self._first(target) in norm_biases)
             routes, centred = self._routes(target) and not gain, widening.is_centred(small) and gather.changes
             yield Move(dim, gather, share, routes, centred)
-
-    def _silent(self, name: str) -> Tensor:
-        """The value of a parameter of a layer that writes nothing."""
-        stacks = [placement for placement in self.placements if placement.deepens]
-        if not any(name.startswith(f"{stack.large}." if stack.large else "") for stack in stacks):
-            raise InputError(
-                f"the larger model has the parameter {name!r}, which the small one lacks; expected a config that "
-                f"differs in sizes only"
-            )
-        fresh = self.fresh[name]
-        if not fresh.is_floating_point():
-            return fresh
-        return torch.full_like(fresh, 1 - self._offset(name) if self._is_gain(name, fresh) else 0.0).double()
 
     def _streams(self) -> tuple[str, ...]:
         """The streams that something is written to, in order."""
@@ -228,6 +252,11 @@ class Embedding:
         axes = self.large.parameters[name]
         roles = {self.large.spaces[space].role for axis in axes for space in spaces_of(axis)}
         return len(axes) == 1 and roles == {Role.EXPERTS}
+
+
+def _bias_of(gain: str) -> str:
+    """The name of the bias beside a norm's gain."""
+    return f"{gain.removesuffix('weight')}bias"
 
 
 def _sized(axis: Axis, size: int) -> Axis:

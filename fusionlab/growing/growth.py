@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import itertools
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic
 
@@ -16,13 +14,14 @@ from fusionlab.dtypes import in_types, main_dtype, types_of
 from fusionlab.errors import InputError
 from fusionlab.evaluation.preservation import EXACT, random_logits
 from fusionlab.forward import input_embeddings
-from fusionlab.growing.axes import STREAMS, Choice, Widening
+from fusionlab.growing.axes import STREAMS, Widening
+from fusionlab.growing.choices import difference, exact_choice
 from fusionlab.growing.cost import operations
 from fusionlab.growing.embedding import Embedding
 from fusionlab.growing.filling import filled
 from fusionlab.growing.layers import Placement, lists_of, placements, renamed
 from fusionlab.growing.likeness import unlikeness
-from fusionlab.growing.refusals import inexact, unequal
+from fusionlab.growing.refusals import unequal
 from fusionlab.growing.target import larger_model
 from fusionlab.inputs import Batches
 from fusionlab.models import untie
@@ -31,13 +30,10 @@ from fusionlab.symmetry.any_model import blueprint
 from fusionlab.symmetry.blueprint import FOLDED
 from fusionlab.symmetry.folding import fold
 from fusionlab.symmetry.inputs import Input
-from fusionlab.symmetry.roles import Role
 from fusionlab.symmetry.stacks import apart
 from fusionlab.symmetry.unseen import note_unseen
 from fusionlab.types import Model
 
-# Rows of a table that are looked up to see what it does to them.
-_TOKENS = 8
 # Random inputs that nothing was decided by.
 _OTHERS = {"seed": 1, "count": 8}
 
@@ -123,7 +119,8 @@ def _filled(
     trial, inputs = copy.deepcopy(large).double(), embedding.small.inputs
     _load(trial, state, embedding)
     reference = random_logits(trial, inputs, **_OTHERS)
-    found, unseen = filled(state, widening.new, trial, embedding.large, like)
+    new = {name: embedding.new(name, widening) for name in embedding.fresh}
+    found, unseen = filled(state, new, trial, embedding.large, like)
     _load(trial, found, embedding)
     error = _difference(trial, reference, inputs, **_OTHERS)
     return (found, unseen, max(exact, error)) if error <= EXACT else (state, {}, exact)
@@ -143,15 +140,15 @@ def exact_embedding(
     Raises:
         InputError: none do.
     """
-    trial, least, widening = copy.deepcopy(large).double(), math.inf, Widening(embedding.small, embedding.large)
-    factors = _token_factors(copy.deepcopy(small).double(), trial)
-    for state, made_by in _candidates(embedding, factors):
+    trial, state = copy.deepcopy(large).double(), dict[str, Tensor]()
+
+    def compute(widening: Widening) -> Tensor:
+        state.update(embedding.made(widening))
         _load(trial, state, embedding)
-        error, widening = _difference(trial, reference, embedding.small.inputs), made_by
-        if error <= EXACT:
-            return state, made_by, error
-        least = min(least, error)
-    raise InputError(inexact(small, large, embedding.placements, embedding.small, widening, least))
+        return random_logits(trial.eval(), embedding.small.inputs)
+
+    widening, error = exact_choice(embedding, small, large, compute, reference)
+    return state, widening, error
 
 
 def embedding_of(small: nn.Module, large: nn.Module, places: tuple[Placement, ...]) -> Embedding:
@@ -187,54 +184,9 @@ def _load(model: nn.Module, state: Mapping[str, Tensor], embedding: Embedding) -
     model.load_state_dict(apart(state, embedding.large.stacks))
 
 
-def _candidates(embedding: Embedding, factors: Sequence[float]) -> Iterator[tuple[dict[str, Tensor], Widening]]:
-    """Parameters of the grown model, likeliest first; where axes leave nothing open there is one."""
-    _, widening = embedding.with_choice(Choice())
-    spaces = embedding.small.spaces
-    grew = {spaces[name].role for name, (small, large) in widening.sizes.items() if small != large}
-    choices = itertools.product(
-        (True, False) if Role.QUERY_KEY in grew else (True,),
-        factors if grew.intersection(STREAMS) else (1.0,),
-        (False, True) if Role.LATENT in grew else (False,),
-    )
-    for scores, tokens, latent in choices:
-        state, widening = embedding.with_choice(Choice(scores, tokens, latent))
-        for changed in embedding.before_tied_tables(state, widening):
-            yield changed, widening
-
-
-def _token_factors(small: nn.Module, large: nn.Module) -> tuple[float, ...]:
-    """Factors that the token embeddings may need: models multiply them by the root of their width, or not.
-
-    Args:
-        small: the small model, in float64.
-        large: the larger one, in float64.
-    """
-    tables = [input_embeddings(model) for model in (small, large)]
-    if tables[0] is None or tables[1] is None:
-        return (1.0,)
-    inside = [_inner_factor(table) for table in tables if table is not None]
-    if inside != [1.0, 1.0]:
-        return (inside[0] / inside[1],)
-    return 1.0, (tables[0].embedding_dim / tables[1].embedding_dim) ** 0.5
-
-
-def _inner_factor(table: nn.Embedding) -> float:
-    """The factor that a table multiplies its rows by when they are looked up."""
-    rows = table.weight[:_TOKENS]
-    looked_up = table(torch.arange(len(rows), device=rows.device))
-    largest = rows.abs().argmax()
-    value = float(rows.flatten()[largest])
-    return float(looked_up.flatten()[largest]) / value if value else 1.0
-
-
 def _difference(model: nn.Module, reference: Tensor, inputs: Sequence[Input], **which: int) -> float:
     """The largest difference of a model's logits from others, relative to the largest of those."""
-    found = random_logits(model.eval(), inputs, **which)
-    if found.shape != reference.shape:
-        return math.inf
-    difference = float((found - reference).abs().max()) / (float(reference.abs().max()) or 1.0)
-    return math.inf if math.isnan(difference) else difference
+    return difference(random_logits(model.eval(), inputs, **which), reference)
 
 
 def _types(small: nn.Module, large: nn.Module, places: Sequence[Placement]) -> dict[str, torch.dtype]:

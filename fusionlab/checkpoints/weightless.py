@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,12 +56,37 @@ def weightless(config: Mapping[str, object], folder: Path, shapes: Mapping[str, 
     # Made on the meta device throughout first, since that refuses configs of any size before anything has a size.
     parameter_names("", dict(config), folder, stored)
     parsed = parse_config(config, folder / CONFIG)
-    with quiet(), torch.random.fork_rng(devices=[]):
-        hook = register_module_parameter_registration_hook(_without_memory)  # type: ignore[arg-type]  # may return one
-        try:
-            model = model_class(parsed, folder / CONFIG)(copy.deepcopy(parsed)).eval()
-        finally:
-            hook.remove()
+    with quiet(), torch.random.fork_rng(devices=[]), without_memory():
+        model = model_class(parsed, folder / CONFIG)(copy.deepcopy(parsed)).eval()
+    return _of_groups(model, shapes)
+
+
+def as_written(model: PreTrainedModel) -> Weightless | None:
+    """A model without weights and without files, and what transformers would write it in.
+
+    Args:
+        model: made without memory.
+
+    Returns:
+        None where that is not known to come back as it was.
+    """
+    tied: Mapping[str, str] = getattr(model, "all_tied_weights_keys", {})
+    state, kept = model.state_dict(keep_vars=True), dict[int, tuple[str, torch.Tensor]]()
+    for name in sorted(state, key=lambda name: name in tied):
+        kept.setdefault(id(state[name]), (name, state[name].detach().to("meta")))
+    held = dict(kept.values())
+    try:
+        # Another part of transformers that it changes; what it fails at is done in memory.
+        from transformers.core_model_loading import revert_weight_conversion  # noqa: PLC0415
+
+        with quiet(), torch.device("meta"):
+            written = revert_weight_conversion(model, {name: held[name] for name in state if name in held})
+    except Exception:
+        return None
+    return _of_groups(model, {name: tuple(tensor.shape) for name, tensor in written.items()})
+
+
+def _of_groups(model: PreTrainedModel, shapes: Mapping[str, Shape]) -> Weightless | None:
     if (found := groups_of(model, shapes)) is None:
         return None
     groups = {name: group for group in found for name in group.made}
@@ -76,8 +102,21 @@ def weightless(config: Mapping[str, object], folder: Path, shapes: Mapping[str, 
     return Weightless(model, names, groups)
 
 
-def _without_memory(module: nn.Module, name: str, parameter: nn.Parameter | None) -> nn.Parameter | None:
-    """A parameter that takes no memory in place of one that does; what is tied stays one."""
-    if parameter is None or parameter.is_meta:
-        return None
-    return nn.Parameter(parameter.detach().to("meta"), parameter.requires_grad)
+@contextmanager
+def without_memory(vectors: bool = False) -> Iterator[None]:
+    """Make modules whose parameters take no memory; what is tied stays one.
+
+    Args:
+        vectors: whether parameters of one dimension have numbers all the same, those that their class begins with.
+    """
+
+    def emptied(module: nn.Module, name: str, parameter: nn.Parameter | None) -> nn.Parameter | None:
+        if parameter is None or parameter.is_meta or (vectors and parameter.numel() == max(parameter.shape, default=1)):
+            return None
+        return nn.Parameter(parameter.detach().to("meta"), parameter.requires_grad)
+
+    hook = register_module_parameter_registration_hook(emptied)  # type: ignore[arg-type]  # may return one
+    try:
+        yield
+    finally:
+        hook.remove()

@@ -130,7 +130,7 @@ class Embedding:
                 mean = out.mean(move.dim, keepdim=True)
                 out = move.gather(out - mean, move.dim) + move.share * mean
         choice = widening.choice
-        if target in self.tables:
+        if target in self.tables and choice.tokens != 1:
             out = out * choice.tokens
         if choice.last_norm is None:
             return out

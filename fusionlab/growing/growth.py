@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic
 
 import torch
@@ -105,8 +105,11 @@ def grown(model: Model, like: Any, data: Batches | None = None, fill: bool = Fal
     note_unseen(large, unseen)
     stored = _difference(copy.deepcopy(large).double(), reference, inputs)
     deeper = tuple(placement for placement in places if placement.deepens)
-    counts, costs_of_pass = (_numbers(small), _numbers(large)), (operations(small, inputs), operations(large, inputs))
-    return Growth(large, _sizes(embedding.small, widening), deeper, counts, costs_of_pass, exact, stored)
+    counts, costs_of_pass = (
+        (numbers_of(small), numbers_of(large)),
+        (operations(small, inputs), operations(large, inputs)),
+    )
+    return Growth(large, grown_sizes(embedding.small, widening), deeper, counts, costs_of_pass, exact, stored)
 
 
 def _filled(
@@ -159,24 +162,34 @@ def embedding_of(small: nn.Module, large: nn.Module, places: tuple[Placement, ..
         large: one of the larger architecture.
         places: where layers go.
     """
-    ours, theirs = blueprint(small), blueprint(large)
+    found = side_by_side(small, large, places)
     # Folding rounds to the type that it is given.
-    state = ours.stacked(copy.deepcopy(small).double().state_dict())
-    fresh = theirs.stacked(large.state_dict())
-    written, tables = _looked_up(small)
+    state = found.small.stacked(copy.deepcopy(small).double().state_dict())
+    return replace(found, state=fold(state, found.small) if found.small.folded else state)
+
+
+def side_by_side(small: nn.Module, large: nn.Module, places: tuple[Placement, ...]) -> Embedding:
+    """The two models side by side, in the gauge that they are grown in, the small one's parameters as they are.
+
+    Args:
+        small: the small model, which may be without numbers.
+        large: one of the larger architecture; of its parameters only vectors need numbers.
+        places: where layers go.
+    """
+    ours, theirs = blueprint(small), blueprint(large)
+    if (
+        stream_sizes(ours) != stream_sizes(theirs)
+        and ours.after_folding is not None
+        and theirs.after_folding is not None
+    ):
+        ours, theirs = ours.in_gauge((FOLDED,)), theirs.in_gauge((FOLDED,))
+    state, fresh = ours.stacked(small.state_dict()), theirs.stacked(large.state_dict())
+    there, tokens = (frozenset(renamed(name, places) for name in names) for names in _looked_up(small))
 
     def refuse(name: str, size: int | None, larger: int | None) -> InputError:
         return InputError(unequal(small, large, name, size, larger))
 
-    def between(ours: Blueprint, theirs: Blueprint, state: Mapping[str, Tensor]) -> Embedding:
-        there, tokens = (frozenset(renamed(name, places) for name in names) for names in (written, tables))
-        return Embedding(ours, theirs, state, fresh, places, there, tokens, is_tied(small), refuse)
-
-    wider = stream_sizes(ours) != stream_sizes(theirs)
-    if wider and ours.after_folding is not None and theirs.after_folding is not None:
-        folded = ours.in_gauge((FOLDED,))
-        return between(folded, theirs.in_gauge((FOLDED,)), fold(state, folded))
-    return between(ours, theirs, state)
+    return Embedding(ours, theirs, state, fresh, places, there, tokens, is_tied(small), refuse)
 
 
 def _load(model: nn.Module, state: Mapping[str, Tensor], embedding: Embedding) -> None:
@@ -202,14 +215,21 @@ def untied_as(model: Model, large: nn.Module) -> Model:
     Raises:
         InputError: they are not tied, and the larger one's are.
     """
-    if is_tied(model) and not is_tied(large):
-        return untie(model)
+    return untie(model) if is_tied_otherwise(model, large) else copy.deepcopy(model)
+
+
+def is_tied_otherwise(model: nn.Module, large: nn.Module) -> bool:
+    """True if the small model's output embeddings are tied and the larger one's are not.
+
+    Raises:
+        InputError: they are not tied, and the larger one's are.
+    """
     if is_tied(large) and not is_tied(model):
         raise InputError(
             "the larger model's output embeddings are its input embeddings, and the small model has some of its own; "
             "expected a config with tie_word_embeddings false"
         )
-    return copy.deepcopy(model)
+    return is_tied(model) and not is_tied(large)
 
 
 def is_tied(model: nn.Module) -> bool:
@@ -233,8 +253,13 @@ def stream_sizes(blueprint: Blueprint) -> dict[str, int]:
     return {s.name: s.group.size for s in blueprint.spaces.values() if s.role in STREAMS and not s.index}
 
 
-def _sizes(small: Blueprint, widening: Widening) -> dict[str, tuple[tuple[int, int], tuple[int, int]]]:
-    """The sizes that grew, by role."""
+def grown_sizes(small: Blueprint, widening: Widening) -> dict[str, tuple[tuple[int, int], tuple[int, int]]]:
+    """The smallest and largest sizes of the spaces that grew, before and after, by role.
+
+    Args:
+        small: the small model's blueprint.
+        widening: of all its parameters.
+    """
     found: dict[str, list[tuple[int, int]]] = {}
     for name, pair in widening.sizes.items():
         # Signs and factors of single coordinates are as many as what they belong to.
@@ -245,5 +270,6 @@ def _sizes(small: Blueprint, widening: Widening) -> dict[str, tuple[tuple[int, i
     return {role: ((min(few), max(few)), (min(many), max(many))) for role, (few, many) in grew.items()}
 
 
-def _numbers(model: nn.Module) -> int:
+def numbers_of(model: nn.Module) -> int:
+    """The count of a model's parameters, each once."""
     return sum(parameter.numel() for parameter in model.parameters())

@@ -1,4 +1,4 @@
-"""What `fusionlab grow` shows."""
+"""The table and the sentences that `fusionlab grow` shows."""
 
 from __future__ import annotations
 

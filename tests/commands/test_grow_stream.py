@@ -2,23 +2,20 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save_file
-from torch import nn
 
 import fusionlab
 from fusionlab.commands import grow_stream
 from tests.commands.conftest import Command
-from tests.growing.families import CASES, Case, bert, llama, mixtral
+from tests.growing.families import CASES, Case, llama, vit
 from tests.streaming.folders import read
 from tests.symmetry.models import randomize
 
 TIED = {"tie_word_embeddings": True}
 FAMILIES = {name: CASES[name] for name in ("llama", "gpt2-tied", "gpt2-untied-on-the-way", "mixtral", "t5")} | {
-    "llama-tied": Case(llama, {**TIED, "hidden_size": 24, "num_attention_heads": 6, "num_key_value_heads": 3}, TIED),
+    "llama-tied": Case(llama, {**CASES["llama"].larger, **TIED}, TIED),
     "vit": CASES["vit-everything"],
     "bert": CASES["bert-multiple"],
 }
@@ -57,3 +54,29 @@ def test_it_is_what_is_grown_in_memory(
         torch.testing.assert_close(second[key], tensor, rtol=1e-12, atol=1e-12, msg=key)
     configs = [json.loads((tmp_path / kind / "config.json").read_text()) for kind in ("memory", "parts")]
     assert configs[1] == configs[0]
+
+
+@pytest.mark.parametrize("options", [("--fill",), ()], ids=["filled", "in another layout"])
+def test_what_needs_memory_says_so(
+    options: tuple[str, ...], tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Models that are filled, and those whose files hold a parameter in a place of its own."""
+    monkeypatch.setattr(grow_stream, "IN_MEMORY", 0)
+    if not options:
+        monkeypatch.setattr(grow_stream, "larger", lambda *_: None)
+    small, large = saved(tmp_path, Case(vit, {"num_hidden_layers": 3}))
+    outcome = command("grow", small, "--like", large, "--output", tmp_path / "grown", *options)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "Whole models were held in memory: " in outcome.out
+
+
+def test_what_cannot_be_grown_is_one_sentence_and_nothing_is_written(
+    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grow_stream, "IN_MEMORY", 0)
+    small, large = saved(tmp_path, Case(vit, {"hidden_act": "relu", "num_hidden_layers": 3}))
+    for config in (large, large / "config.json"):
+        outcome = command("grow", small, "--like", config, "--output", tmp_path / "grown")
+        assert outcome.code == 2
+        assert "the configs differ in num_hidden_layers (2, 3), hidden_act (gelu, relu)" in outcome.err
+    assert not (tmp_path / "grown").exists()

@@ -37,7 +37,7 @@ def tell(growth: Growth[Any], name: str, output: Path, notes: Sequence[str]) -> 
             "sizes": {role: {"before": list(few), "after": list(many)} for role, (few, many) in growth.sizes.items()},
             "layers": stacks,
             "logits_differ_by": {"float64": growth.exact, "stored": growth.stored},
-            "notes": list(notes),
+            "notes": [*growth.notes, *notes],
             "output": str(output),
         }
     )
@@ -50,6 +50,6 @@ def tell(growth: Growth[Any], name: str, output: Path, notes: Sequence[str]) -> 
         f"as they are stored.",
         style="dim",
     )
-    for note in notes:
+    for note in (*growth.notes, *notes):
         console.print(note, highlight=False)
     console.print(f"Written to {output}", highlight=False, soft_wrap=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -9,6 +10,7 @@ from jsonargparse import Namespace
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
+from transformers import PreTrainedModel
 
 from fusionlab.atomic import MIB, atomic_folder, require_space
 from fusionlab.checkpoints.beside import write_beside
@@ -27,6 +29,7 @@ from fusionlab.dtypes import main_of
 from fusionlab.growing import Growth, described
 from fusionlab.growing.axes import Widening
 from fusionlab.growing.choices import difference, exact_choice
+from fusionlab.growing.epsilons import other_epsilon, other_epsilons
 from fusionlab.growing.growth import grown_sizes, numbers_of, side_by_side
 from fusionlab.growing.layers import lists_of, placements
 from fusionlab.streaming import StoredModel, open_folder
@@ -110,7 +113,13 @@ def _run(both: Larger, most: int, arguments: Namespace, output: Path) -> None:
         def compute(widening: Widening) -> Tensor:
             return logits(both.large, Grown(growing, reader, widening))
 
-        widening, exact = exact_choice(embedding, small, large, compute, reference)
+        def with_numbers(changed: PreTrainedModel) -> Tensor:
+            return logits(replace(both.small, model=changed), lambda name: reader.read([name])[name])
+
+        with without_memory():
+            other = other_epsilon(small, large, with_numbers)
+        found = exact_choice(embedding, small, large, compute, reference, other)
+        widening = found.widening
         names = short_names([arguments.ckpt, arguments.like])
         size = sum(tensor.size for tensor in plan.values())
         require_space(output, size + MIB)
@@ -121,16 +130,19 @@ def _run(both: Larger, most: int, arguments: Namespace, output: Path) -> None:
             _write_config(both, folder, main_of((one.dtype, one.count) for one in plan.values()))
             made = open_folder(str(folder), folder)
             assert made is not None
-            found, after = as_stored(both.large, made)
-            error = difference(found, reference)
+            written_logits, after = as_stored(both.large, made)
+            error = difference(written_logits, reference)
             growth = Growth(
                 large,
                 grown_sizes(embedding.small, widening),
                 tuple(placement for placement in places if placement.deepens),
                 (numbers_of(small), numbers_of(large)),
                 (before, after),
-                exact,
+                found.error,
                 error,
+                other_epsilons(small, large),
+                widening.choice.stretch.length,
+                found.effect,
             )
             told = {"grown": described(growth) or "nothing", "logits differ by": f"{error:.1e} of the largest"}
             card = grown_card(parent(names[0], stored.location), names[1], told, stored.format)

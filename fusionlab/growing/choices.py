@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -14,15 +14,41 @@ from torch.func import functional_call
 from fusionlab.errors import InputError
 from fusionlab.evaluation.preservation import EXACT
 from fusionlab.forward import input_embeddings
-from fusionlab.growing.axes import STREAMS, Choice, Widening
+from fusionlab.growing.axes import STREAMS, Widening
 from fusionlab.growing.embedding import Embedding
+from fusionlab.growing.epsilons import OtherEpsilon
+from fusionlab.growing.factors import Choice, Stretch
 from fusionlab.growing.refusals import inexact
 from fusionlab.symmetry.roles import Role
 
+# An effect of another epsilon, relative to the largest logit, below which nothing is made longer: streams that are
+# as long as before are nearer to the larger model's.
+NEGLIGIBLE = 1e-5
+
+
+@dataclass(frozen=True)
+class Found:
+    """Maps with which the grown model computes what the small one does.
+
+    Attributes:
+        widening: the maps.
+        error: largest difference of the logits, relative to the largest.
+        effect: that of the larger model's other epsilon, where nothing makes good for it.
+    """
+
+    widening: Widening
+    error: float
+    effect: float = 0.0
+
 
 def exact_choice(
-    embedding: Embedding, small: nn.Module, large: nn.Module, compute: Callable[[Widening], Tensor], reference: Tensor
-) -> tuple[Widening, float]:
+    embedding: Embedding,
+    small: nn.Module,
+    large: nn.Module,
+    compute: Callable[[Widening], Tensor],
+    reference: Tensor,
+    other: OtherEpsilon | None = None,
+) -> Found:
     """The first maps with which the grown model computes what the small one does, and the error.
 
     Args:
@@ -31,17 +57,47 @@ def exact_choice(
         large: one of the larger architecture; neither are they.
         compute: gives the logits of the model that maps make, in float64.
         reference: what the small model computes.
+        other: the larger model's epsilon of norms, where it has another one.
 
     Raises:
         InputError: none do, or a dimension cannot be grown.
     """
-    least, tried = math.inf, Widening(embedding.small, embedding.large)
+    widening, error = _first_exact(embedding, small, large, compute, reference if other is None else other.logits)
+    effect = 0.0 if other is None else difference(other.logits, reference)
+    if other is None or other.length is None or effect <= NEGLIGIBLE:
+        return Found(widening, error, effect)
+    for stretched in _stretched(embedding, widening.choice, other.length):
+        found = difference(compute(stretched), reference)
+        if found <= EXACT:
+            return Found(stretched, found)
+    return Found(widening, error, effect)
+
+
+def _first_exact(
+    embedding: Embedding, small: nn.Module, large: nn.Module, compute: Callable[[Widening], Tensor], reference: Tensor
+) -> tuple[Widening, float]:
+    least, tried = math.inf, Widening(embedding.small, embedding.large, Choice())
     for tried in _widenings(embedding, _token_factors(small, large)):
         error = difference(compute(tried), reference)
         if error <= EXACT:
             return tried, error
         least = min(least, error)
     raise InputError(inexact(small, large, embedding.placements, embedding.small, tried, least))
+
+
+def _stretched(embedding: Embedding, choice: Choice, length: float) -> Iterator[Widening]:
+    """Maps that make all that is written to streams longer, likeliest first.
+
+    Args:
+        embedding: the two models side by side.
+        choice: what axes leave open otherwise.
+        length: the factor.
+    """
+    for with_heads, with_norms in itertools.product((False, True), repeat=2):
+        stretch = Stretch(length, with_norms, with_heads)
+        widening = embedding.widening(replace(choice, last_norm=None, length=1.0, stretch=stretch))
+        for changed in embedding.before_tied_tables(widening):
+            yield replace(widening, choice=changed)
 
 
 def difference(found: Tensor, reference: Tensor) -> float:

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from fusionlab.errors import InputError
-from fusionlab.growing.axes import STREAMS, Choice, UnequalError, Widening
+from fusionlab.growing.axes import STREAMS, UnequalError, Widening
+from fusionlab.growing.factors import Choice, Use
 from fusionlab.growing.gather import Gather
 from fusionlab.growing.layers import Placement, renamed
 from fusionlab.symmetry import Blueprint
@@ -129,14 +130,9 @@ class Embedding:
             else:
                 mean = out.mean(move.dim, keepdim=True)
                 out = move.gather(out - mean, move.dim) + move.share * mean
-        choice = widening.choice
-        if target in self.tables and choice.tokens != 1:
-            out = out * choice.tokens
-        if choice.last_norm is None:
-            return out
-        if target == choice.last_norm:
-            return (out + self._offset(target)) * choice.length - self._offset(target)
-        return out * choice.length if target == _bias_of(choice.last_norm) else out
+        factor = self._factor(target, widening.choice)
+        offset = self._offset(target) if factor != 1 and self._is_gain(target, fresh) else 0.0
+        return out if factor == 1 else (out + offset) * factor - offset
 
     def new(self, target: str, widening: Widening) -> tuple[Tensor, ...]:
         """For each dimension of a parameter of the larger model the part of what is new that every entry belongs to.
@@ -156,7 +152,10 @@ class Embedding:
         """Choices in which a last norm makes good for the longer rows of a tied table that reads it."""
         choice = widening.choice
         grew = [widening.sizes[space] for space in self._streams() if space in widening.sizes]
-        if not self.tied or all(small == large for small, large in grew):
+        stretch = choice.stretch
+        # A stretched table is read as long as it is written, by a norm that is stretched itself or not.
+        longer = stretch.length * (stretch.length if stretch.with_norms else 1.0)
+        if not self.tied or (all(small == large for small, large in grew) and longer == 1):
             yield choice
             return
         placed = self.sources
@@ -164,8 +163,8 @@ class Embedding:
         small, large = grew[0]
         for gain in gains[::-1][:_LAST_NORMS]:
             # The table is as many times as long as the stream, and T5 divides by the root of its width besides.
-            for scale in (small / large, (small / large) ** 0.5):
-                yield replace(choice, last_norm=gain, length=scale / choice.tokens)
+            for scale in dict.fromkeys((small / large, (small / large) ** 0.5)):
+                yield replace(choice, last_norm=gain, length=scale / choice.tokens / longer)
 
     def cut(self, state: Mapping[str, Tensor], widening: Widening) -> dict[str, Tensor]:
         """The small model's parameters that a larger model's hold; of what `with_choice` makes, those it was made from.
@@ -177,12 +176,24 @@ class Embedding:
             widening: what made an exact embedding.
         """
         out = {}
-        for name, tensor in self.state.items():
-            target = renamed(name, self.placements)
-            out[name] = self._cut(name, target, state[target], widening) if tensor.is_floating_point() else tensor
-        for name in (name for name in out if renamed(name, self.placements) in self.tables):
-            out[name] = out[name] / widening.choice.tokens
+        for target, name in self.sources.items():
+            if not self.state[name].is_floating_point():
+                out[name] = self.state[name]
+                continue
+            factor = self._factor(target, widening.choice)
+            offset = self._offset(target) if factor != 1 and self._is_gain(target, self.fresh[target]) else 0.0
+            unscaled = state[target] if factor == 1 else (state[target].double() + offset) / factor - offset
+            out[name] = self._cut(name, target, unscaled, widening)
         return out
+
+    def _factor(self, target: str, choice: Choice) -> float:
+        """The factor of a parameter of the larger model as a whole, of a gain that of what it multiplies by."""
+        factor = choice.tokens if target in self.tables else 1.0
+        if choice.last_norm is not None and target in (choice.last_norm, _bias_of(choice.last_norm)):
+            factor *= choice.length
+        if choice.stretch.with_norms and self._is_gain_of_norm(target) and self._is_of_stream(target):
+            factor *= choice.stretch.length
+        return factor
 
     def _cut(self, name: str, target: str, tensor: Tensor, widening: Widening) -> Tensor:
         out = tensor.double()
@@ -209,7 +220,9 @@ class Embedding:
     def _moves(self, name: str, target: str, widening: Widening) -> Iterator[Move]:
         """The map of each dimension of a parameter into the larger model."""
         shape, fresh = self.state[name].shape, self.fresh[target]
-        gain, primal = self._is_gain(target, fresh), target in self.written
+        gain, bias = self._is_gain(target, fresh), target.endswith(".bias")
+        of_norm = self._is_gain_of_norm(f"{target.removesuffix('bias')}weight" if bias else target)
+        use = Use(target in self.written, gain, of_norm)
         norm_biases = {norm.bias for norm in self.large.norms}
         axes = zip(self.small.parameters[name], self.large.parameters[target], strict=True)
         for dim, (ours, theirs) in enumerate(axes):
@@ -218,7 +231,7 @@ class Embedding:
                 continue
             small, large = _sized(ours, shape[dim]), _sized(theirs, fresh.shape[dim])
             try:
-                gather = widening.of(small, large, primal, gain)
+                gather = widening.of(small, large, use)
             except UnequalError as unequal:
                 raise self.refuse(name, unequal.small, unequal.large) from unequal
             share = widening.share_of_mean(small, large, self._first(target) in norm_biases)
@@ -235,6 +248,14 @@ class Embedding:
         scales = {scale.scale for scale in self.large.layer_scales}
         dims = tensor.ndim - (name in self.large.stacks)
         return self._first(name) in scales or (dims == 1 and name.endswith("weight"))
+
+    def _is_gain_of_norm(self, name: str) -> bool:
+        scales = {scale.scale for scale in self.large.layer_scales}
+        return name in self.fresh and self._first(name) not in scales and self._is_gain(name, self.fresh[name])
+
+    def _is_of_stream(self, name: str) -> bool:
+        axes = self.large.parameters[name]
+        return any(self.large.spaces[space].role in STREAMS for axis in axes for space in spaces_of(axis))
 
     def _offset(self, name: str) -> float:
         """The number that is added to a gain before it multiplies: a new norm multiplies by one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic
 
 import torch
@@ -15,9 +15,10 @@ from fusionlab.errors import InputError
 from fusionlab.evaluation.preservation import EXACT, random_logits
 from fusionlab.forward import input_embeddings
 from fusionlab.growing.axes import STREAMS, Widening
-from fusionlab.growing.choices import difference, exact_choice
+from fusionlab.growing.choices import Found, difference, exact_choice
 from fusionlab.growing.cost import operations
 from fusionlab.growing.embedding import Embedding
+from fusionlab.growing.epsilons import epsilon_note, other_epsilon, other_epsilons
 from fusionlab.growing.filling import filled
 from fusionlab.growing.layers import Placement, lists_of, placements, renamed
 from fusionlab.growing.likeness import unlikeness
@@ -50,6 +51,10 @@ class Growth(Generic[Model]):
         operations: of products in one forward pass, of the small model and of the grown one.
         exact: largest difference of the logits of both in float64 on random inputs, relative to the largest.
         stored: the same of the grown model as it is stored, in its own dtype: the rounding.
+        epsilons: fields of the configs that are epsilons of norms and differ, before and after.
+        longer: the factor of all that is written to streams that makes good for that, 1 for none.
+        effect: what another epsilon does to the logits where nothing makes good for it, relative to the largest;
+            `exact` is beside it and `stored` with it.
     """
 
     model: Model
@@ -59,6 +64,14 @@ class Growth(Generic[Model]):
     operations: tuple[int, int]
     exact: float
     stored: float
+    epsilons: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    longer: float = 1.0
+    effect: float = 0.0
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences on what else is to be known."""
+        return [note for note in [epsilon_note(self.epsilons, self.longer, self.effect)] if note]
 
 
 @torch.no_grad()
@@ -97,7 +110,8 @@ def grown(model: Model, like: Any, data: Batches | None = None, fill: bool = Fal
     embedding = embedding_of(small, large, places)
     inputs = embedding.small.inputs
     reference = random_logits(copy.deepcopy(small).double(), inputs)
-    state, widening, exact = exact_embedding(embedding, small, large, reference)
+    state, found = exact_embedding(embedding, small, large, reference)
+    widening, exact = found.widening, found.error
     unseen: dict[str, Tensor] = {}
     if fill:
         state, unseen, exact = _filled(state, widening, embedding, large, like, exact)
@@ -109,7 +123,10 @@ def grown(model: Model, like: Any, data: Batches | None = None, fill: bool = Fal
         (numbers_of(small), numbers_of(large)),
         (operations(small, inputs), operations(large, inputs)),
     )
-    return Growth(large, grown_sizes(embedding.small, widening), deeper, counts, costs_of_pass, exact, stored)
+    sizes, longer = grown_sizes(embedding.small, widening), widening.choice.stretch.length
+    return Growth(
+        large, sizes, deeper, counts, costs_of_pass, exact, stored, other_epsilons(small, large), longer, found.effect
+    )
 
 
 def _filled(
@@ -131,8 +148,8 @@ def _filled(
 
 def exact_embedding(
     embedding: Embedding, small: nn.Module, large: nn.Module, reference: Tensor
-) -> tuple[dict[str, Tensor], Widening, float]:
-    """The first parameters of the grown model that compute what the small model does, what made them, and the error.
+) -> tuple[dict[str, Tensor], Found]:
+    """The first parameters of the grown model that compute what the small model does, and what made them.
 
     Args:
         embedding: the two models side by side.
@@ -143,15 +160,18 @@ def exact_embedding(
     Raises:
         InputError: none do.
     """
-    trial, state = copy.deepcopy(large).double(), dict[str, Tensor]()
+    trial = copy.deepcopy(large).double()
 
     def compute(widening: Widening) -> Tensor:
-        state.update(embedding.made(widening))
-        _load(trial, state, embedding)
+        _load(trial, embedding.made(widening), embedding)
         return random_logits(trial.eval(), embedding.small.inputs)
 
-    widening, error = exact_choice(embedding, small, large, compute, reference)
-    return state, widening, error
+    def with_numbers(changed: nn.Module) -> Tensor:
+        changed.double().load_state_dict(small.state_dict())
+        return random_logits(changed, embedding.small.inputs)
+
+    found = exact_choice(embedding, small, large, compute, reference, other_epsilon(small, large, with_numbers))
+    return embedding.made(found.widening), found
 
 
 def embedding_of(small: nn.Module, large: nn.Module, places: tuple[Placement, ...]) -> Embedding:

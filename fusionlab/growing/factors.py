@@ -59,7 +59,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Use:
-    """What a parameter is to the stream that it runs along.
+    """The relation of a parameter to the stream that it runs along.
 
     Attributes:
         primal: it is written to it, whatever its axis says: where signs and permutations act alone, primal and dual are

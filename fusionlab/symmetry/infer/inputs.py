@@ -26,7 +26,7 @@ _VOCABULARY = re.compile(r"vocab_size")
 def grown_inputs(inputs: tuple[Input, ...], shrunk: Shrunk) -> tuple[Input, ...]:
     """The real model's inputs: shapes and vocabularies follow the fields of the config that they equal.
 
-    Lengths of texts that no field gives stay as they are. Images among words, and inputs that are the same for every
+    Lengths of texts that no field gives stay as they are, but for a model with fewer positions. Images among words, and inputs that are the same for every
     example or have no dimension of their own for it, are those that were guessed for the real model.
 
     Raises:
@@ -45,12 +45,18 @@ def grown_inputs(inputs: tuple[Input, ...], shrunk: Shrunk) -> tuple[Input, ...]
                 for size in given.shape
             )
             if given.vocabulary is None or given.vocabulary <= 2
-            else given.shape,
+            else _no_longer(given, shrunk.real_inputs),
             vocabulary=given.vocabulary and _real(given.vocabulary, _VOCABULARY, shrunk.hints, given.name),
             last=None if given.last is None else shrunk.tokens.get(given.last, given.last),
         )
         for given in inputs
     )
+
+
+def _no_longer(given: Input, real: tuple[Input, ...]) -> tuple[int, ...]:
+    """The shape of a text, no longer than what was guessed for the real model."""
+    shapes = [one.shape for one in real if one.name == given.name and len(one.shape) == len(given.shape)]
+    return tuple(map(min, given.shape, shapes[0])) if shapes else tuple(given.shape)
 
 
 def _is_of_one_model(one: Input) -> bool:

@@ -225,7 +225,7 @@ class Embedding:
         use = Use(target in self.written, gain, of_norm)
         norm_biases = {norm.bias for norm in self.large.norms}
         axes = zip(self.small.parameters[name], self.large.parameters[target], strict=True)
-        # A table that no space runs along, as that of untied Switch Transformers, is not read; else growth is not exact.
+        # A table that no space runs along, as one of untied Switch Transformers, is not read; else nothing is exact.
         is_unread = use.primal and all(isinstance(axis, Fixed) for axis in self.small.parameters[name])
         for dim, (ours, theirs) in enumerate(axes):
             if isinstance(ours, Fixed) and (gain or (is_unread and dim)) and shape[dim] < fresh.shape[dim]:

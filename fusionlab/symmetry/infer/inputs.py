@@ -26,8 +26,9 @@ _VOCABULARY = re.compile(r"vocab_size")
 def grown_inputs(inputs: tuple[Input, ...], shrunk: Shrunk) -> tuple[Input, ...]:
     """The real model's inputs: shapes and vocabularies follow the fields of the config that they equal.
 
-    Lengths of texts that no field gives stay as they are, but for a model with fewer positions. Images among words, and inputs that are the same for every
-    example or have no dimension of their own for it, are those that were guessed for the real model.
+    Lengths of texts that no field gives stay as they are, but for a model with fewer positions. Images among words, and
+    inputs that are the same for every example or have no dimension of their own for it, are those that were guessed for
+    the real model.
 
     Raises:
         SymmetryError: a number that fields of the config give two meanings.

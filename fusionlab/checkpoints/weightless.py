@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 from torch import nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
+from transformers import PreTrainedModel
 
 from fusionlab.checkpoints.conversions import Group, groups_of
 from fusionlab.checkpoints.files import CONFIG
@@ -38,7 +39,16 @@ class Weightless:
     groups: Mapping[str, Group]
 
 
-def weightless(config: Mapping[str, object], folder: Path, shapes: Mapping[str, Shape]) -> Weightless | None:
+@dataclass(frozen=True)
+class WeightlessOfTransformers(Weightless):
+    """The same of a class of transformers, which has a config."""
+
+    model: PreTrainedModel
+
+
+def weightless(
+    config: Mapping[str, object], folder: Path, shapes: Mapping[str, Shape]
+) -> WeightlessOfTransformers | None:
     """The model that a folder's config describes, where its files hold just the parameters of the class.
 
     Args:
@@ -56,11 +66,9 @@ def weightless(config: Mapping[str, object], folder: Path, shapes: Mapping[str, 
     # Made on the meta device throughout first, since that refuses configs of any size before anything has a size.
     parameter_names("", dict(config), folder, stored)
     parsed = parse_config(config, folder / CONFIG)
-    with _no_parameters():
+    with quiet(), torch.random.fork_rng(devices=[]), without_memory():
         model = model_class(parsed, folder / CONFIG)(copy.deepcopy(parsed)).eval()
-    if (found := groups_of(model, shapes)) is None:
-        return None
-    return _named(model, {name: group for group in found for name in group.made})
+    return _of_groups(model, shapes)
 
 
 def weightless_timm(config: Mapping[str, object], folder: Path, shapes: Mapping[str, Shape]) -> Weightless | None:
@@ -78,26 +86,48 @@ def weightless_timm(config: Mapping[str, object], folder: Path, shapes: Mapping[
         InputError: an unknown architecture, or a description that it refuses.
     """
     stored = Stored(sum(torch.Size(shape).numel() for shape in shapes.values()), len(shapes))
-    with _no_parameters():
+    with quiet(), torch.random.fork_rng(devices=[]), without_memory():
         model = build(dict(config), folder / CONFIG, stored).eval()
     if {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()} != dict(shapes):
         return None
-    return _named(model, {name: Group((name,), (name,)) for name in shapes})
+    named = _named(model, {name: Group((name,), (name,)) for name in shapes})
+    return None if named is None else Weightless(model, *named)
 
 
-@contextmanager
-def _no_parameters() -> Iterator[None]:
-    """Models that are made meanwhile have parameters without memory."""
-    with quiet(), torch.random.fork_rng(devices=[]):
-        hook = register_module_parameter_registration_hook(_without_memory)  # type: ignore[arg-type]  # may return one
-        try:
-            yield
-        finally:
-            hook.remove()
+def as_written(model: PreTrainedModel) -> WeightlessOfTransformers | None:
+    """A model without weights and without files, and what transformers would write it in.
+
+    Args:
+        model: made without memory.
+
+    Returns:
+        None where that is not known to come back as it was.
+    """
+    tied: Mapping[str, str] = getattr(model, "all_tied_weights_keys", {})
+    state, kept = model.state_dict(keep_vars=True), dict[int, tuple[str, torch.Tensor]]()
+    for name in sorted(state, key=lambda name: name in tied):
+        kept.setdefault(id(state[name]), (name, state[name].detach().to("meta")))
+    held = dict(kept.values())
+    try:
+        # Another part of transformers that it changes; what it fails at is done in memory.
+        from transformers.core_model_loading import revert_weight_conversion  # noqa: PLC0415
+
+        with quiet(), torch.device("meta"):
+            written = revert_weight_conversion(model, {name: held[name] for name in state if name in held})
+    except Exception:
+        return None
+    return _of_groups(model, {name: tuple(tensor.shape) for name, tensor in written.items()})
 
 
-def _named(model: nn.Module, groups: Mapping[str, Group]) -> Weightless | None:
-    """A model with the names of its parameters; None where two that are tied are both in the files, or neither."""
+def _of_groups(model: PreTrainedModel, shapes: Mapping[str, Shape]) -> WeightlessOfTransformers | None:
+    if (found := groups_of(model, shapes)) is None:
+        return None
+    named = _named(model, {name: group for group in found for name in group.made})
+    return None if named is None else WeightlessOfTransformers(model, *named)
+
+
+def _named(model: nn.Module, groups: Mapping[str, Group]) -> tuple[dict[str, str], Mapping[str, Group]] | None:
+    """Names of parameters, and groups; None where two that are tied are both in the files, or neither."""
     names: dict[str, str] = {}
     alike: dict[int, list[str]] = {}
     for name, tensor in model.state_dict(keep_vars=True).items():
@@ -107,11 +137,24 @@ def _named(model: nn.Module, groups: Mapping[str, Group]) -> Weightless | None:
         if len(held) != 1:
             return None
         names |= dict.fromkeys(tied, held[0])
-    return Weightless(model, names, groups)
+    return names, groups
 
 
-def _without_memory(module: nn.Module, name: str, parameter: nn.Parameter | None) -> nn.Parameter | None:
-    """A parameter that takes no memory in place of one that does; what is tied stays one."""
-    if parameter is None or parameter.is_meta:
-        return None
-    return nn.Parameter(parameter.detach().to("meta"), parameter.requires_grad)
+@contextmanager
+def without_memory(vectors: bool = False) -> Iterator[None]:
+    """Make modules whose parameters take no memory; what is tied stays one.
+
+    Args:
+        vectors: whether parameters of one dimension have numbers all the same, those that their class begins with.
+    """
+
+    def emptied(module: nn.Module, name: str, parameter: nn.Parameter | None) -> nn.Parameter | None:
+        if parameter is None or parameter.is_meta or (vectors and parameter.numel() == max(parameter.shape, default=1)):
+            return None
+        return nn.Parameter(parameter.detach().to("meta"), parameter.requires_grad)
+
+    hook = register_module_parameter_registration_hook(emptied)  # type: ignore[arg-type]  # may return one
+    try:
+        yield
+    finally:
+        hook.remove()

@@ -7,21 +7,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
 from torch import nn
 
-from fusionlab import checkpoints, printing
+from fusionlab import checkpoints
 from fusionlab.atomic import MIB, refuse_existing, require_space
 from fusionlab.checkpoints.card import CARD, grown_card, parent
 from fusionlab.checkpoints.files import CONFIG
 from fusionlab.checkpoints.huggingface_config import load_config
 from fusionlab.checkpoints.names import short_names
 from fusionlab.commands import parsing
+from fusionlab.commands.grow_output import tell
+from fusionlab.commands.grow_stream import by_parts
 from fusionlab.commands.matching_options import PresetOptions, untied
 from fusionlab.commands.option_groups import add_fields
 from fusionlab.dtypes import stored_size, types_of
 from fusionlab.errors import InputError
-from fusionlab.growing import Growth, described, grown, grown_to_one_size, size_range
+from fusionlab.growing import Growth, described, grown, grown_to_one_size
 from fusionlab.inputs import Inputs
 from fusionlab.paths import expanded
 
@@ -63,6 +64,8 @@ def run(argv: Sequence[str]) -> None:
     arguments = parsing.parse(parser, argv)
     output = expanded(arguments.output)
     refuse_existing(output, arguments.overwrite)
+    if (notes := by_parts(arguments, output, config_alone(arguments.like))) is None:
+        return
     small = checkpoints.read(arguments.ckpt)
     larger = read_size(arguments.like)
     models: dict[str, Any] = {"like": larger.model if isinstance(larger, checkpoints.Checkpoint) else larger}
@@ -81,7 +84,7 @@ def run(argv: Sequence[str]) -> None:
     as_grown(both, {"small": growth.model})["small"].write(
         growth.model, output, arguments.overwrite, texts={CARD: card}
     )
-    _tell(growth, names[0], output)
+    tell(growth, names[0], output, notes)
 
 
 def of_one_size(
@@ -129,44 +132,22 @@ def read_size(path: str) -> Any:
     Raises:
         InputError: nothing that can be read.
     """
+    folder = config_alone(path)
+    return checkpoints.read(path) if folder is None else load_config(folder)
+
+
+def config_alone(path: str) -> Path | None:
+    """The folder of a config of transformers, where a size is given by that alone; None for a checkpoint.
+
+    Args:
+        path: a checkpoint, the folder of a config, or a file ``config.json``.
+
+    Raises:
+        InputError: there is no such file.
+    """
     place = Path(expanded(path))
     folder = place.parent if place.name == CONFIG else place
     has_weights = any(folder.glob("*.safetensors")) or any(folder.glob("*.bin")) or place.suffix == ".ckpt"
-    if place.name == CONFIG or (folder.is_dir() and (folder / CONFIG).is_file() and not has_weights):
-        if not (folder / CONFIG).is_file():
-            raise InputError(f"{path}: there is no such file; expected a checkpoint, or the config of one")
-        return load_config(folder)
-    return checkpoints.read(path)
-
-
-def _tell(growth: Growth[Any], name: str, output: Path) -> None:
-    """Print what was grown, by how much, and how exact it is."""
-    table = Table("", name, "grown", title=f"{name} in a larger architecture", title_justify="left")
-    for role, (few, many) in growth.sizes.items():
-        table.add_row(role, size_range(few), size_range(many))
-    for stack in growth.placements:
-        table.add_row(f"layers of {stack.small}", str(len(stack.positions)), str(stack.length))
-    table.add_row("parameters", *(f"{count:,}" for count in growth.parameters))
-    table.add_row("operations of a pass", *(f"{count:,}" for count in growth.operations))
-    stacks = {stack.small: {"length": stack.length, "positions": list(stack.positions)} for stack in growth.placements}
-    printing.publish(
-        {
-            "model": name,
-            "parameters": dict(zip(("before", "after"), growth.parameters, strict=True)),
-            "operations": dict(zip(("before", "after"), growth.operations, strict=True)),
-            "sizes": {role: {"before": list(few), "after": list(many)} for role, (few, many) in growth.sizes.items()},
-            "layers": stacks,
-            "logits_differ_by": {"float64": growth.exact, "stored": growth.stored},
-            "output": str(output),
-        }
-    )
-    console = printing.results()
-    console.print(table)
-    for stack in growth.placements:
-        console.print(f"Layers of {stack.small} stand at {', '.join(map(str, stack.positions))}.", highlight=False)
-    console.print(
-        f"Logits on random inputs differ by {growth.exact:.1e} of the largest in float64, and by {growth.stored:.1e} "
-        f"as they are stored.",
-        style="dim",
-    )
-    console.print(f"Written to {output}", highlight=False, soft_wrap=True)
+    if place.name == CONFIG and not place.is_file():
+        raise InputError(f"{path}: there is no such file; expected a checkpoint, or the config of one")
+    return folder if place.name == CONFIG or ((folder / CONFIG).is_file() and not has_weights) else None

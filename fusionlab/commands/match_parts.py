@@ -99,7 +99,10 @@ def described(models: Mapping[str, StoredModel], recipe: Recipe) -> Described:
         raise NotByPartsError(f"this matching ({recipe}) looks at whole models")
     made = made_of(models)
     if differ_in_size([one.model for one in made.values()]):
-        raise NotByPartsError("the models are of different sizes, so that some are grown first")
+        raise NotByPartsError(
+            "the models are of different sizes, so that some are grown first and filled from the others, which "
+            "runs whole models; fusionlab grow makes them of one size a part at a time"
+        )
     blueprint = common_blueprint({name: one.model for name, one in made.items()})
     assert isinstance(recipe.options, MatchOptions)
     return Described(made, *parts_of(blueprint, recipe, made), recipe.options)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import torch
 
 from fusionlab.errors import InputError
+from fusionlab.growing.factors import AS_IT_SAYS, Choice, Use
 from fusionlab.growing.gather import Gather
 from fusionlab.symmetry import Blueprint
 from fusionlab.symmetry.axes import Across, Along, Axis, Concat, Fixed, Per, Scaled
@@ -16,22 +17,6 @@ from fusionlab.symmetry.roles import Role
 
 # Spaces that norms read whole, so that no coordinate may be added without a look at the others.
 STREAMS = (Role.RESIDUAL, Role.EMBEDDING)
-
-
-@dataclass(frozen=True)
-class Choice:
-    """Factors that axes do not tell, since they stand in a model's code.
-
-    Attributes:
-        scores_by_root: scores are divided by the root of the head width, so that queries of a wider head grow by the
-            root of the ratio.
-        tokens: a factor of the token embeddings, where the model multiplies them by one that depends on its width.
-        latent_is_normed: latent spaces go through a norm, as the stream does.
-    """
-
-    scores_by_root: bool = True
-    tokens: float = 1.0
-    latent_is_normed: bool = False
 
 
 @dataclass(frozen=True)
@@ -58,30 +43,25 @@ class Widening:
         sizes: by space of the small model, its size there and in the larger model; filled as axes are mapped.
         heads: the numbers of query heads in the small and in the larger model, of every kind of layer.
         pairs: the same of key-value heads.
-        new: by parameter of the larger model, for each of its dimensions the part of what is new that every entry
-            belongs to (see `Gather.new`); filled as parameters are mapped.
     """
 
     small: Blueprint
     large: Blueprint
-    choice: Choice = Choice()
+    choice: Choice
     sizes: dict[str, tuple[int, int]] = field(default_factory=dict)
     heads: set[tuple[int, int]] = field(default_factory=set)
     pairs: set[tuple[int, int]] = field(default_factory=set)
-    new: dict[str, tuple[torch.Tensor, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._signed = {space.index[0] for space in self.small.spaces.values() if space.role in STREAMS and space.index}
 
-    def of(self, small: Axis, large: Axis, primal: bool = False, gain: bool = False) -> Gather:
+    def of(self, small: Axis, large: Axis, use: Use = AS_IT_SAYS) -> Gather:
         """The map from one axis to another.
 
         Args:
             small: of a parameter of the small model.
             large: of the same parameter of the larger one.
-            primal: take what runs along a stream as written to it, whatever the axis says: where signs and permutations
-                act alone, primal and dual are one to a blueprint.
-            gain: the parameter multiplies what runs along a stream, so no factor belongs to it.
+            use: what the parameter is to a stream.
 
         Raises:
             InputError: a dimension that cannot be grown.
@@ -89,18 +69,18 @@ class Widening:
         small, large = _without_factors(small, self.small), _without_factors(large, self.large)
         match small, large:
             case Across() | Scaled(), Across() | Scaled() if type(small) is type(large):
-                return self.of(small.inner, large.inner, primal, gain)
+                return self.of(small.inner, large.inner, use)
             case Concat(), Concat() if len(small.parts) == len(large.parts):
                 pairs = zip(small.parts, large.parts, strict=True)
-                return Gather.beside(*(self.of(one, other, primal, gain) for one, other in pairs))
+                return Gather.beside(*(self.of(one, other, use) for one, other in pairs))
             case Fixed(), Fixed():
                 if small.size is None or small.size != large.size:
                     raise UnequalError(small.size, large.size)
                 return Gather.identity(small.size)
             case Along(), Along():
-                return self._along(small, large, primal, gain)
+                return self._along(small, large, use)
             case (Per(), _) | (_, Per()):
-                return self._blocks(small, large, primal, gain)
+                return self._blocks(small, large, use)
         raise UnequalError(small.size, large.size)
 
     def share_of_mean(self, small: Axis, large: Axis, of_norm: bool) -> float | None:
@@ -120,9 +100,10 @@ class Widening:
             return None
         if not isinstance(self.small.spaces[small.space].group, OrthogonalFixingOnes):
             return None
+        stretch = self.choice.stretch.of(small.is_dual, of_norm)
         if small.is_dual:
-            return small.size / large.size
-        return 1.0 if of_norm or small.space not in self.small.centred else None
+            return stretch * small.size / large.size
+        return stretch if of_norm or small.space not in self.small.centred else None
 
     def is_centred(self, small: Axis) -> bool:
         """True if what is written along an axis of the small model has mean zero, as in a folded stream."""
@@ -130,42 +111,50 @@ class Widening:
             return False
         return isinstance(self.small.spaces[small.space].group, OrthogonalFixingOnes)
 
-    def _along(self, small: Along, large: Along, primal: bool, gain: bool) -> Gather:
+    def _along(self, small: Along, large: Along, use: Use) -> Gather:
         space = self.small.spaces[small.space]
         if space.role in (Role.HEADS, Role.QUERIES):
             return self._heads_of(small, large)
         self._note(small.space, small.size, large.size)
         if space.role in STREAMS:
-            return self._stream(small.space, small.size, large.size, small.is_dual and not primal, gain)
+            return self._stream(small.space, small.size, large.size, small.is_dual and not use.primal, use)
         if isinstance(space.group, Rotary) and small.size != large.size:
             raise InputError(
                 f"rotary positions turn heads {small.size} wide by other frequencies than heads {large.size} wide; "
                 f"expected a larger model with the same width of a head, and more heads"
             )
         if space.role == Role.LATENT and self.choice.latent_is_normed:
-            return Gather.padding(small.size, large.size, math.sqrt(large.size / small.size) ** _sign(small, primal))
+            return Gather.padding(
+                small.size, large.size, math.sqrt(large.size / small.size) ** _sign(small, use.primal)
+            )
         # Only products of primal and dual are seen, so the factor of the scores goes to one of the two.
         widened = space.role == Role.QUERY_KEY and not small.is_dual and self.choice.scores_by_root
-        return Gather.padding(small.size, large.size, math.sqrt(large.size / small.size) if widened else 1.0)
+        factor = math.sqrt(large.size / small.size) if widened else 1.0
+        if space.role == Role.QUERY_KEY and self.choice.stretch.with_heads and not use.gain:
+            factor *= self.choice.stretch.length
+        return Gather.padding(small.size, large.size, factor)
 
-    def _stream(self, name: str, size: int, larger: int, dual: bool, gain: bool) -> Gather:
+    def _stream(self, name: str, size: int, larger: int, dual: bool, use: Use) -> Gather:
         """The stream's map: as long an entry on average as before, so that a norm's epsilon does what it did.
 
         Zeros are put behind where the mean over features is not seen: under RMSNorm, and in a folded model, which
         writes nothing but what has mean zero (see `share_of_mean`). Entries are repeated elsewhere.
         """
         ratio = larger / size
+        # Gains may be stored less one, so whoever knows that stretches them; signs of entries lie inside of the stream.
+        once = not use.gain and not self.small.spaces[name].index
+        stretch = self.choice.stretch.of(dual, use.of_norm) if once else 1.0
         if isinstance(self.small.spaces[name].group, Orthogonal) or name in self._signed:
-            return Gather.padding(size, larger, 1.0 if gain else ratio ** (-0.5 if dual else 0.5))
+            return Gather.padding(size, larger, stretch * (1.0 if use.gain else ratio ** (-0.5 if dual else 0.5)))
         if larger % size:
             raise InputError(
                 f"the residual stream is {size} wide and would be {larger} wide, and LayerNorms that cannot be folded "
                 f"(behind the sums, as in BERT, or before tied embeddings) see its mean; expected a whole multiple of "
                 f"{size}, or for tied embeddings a model whose embeddings are untied (--untie)"
             )
-        return Gather.repeating(size, larger, 1 / ratio if dual and not gain else 1.0)
+        return Gather.repeating(size, larger, stretch * (1 / ratio if dual and not use.gain else 1.0))
 
-    def _blocks(self, small: Axis, large: Axis, primal: bool, gain: bool) -> Gather:
+    def _blocks(self, small: Axis, large: Axis, use: Use) -> Gather:
         """Blocks that a space counts; an axis that does not count them has one."""
         names = [axis.space for axis in (small, large) if isinstance(axis, Per)]
         space = (self.small if isinstance(small, Per) else self.large).spaces[names[0]]
@@ -174,10 +163,10 @@ class Widening:
         if not (isinstance(small, Per) and isinstance(large, Per)):
             raise UnequalError(small.size, large.size)
         self._note(small.space, small.count, large.count)
-        inner = self.of(small.inner, large.inner, primal, gain)
+        inner = self.of(small.inner, large.inner, use)
         if space.role in STREAMS:
-            dual = any(axis_dual for axis_dual in _duals(small.inner)) and not primal
-            return self._stream(small.space, small.count, large.count, dual, gain).around(inner)
+            dual = any(axis_dual for axis_dual in _duals(small.inner)) and not use.primal
+            return self._stream(small.space, small.count, large.count, dual, use).around(inner)
         return Gather.padding(small.count, large.count).around(inner)
 
     def _heads_of(self, small: Axis, large: Axis) -> Gather:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from fusionlab.errors import InputError
-from fusionlab.growing.axes import STREAMS, Choice, UnequalError, Widening
+from fusionlab.growing.axes import STREAMS, UnequalError, Widening
+from fusionlab.growing.factors import Choice, Use
 from fusionlab.growing.gather import Gather
 from fusionlab.growing.layers import Placement, renamed
 from fusionlab.symmetry import Blueprint
@@ -68,54 +70,101 @@ class Embedding:
     tied: bool
     refuse: Callable[[str, int | None, int | None], InputError]
 
-    def with_choice(self, choice: Choice) -> tuple[dict[str, Tensor], Widening]:
-        """The larger model's parameters, in float64 where they are real, and the maps that made them.
+    @cached_property
+    def sources(self) -> dict[str, str]:
+        """By name in the larger model, the parameter of the small one that becomes it."""
+        return {renamed(name, self.placements): name for name in self.state}
+
+    def widening(self, choice: Choice) -> Widening:
+        """The maps between the axes of both models, with every size noted; no number of the small model is looked at.
 
         Raises:
             InputError: parameters that one of the two models lacks, or a dimension that cannot be grown, as heads in an
                 order that is not followed.
         """
-        widening, out = Widening(self.small, self.large, choice), dict[str, Tensor]()
-        for name, tensor in self.state.items():
-            target = renamed(name, self.placements)
+        widening = Widening(self.small, self.large, choice)
+        for target, name in self.sources.items():
             if target not in self.fresh:
                 raise InputError(
                     f"the larger model lacks the parameter {target!r}, for {name!r} of the small one; expected a "
                     f"config that differs in sizes only"
                 )
-            out[target] = self._mapped(name, target, tensor, widening)
-        for name, fresh in self.fresh.items():
-            if name not in out:
-                out[name] = self._silent(name)
-                widening.new[name] = tuple(torch.ones(length, dtype=torch.int64) for length in fresh.shape)
-        for name in self.tables:
-            out[name] = out[name] * choice.tokens
-        return {name: out[name] for name in self.fresh}, widening
+            if self.state[name].is_floating_point():
+                self._refuse_unequal(name, target, widening)
+        stacks = [placement for placement in self.placements if placement.deepens]
+        for name in (name for name in self.fresh if name not in self.sources):
+            if not any(name.startswith(f"{stack.large}." if stack.large else "") for stack in stacks):
+                raise InputError(
+                    f"the larger model has the parameter {name!r}, which the small one lacks; expected a config that "
+                    f"differs in sizes only"
+                )
+        return widening
 
-    def before_tied_tables(self, state: Mapping[str, Tensor], widening: Widening) -> Iterator[dict[str, Tensor]]:
-        """States in which a last norm makes good for the longer rows of a tied table that reads it.
+    def made(self, widening: Widening) -> dict[str, Tensor]:
+        """The larger model's parameters, in float64 where they are real."""
+        sources = self.sources
+        return {
+            name: self.parameter(name, self.state[sources[name]] if name in sources else None, widening)
+            for name in self.fresh
+        }
+
+    def parameter(self, target: str, tensor: Tensor | None, widening: Widening) -> Tensor:
+        """One parameter of the larger model, in float64 where it is real.
 
         Args:
-            state: of the larger model, as `with_choice` makes it.
-            widening: what made it.
+            target: its name there.
+            tensor: what it is made of in the small model, as `state` has it; None for one of a layer that is new, which
+                writes nothing.
+            widening: of `widening`.
         """
+        fresh = self.fresh[target]
+        if not fresh.is_floating_point() or (tensor is not None and not tensor.is_floating_point()):
+            return fresh
+        fill = 1 - self._offset(target) if self._is_gain(target, fresh) else 0.0
+        if tensor is None:
+            return torch.full(fresh.shape, fill, dtype=torch.float64)
+        out = tensor.double()
+        for move in self._moves(self.sources[target], target, widening):
+            if move.share is None:
+                out = move.gather(out, move.dim, NEVER if move.routes else fill)
+            else:
+                mean = out.mean(move.dim, keepdim=True)
+                out = move.gather(out - mean, move.dim) + move.share * mean
+        factor = self._factor(target, widening.choice)
+        offset = self._offset(target) if factor != 1 and self._is_gain(target, fresh) else 0.0
+        return out if factor == 1 else (out + offset) * factor - offset
+
+    def new(self, target: str, widening: Widening) -> tuple[Tensor, ...]:
+        """For each dimension of a parameter of the larger model the part of what is new that every entry belongs to.
+
+        See `Gather.new`; nothing of a parameter that the small model's is taken for as it is.
+        """
+        if target not in self.sources:
+            return tuple(torch.ones(length, dtype=torch.int64) for length in self.fresh[target].shape)
+        name = self.sources[target]
+        if not self.state[name].is_floating_point():
+            return ()
+        # What holds new experts down has an effect wherever one is picked, however seldom that is.
+        moves = self._moves(name, target, widening)
+        return tuple(torch.zeros_like(move.gather.new) if move.routes else move.gather.new for move in moves)
+
+    def before_tied_tables(self, widening: Widening) -> Iterator[Choice]:
+        """Choices in which a last norm makes good for the longer rows of a tied table that reads it."""
+        choice = widening.choice
         grew = [widening.sizes[space] for space in self._streams() if space in widening.sizes]
-        if not self.tied or all(small == large for small, large in grew):
-            yield dict(state)
+        stretch = choice.stretch
+        # A stretched table is read as long as it is written, by a norm that is stretched itself or not.
+        longer = stretch.length * (stretch.length if stretch.with_norms else 1.0)
+        if not self.tied or (all(small == large for small, large in grew) and longer == 1):
+            yield choice
             return
-        placed = {renamed(name, self.placements) for name in self.state}
-        gains = [name for name in self.fresh if self._is_gain(name, state[name]) and name in placed]
+        placed = self.sources
+        gains = [name for name in self.fresh if name in placed and self._is_gain(name, self.fresh[name])]
         small, large = grew[0]
         for gain in gains[::-1][:_LAST_NORMS]:
             # The table is as many times as long as the stream, and T5 divides by the root of its width besides.
-            for scale in (small / large, (small / large) ** 0.5):
-                factor = scale / widening.choice.tokens
-                changed, offset = dict(state), self._offset(gain)
-                changed[gain] = (state[gain] + offset) * factor - offset
-                bias = f"{gain.removesuffix('weight')}bias"
-                if bias in state:
-                    changed[bias] = state[bias] * factor
-                yield changed
+            for scale in dict.fromkeys((small / large, (small / large) ** 0.5)):
+                yield replace(choice, last_norm=gain, length=scale / choice.tokens / longer)
 
     def cut(self, state: Mapping[str, Tensor], widening: Widening) -> dict[str, Tensor]:
         """The small model's parameters that a larger model's hold; of what `with_choice` makes, those it was made from.
@@ -127,12 +176,24 @@ class Embedding:
             widening: what made an exact embedding.
         """
         out = {}
-        for name, tensor in self.state.items():
-            target = renamed(name, self.placements)
-            out[name] = self._cut(name, target, state[target], widening) if tensor.is_floating_point() else tensor
-        for name in (name for name in out if renamed(name, self.placements) in self.tables):
-            out[name] = out[name] / widening.choice.tokens
+        for target, name in self.sources.items():
+            if not self.state[name].is_floating_point():
+                out[name] = self.state[name]
+                continue
+            factor = self._factor(target, widening.choice)
+            offset = self._offset(target) if factor != 1 and self._is_gain(target, self.fresh[target]) else 0.0
+            unscaled = state[target] if factor == 1 else (state[target].double() + offset) / factor - offset
+            out[name] = self._cut(name, target, unscaled, widening)
         return out
+
+    def _factor(self, target: str, choice: Choice) -> float:
+        """The factor of a parameter of the larger model as a whole, of a gain that of what it multiplies by."""
+        factor = choice.tokens if target in self.tables else 1.0
+        if choice.last_norm is not None and target in (choice.last_norm, _bias_of(choice.last_norm)):
+            factor *= choice.length
+        if choice.stretch.with_norms and self._is_gain_of_norm(target) and self._is_of_stream(target):
+            factor *= choice.stretch.length
+        return factor
 
     def _cut(self, name: str, target: str, tensor: Tensor, widening: Widening) -> Tensor:
         out = tensor.double()
@@ -147,59 +208,37 @@ class Embedding:
                 out = out - out.mean(move.dim, keepdim=True)
         return out
 
-    def _mapped(self, name: str, target: str, tensor: Tensor, widening: Widening) -> Tensor:
-        fresh = self.fresh[target]
-        if not tensor.is_floating_point():
-            return fresh
-        fill = 1 - self._offset(target) if self._is_gain(target, fresh) else 0.0
-        out, new = tensor.double(), []
-        for move in self._moves(name, target, widening):
-            # What holds new experts down has an effect wherever one is picked, however seldom that is.
-            new.append(torch.zeros_like(move.gather.new) if move.routes else move.gather.new)
-            if move.share is None:
-                out = move.gather(out, move.dim, NEVER if move.routes else fill)
-            else:
-                mean = out.mean(move.dim, keepdim=True)
-                out = move.gather(out - mean, move.dim) + move.share * mean
-        if out.shape != fresh.shape:
+    def _refuse_unequal(self, name: str, target: str, widening: Widening) -> None:
+        """Refuse a parameter whose maps do not lead to the larger model's shape."""
+        shape, fresh = tuple(self.state[name].shape), tuple(self.fresh[target].shape)
+        if tuple(len(move.gather.source) for move in self._moves(name, target, widening)) != fresh:
             raise InputError(
-                f"{name!r} has the shape {tuple(tensor.shape)} and would have {tuple(fresh.shape)}, and no map between "
-                f"the heads of both is known; expected a larger model with the same number of heads"
+                f"{name!r} has the shape {shape} and would have {fresh}, and no map between the heads of both is "
+                f"known; expected a larger model with the same number of heads"
             )
-        widening.new[target] = tuple(new)
-        return out
 
     def _moves(self, name: str, target: str, widening: Widening) -> Iterator[Move]:
         """The map of each dimension of a parameter into the larger model."""
         shape, fresh = self.state[name].shape, self.fresh[target]
-        gain, primal = self._is_gain(target, fresh), target in self.written
+        gain, bias = self._is_gain(target, fresh), target.endswith(".bias")
+        of_norm = self._is_gain_of_norm(f"{target.removesuffix('bias')}weight" if bias else target)
+        use = Use(target in self.written, gain, of_norm)
         norm_biases = {norm.bias for norm in self.large.norms}
         axes = zip(self.small.parameters[name], self.large.parameters[target], strict=True)
+        # A table that no space runs along, as one of untied Switch Transformers, is not read; else nothing is exact.
+        is_unread = use.primal and all(isinstance(axis, Fixed) for axis in self.small.parameters[name])
         for dim, (ours, theirs) in enumerate(axes):
-            if gain and isinstance(ours, Fixed) and shape != fresh.shape:
+            if isinstance(ours, Fixed) and (gain or (is_unread and dim)) and shape[dim] < fresh.shape[dim]:
                 yield Move(dim, Gather.padding(shape[dim], fresh.shape[dim]))
                 continue
             small, large = _sized(ours, shape[dim]), _sized(theirs, fresh.shape[dim])
             try:
-                gather = widening.of(small, large, primal, gain)
+                gather = widening.of(small, large, use)
             except UnequalError as unequal:
                 raise self.refuse(name, unequal.small, unequal.large) from unequal
             share = widening.share_of_mean(small, large, self._first(target) in norm_biases)
             routes, centred = self._routes(target) and not gain, widening.is_centred(small) and gather.changes
             yield Move(dim, gather, share, routes, centred)
-
-    def _silent(self, name: str) -> Tensor:
-        """The value of a parameter of a layer that writes nothing."""
-        stacks = [placement for placement in self.placements if placement.deepens]
-        if not any(name.startswith(f"{stack.large}." if stack.large else "") for stack in stacks):
-            raise InputError(
-                f"the larger model has the parameter {name!r}, which the small one lacks; expected a config that "
-                f"differs in sizes only"
-            )
-        fresh = self.fresh[name]
-        if not fresh.is_floating_point():
-            return fresh
-        return torch.full_like(fresh, 1 - self._offset(name) if self._is_gain(name, fresh) else 0.0).double()
 
     def _streams(self) -> tuple[str, ...]:
         """The streams that something is written to, in order."""
@@ -211,6 +250,14 @@ class Embedding:
         scales = {scale.scale for scale in self.large.layer_scales}
         dims = tensor.ndim - (name in self.large.stacks)
         return self._first(name) in scales or (dims == 1 and name.endswith("weight"))
+
+    def _is_gain_of_norm(self, name: str) -> bool:
+        scales = {scale.scale for scale in self.large.layer_scales}
+        return name in self.fresh and self._first(name) not in scales and self._is_gain(name, self.fresh[name])
+
+    def _is_of_stream(self, name: str) -> bool:
+        axes = self.large.parameters[name]
+        return any(self.large.spaces[space].role in STREAMS for axis in axes for space in spaces_of(axis))
 
     def _offset(self, name: str) -> float:
         """The number that is added to a gain before it multiplies: a new norm multiplies by one."""
@@ -228,6 +275,11 @@ class Embedding:
         axes = self.large.parameters[name]
         roles = {self.large.spaces[space].role for axis in axes for space in spaces_of(axis)}
         return len(axes) == 1 and roles == {Role.EXPERTS}
+
+
+def _bias_of(gain: str) -> str:
+    """The name of the bias beside a norm's gain."""
+    return f"{gain.removesuffix('weight')}bias"
 
 
 def _sized(axis: Axis, size: int) -> Axis:

@@ -93,6 +93,7 @@ class Gather:
         if not self.changes:
             return tensor.double()
         shape = [-1 if d == dim else 1 for d in range(tensor.ndim)]
-        known = (self.source >= 0).reshape(shape).to(tensor.device)
+        # In place, since these may be the largest numbers that there are.
         taken = tensor.double().index_select(dim, self.source.clamp(min=0).to(tensor.device))
-        return torch.where(known, taken * self.factor.reshape(shape).to(tensor.device), fill)
+        taken *= self.factor.reshape(shape).to(tensor.device)
+        return taken.masked_fill_((self.source < 0).reshape(shape).to(tensor.device), fill)

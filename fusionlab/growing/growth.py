@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import copy
-import itertools
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic
 
 import torch
@@ -16,13 +14,15 @@ from fusionlab.dtypes import in_types, main_dtype, types_of
 from fusionlab.errors import InputError
 from fusionlab.evaluation.preservation import EXACT, random_logits
 from fusionlab.forward import input_embeddings
-from fusionlab.growing.axes import STREAMS, Choice, Widening
+from fusionlab.growing.axes import STREAMS, Widening
+from fusionlab.growing.choices import Found, difference, exact_choice
 from fusionlab.growing.cost import operations
 from fusionlab.growing.embedding import Embedding
+from fusionlab.growing.epsilons import epsilon_note, other_epsilon, other_epsilons
 from fusionlab.growing.filling import filled
 from fusionlab.growing.layers import Placement, lists_of, placements, renamed
 from fusionlab.growing.likeness import unlikeness
-from fusionlab.growing.refusals import inexact, unequal
+from fusionlab.growing.refusals import unequal
 from fusionlab.growing.target import larger_model
 from fusionlab.inputs import Batches
 from fusionlab.models import untie
@@ -31,13 +31,10 @@ from fusionlab.symmetry.any_model import blueprint
 from fusionlab.symmetry.blueprint import FOLDED
 from fusionlab.symmetry.folding import fold
 from fusionlab.symmetry.inputs import Input
-from fusionlab.symmetry.roles import Role
 from fusionlab.symmetry.stacks import apart
 from fusionlab.symmetry.unseen import note_unseen
 from fusionlab.types import Model
 
-# Rows of a table that are looked up to see what it does to them.
-_TOKENS = 8
 # Random inputs that nothing was decided by.
 _OTHERS = {"seed": 1, "count": 8}
 
@@ -54,6 +51,10 @@ class Growth(Generic[Model]):
         operations: of products in one forward pass, of the small model and of the grown one.
         exact: largest difference of the logits of both in float64 on random inputs, relative to the largest.
         stored: the same of the grown model as it is stored, in its own dtype: the rounding.
+        epsilons: fields of the configs that are epsilons of norms and differ, before and after.
+        longer: the factor of all that is written to streams that makes good for that, 1 for none.
+        effect: what another epsilon does to the logits where nothing makes good for it, relative to the largest;
+            `exact` is beside it and `stored` with it.
     """
 
     model: Model
@@ -63,6 +64,14 @@ class Growth(Generic[Model]):
     operations: tuple[int, int]
     exact: float
     stored: float
+    epsilons: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    longer: float = 1.0
+    effect: float = 0.0
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences on what else is to be known."""
+        return [note for note in [epsilon_note(self.epsilons, self.longer, self.effect)] if note]
 
 
 @torch.no_grad()
@@ -101,7 +110,8 @@ def grown(model: Model, like: Any, data: Batches | None = None, fill: bool = Fal
     embedding = embedding_of(small, large, places)
     inputs = embedding.small.inputs
     reference = random_logits(copy.deepcopy(small).double(), inputs)
-    state, widening, exact = exact_embedding(embedding, small, large, reference)
+    state, found = exact_embedding(embedding, small, large, reference)
+    widening, exact = found.widening, found.error
     unseen: dict[str, Tensor] = {}
     if fill:
         state, unseen, exact = _filled(state, widening, embedding, large, like, exact)
@@ -109,8 +119,14 @@ def grown(model: Model, like: Any, data: Batches | None = None, fill: bool = Fal
     note_unseen(large, unseen)
     stored = _difference(copy.deepcopy(large).double(), reference, inputs)
     deeper = tuple(placement for placement in places if placement.deepens)
-    counts, costs_of_pass = (_numbers(small), _numbers(large)), (operations(small, inputs), operations(large, inputs))
-    return Growth(large, _sizes(embedding.small, widening), deeper, counts, costs_of_pass, exact, stored)
+    counts, costs_of_pass = (
+        (numbers_of(small), numbers_of(large)),
+        (operations(small, inputs), operations(large, inputs)),
+    )
+    sizes, longer = grown_sizes(embedding.small, widening), widening.choice.stretch.length
+    return Growth(
+        large, sizes, deeper, counts, costs_of_pass, exact, stored, other_epsilons(small, large), longer, found.effect
+    )
 
 
 def _filled(
@@ -123,7 +139,8 @@ def _filled(
     trial, inputs = copy.deepcopy(large).double(), embedding.small.inputs
     _load(trial, state, embedding)
     reference = random_logits(trial, inputs, **_OTHERS)
-    found, unseen = filled(state, widening.new, trial, embedding.large, like)
+    new = {name: embedding.new(name, widening) for name in embedding.fresh}
+    found, unseen = filled(state, new, trial, embedding.large, like)
     _load(trial, found, embedding)
     error = _difference(trial, reference, inputs, **_OTHERS)
     return (found, unseen, max(exact, error)) if error <= EXACT else (state, {}, exact)
@@ -131,8 +148,8 @@ def _filled(
 
 def exact_embedding(
     embedding: Embedding, small: nn.Module, large: nn.Module, reference: Tensor
-) -> tuple[dict[str, Tensor], Widening, float]:
-    """The first parameters of the grown model that compute what the small model does, what made them, and the error.
+) -> tuple[dict[str, Tensor], Found]:
+    """The first parameters of the grown model that compute what the small model does, and what made them.
 
     Args:
         embedding: the two models side by side.
@@ -143,15 +160,18 @@ def exact_embedding(
     Raises:
         InputError: none do.
     """
-    trial, least, widening = copy.deepcopy(large).double(), math.inf, Widening(embedding.small, embedding.large)
-    factors = _token_factors(copy.deepcopy(small).double(), trial)
-    for state, made_by in _candidates(embedding, factors):
-        _load(trial, state, embedding)
-        error, widening = _difference(trial, reference, embedding.small.inputs), made_by
-        if error <= EXACT:
-            return state, made_by, error
-        least = min(least, error)
-    raise InputError(inexact(small, large, embedding.placements, embedding.small, widening, least))
+    trial = copy.deepcopy(large).double()
+
+    def compute(widening: Widening) -> Tensor:
+        _load(trial, embedding.made(widening), embedding)
+        return random_logits(trial.eval(), embedding.small.inputs)
+
+    def with_numbers(changed: nn.Module) -> Tensor:
+        changed.double().load_state_dict(small.state_dict())
+        return random_logits(changed, embedding.small.inputs)
+
+    found = exact_choice(embedding, small, large, compute, reference, other_epsilon(small, large, with_numbers))
+    return embedding.made(found.widening), found
 
 
 def embedding_of(small: nn.Module, large: nn.Module, places: tuple[Placement, ...]) -> Embedding:
@@ -162,24 +182,34 @@ def embedding_of(small: nn.Module, large: nn.Module, places: tuple[Placement, ..
         large: one of the larger architecture.
         places: where layers go.
     """
-    ours, theirs = blueprint(small), blueprint(large)
+    found = side_by_side(small, large, places)
     # Folding rounds to the type that it is given.
-    state = ours.stacked(copy.deepcopy(small).double().state_dict())
-    fresh = theirs.stacked(large.state_dict())
-    written, tables = _looked_up(small)
+    state = found.small.stacked(copy.deepcopy(small).double().state_dict())
+    return replace(found, state=fold(state, found.small) if found.small.folded else state)
+
+
+def side_by_side(small: nn.Module, large: nn.Module, places: tuple[Placement, ...]) -> Embedding:
+    """The two models side by side, in the gauge that they are grown in, the small one's parameters as they are.
+
+    Args:
+        small: the small model, which may be without numbers.
+        large: one of the larger architecture; of its parameters only vectors need numbers.
+        places: where layers go.
+    """
+    ours, theirs = blueprint(small), blueprint(large)
+    if (
+        stream_sizes(ours) != stream_sizes(theirs)
+        and ours.after_folding is not None
+        and theirs.after_folding is not None
+    ):
+        ours, theirs = ours.in_gauge((FOLDED,)), theirs.in_gauge((FOLDED,))
+    state, fresh = ours.stacked(small.state_dict()), theirs.stacked(large.state_dict())
+    there, tokens = (frozenset(renamed(name, places) for name in names) for names in _looked_up(small))
 
     def refuse(name: str, size: int | None, larger: int | None) -> InputError:
         return InputError(unequal(small, large, name, size, larger))
 
-    def between(ours: Blueprint, theirs: Blueprint, state: Mapping[str, Tensor]) -> Embedding:
-        there, tokens = (frozenset(renamed(name, places) for name in names) for names in (written, tables))
-        return Embedding(ours, theirs, state, fresh, places, there, tokens, is_tied(small), refuse)
-
-    wider = stream_sizes(ours) != stream_sizes(theirs)
-    if wider and ours.after_folding is not None and theirs.after_folding is not None:
-        folded = ours.in_gauge((FOLDED,))
-        return between(folded, theirs.in_gauge((FOLDED,)), fold(state, folded))
-    return between(ours, theirs, state)
+    return Embedding(ours, theirs, state, fresh, places, there, tokens, is_tied(small), refuse)
 
 
 def _load(model: nn.Module, state: Mapping[str, Tensor], embedding: Embedding) -> None:
@@ -187,54 +217,9 @@ def _load(model: nn.Module, state: Mapping[str, Tensor], embedding: Embedding) -
     model.load_state_dict(apart(state, embedding.large.stacks))
 
 
-def _candidates(embedding: Embedding, factors: Sequence[float]) -> Iterator[tuple[dict[str, Tensor], Widening]]:
-    """Parameters of the grown model, likeliest first; where axes leave nothing open there is one."""
-    _, widening = embedding.with_choice(Choice())
-    spaces = embedding.small.spaces
-    grew = {spaces[name].role for name, (small, large) in widening.sizes.items() if small != large}
-    choices = itertools.product(
-        (True, False) if Role.QUERY_KEY in grew else (True,),
-        factors if grew.intersection(STREAMS) else (1.0,),
-        (False, True) if Role.LATENT in grew else (False,),
-    )
-    for scores, tokens, latent in choices:
-        state, widening = embedding.with_choice(Choice(scores, tokens, latent))
-        for changed in embedding.before_tied_tables(state, widening):
-            yield changed, widening
-
-
-def _token_factors(small: nn.Module, large: nn.Module) -> tuple[float, ...]:
-    """Factors that the token embeddings may need: models multiply them by the root of their width, or not.
-
-    Args:
-        small: the small model, in float64.
-        large: the larger one, in float64.
-    """
-    tables = [input_embeddings(model) for model in (small, large)]
-    if tables[0] is None or tables[1] is None:
-        return (1.0,)
-    inside = [_inner_factor(table) for table in tables if table is not None]
-    if inside != [1.0, 1.0]:
-        return (inside[0] / inside[1],)
-    return 1.0, (tables[0].embedding_dim / tables[1].embedding_dim) ** 0.5
-
-
-def _inner_factor(table: nn.Embedding) -> float:
-    """The factor that a table multiplies its rows by when they are looked up."""
-    rows = table.weight[:_TOKENS]
-    looked_up = table(torch.arange(len(rows), device=rows.device))
-    largest = rows.abs().argmax()
-    value = float(rows.flatten()[largest])
-    return float(looked_up.flatten()[largest]) / value if value else 1.0
-
-
 def _difference(model: nn.Module, reference: Tensor, inputs: Sequence[Input], **which: int) -> float:
     """The largest difference of a model's logits from others, relative to the largest of those."""
-    found = random_logits(model.eval(), inputs, **which)
-    if found.shape != reference.shape:
-        return math.inf
-    difference = float((found - reference).abs().max()) / (float(reference.abs().max()) or 1.0)
-    return math.inf if math.isnan(difference) else difference
+    return difference(random_logits(model.eval(), inputs, **which), reference)
 
 
 def _types(small: nn.Module, large: nn.Module, places: Sequence[Placement]) -> dict[str, torch.dtype]:
@@ -250,14 +235,21 @@ def untied_as(model: Model, large: nn.Module) -> Model:
     Raises:
         InputError: they are not tied, and the larger one's are.
     """
-    if is_tied(model) and not is_tied(large):
-        return untie(model)
+    return untie(model) if is_tied_otherwise(model, large) else copy.deepcopy(model)
+
+
+def is_tied_otherwise(model: nn.Module, large: nn.Module) -> bool:
+    """True if the small model's output embeddings are tied and the larger one's are not.
+
+    Raises:
+        InputError: they are not tied, and the larger one's are.
+    """
     if is_tied(large) and not is_tied(model):
         raise InputError(
             "the larger model's output embeddings are its input embeddings, and the small model has some of its own; "
             "expected a config with tie_word_embeddings false"
         )
-    return copy.deepcopy(model)
+    return is_tied(model) and not is_tied(large)
 
 
 def is_tied(model: nn.Module) -> bool:
@@ -281,8 +273,13 @@ def stream_sizes(blueprint: Blueprint) -> dict[str, int]:
     return {s.name: s.group.size for s in blueprint.spaces.values() if s.role in STREAMS and not s.index}
 
 
-def _sizes(small: Blueprint, widening: Widening) -> dict[str, tuple[tuple[int, int], tuple[int, int]]]:
-    """The sizes that grew, by role."""
+def grown_sizes(small: Blueprint, widening: Widening) -> dict[str, tuple[tuple[int, int], tuple[int, int]]]:
+    """The smallest and largest sizes of the spaces that grew, before and after, by role.
+
+    Args:
+        small: the small model's blueprint.
+        widening: of all its parameters.
+    """
     found: dict[str, list[tuple[int, int]]] = {}
     for name, pair in widening.sizes.items():
         # Signs and factors of single coordinates are as many as what they belong to.
@@ -293,5 +290,6 @@ def _sizes(small: Blueprint, widening: Widening) -> dict[str, tuple[tuple[int, i
     return {role: ((min(few), max(few)), (min(many), max(many))) for role, (few, many) in grew.items()}
 
 
-def _numbers(model: nn.Module) -> int:
+def numbers_of(model: nn.Module) -> int:
+    """The count of a model's parameters, each once."""
     return sum(parameter.numel() for parameter in model.parameters())

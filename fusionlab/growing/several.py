@@ -66,6 +66,7 @@ def told(growths: Mapping[str, Growth[Any]]) -> str:
     return (
         f"The end models are of different sizes, so that {' and '.join(parts)} {'was' if len(parts) == 1 else 'were'} "
         f"grown; logits in float64 differ by {worst:.0e} of the largest"
+        + "".join(f". {note.removesuffix('.')}" for note in dict.fromkeys(n for g in growths.values() for n in g.notes))
     )
 
 

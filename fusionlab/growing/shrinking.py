@@ -89,15 +89,13 @@ def shrunk(model: Model, like: Any) -> Shrinkage[Model]:
     }  # fmt: skip
     places = placements(small, large, costs, lists)
     embedding = embedding_of(small, in_types(large, {}), places)
-    _, widening, _ = exact_embedding(
-        embedding, small, large, random_logits(copy.deepcopy(small).double(), narrow.inputs)
-    )
+    _, fit = exact_embedding(embedding, small, large, random_logits(copy.deepcopy(small).double(), narrow.inputs))
     state = folded if embedding.large.folded else whole
     # Key biases, which softmax ignores, say nothing about heads; and the way of value biases can be kept whole.
     state = clear_biases(state, embedding.large)
     names = {name: renamed(name, places) for name in embedding.state}
     sizes = smaller_sizes(embedding.small, embedding.large, names)
-    found = apart(embedding.cut(sorted_forward(state, embedding.large, sizes), widening), narrow.stacks)
+    found = apart(embedding.cut(sorted_forward(state, embedding.large, sizes), fit.widening), narrow.stacks)
     reference = random_logits(copy.deepcopy(large).double(), wide.inputs)
     result = small.to(main_dtype(model.state_dict()))
     result.load_state_dict(found)

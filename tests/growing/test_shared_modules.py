@@ -52,3 +52,20 @@ def test_a_block_in_two_places_grows_in_both() -> None:
     assert grown.blocks[0] is grown.blocks[2]
     assert grown.head.in_features == 9
     torch.testing.assert_close(grown(IDS), small(IDS), rtol=1e-9, atol=1e-9)
+
+
+class BesideATable(BlockTwice):
+    """A model that has a table which it never looks at, as Switch Transformers do whose embeddings are not tied."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width)
+        self.shared = nn.Embedding(11, width)
+
+
+def test_a_table_that_nothing_reads_grows_too() -> None:
+    small, large = BesideATable(6).double().eval(), BesideATable(9).double()
+    for model in (small, large):
+        fusionlab.blueprint(model, {"ids": IDS})
+    grown = fusionlab.grow(small, large)
+    assert grown.shared.weight.shape == (11, 9)
+    torch.testing.assert_close(grown(IDS), small(IDS), rtol=1e-9, atol=1e-9)

@@ -27,12 +27,14 @@ class Group(ABC):
         is_general_linear: every invertible matrix is an element, so that what a model computes depends on products of
             primal and dual vectors alone.
         has_permutations: every permutation of coordinates is an element; see `permuting`.
+        together: coordinates that go together, so that `size` is a multiple of it.
     """
 
     size: int
     name: ClassVar[str]
     is_general_linear: ClassVar[bool] = False
     has_permutations: ClassVar[bool] = False
+    together: ClassVar[int] = 1
 
     @property
     def is_factor(self) -> bool:

@@ -22,6 +22,7 @@ class Rotary(Group):
 
     interleaved: bool = False
     name: ClassVar[str] = "C*"
+    together: ClassVar[int] = 2
 
     @property
     def meaning(self) -> str:

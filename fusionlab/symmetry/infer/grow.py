@@ -131,6 +131,10 @@ class _Grower:
             seen.add(real)
             outer = [(index, self.instances.at(index, at)) for index in space.index]
             group = replace(space.group, size=self.sizes[name, at])
+            if group.size % group.together:
+                raise SymmetryError(
+                    f"{real!r} would have {group.size} coordinates, of which {group.together} go together"
+                )
             yield (
                 real,
                 Space(

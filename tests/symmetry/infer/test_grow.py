@@ -170,3 +170,21 @@ def test_a_norm_that_another_layer_reads_is_refused():
     norms = tuple(replace(n, readers=(other,)) if ".0.input_layernorm" in n.weight else n for n in small.norms)
     with pytest.raises(SymmetryError, match=r"entries of model\.layers read each other's norms"):
         grow(replace(small, norms=norms), shrunk, shapes_of(config, "LlamaForCausalLM"))
+
+
+def test_half_a_plane_is_refused():
+    """Heads three wide, of which rotary positions would turn a plane and a half."""
+    config = transformers.LlamaConfig(num_hidden_layers=1, num_attention_heads=4, head_dim=3)
+    shrunk = shrink(config, "LlamaForCausalLM")
+    small = written(shrunk.build())
+    with pytest.raises(SymmetryError, match=r"would have 3 coordinates, of which 2 go together"):
+        grow(small, shrunk, shapes_of(config, "LlamaForCausalLM"))
+
+
+def test_a_text_is_no_longer_than_the_model_takes():
+    """A small model has places for more words than a real one with few."""
+    config = transformers.GPT2Config(n_positions=7)
+    shrunk = shrink(config, "GPT2LMHeadModel")
+    assert shrunk.inputs[0].shape > shrunk.real_inputs[0].shape == (7,)
+    grown = grow(written(shrunk.build()), shrunk, shapes_of(config, "GPT2LMHeadModel"))
+    assert grown.inputs[0].shape == (7,)

@@ -52,10 +52,34 @@ def assignment(correlation: Tensor) -> Tensor:
     if (certain := certified_assignment(correlation)) is not None:
         return certain.cpu()
     correlation = correlation.cpu()
-    if len(correlation) >= LARGE and (found := sparse_assignment(correlation)) is not None:
-        return found
+    if len(correlation) >= LARGE:
+        if (found := sparse_assignment(correlation)) is not None:
+            return found
+        empty = [(correlation == 0).all(dim) for dim in (0, 1)]
+        if empty[0].any() or empty[1].any():
+            if empty[0].sum() >= empty[1].sum():
+                return _beside_empty(correlation, empty[0])
+            return _beside_empty(correlation.T, empty[1]).argsort()
     cost = correlation.numpy()
     if lap is not None:
         # float32 costs halve the solver's time; lapjvs works on a copy.
         return torch.from_numpy(lap.lapjvs(-cost.astype("float32", copy=False))[2]).long()
     return torch.from_numpy(linear_sum_assignment(cost, maximize=True)[1]).long()
+
+
+def _beside_empty(correlation: Tensor, empty: Tensor) -> Tensor:
+    """The best permutation where some source units have no correlation with any, as new units of a grown model.
+
+    These go wherever the others leave a place: solved with them, all of their equal entries would be looked at.
+
+    Args:
+        correlation: shape ``(n, n)``.
+        empty: bool, shape ``(n,)``, those source units.
+    """
+    units = torch.where(~empty)[0]
+    _, chosen = linear_sum_assignment(correlation[:, units].T.numpy(), maximize=True)
+    places, free = torch.from_numpy(chosen).long(), torch.ones_like(empty)
+    free[places] = False
+    order = torch.empty(len(empty), dtype=torch.long)
+    order[places], order[free] = units, torch.where(empty)[0]
+    return order

@@ -140,3 +140,20 @@ def test_rounding_margin_covers_the_rounding_error(seed, features):
     correlation, bound = rounded(source, anchor)
     error = (correlation.double() - anchor.double() @ source.double().mT).abs().amax(-1)
     assert bool((error <= BFLOAT16_MARGIN * bound / 2).all())
+
+
+@pytest.mark.parametrize(("sources", "anchors"), [(2, 5), (5, 2), (5, 5), (4, 0), (0, 4)])
+def test_units_without_correlation_take_the_places_that_are_left(
+    sources: int, anchors: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As new units of a grown model on either side; where candidates do not suffice."""
+    monkeypatch.setattr(assigning, "LARGE", 0)
+    monkeypatch.setattr(assigning, "sparse_assignment", lambda _: None)
+    for seed in range(5):
+        draw = torch.Generator().manual_seed(seed)
+        correlation = torch.randn(7, 7, generator=draw)
+        correlation[:, torch.randperm(7, generator=draw)[:sources]] = 0
+        correlation[torch.randperm(7, generator=draw)[:anchors]] = 0
+        order = assignment(correlation)
+        assert sorted(order.tolist()) == list(range(7))
+        assert total(correlation, order) == pytest.approx(best_by_trying_all(correlation))

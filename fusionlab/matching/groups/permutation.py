@@ -68,9 +68,10 @@ def doubly_stochastic(value: Tensor) -> tuple[Tensor, Tensor]:
         means, gains = zip(*map(doubly_stochastic, value), strict=True)
         return torch.stack(means), torch.stack(gains)
     rows = value.logsumexp(-1, keepdim=True)
-    value = value - rows
-    columns = value.logsumexp(-2, keepdim=True)
-    scaled = (value - columns).exp()
+    # In place, since new memory takes as long as the arithmetic.
+    scaled = value - rows
+    columns = scaled.logsumexp(-2, keepdim=True)
+    scaled.sub_(columns).exp_()
     tiny = torch.finfo(scaled.dtype).tiny
     left, right = torch.ones_like(scaled[:, 0]), torch.ones_like(scaled[0])
     for _ in range(BALANCING):
@@ -78,4 +79,4 @@ def doubly_stochastic(value: Tensor) -> tuple[Tensor, Tensor]:
         right = 1 / (left @ scaled).clamp_min(tiny)
     size = len(value)
     gain = rows.sum() + columns.sum() - left.log().sum() - right.log().sum() - size * math.log(size)
-    return left[:, None] * scaled * right, gain
+    return scaled.mul_(left[:, None]).mul_(right), gain

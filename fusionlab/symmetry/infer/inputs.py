@@ -46,7 +46,7 @@ def grown_inputs(inputs: tuple[Input, ...], shrunk: Shrunk) -> tuple[Input, ...]
                 for size in given.shape
             )
             if given.vocabulary is None or given.vocabulary <= 2
-            else _at_most(given.shape, guessed.get(given.name)),
+            else _no_longer(given, shrunk),
             vocabulary=given.vocabulary and _real(given.vocabulary, _VOCABULARY, shrunk.hints, given.name),
             last=None if given.last is None else shrunk.tokens.get(given.last, given.last),
         )
@@ -54,11 +54,13 @@ def grown_inputs(inputs: tuple[Input, ...], shrunk: Shrunk) -> tuple[Input, ...]
     )
 
 
-def _at_most(shape: tuple[int, ...], guessed: Input | None) -> tuple[int, ...]:
-    """The shape of token ids, no longer than was guessed for the real model."""
-    if guessed is None or len(guessed.shape) != len(shape):
-        return shape
-    return tuple(map(min, shape, guessed.shape))
+def _no_longer(given: Input, shrunk: Shrunk) -> tuple[int, ...]:
+    """The shape of a text, no longer than the real model takes, where its guess is shorter than the small model's."""
+    small, real = ({one.name: one.shape for one in inputs} for inputs in (shrunk.inputs, shrunk.real_inputs))
+    pair = small.get(given.name, ()), real.get(given.name, ())
+    if not len(pair[0]) == len(pair[1]) == len(given.shape):
+        return tuple(given.shape)
+    return tuple(min(size, r) if r < s else size for size, s, r in zip(given.shape, *pair, strict=True))
 
 
 def _is_of_one_model(one: Input) -> bool:

@@ -6,8 +6,12 @@ import copy
 from dataclasses import dataclass
 
 import torch
+from lightning.pytorch import Trainer
+from torch import nn
 
-from fusionlab.matching.team import ALONE, Team
+from fusionlab.mapped import MappedFiles
+from fusionlab.matching.team import ALONE, Processes, Team
+from fusionlab.sharding_strategy import ShardingStrategy
 from fusionlab.symmetry import Alignment
 from fusionlab.symmetry.wrappers import unwrapped
 from fusionlab.types import Model, State
@@ -21,10 +25,25 @@ class Workplace:
         device: of products and decompositions (solvers of assignments are the processor's); None for wherever the
             models are.
         team: processes that all hold the models and match them together.
+        files: where processes that share out models let whole ones rest; None where each keeps its own.
     """
 
     device: torch.device | None = None
     team: Team = ALONE
+    files: MappedFiles | None = None
+
+    def rest(self, *models: nn.Module) -> None:
+        """Let models lie that are not needed just now, the same ones in every process.
+
+        Args:
+            models: keep their numbers; one that comes twice lies once.
+
+        Raises:
+            InputError: there is no room for them.
+        """
+        if self.files is not None:
+            for model in dict.fromkeys(models):
+                self.files.rest(model)
 
     def brought(self, state: State) -> State:
         """A model's parameters on the device."""
@@ -53,3 +72,12 @@ class Workplace:
 
 # In this process, wherever the models are.
 HERE = Workplace()
+
+
+def workplace_of(trainer: Trainer) -> Workplace:
+    """The device and the processes of a Trainer, which has begun, for matching."""
+    device: torch.device = trainer.strategy.root_device
+    team = Processes() if trainer.world_size > 1 and torch.distributed.is_initialized() else ALONE
+    files = MappedFiles(trainer.strategy) if isinstance(trainer.strategy, ShardingStrategy) else None
+    # Other devices compute nothing in float64, which decompositions take.
+    return Workplace(device if device.type == "cuda" else None, team, files if team.size > 1 else None)

@@ -158,6 +158,7 @@ class Polishing(Descent[dict[str, Tensor]]):
 
     def finish(self, run: Run) -> dict[str, Tensor]:
         """The state of the polished model, whole in every process."""
+        self.forget()
         return {name: sharding.whole(tensor) for name, tensor in self.student.state_dict().items()}
 
     def pack(self, result: dict[str, Tensor]) -> Any:

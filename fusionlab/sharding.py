@@ -42,6 +42,18 @@ def shared_out(model: Model, mesh: DeviceMesh) -> Model:
     return sharded
 
 
+def let_go(*models: nn.Module) -> None:
+    """Free what this process holds of models that were shared out, and that nobody runs again.
+
+    They refer to themselves in circles, so they would stay until Python looks for such.
+    """
+    for model in models:
+        for parameter in model.parameters():
+            if isinstance(parameter, DTensor):
+                parameter.grad = None
+                parameter.to_local().untyped_storage().resize_(0)
+
+
 def empty_part(like: Tensor, mesh: DeviceMesh) -> Tensor:
     """A tensor without numbers yet, of which each process has a part; a scalar is whole in all.
 

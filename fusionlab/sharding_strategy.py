@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +14,8 @@ from fusionlab.errors import InputError
 NAME = "fsdp"
 # Names of strategies that spread the parameters of one model over processes begin so.
 SHARDING = (NAME, "deepspeed")
+# A parameter's number in glibc's malloc.h; larger blocks than so many bytes are returned when they are freed.
+_M_MMAP_THRESHOLD, _GIVEN_BACK = -3, 2**20
 
 
 class ShardingStrategy(DDPStrategy):
@@ -23,10 +26,27 @@ class ShardingStrategy(DDPStrategy):
     Lightning's own strategies share out what the module holds, ask for GPUs and know fewer precisions.
     """
 
+    def setup_environment(self) -> None:
+        """Begin the processes; on processors, let each give back memory once it is free."""
+        super().setup_environment()
+        if self.root_device.type == "cpu":
+            _give_back_memory()
+
     @cached_property
     def mesh(self) -> DeviceMesh:
         """All processes, in one dimension, once they have begun."""
         return init_device_mesh(self.root_device.type, (self.world_size,))
+
+
+def _give_back_memory() -> None:
+    """Have the C library return freed tensors to the system at once, where it is glibc.
+
+    It keeps what is freed below a bound that it raises to 32 MiB by itself. Layers that are gathered and let go in turn
+    would add up to whole models there.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, _GIVEN_BACK)
 
 
 def strategy_of(given: Any) -> Any:

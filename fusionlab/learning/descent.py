@@ -14,7 +14,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from fusionlab.learning.batches import DistillationBatch, collect, draws, sources
 from fusionlab.learning.distillation import Targets, teacher_targets
-from fusionlab.sharding import kept_whole, load_module, load_optimizer
+from fusionlab.sharding import kept_whole, let_go, load_module, load_optimizer
 from fusionlab.stages import Run, Stage, placed
 
 Result = TypeVar("Result")
@@ -95,11 +95,28 @@ class Descent(Stage[Result]):
         pools = [
             collect(self.teachers, source, own, wanted, self._with_targets, **how) for own, source in self._sources
         ]
-        self.teachers = []  # before others are made
+        self._let_go_of_teachers(models)
         self.teachers = [placed(run, model) for model in models]
         self.place(run)
         self._batches = draws(pools, options.steps, options.batch_size, options.seed)
         self._optimizer = self.make_optimizer()
+
+    def _let_go_of_teachers(self, models: list[nn.Module]) -> None:
+        """Have the end models as they were given in place of those that are run."""
+        let_go(*self.teachers)
+        self.teachers = models
+
+    def forget(self) -> None:
+        """Let go of all but what was learned, once no step is left."""
+        self._let_go_of_teachers([])
+        if self._optimizer is not None:
+            self._optimizer[0].zero_grad()
+            self._optimizer[0].state.clear()
+
+    def end(self) -> None:
+        """Let go of everything."""
+        self.forget()
+        let_go(self.learned)
 
     def place(self, run: Run) -> None:
         """Bring what is trained to where the descent runs."""

@@ -17,6 +17,7 @@ from torch.utils.data import IterableDataset
 from fusionlab.errors import InputError, first_line
 from fusionlab.forward import forward
 from fusionlab.models import borrowed
+from fusionlab.sharding import let_go
 from fusionlab.stages import Run, Stage, Stages, TrainerFactory, placed, result_of, run
 from fusionlab.statistics import activations, fisher, gram  # noqa: F401 (each registers its kind)
 from fusionlab.statistics.accumulator import Accumulator, Common, OwnPass, Watcher, find_kind
@@ -151,6 +152,8 @@ class Gathering(Stage[dict[str, Statistics]]):
 
     def end(self) -> None:
         """Bring back the model's mode, device and types."""
+        if self._run is not self.model:
+            let_go(self._run)
         self._run = self.model
         self._unchanged.close()
 

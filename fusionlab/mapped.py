@@ -41,7 +41,7 @@ class MappedFiles:
             InputError: no room for the file in the folder of temporary files (`TMPDIR`).
         """
         tensors = [parameter for parameter in model.parameters() if parameter.device.type == "cpu"]
-        name: str = self._strategy.broadcast(f"fusionlab-{uuid.uuid4().hex}")
+        name: str = self._strategy.broadcast(f"fusionlab-model-{uuid.uuid4().hex}")
         path = Path(tempfile.gettempdir()) / name
         is_first = self._strategy.local_rank == 0
         try:

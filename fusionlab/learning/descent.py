@@ -71,6 +71,7 @@ class Descent(Stage[Result]):
         self.label, self.steps = label, options.steps
         self.learned, self.teachers, self.known = learned, list(teachers), known
         self.done = 0
+        self._is_over = False
         self._how, self._with_targets = options, with_targets
         self._sources = sources(batches, len(self.teachers))
         self._batches: Iterator[list[DistillationBatch]] = iter(())
@@ -112,11 +113,12 @@ class Descent(Stage[Result]):
         if self._optimizer is not None:
             self._optimizer[0].zero_grad()
             self._optimizer[0].state.clear()
+        self._is_over = True
 
     def end(self) -> None:
-        """Let go of everything."""
-        self.forget()
-        let_go(self.learned)
+        """Let go of the rest, unless steps are left that a checkpoint may still go on with."""
+        if self._is_over:
+            let_go(self.learned)
 
     def place(self, run: Run) -> None:
         """Bring what is trained to where the descent runs."""

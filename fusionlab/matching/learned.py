@@ -80,6 +80,10 @@ class Refinement(Descent[list[Alignment]]):
     def begin(self, run: Run) -> None:
         """Ask the end models for the targets, where the descent will run."""
         super().begin(run)
+        if run.mesh is not None:
+            # Of no use whole: a point brings all of them.
+            for parameter in self.student.parameters():
+                parameter.data = parameter.data.new_empty(0)
         self.student.to(run.device)
         run.trainer.precision_plugin.convert_module(self.student)
 
@@ -172,6 +176,7 @@ class Refinement(Descent[list[Alignment]]):
 
     def finish(self, run: Run) -> list[Alignment]:
         """The refined alignment of every model."""
+        self.forget()
         return self.twins.alignments()
 
     def pack(self, result: list[Alignment]) -> Any:

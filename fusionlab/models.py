@@ -108,6 +108,16 @@ def with_state(model: Model, state: Mapping[str, Tensor]) -> Model:
     return twin.eval()
 
 
+def borrowed(model: Model) -> Model:
+    """A copy of a module whose numbers lie where the model's do, until one of them is moved or given another type.
+
+    Args:
+        model: not modified; nothing may change the copy's numbers in place.
+    """
+    parameters = {id(p): nn.Parameter(p.data, requires_grad=p.requires_grad) for p in model.parameters()}
+    return copy.deepcopy(model, {**parameters, **{id(buffer): buffer for buffer in model.buffers()}})
+
+
 def aliases(state: Mapping[str, Tensor]) -> dict[str, str]:
     """Further names of tied parameters, and the first name of each: those that share their storage.
 

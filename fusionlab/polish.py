@@ -13,14 +13,15 @@ from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from fusionlab import sharding
 from fusionlab.errors import InputError
 from fusionlab.learning.batches import DistillationBatch
 from fusionlab.learning.descent import Descent, Mean, share_of_mean
 from fusionlab.learning.distillation import distillation_loss, output_of, rows_that_count
 from fusionlab.learning.mixtures import ENOUGH
-from fusionlab.models import with_state
-from fusionlab.stages import Run, Stages, TrainerFactory, result_of, run
-from fusionlab.types import Model
+from fusionlab.models import borrowed, with_state
+from fusionlab.stages import Run, Stages, TrainerFactory, placed, result_of, run
+from fusionlab.types import Batch, Model
 
 # Adam moves every weight by about the learning rate, so an output by that times the width; see `PolishOptions`.
 WIDTH_TIMES_RATE, HIGHEST_RATE, WARMUP = 0.064, 1e-3, 0.05
@@ -80,6 +81,17 @@ class PolishOptions:
         return min(HIGHEST_RATE, WIDTH_TIMES_RATE / widths[len(widths) // 2]) if widths else HIGHEST_RATE
 
 
+class _Answers(nn.Module):
+    """What learns from an end model, as one module: what is shared out is gathered by the call of all of it."""
+
+    def __init__(self, model: nn.Module, answering: Answering) -> None:
+        super().__init__()
+        self.model, self._answering = model, answering
+
+    def forward(self, place: int | None, inputs: Batch) -> Tensor:
+        return output_of(self._answering(self.model, place), inputs)
+
+
 class Polishing(Descent[dict[str, Tensor]]):
     """The stage that trains a copy of the merged model to return what its end models return on average.
 
@@ -110,14 +122,20 @@ class Polishing(Descent[dict[str, Tensor]]):
     ) -> None:
         if not end_models:
             raise InputError("polish was given no end model; expected at least one to learn from")
-        self.options, self._answering = options, answering
+        self.options = options
         self.student = copy.deepcopy(merged).eval()
         # Half precision cannot hold steps this small.
         self.student.to(torch.promote_types(next(merged.parameters()).dtype, torch.float32))
         if not any(parameter.requires_grad for parameter in self.student.parameters()):
             raise InputError("all parameters of the merged model are frozen; expected some that polish may train")
-        teachers = [copy.deepcopy(model).eval() for model in end_models]
+        self._answers = _Answers(self.student, answering)
+        teachers = [borrowed(model).eval() for model in end_models]
         super().__init__(label, self.student, teachers, batches, options, known)
+
+    def place(self, run: Run) -> None:
+        """Bring the copy to where the descent runs; shared out, each process trains a part of every parameter."""
+        self._answers = placed(run, self._answers)
+        self.learned = self.student = self._answers.model
 
     def make_optimizer(self) -> tuple[Optimizer, LRScheduler]:
         """AdamW; the learning rate rises over the first twentieth and then falls as a cosine."""
@@ -134,13 +152,14 @@ class Polishing(Descent[dict[str, Tensor]]):
         return torch.stack([share_of_mean(run, source, self._mean_loss) for source in batch]).mean()
 
     def _mean_loss(self, batch: DistillationBatch) -> Mean:
-        output = output_of(self._answering(self.student, batch.own), batch.inputs)
+        output: Tensor = self._answers(batch.own, batch.inputs)
         loss = distillation_loss(output, self.targets(batch), batch.inputs, self.options.temperature)
         return loss, rows_that_count(output, batch.inputs)
 
     def finish(self, run: Run) -> dict[str, Tensor]:
-        """The state of the polished model."""
-        return self.student.state_dict()
+        """The state of the polished model, whole in every process."""
+        self.forget()
+        return {name: sharding.whole(tensor) for name, tensor in self.student.state_dict().items()}
 
     def pack(self, result: dict[str, Tensor]) -> Any:
         """The state as it is."""

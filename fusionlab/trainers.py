@@ -13,15 +13,13 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.accelerators import CPUAccelerator
 from lightning.pytorch.callbacks import RichProgressBar
-from lightning.pytorch.strategies import DeepSpeedStrategy, FSDPStrategy, ModelParallelStrategy
 
 from fusionlab.errors import InputError, first_line
 from fusionlab.printing import progress_options
+from fusionlab.sharding_strategy import refuse_sharding, strategy_of
 
 # Precisions in which Lightning converts the module's parameters in place: end models and merges would be rounded.
 ROUNDING = ("16-true", "bf16-true", "transformer-engine", "transformer-engine-float16")
-# Names of strategies that spread the parameters of one model over processes begin so.
-SHARDING = ("fsdp", "deepspeed")
 # Of one machine; Lightning makes a list of as many as it is told, whatever there is.
 MOST_DEVICES = 1024
 
@@ -115,6 +113,8 @@ def quiet_trainer(**options: Any) -> Trainer:
         "max_epochs": 1,
     }
     refuse_many_devices(options.get("devices"))
+    if "strategy" in options:
+        options["strategy"] = strategy_of(options["strategy"])
     trainer = Trainer(**{**quiet, **options})
     # Lightning starts as many processes as it is told to, on a processor of any size. Two are for trying things out.
     most = max(2, os.cpu_count() or 1)
@@ -224,27 +224,6 @@ def refuse_rounding(precision: object) -> None:
     if str(precision) in ROUNDING:
         raise InputError(
             f"precision is {precision!r}, which rounds the models; expected 32-true, 64-true, bf16-mixed or 16-mixed"
-        )
-
-
-def refuse_sharding(strategy: object) -> None:
-    """Refuse a strategy that spreads the parameters of one model over processes.
-
-    Such a strategy wraps the module of a Trainer, of which end models are no part, so every process would hold all of
-    them; and matching and merging read whole tensors of all models at once, of which no process would have any.
-
-    Args:
-        strategy: of a Trainer: its name, or itself.
-
-    Raises:
-        InputError: FSDP, DeepSpeed or model parallelism.
-    """
-    is_named = isinstance(strategy, str) and strategy.startswith(SHARDING)
-    if is_named or isinstance(strategy, FSDPStrategy | DeepSpeedStrategy | ModelParallelStrategy):
-        name = strategy if is_named else type(strategy).__name__
-        raise InputError(
-            f"strategy is {name}, which spreads one model over processes, but matching and merging read whole tensors "
-            f"of several; expected ddp, which shares the batches, or one device"
         )
 
 

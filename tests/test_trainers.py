@@ -76,13 +76,13 @@ def test_more_devices_than_any_machine_has_are_refused(devices: int | str) -> No
         make_trainer({"accelerator": "cpu", "devices": devices}, "")
 
 
-@pytest.mark.parametrize("strategy", ["fsdp", "fsdp_cpu_offload", "deepspeed_stage_3"])
+@pytest.mark.parametrize("strategy", ["fsdp_cpu_offload", "deepspeed_stage_3"])
 def test_strategies_that_spread_a_model_are_refused(strategy: str) -> None:
     """Before Lightning asks for a GPU; also where the Trainer was made by somebody else."""
-    with pytest.raises(InputError, match=f"^strategy is {strategy}, which spreads one model .* expected ddp, which"):
+    with pytest.raises(InputError, match=f"^strategy is {strategy}, which spreads the one module .* expected fsdp"):
         make_trainer({"accelerator": "cpu", "devices": 2, "strategy": strategy}, "")
     module, trainer = Counted(Counting()), quiet_trainer(accelerator="cpu", devices=1)
     trainer._accelerator_connector.strategy = FSDPStrategy()
     module.trainer = trainer
-    with pytest.raises(InputError, match=r"^strategy is FSDPStrategy, which spreads one model"):
+    with pytest.raises(InputError, match=r"^strategy is FSDPStrategy, which spreads the one module"):
         module.setup("fit")

@@ -43,9 +43,9 @@ from fusionlab.growing import described
 from fusionlab.matching.recipe import Recipe
 from fusionlab.paths import expanded
 from fusionlab.sentences import naming
+from fusionlab.sharding_strategy import refuse_sharding, strategy_of
 from fusionlab.statistics.files import load
 from fusionlab.threads import failures_raised
-from fusionlab.trainers import refuse_sharding
 
 SECTIONS = ("model", "data", "trainer")
 # Steps between two checkpoints of a descent, which may be cut at any time.
@@ -113,7 +113,9 @@ class FuseCLI(SafeCLI):
             InputError: a strategy that spreads one model over processes.
         """
         # Lightning would ask for a GPU first.
-        refuse_sharding(self._get(self.config_init, "trainer.strategy"))
+        strategy = self._get(self.config_init, "trainer.strategy")
+        refuse_sharding(strategy)
+        keywords["strategy"] = strategy_of(strategy)
         callbacks = self._get(self.config_init, "trainer.callbacks") or []
         callbacks = callbacks if isinstance(callbacks, list) else [callbacks]
         logger = self._get(self.config_init, "trainer.logger")

@@ -119,8 +119,7 @@ class Fuser:
     def looks_at_inputs(self) -> bool:
         """True if inputs were given and something looks at them: a stage, a correction, BatchNorm, a choice."""
         chooses = any("score" in needs for needs in self.needs.values())
-        is_needed = self.looks_at_data or self.plan.correct or chooses or self._has_statistics
-        return self._given is not None and is_needed
+        return self._given is not None and (self.looks_at_data or self.plan.correct or chooses or self._has_statistics)
 
     def prepare(self) -> Stages[None]:
         """Do all that looks at data, and of the rest only what that needs; `fuse` then has no stages.
@@ -233,8 +232,7 @@ class Fuser:
 
     def ends(self) -> list[Candidate]:
         """The end models."""
-        pairs = zip(self.names, self.end_models, strict=True)
-        return [Candidate((name,), END_MODEL, NO_MATCHING, model) for name, model in pairs]
+        return [Candidate((name,), END_MODEL, NO_MATCHING, model) for name, model in self.heads.models.items()]
 
     def ensemble_of_all(self) -> Candidate:
         """The ensemble of all end models, an upper reference that is no merge."""
@@ -244,6 +242,7 @@ class Fuser:
         """A merge that is tested, and that others may start from."""
         if (method, matching) not in self._merges:
             self._merges[method, matching] = yield from self.merge(method, matching)
+            self.matchings.place.rest(self._merges[method, matching].model)
         return self._merges[method, matching]
 
     def _gather(self, method: str, matching: str) -> Stages[list[dict[str, Statistics]]]:
@@ -279,6 +278,7 @@ class Fuser:
                 plan, starts, self._models, self.end_models, self.inputs, self.weights, self.heads.known
             )
             self._finished = [*(starts if self._space is not None else []), *made]
+            self.matchings.place.rest(*(one.model for one in made))
         return self._finished
 
     def _search(self, method: str, matchings: Sequence[str], space: Space) -> Stages[list[Candidate]]:

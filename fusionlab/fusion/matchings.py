@@ -71,7 +71,10 @@ class Matchings:
         if name not in self.fused.matched:
             alignments, seconds = yield from self.align(name)
             start, models = time.perf_counter(), self.end_models
-            twins = [self.place.twin(alignment, model) for alignment, model in zip(alignments, models, strict=True)]
+            twins = []
+            for alignment, model in zip(alignments, models, strict=True):
+                twins.append(self.place.twin(alignment, model))
+                self.place.rest(twins[-1])
             seconds += time.perf_counter() - start
             checks = [
                 check_preservation(model, twin, alignment)

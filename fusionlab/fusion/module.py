@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from lightning.pytorch import LightningDataModule, Trainer
+from lightning.pytorch import LightningDataModule
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -21,6 +21,7 @@ from fusionlab.evaluation.results import UNMATCHED, Results
 from fusionlab.evaluation.wording import listing
 from fusionlab.fusion.data import FusionData
 from fusionlab.fusion.fuser import Fuser
+from fusionlab.fusion.place import workplace_of
 from fusionlab.fusion.plan import FusionPlan
 from fusionlab.fusion.results import Candidate, Fused, TestSet
 from fusionlab.fusion.searching import refuse_journal_of_several, refuse_journal_with_checkpoint
@@ -29,8 +30,6 @@ from fusionlab.fusion.testing import CandidateTest
 from fusionlab.growing import grown_to_one_size
 from fusionlab.inputs import Inputs
 from fusionlab.matching.recipe import Recipe, recipe
-from fusionlab.matching.team import ALONE, Processes
-from fusionlab.matching.workplace import Workplace
 from fusionlab.stages import StagedModule, Stages
 from fusionlab.statistics import Statistics
 
@@ -160,7 +159,8 @@ class FusionModule(StagedModule, CandidateTest):
             if self.growths and (is_other or inputs is not self.inputs):
                 self._grow(inputs)
             self.fuser = Fuser(self.models, self.plan, inputs, self.statistics, self.base)
-        self.fuser.matchings.place = workplace_of(self.trainer)
+        self.fuser.matchings.place = place = workplace_of(self.trainer)
+        place.rest(*self._as_given.values(), *self.fuser.end_models)
         super().setup(stage)
         if not self.fuser.looks_at_data:
             self.trainer.fit_loop.max_epochs = 0
@@ -227,14 +227,6 @@ class FusionModule(StagedModule, CandidateTest):
             data = getattr(self.trainer, "datamodule", None)
             self.test_sets = data.data.sets if isinstance(data, FusionData) else told_by(data, count)
         super().on_test_start()
-
-
-def workplace_of(trainer: Trainer) -> Workplace:
-    """The device and the processes of a Trainer, which has begun, for matching."""
-    device: torch.device = trainer.strategy.root_device
-    team = Processes() if trainer.world_size > 1 and torch.distributed.is_initialized() else ALONE
-    # Other devices compute nothing in float64, which decompositions take.
-    return Workplace(device if device.type == "cuda" else None, team)
 
 
 def without_stages(stages: Stages[Fused]) -> Fused:

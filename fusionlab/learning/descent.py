@@ -14,7 +14,8 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from fusionlab.learning.batches import DistillationBatch, collect, draws, sources
 from fusionlab.learning.distillation import Targets, teacher_targets
-from fusionlab.stages import Run, Stage
+from fusionlab.sharding import kept_whole, let_go, load_module, load_optimizer
+from fusionlab.stages import Run, Stage, placed
 
 Result = TypeVar("Result")
 # A loss, the mean over some rows, and how many rows those are.
@@ -70,6 +71,7 @@ class Descent(Stage[Result]):
         self.label, self.steps = label, options.steps
         self.learned, self.teachers, self.known = learned, list(teachers), known
         self.done = 0
+        self._is_over = False
         self._how, self._with_targets = options, with_targets
         self._sources = sources(batches, len(self.teachers))
         self._batches: Iterator[list[DistillationBatch]] = iter(())
@@ -86,18 +88,41 @@ class Descent(Stage[Result]):
 
     def begin(self, run: Run) -> None:
         """Ask the end models for the targets, where the descent will run."""
-        for model in (self.learned, *self.teachers):
-            model.to(run.device)
+        models = self.teachers
+        self.teachers = [placed(run, model, is_converted=False) for model in models]
         options = self._how
         wanted = options.steps * options.batch_size // len(self._sources)
         how: Any = {"known": self.known, "mixed": options.mixtures, "seed": options.seed}
         pools = [
             collect(self.teachers, source, own, wanted, self._with_targets, **how) for own, source in self._sources
         ]
-        for model in (self.learned, *self.teachers):
-            run.trainer.precision_plugin.convert_module(model)
+        self._let_go_of_teachers(models)
+        self.teachers = [placed(run, model) for model in models]
+        self.place(run)
         self._batches = draws(pools, options.steps, options.batch_size, options.seed)
         self._optimizer = self.make_optimizer()
+
+    def _let_go_of_teachers(self, models: list[nn.Module]) -> None:
+        """Have the end models as they were given in place of those that are run."""
+        let_go(*self.teachers)
+        self.teachers = models
+
+    def forget(self) -> None:
+        """Let go of all but what was learned, once no step is left."""
+        self._let_go_of_teachers([])
+        if self._optimizer is not None:
+            self._optimizer[0].zero_grad()
+            self._optimizer[0].state.clear()
+        self._is_over = True
+
+    def end(self) -> None:
+        """Let go of the rest, unless steps are left that a checkpoint may still go on with."""
+        if self._is_over:
+            let_go(self.learned)
+
+    def place(self, run: Run) -> None:
+        """Bring what is trained to where the descent runs."""
+        self.learned = placed(run, self.learned)
 
     def batches(self, run: Run) -> Iterator[list[DistillationBatch]]:
         """Batches of the steps that are left, one of every source in each."""
@@ -122,8 +147,8 @@ class Descent(Stage[Result]):
         assert self._optimizer is not None
         optimizer, schedule = self._optimizer
         return {
-            "learned": self.learned.state_dict(),
-            "optimizer": optimizer.state_dict(),
+            "learned": kept_whole(self.learned.state_dict()),
+            "optimizer": kept_whole(optimizer.state_dict()),
             "schedule": schedule.state_dict(),
             "done": self.done,
         }
@@ -132,8 +157,8 @@ class Descent(Stage[Result]):
         """Go on after the steps that were taken."""
         assert self._optimizer is not None
         optimizer, schedule = self._optimizer
-        self.learned.load_state_dict(state["learned"])
-        optimizer.load_state_dict(state["optimizer"])
+        load_module(self.learned, state["learned"])
+        load_optimizer(optimizer, state["optimizer"])
         schedule.load_state_dict(state["schedule"])
         self.done = state["done"]
 
@@ -149,7 +174,12 @@ def share_of_mean(run: Run, batch: DistillationBatch, mean: Callable[[Distillati
     if run.processes == 1 or not batch.is_divisible:
         return mean(batch)[0] / run.processes
     parts = batch.split(run.processes)
-    loss, rows = torch.zeros((), device=run.device), torch.zeros((), device=run.device)
     if run.global_rank < len(parts):
         loss, rows = mean(parts[run.global_rank])
+    elif run.mesh is not None:
+        # A part that counts for nothing: what is shared out is run by all processes or by none.
+        loss, rows = mean(parts[0])
+        rows = torch.zeros_like(rows)
+    else:
+        loss, rows = torch.zeros((), device=run.device), torch.zeros((), device=run.device)
     return loss * (rows / run.total(rows).clamp_min(1))

@@ -5,7 +5,10 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy
 import torch
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
 from torch.func import functional_call
+
+from fusionlab.sharding import empty_part, fill
 
 Function = Callable[[nn.Module, Mapping[str, Tensor]], Tensor]
 # Points between two models lie near the middle, as in Theus et al. (2025); among many, pairs must be reached too.
@@ -27,7 +30,13 @@ class BufferDict(nn.Module):
 
     def update(self, tensors: Mapping[str, Tensor]) -> None:
         for name, tensor in tensors.items():
-            getattr(self, f"tensor_{self.names.index(name)}").copy_(tensor)
+            fill(getattr(self, f"tensor_{self.names.index(name)}"), tensor)
+
+    def share_out(self, mesh: DeviceMesh) -> None:
+        """Let each of several processes hold a part of every tensor only; the numbers are lost."""
+        for position in range(len(self.names)):
+            name = f"tensor_{position}"
+            setattr(self, name, empty_part(getattr(self, name), mesh))
 
 
 class _Student(nn.Module):

@@ -9,7 +9,6 @@ an alignment like any other.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,9 +25,10 @@ from fusionlab.forward import LABELS
 from fusionlab.learning.batches import DistillationBatch
 from fusionlab.learning.descent import Descent, Mean, share_of_mean
 from fusionlab.learning.distillation import distillation_loss, output_of, rows_that_count
-from fusionlab.learning.points import at_point, mixed, random_points
+from fusionlab.learning.points import at_point, random_points
 from fusionlab.matching.refine_options import RefineOptions
 from fusionlab.matching.twins import Twins
+from fusionlab.models import borrowed
 from fusionlab.stages import Run, Stages, result_of
 from fusionlab.symmetry import Alignment, Blueprint, Space
 from fusionlab.symmetry.stacks import apart
@@ -66,7 +66,7 @@ class Refinement(Descent[list[Alignment]]):
     ) -> None:
         self.options = options
         self.twins = Twins(models, alignments, anchor, spaces, options.general, options.unseen)
-        teachers = [copy.deepcopy(model).eval().requires_grad_(False) for model in models]
+        teachers = [borrowed(model).eval().requires_grad_(False) for model in models]
         # What is half way has no running statistics; those of an end model are not even in its twin's basis.
         self.student = by_batch(teachers[0])
         super().__init__(label, self.twins, teachers, batches, options, known, options.target == "outputs")
@@ -80,13 +80,25 @@ class Refinement(Descent[list[Alignment]]):
     def begin(self, run: Run) -> None:
         """Ask the end models for the targets, where the descent will run."""
         super().begin(run)
+        if run.mesh is not None:
+            # Of no use whole: a point brings all of them.
+            for parameter in self.student.parameters():
+                parameter.data = parameter.data.new_empty(0)
         self.student.to(run.device)
         run.trainer.precision_plugin.convert_module(self.student)
+
+    def place(self, run: Run) -> None:
+        """Bring the coordinates to where the descent runs, in every process all of them."""
+        if run.mesh is not None:
+            self.twins.share_out(run.mesh)
+        self.twins.start_from(self.twins.start)
+        self.twins.to(run.device)
+        run.trainer.precision_plugin.convert_module(self.twins)
         self.twins.refresh()
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on after the steps that were taken, from the same start."""
-        self.twins.start_from(self.teachers, self.unpack(state["start"]))
+        self.twins.start_from(self.unpack(state["start"]))
         super().restore(state)
         self.twins.refresh()
 
@@ -104,13 +116,12 @@ class Refinement(Descent[list[Alignment]]):
         # The zero stands where processes once had draws of their own.
         draw = numpy.random.default_rng((options.seed, 0, self.done))
         points = random_points(len(self.teachers), options.edges, options.concentration, draw)
-        states = self.twins.states()
         # Every couple learns on its own share of the inputs, so that a step costs the same.
         shares = zip(*(source.split(len(points)) for source in batch), strict=False)
         stacks = self.twins.blueprint.stacks
         losses = [
-            self.loss_at(run, apart(mixed(states, point), stacks), share)
-            for point, share in zip(points, shares, strict=False)
+            self.loss_at(run, apart(point, stacks), share)
+            for point, share in zip(self.twins.mixtures(points), shares, strict=False)
         ]
         return torch.stack(losses).mean()
 
@@ -165,6 +176,7 @@ class Refinement(Descent[list[Alignment]]):
 
     def finish(self, run: Run) -> list[Alignment]:
         """The refined alignment of every model."""
+        self.forget()
         return self.twins.alignments()
 
     def pack(self, result: list[Alignment]) -> Any:

@@ -5,22 +5,26 @@ Of a grown model the numbers that its function does not depend on may be learned
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
 from torch.optim import Optimizer
+from torch.utils.checkpoint import checkpoint
 
 from fusionlab.errors import InputError
-from fusionlab.learning.points import BufferDict, aliases
+from fusionlab.learning.points import BufferDict, aliases, mixed
 from fusionlab.matching.charts import Charts
 from fusionlab.matching.filling import Filling
 from fusionlab.matching.groups import geometry
 from fusionlab.matching.options import ALL, AS_IS, MatchOptions
 from fusionlab.matching.universe import mean_state
 from fusionlab.matching.weights import match_weights, workable
+from fusionlab.sharding import whole
 from fusionlab.symmetry import Alignment, Space
 
 
@@ -74,7 +78,7 @@ class Twins(nn.Module):
         self.starts: Any = nn.ModuleList(
             BufferDict({n: torch.empty_like(state[n]) for n in names}, persistent=False) for state in every
         )
-        self.start_from(models, alignments)
+        self.start, self._models, self._is_started = tuple(alignments), tuple(models), False
         self.fillings: Any = nn.ModuleList(Filling(model, blueprint, names if unseen else ()) for model in models)
         self.aliases = aliases(models[0])
         self.orders: Any = nn.ModuleList(
@@ -85,18 +89,33 @@ class Twins(nn.Module):
         self._learned = [name for name in blueprint.touching(continuous) if name in names]
         self._ordered = [name for name in blueprint.touching(s.name for s in self.discrete) if name in names]
         self._bases: list[dict[str, Tensor]] | None = None
+        self._is_shared_out = False
 
-    def start_from(self, models: Sequence[nn.Module], alignments: Sequence[Alignment]) -> None:
+    def start_from(self, alignments: Sequence[Alignment]) -> None:
         """Let the coordinates count from other alignments.
 
         Args:
-            models: the end models, in order.
-            alignments: one for each, of the blueprint.
+            alignments: one for each model, of the blueprint.
         """
-        self.start = tuple(alignments)
-        for held, model, alignment in zip(self.starts, models, alignments, strict=True):
+        self.start, self._is_started = tuple(alignments), True
+        # One after another: where they are shared out, no more than one is whole.
+        for held, model, alignment in zip(self.starts, self._models, self.start, strict=True):
             state = self.blueprint.stacked(alignment.apply(_workable(model)))
             held.update({name: state[name] for name in held.names})
+        self.refresh()
+
+    def share_out(self, mesh: DeviceMesh) -> None:
+        """Let each of several processes hold a part of what the models start from.
+
+        All processes then ask for twins side by side. A tensor of all models is whole while it is mapped, and again in
+        the backward pass.
+
+        Args:
+            mesh: the processes, in one dimension.
+        """
+        for held in self.starts:
+            held.share_out(mesh)
+        self._is_shared_out = True
 
     @property
     def device(self) -> torch.device:
@@ -125,6 +144,49 @@ class Twins(nn.Module):
                 twins[index] = {**twins[index], **moved}
         return twins
 
+    def mixtures(self, points: Sequence[Sequence[float]]) -> Iterator[dict[str, Tensor]]:
+        """The weighted sums of the models' parameters in their present bases, differentiable in the coordinates.
+
+        Args:
+            points: for each sum the weight of every model; those of weight 0 are left out.
+        """
+        if not self._is_shared_out:
+            states = self.states()
+            yield from (mixed(states, point) for point in points)
+            return
+        made = self._by_name()
+        for point in points:
+            with torch.autocast(self.device.type, enabled=False):
+                yield {
+                    name: checkpoint(_weighted, make, point, use_reentrant=False, preserve_rng_state=False)
+                    for name, make in made.items()
+                }
+
+    def _by_name(self) -> dict[str, Callable[[int], Tensor]]:
+        """For every parameter a function that makes it, of the model in a place, from what all processes hold of it."""
+        self._start_once()
+        filled = [self._filled(index) for index in range(len(self.starts))]
+        orders = {
+            index: Alignment(self.blueprint, held.tensors())
+            for index, held in zip(self.moving, self.orders, strict=True)
+        }
+        with torch.autocast(self.device.type, enabled=False):
+            steps = {
+                index: Alignment(self.blueprint, elements)
+                for index, elements in zip(self.moving, self.charts.elements(), strict=True)
+            }
+
+        def make(name: str, index: int) -> Tensor:
+            if name in filled[index]:
+                tensor = filled[index][name]
+            else:
+                tensor = whole(self.starts[index].tensors()[name])
+                if index in orders and name in self._ordered:
+                    tensor = orders[index].apply_to(name, tensor)
+            return steps[index].apply_to(name, tensor) if index in steps and name in self._learned else tensor
+
+        return {name: partial(make, name) for name in self.starts[0].names}
+
     def _filled(self, index: int) -> dict[str, Tensor]:
         """The parameters of one model that it was grown by, after its start and its discrete elements."""
         found: dict[str, Tensor] = self.fillings[index].tensors()
@@ -138,11 +200,16 @@ class Twins(nn.Module):
     @torch.no_grad()
     def _discretely_moved(self) -> list[dict[str, Tensor]]:
         """Every model's start after its discrete elements; those change seldom."""
+        self._start_once()
         bases = [start.tensors() for start in self.starts]
         for index, orders in zip(self.moving, self.orders, strict=True):
             step = Alignment(self.blueprint, orders.tensors())
             bases[index] |= {name: step.apply_to(name, bases[index][name]) for name in self._ordered}
         return bases
+
+    def _start_once(self) -> None:
+        if not self._is_started:
+            self.start_from(self.start)
 
     def refresh(self) -> None:
         """Forget what followed from the discrete elements and the device as they were before."""
@@ -156,10 +223,22 @@ class Twins(nn.Module):
         """
         only = replace(self.blueprint, spaces={space.name: space for space in self.discrete})
         options = MatchOptions(spaces=(ALL,), rescale="off", start=AS_IS)
-        index, twins = self.moving[position], self.states()
-        mean = mean_state([twin for other, twin in enumerate(twins) if other != index])
-        step = match_weights(self._with_aliases(twins[index]), self._with_aliases(mean), only, options)
+        twin, mean = self._beside_the_others(self.moving[position])
+        step = match_weights(self._with_aliases(twin), self._with_aliases(mean), only, options)
         return dict(step.elements)
+
+    def _beside_the_others(self, index: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """One model as it is now, and the mean of the others."""
+        if not self._is_shared_out:
+            twins = self.states()
+            return twins[index], mean_state([twin for other, twin in enumerate(twins) if other != index])
+        twin: dict[str, Tensor] = {}
+        mean: dict[str, Tensor] = {}
+        for name, make in self._by_name().items():
+            tensors = [make(other) for other in range(len(self.starts))]
+            twin[name] = tensors.pop(index)
+            mean |= mean_state([{name: tensor} for tensor in tensors])
+        return twin, mean
 
     @torch.no_grad()
     def reorder(self, position: int, elements: Mapping[str, Tensor], optimizer: Optimizer) -> None:
@@ -183,6 +262,15 @@ class Twins(nn.Module):
 def _workable(model: nn.Module) -> dict[str, Tensor]:
     """Parameters in float32 or better."""
     return {name: workable(x) if x.is_floating_point() else x for name, x in model.state_dict().items()}
+
+
+def _weighted(make: Callable[[int], Tensor], weights: Sequence[float]) -> Tensor:
+    """The weighted sum of one parameter of several models, as `mixed` makes it of all."""
+    (first, share), *others = [(index, weight) for index, weight in enumerate(weights) if weight]
+    total = share * make(first)
+    for index, weight in others:
+        total = torch.add(total, make(index), alpha=weight)
+    return total
 
 
 def _on(device: torch.device | str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

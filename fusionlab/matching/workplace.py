@@ -6,8 +6,9 @@ import copy
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from fusionlab.mapped import MappedFiles
 from fusionlab.matching.team import ALONE, Team
 from fusionlab.symmetry import Alignment
 from fusionlab.symmetry.wrappers import unwrapped
@@ -22,10 +23,25 @@ class Workplace:
         device: of products and decompositions (solvers of assignments are the processor's); None for wherever the
             models are.
         team: processes that all hold the models and match them together.
+        files: where processes that share out models let whole ones rest; None where each keeps its own.
     """
 
     device: torch.device | None = None
     team: Team = ALONE
+    files: MappedFiles | None = None
+
+    def rest(self, *models: nn.Module) -> None:
+        """Let models lie that are not needed just now, the same ones in every process.
+
+        Args:
+            models: keep their numbers; one that comes twice lies once.
+
+        Raises:
+            InputError: there is no room for them.
+        """
+        if self.files is not None:
+            for model in dict.fromkeys(models):
+                self.files.rest(model)
 
     def brought(self, state: State) -> State:
         """A model's parameters on the device."""

@@ -10,10 +10,13 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import RichProgressBar, TQDMProgressBar
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
 
 from fusionlab.errors import InputError
+from fusionlab.sharding_strategy import ShardingStrategy, refuse_sharding
 from fusionlab.stages.stage import Stage, Stages
-from fusionlab.trainers import NamedProgressBar, refuse_rounding, refuse_sharding
+from fusionlab.trainers import NamedProgressBar, refuse_rounding
 
 RETURNS_NOTHING = "the Trainer ran in processes that return nothing; expected one device or the strategy ddp"
 
@@ -194,6 +197,8 @@ class StagedModule(LightningModule, ABC):
         """Sum gradients over processes; what no process has a gradient of keeps none, and so is not decayed either."""
         if self.processes == 1:
             return
+        # Those of models that are shared out are sums already.
+        parameters = [parameter for parameter in parameters if not isinstance(parameter, DTensor)]
         has = self.total(torch.tensor([p.grad is not None for p in parameters], device=self.device).float())
         for parameter, count in zip(parameters, has.tolist(), strict=True):
             if count:
@@ -203,6 +208,12 @@ class StagedModule(LightningModule, ABC):
     def processes(self) -> int:
         """The number of processes that run the stages; one before there is a Trainer."""
         return 1 if self._trainer is None else self.trainer.world_size
+
+    @property
+    def mesh(self) -> DeviceMesh | None:
+        """The processes that models are shared out over; None where each holds them whole."""
+        strategy = None if self._trainer is None else self.trainer.strategy
+        return strategy.mesh if isinstance(strategy, ShardingStrategy) and self.processes > 1 else None
 
     def total(self, part: Tensor) -> Tensor:
         """The sum of a tensor over all processes, on this one's device."""

@@ -17,8 +17,13 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 from lightning.pytorch import Trainer
 from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
+
+from fusionlab.models import borrowed
+from fusionlab.sharding import shared_out
+from fusionlab.types import Model
 
 Result = TypeVar("Result")
 
@@ -42,8 +47,26 @@ class Run(Protocol):
     def processes(self) -> int:
         """The number of processes."""
 
+    @property
+    def mesh(self) -> DeviceMesh | None:
+        """The processes that models are shared out over; None where each holds them whole."""
+
     def total(self, part: Tensor) -> Tensor:
         """The sum of a tensor over all processes."""
+
+
+def placed(run: Run, model: Model, is_converted: bool = True) -> Model:
+    """A model where a stage runs it: itself on the run's device, or a module of which each process holds a part.
+
+    Args:
+        run: the module that runs the stage.
+        model: not modified where it is shared out.
+        is_converted: whether it is brought to the Trainer's precision.
+    """
+    found: Model = model.to(run.device) if run.mesh is None else borrowed(model)
+    if is_converted:
+        run.trainer.precision_plugin.convert_module(found)
+    return found if run.mesh is None else shared_out(found, run.mesh)
 
 
 class Stage(ABC, Generic[Result]):

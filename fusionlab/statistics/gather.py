@@ -16,7 +16,9 @@ from torch.utils.data import IterableDataset
 
 from fusionlab.errors import InputError, first_line
 from fusionlab.forward import forward
-from fusionlab.stages import Run, Stage, Stages, TrainerFactory, result_of, run
+from fusionlab.models import borrowed
+from fusionlab.sharding import let_go
+from fusionlab.stages import Run, Stage, Stages, TrainerFactory, placed, result_of, run
 from fusionlab.statistics import activations, fisher, gram  # noqa: F401 (each registers its kind)
 from fusionlab.statistics.accumulator import Accumulator, Common, OwnPass, Watcher, find_kind
 from fusionlab.statistics.accumulator import kinds as all_kinds
@@ -58,12 +60,13 @@ class Gathering(Stage[dict[str, Statistics]]):
     ) -> None:
         self._accumulators = make_accumulators(kinds, settings)
         self.label = label or f"gathering {', '.join(kinds)}"
-        self.model = model
+        self.model = self._run = model
         self._own = [accumulator for accumulator in self._accumulators if isinstance(accumulator, OwnPass)]
         self._loader, self._first = ordered_loader(batches)
         self.steps = count_of(self._loader)
         self._ready = ready
         self._observer: Observer | None = None
+        self._shown: Batch = {}
         self._examples = 0
         # Measured on the model as it was given: a policy of double precision converts every number.
         self._basis = basis_of(model.state_dict())
@@ -78,28 +81,33 @@ class Gathering(Stage[dict[str, Statistics]]):
             raise InputError(f"the data is too little for {processes} processes; expected some for each")
         self._start = time.perf_counter()
         self._unchanged.enter_context(_unchanged(self.model))
-        if next(self.model.parameters()).dtype in (torch.float16, torch.bfloat16):
+        # What makes its own passes differentiates by whole parameters.
+        is_shared_out = run.mesh is not None and not self._own
+        used = borrowed(self.model) if is_shared_out else self.model
+        if next(used.parameters()).dtype in (torch.float16, torch.bfloat16):
             # Half precision would blur what is summed; the numbers come back as they were.
-            self.model.float()
-        self.model.eval().to(run.device)
+            used.float()
         policy = run.trainer.precision_plugin
-        policy.convert_module(self.model)
+        if is_shared_out:
+            self._run = placed(run, used.eval())
+        else:
+            policy.convert_module(used.eval().to(run.device))
         if run.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(run.device)
             self._allocated = torch.cuda.memory_allocated(run.device)
-        first = move_data_to_device(policy.convert_input(_checked(self._first)), run.device)
+        first = self._shown = move_data_to_device(policy.convert_input(_checked(self._first)), run.device)
         # As in the steps: what is explored under a policy is what is seen under it.
         with policy.train_step_context():
-            _refuse_misfit(self.model, first)
+            _refuse_misfit(self._run, first)
             watchers = [accumulator for accumulator in self._accumulators if isinstance(accumulator, Watcher)]
             if watchers:
-                maps = linear_maps(self.model)
-                explore(self.model, maps, first)
+                maps = linear_maps(self._run)
+                explore(self._run, maps, first)
                 for watcher in watchers:
                     watcher.start(maps)
                 self._observer = Observer(maps, watchers)
             for own in self._own:
-                own.start(self.model)
+                own.start(self._run)
         if self._ready is not None and run.trainer.is_global_zero:
             self._ready(self._collected())
 
@@ -110,12 +118,16 @@ class Gathering(Stage[dict[str, Statistics]]):
     def step(self, run: Run, batch: Batch) -> None:
         """Let every accumulator add a batch."""
         if not _checked(batch):
+            if self._run is not self.model:
+                # Another process has a batch, and runs what all of them hold parts of.
+                with torch.no_grad():
+                    forward(self._run, take_examples(self._shown, torch.tensor([0])))
             return
         self._examples += example_count(batch)
         if self._observer is not None:
-            self._observer.watch(self.model, batch)
+            self._observer.watch(self._run, batch)
         for own in self._own:
-            own.update(self.model, batch)
+            own.update(self._run, batch)
 
     @torch.no_grad()
     def finish(self, run: Run) -> dict[str, Statistics]:
@@ -140,6 +152,9 @@ class Gathering(Stage[dict[str, Statistics]]):
 
     def end(self) -> None:
         """Bring back the model's mode, device and types."""
+        if self._run is not self.model:
+            let_go(self._run)
+        self._run = self.model
         self._unchanged.close()
 
     def pack(self, result: dict[str, Statistics]) -> Any:

@@ -39,7 +39,7 @@ def test_twins_are_what_their_alignments_make_of_the_models(name: str, anchor: i
     models = [model.double() for model in pair(name)]
     start = Alignment.random(folded(models[0]), generator(3))
     twins = Twins(models, [start, Alignment.identity(start.blueprint)], anchor, unseen=True).double()
-    twins.start_from(models, twins.start)
+    twins.start_from(twins.start)
     for seed, parameter in enumerate(twins.parameters()):
         parameter.data = 0.3 * torch.randn(parameter.shape, generator=generator(seed), dtype=torch.float64)
     found = twins.alignments()

@@ -2,7 +2,7 @@
 
 import copy
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from fusionlab.statistics import Activations, Fisher, Grams, Statistics
 from fusionlab.statistics.files import load, save
 from fusionlab.statistics.gather import gather
 from fusionlab.symmetry import blueprint
+from fusionlab.trainers import quiet_trainer
 from tests.statistics.passes import Batch, batched, examples_for, grams_of, model_of, passed, trainer
 from tests.symmetry.models import generator
 from tests.together import free_port, run_together
@@ -232,7 +233,9 @@ def test_inputs_that_stop_being_shared_are_refused() -> None:
 # --- several processes ----------------------------------------------------------------------------------------------
 
 
-def gather_as_one_of(rank: int, count: int, port: int, examples: list[Batch], place: Path) -> None:
+def gather_as_one_of(
+    rank: int, count: int, port: int, examples: list[Batch], kinds: Sequence[str], strategy: str, place: Path
+) -> None:
     os.environ.update(
         MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), WORLD_SIZE=str(count), NODE_RANK="0", LOCAL_RANK=str(rank)
     )
@@ -240,21 +243,25 @@ def gather_as_one_of(rank: int, count: int, port: int, examples: list[Batch], pl
     found = gather(
         model_of("bert-sequence"),
         loader(examples, shuffle=True),
-        KINDS,
-        trainer=lambda: Trainer(strategy="ddp", devices=count, **QUIET),
+        kinds,
+        trainer=lambda: quiet_trainer(strategy=strategy, devices=count, accelerator="cpu"),
         samples=9,
         labels="expected",
     )
     save(found, place / f"{rank}.safetensors")
 
 
-def test_two_processes_give_what_one_gives(tmp_path: Path) -> None:
-    """Five shuffled examples on two gloo processes: none twice, all statistics equal to rounding, on both."""
+@pytest.mark.parametrize(("strategy", "kinds"), [("ddp", KINDS), ("fsdp", KINDS[:2])])
+def test_two_processes_give_what_one_gives(tmp_path: Path, strategy: str, kinds: Sequence[str]) -> None:
+    """Five shuffled examples on two gloo processes: none twice, all statistics equal to rounding, on both.
+
+    The second process has no example left for the last batch; where the model is shared out it runs it all the same.
+    """
     examples = examples_for(model_of("bert-sequence"))
-    expected = passed(model_of("bert-sequence"), loader(examples), *KINDS, samples=9, labels="expected")
-    assert run_together(gather_as_one_of, free_port(), examples, tmp_path) == [0, 0]
+    expected = passed(model_of("bert-sequence"), loader(examples), *kinds, samples=9, labels="expected")
+    assert run_together(gather_as_one_of, free_port(), examples, kinds, strategy, tmp_path) == [0, 0]
     for rank in range(2):
         found = load(tmp_path / f"{rank}.safetensors")
-        assert set(found) == set(KINDS)
-        for kind in KINDS:
+        assert set(found) == set(kinds)
+        for kind in kinds:
             assert_close(found[kind], expected[kind])

@@ -1,12 +1,18 @@
-"""The merge of checkpoint folders by statistics that were gathered before, a part of the parameters at a time."""
+"""The merge of checkpoint folders by what is known beside their numbers, a part of the parameters at a time.
+
+That is the blueprint of their class, and statistics that were gathered before.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +24,7 @@ from fusionlab import signals
 from fusionlab.batch_norm import running_statistics
 from fusionlab.checkpoints.weightless import Weightless, weightless
 from fusionlab.dtypes import widest
+from fusionlab.errors import InputError
 from fusionlab.matching.weights import squared_distance
 from fusionlab.merging.ingredients import Ingredients, WholeSurvey
 from fusionlab.merging.method import MergeMethod
@@ -31,6 +38,8 @@ from fusionlab.streaming.resuming import Manifest, Tally
 from fusionlab.streaming.shards import Writer, like, written
 from fusionlab.streaming.stored import StoredModel
 from fusionlab.streaming.twins import PartReader, once
+from fusionlab.symmetry import Blueprint, SymmetryError, blueprint
+from fusionlab.types import State
 
 
 @dataclass(frozen=True)
@@ -39,11 +48,13 @@ class Informed:
 
     Attributes:
         made: their class without weights.
-        statistics: for each model, by kind; their tensors are mapped from files.
+        statistics: for each model, by kind, those that the method needs; their tensors are mapped from files.
+        blueprint: of all; None where the method does not need it.
     """
 
     made: Weightless
     statistics: Sequence[Mapping[str, Statistics]]
+    blueprint: Blueprint | None = None
 
     @torch.no_grad()
     def merge(
@@ -54,55 +65,60 @@ class Informed:
         most: int | None = None,
         advance: Callable[[int], object] = lambda _: None,
         manifest: Manifest | None = None,
+        prefix: str = "",
     ) -> Streamed:
-        """Merge folders by statistics into the weight files of another one.
+        """Merge folders into the weight files of another one.
 
         One part is in memory at a time: a parameter, or those that depend on each other.
 
         Args:
             models: see `fusionlab.streaming.merge.stream_merge`, like what follows.
-            recipe: whose method merges by statistics.
+            recipe: whose method merges by parts (`MergeMethod.by_parts`).
             folder: empty, or what an earlier call left unfinished.
             most: bytes of a file.
             advance: is told of bytes.
-            manifest: of the folder.
+            manifest: of the folder or of one around it.
+            prefix: the folder's path in that of the manifest.
 
         Raises:
             InputError: numbers that are NaN or infinite, or that the type to write in cannot hold; integer buffers that
                 differ between the models; or what the method refuses.
         """
         method, planned = recipe.method, recipe.types(models)
-        files = like(models[0], planned, most)
-        finished = [file for file in files if manifest is not None and file in manifest.finished]
+        files, complete = like(models[0], planned, most), {} if manifest is None else manifest.finished
+        finished = [file for file in files if f"{prefix}{file}" in complete]
         method.check(recipe.weights, recipe.hyperparameters)
-        given = Ingredients([], recipe.weights, None, self.statistics, None, None, recipe.seed)
+        given = Ingredients([], recipe.weights, self.blueprint, self.statistics, None, None, recipe.seed)
         if method.survey is not None:
             whole = replace(given, states=[self.made.model.state_dict()] * len(models))
             found = method.survey(WholeSurvey(whole), **(method.hyperparameters | dict(recipe.hyperparameters)))
             given = replace(given, surveyed=found)
-        parts = _parts(self, method)
         with ExitStack() as stack:
             readers = [PartReader(stack.enter_context(model.opened()), self.made) for model in models]
             writer = stack.enter_context(written(folder, files, planned, finished))
-            tally = stack.enter_context(Tally(files, planned, len(models), manifest))
-            for names in parts:
-                signals.check()
-                sizes = readers[0].sizes(names, writer)
-                if not tally.is_written(sizes):
-                    tally.add(sizes, _merged(names, readers, recipe, given, writer))
-                advance(sum(sizes.values()))
+            tally = stack.enter_context(Tally(files, planned, len(models), manifest, prefix))
+            work = _Work(readers, recipe, given, writer, tally, advance)
+            if method.flows:
+                work.flow(list(_parts(self, ())))
+            else:
+                assert method.together is not None
+                work.by_parts(_parts(self, method.together(given)))
         return Streamed(tuple(map(math.sqrt, tally.totals())), bool(running_statistics(planned)))
 
 
 def informed(
-    models: Sequence[StoredModel], method: MergeMethod, given: Sequence[Mapping[str, Statistics]]
+    models: Sequence[StoredModel],
+    method: MergeMethod,
+    given: Sequence[Mapping[str, Statistics]],
+    hyperparameters: Mapping[str, Any] = MappingProxyType({}),
 ) -> Informed | None:
-    """The statistics that a method needs of each model, by digests of the models as transformers would read them.
+    """All that a method needs of each model, its statistics found by digests of the models as transformers reads them.
 
     Args:
         models: that agree in names, shapes and configs.
         method: that merges them.
         given: statistics of any models, by kind.
+        hyperparameters: the method's own.
 
     Returns:
         None where something is missing for a model, or a class or its files are not known well enough to tell: models
@@ -111,25 +127,50 @@ def informed(
     Raises:
         InputError: numbers that are NaN or infinite, or statistics of what is no parameter.
     """
-    first = models[0]
-    if method.together is None or first.format != "transformers" or not is_known(first):
+    if not method.by_parts(**hyperparameters) or (made := made_by(models[0])) is None:
         return None
-    made = weightless(first.config, first.location, {name: stored.shape for name, stored in first.tensors.items()})
-    if made is None:
+    described = None
+    if "blueprint" in method.requires(**hyperparameters):
+        try:
+            described = blueprint(made.model)
+        except (InputError, SymmetryError):
+            return None
+    kinds = method.kinds(**hyperparameters)
+    statistics = _statistics_of(models, made, given, kinds) if kinds else [{} for _ in models]
+    return None if statistics is None else Informed(made, statistics, described)
+
+
+def made_by(model: StoredModel) -> Weightless | None:
+    """The class of a model without weights; None where it or its files are not known well enough.
+
+    Args:
+        model: as it lies on the disk.
+    """
+    if model.format != "transformers" or not is_known(model):
         return None
+    return weightless(model.config, model.location, {name: stored.shape for name, stored in model.tensors.items()})
+
+
+def _statistics_of(
+    models: Sequence[StoredModel],
+    made: Weightless,
+    given: Sequence[Mapping[str, Statistics]],
+    kinds: Collection[str],
+) -> list[dict[str, Statistics]] | None:
+    """The statistics of some kinds of each model; None where one is missing."""
     known = {(one.basis, one.kind): one for found in given for one in found.values()}
     with workers() as pool:
         bases = list(pool.map(lambda model: _basis_of(model, made), models))
     statistics, state = [], made.model.state_dict()
     for index, basis in enumerate(bases):
         own = {kind: one for (measured, kind), one in known.items() if measured == basis}
-        if not own.keys() >= set(method.requires()):
+        if not own.keys() >= set(kinds):
             return None
         # All that is known of the model, whether it is needed or not: a file that is wrong about one kind is damaged.
         for one in own.values():
             one.refuse_strangers(state, f"model {index}")
-        statistics.append({kind: own[kind] for kind in method.requires()})
-    return Informed(made, statistics)
+        statistics.append({kind: own[kind] for kind in kinds})
+    return statistics
 
 
 def _basis_of(model: StoredModel, made: Weightless) -> str:
@@ -142,44 +183,109 @@ def _basis_of(model: StoredModel, made: Weightless) -> str:
     return digest.hexdigest()
 
 
-def _merged(
-    names: Sequence[str], readers: Sequence[PartReader], recipe: Recipe, given: Ingredients, writer: Writer
-) -> list[float]:
-    """Merge a part and write it; given are the squared distances of the models to it."""
-    first = readers[0]
-    states = _alike([reader.read(names) for reader in readers], first.names, recipe.dtype)
-    kept = first.write(recipe.method.merge(replace(given, states=states), **recipe.hyperparameters), writer)
-    counted = [name for name in once(names, first.names) if kept[name].is_floating_point()]
-    return [squared_distance(state, kept, counted) for state in states]
+@dataclass(frozen=True)
+class _Work:
+    """One merge while it runs."""
+
+    readers: Sequence[PartReader]
+    recipe: Recipe
+    given: Ingredients
+    writer: Writer
+    tally: Tally
+    advance: Callable[[int], object]
+
+    def by_parts(self, parts: Iterable[Sequence[str]]) -> None:
+        """Merge parts that do not depend on each other; those that are written are left out."""
+        method, hyperparameters = self.recipe.method, self.recipe.hyperparameters
+        for names in parts:
+            signals.check()
+            if not self.tally.is_written(self._sizes(names)):
+                states = [self._read(reader, names) for reader in self.readers]
+                merged = method.merge(replace(self.given, states=states), **hyperparameters)
+                self._write(names, merged, states)
+                del states, merged
+            self.advance(sum(self._sizes(names).values()))
+
+    def flow(self, parts: Sequence[Sequence[str]]) -> None:
+        """Merge in the order of the method; what is written together waits for each other."""
+        part_of = {name: index for index, names in enumerate(parts) for name in names}
+        waiting: dict[int, dict[str, Tensor]] = {}
+        states = [_Unread(partial(self._read, reader), list(part_of)) for reader in self.readers]
+        given = replace(self.given, states=states)
+        for merged in self.recipe.method.parts(given, **self.recipe.hyperparameters):
+            signals.check()
+            for name, tensor in merged.items():
+                waiting.setdefault(part_of[name], {})[name] = tensor
+            for index in dict.fromkeys(part_of[name] for name in merged):
+                names = parts[index]
+                if len(waiting[index]) < len(names):
+                    continue
+                done = waiting.pop(index)
+                if not self.tally.is_written(self._sizes(names)):
+                    self._write(
+                        names, {name: done[name] for name in names}, (self._read(r, names) for r in self.readers)
+                    )
+                self.advance(sum(self._sizes(names).values()))
+        assert not waiting
+
+    def _sizes(self, names: Sequence[str]) -> dict[str, int]:
+        return self.readers[0].sizes(names, self.writer)
+
+    def _write(self, names: Sequence[str], merged: Mapping[str, Tensor], states: Iterable[State]) -> None:
+        """Write a part and count it, with the squared distances of the models to it."""
+        first = self.readers[0]
+        kept = first.write(merged, self.writer)
+        counted = [name for name in once(names, first.names) if kept[name].is_floating_point()]
+        self.tally.add(self._sizes(names), [squared_distance(state, kept, counted) for state in states])
+
+    def _read(self, reader: PartReader, names: Sequence[str]) -> dict[str, Tensor]:
+        """Some parameters of a model, each in the widest type that any model has it in; what is tied is one tensor."""
+        held = {reader.names[name]: tensor for name, tensor in reader.read(names).items()}
+        held = {name: tensor.to(self._type(name)) for name, tensor in held.items()}
+        return {name: held[reader.names[name]] for name in names}
+
+    def _type(self, name: str) -> torch.dtype:
+        """The type that a parameter is merged in, by its name that is stored."""
+        dtype = widest(
+            reader.reader.model.tensors[stored].dtype
+            for reader in self.readers
+            for stored in reader.groups[name].stored
+        )
+        least = self.recipe.dtype
+        return widest([dtype, least]) if least is not None and dtype.is_floating_point else dtype
 
 
-def _alike(
-    states: Sequence[Mapping[str, Tensor]], names: Mapping[str, str], least: torch.dtype | None
-) -> list[dict[str, Tensor]]:
-    """States with each parameter in the widest type that any has it in; what is tied stays one tensor.
+class _Unread(Mapping[str, Tensor]):
+    """A state whose parameters are read each time that they are asked for.
 
     Args:
-        states: of the same names.
-        names: for each, the one of the tied ones that is stored.
-        least: a type that floating ones are at least as wide as, or None.
+        read: gives parameters by their names.
+        names: of all.
     """
-    types = {names[name]: widest(state[name].dtype for state in states) for name in states[0]}
-    if least is not None:
-        types = {name: widest([dtype, least]) if dtype.is_floating_point else dtype for name, dtype in types.items()}
-    found = []
-    for state in states:
-        held = {names[name]: tensor for name, tensor in state.items()}
-        held = {name: tensor.to(types[name]) for name, tensor in held.items()}
-        found.append({name: held[names[name]] for name in state})
-    return found
+
+    def __init__(self, read: Callable[[Sequence[str]], dict[str, Tensor]], names: Sequence[str]) -> None:
+        self.read, self.names = read, names
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.read([name])[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
 
 
-def _parts(known: Informed, method: MergeMethod) -> list[list[str]]:
-    """All names of the state, each once: in a part are those that are tied, written or merged together."""
+def _parts(known: Informed, together: Iterable[Sequence[str]]) -> list[list[str]]:
+    """All names of the state, each once: in a part are those that are tied, written or merged together.
+
+    Args:
+        known: of the models.
+        together: names that are merged together.
+    """
     names = known.made.names
     place = {name: index for index, name in enumerate(names)}
-    assert method.together is not None
-    joined = [*names.items(), *(group.made for group in known.made.groups.values()), *method.together(known.statistics)]
+    joined = [*names.items(), *(group.made for group in known.made.groups.values()), *together]
     pairs = [(place[one[0]], place[other]) for one in joined for other in one[1:] if one[0] in place and other in place]
     rows, columns = np.array(pairs, dtype=int).reshape(-1, 2).T
     graph = coo_matrix((np.ones(len(pairs)), (rows, columns)), shape=(len(names), len(names)))

@@ -209,24 +209,26 @@ class _Work:
     def flow(self, parts: Sequence[Sequence[str]]) -> None:
         """Merge in the order of the method; what is written together waits for each other."""
         part_of = {name: index for index, names in enumerate(parts) for name in names}
-        waiting: dict[int, dict[str, Tensor]] = {}
-        states = [_Unread(partial(self._read, reader), list(part_of)) for reader in self.readers]
+        stored, left = self.readers[0].names, [set(names) for names in parts]
+        # By the name that is stored: of what is tied the last one counts, as where a model is given a state.
+        waiting: dict[str, tuple[int, Tensor]] = {}
+        states = [_Unread(partial(self._read, reader), list(stored)) for reader in self.readers]
         given = replace(self.given, states=states)
         for merged in self.recipe.method.parts(given, **self.recipe.hyperparameters):
             signals.check()
             for name, tensor in merged.items():
-                waiting.setdefault(part_of[name], {})[name] = tensor
-            for index in dict.fromkeys(part_of[name] for name in merged):
-                names = parts[index]
-                if len(waiting[index]) < len(names):
-                    continue
-                done = waiting.pop(index)
+                place = parts[part_of[name]].index(name)
+                if stored[name] not in waiting or waiting[stored[name]][0] < place:
+                    waiting[stored[name]] = (place, tensor)
+                left[part_of[name]].remove(name)
+            del tensor
+            for names in [parts[index] for index in dict.fromkeys(map(part_of.__getitem__, merged)) if not left[index]]:
+                done = {held: waiting.pop(held)[1] for held in dict.fromkeys(stored[name] for name in names)}
                 if not self.tally.is_written(self._sizes(names)):
-                    self._write(
-                        names, {name: done[name] for name in names}, (self._read(r, names) for r in self.readers)
-                    )
+                    states_of = (self._read(reader, names) for reader in self.readers)
+                    self._write(names, {name: done[stored[name]] for name in names}, states_of)
                 self.advance(sum(self._sizes(names).values()))
-        assert not waiting
+        assert not any(left)
 
     def _sizes(self, names: Sequence[str]) -> dict[str, int]:
         return self.readers[0].sizes(names, self.writer)

@@ -6,6 +6,7 @@ the other, and what is held are the maps and the parameters of the layer in work
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -74,6 +75,7 @@ class Flow:
         self.activations, self.solve, self.policies = activations, solve, policies
         self.moved: dict[str, Tensor] = {}  # parameters that some of their maps have moved, and that wait for others
         self.maps: dict[str, Tensor] = {}
+        self.left = Counter(site.units for of in sites.of.values() for site in of)  # sites that need the map yet
         self.aligned: set[str] = set()
         self.settled: set[tuple[str, str]] = set()
 
@@ -86,6 +88,8 @@ class Flow:
                     self._settle(site)
             if done := [name for name in self.moved if self._is_done(name)]:
                 yield {name: self.moved.pop(name) for name in done}
+                self.left.subtract(site.units for name in done for site in self.sites.of[name])
+                self.maps = {units: plan for units, plan in self.maps.items() if self.left[units]}
         assert not self.moved
 
     def _is_done(self, name: str) -> bool:

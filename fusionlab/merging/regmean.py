@@ -1,5 +1,6 @@
 """RegMean (Jin et al., "Dataless knowledge fusion by merging weights of language models", 2023)."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -40,7 +41,15 @@ def _maps_with_biases(ingredients: Ingredients) -> list[tuple[str, str]]:
     return [(weight, linear.bias) for weight, linear in maps.items() if linear.bias is not None]
 
 
-@merge_method("regmean", needs=("gram",), refuse=refuse_settings, survey=_maps, together=_maps_with_biases)
+def _holds(shape: Sequence[int], models: int) -> float:
+    """Numbers for each number of a weight: maps of all models in float64, and their Gram matrices."""
+    pairs = math.prod(shape[1:]) ** 2 if len(shape) > 1 else 0
+    return 10 + 3 * models + (6 + 2 * models) * pairs / max(1, math.prod(shape))
+
+
+@merge_method(
+    "regmean", needs=("gram",), refuse=refuse_settings, survey=_maps, together=_maps_with_biases, holds=_holds
+)
 def regmean(
     ingredients: Ingredients, alpha: float = 0.9, ridge: float = 1e-6, normalize: bool = True
 ) -> dict[str, Tensor]:

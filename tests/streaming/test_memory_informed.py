@@ -14,7 +14,7 @@ from fusionlab.statistics.files import save
 from fusionlab.statistics.statistics import Digest
 from tests.streaming.folders import hollow
 
-WIDTH, HIDDEN, LAYERS = 512, 1024, 10
+WIDTH, HIDDEN, LAYERS = 512, 512, 15
 # Sets the limit on what a process may allocate, from what it has after its imports and after all is known of the
 # models: mapped files of statistics count, though no more of them is in memory than is looked at.
 START = """

@@ -52,8 +52,8 @@ def _of_circuits(ingredients: Ingredients) -> list[list[str]]:
     return [entries_of(one.names, stacks) for found in ingredients.surveyed.values() for one in found]
 
 
-# A part in float64, twice, and its factors beside it; of each model one more.
-@merge_method("circuit", needs=_needs, refuse=_refuse, survey=_circuits, together=_of_circuits, holds=(10, 8))
+# A part in float64, its factors and what is written; of each model its numbers, and in float64 with a factor.
+@merge_method("circuit", needs=_needs, refuse=_refuse, survey=_circuits, together=_of_circuits, holds=(7, 6))
 def circuit(ingredients: Ingredients, metric: Metric = "frobenius", ridge: float = 1e-3) -> dict[str, Tensor]:
     """Average each head's products over the models and project them back to the head's width; average all else.
 

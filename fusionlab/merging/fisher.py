@@ -40,7 +40,7 @@ def _alone(_: Ingredients) -> tuple[()]:
     return ()
 
 
-@merge_method("fisher", needs=("fisher",), refuse=_refuse, survey=_scaled, together=_alone, holds=(16, 1))
+@merge_method("fisher", needs=("fisher",), refuse=_refuse, survey=_scaled, together=_alone, holds=(22, 2))
 def fisher(
     ingredients: Ingredients, floor: float = 1e-6, normalize: Normalize = "none", labels: Labels | None = None
 ) -> dict[str, Tensor]:

@@ -39,7 +39,7 @@ def _sites(survey: WholeSurvey, attention: Attention, **_: Any) -> Sites:
     return Sites(find_sites(blueprint, shapes, one_map=attention != "separate"), shapes)
 
 
-@merge_method("ot", needs=_needs, refuse=refuse_entropy, survey=_sites, holds=(24, 3))
+@merge_method("ot", needs=_needs, refuse=refuse_entropy, survey=_sites, holds=(10, 3))
 def optimal_transport(
     ingredients: Ingredients,
     features: Features = "weights",

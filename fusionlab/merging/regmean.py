@@ -43,8 +43,10 @@ def _maps_with_biases(ingredients: Ingredients) -> list[tuple[str, str]]:
 
 def _holds(shape: Sequence[int], models: int) -> float:
     """Numbers for each number of a weight: maps of all models in float64, and their Gram matrices."""
-    pairs = math.prod(shape[1:]) ** 2 if len(shape) > 1 else 0
-    return 10 + 3 * models + (6 + 2 * models) * pairs / max(1, math.prod(shape))
+    # Of patches all dimensions but the first are read; of a stack of experts the last.
+    inputs = shape[-1] if len(shape) == 3 else math.prod(shape[1:])
+    pairs = inputs**2 if len(shape) > 1 else 0
+    return 16 + 3 * models + (6 + 2 * models) * pairs / max(1, math.prod(shape))
 
 
 @merge_method(

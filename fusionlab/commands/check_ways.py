@@ -19,11 +19,14 @@ from fusionlab.merging.method import NEEDS
 from fusionlab.printing import size_words
 from fusionlab.streaming import memory_of
 from fusionlab.streaming.coupled import coupled_bytes, coupled_memory
+from fusionlab.streaming.part_memory import memory_by_parts
 from fusionlab.streaming.twins import parts_memory
 from fusionlab.symmetry import Blueprint
 
 Possible = Literal["yes", "with a base model", "with data", "no"]
 PARTS, WHOLE = "a part at a time", "whole models"
+# Of methods that look at statistics.
+_BY_FILES = "; a part at a time with files of statistics, whole models with data"
 
 
 @dataclass(frozen=True)
@@ -83,13 +86,17 @@ def _merge_way(name: str, given: Given) -> Way:
     if streams:
         held = "pieces" if method.unit == "number" else "parameters"
         memory = min(memory, memory_of(given.shapes, given.models, method))
+    elif given.made and given.streams["number"] and not isinstance(given.blueprint, str):
+        made = next(iter(given.made.values()))
+        if (needed := memory_by_parts(made, given.blueprint, given.models, method)) is not None:
+            held, memory = PARTS, min(memory, needed)
     if (method.unit == "model" or not streams) and isinstance(given.blueprint, str):
         return Way(name, "no", "", None, given.blueprint)
     needs = method.requires()
     if "base" in needs and not given.has_base:
         return Way(name, "with a base model", held, memory, NEEDS["base"])
     if data := [need for need in needs if need not in ("base", "blueprint")]:
-        return Way(name, "with data", held, memory, NEEDS[data[0]])
+        return Way(name, "with data", held, memory, NEEDS[data[0]] + (_BY_FILES if held == PARTS else ""))
     try:
         method.check([1 / given.models] * given.models, {})
     except InputError as error:

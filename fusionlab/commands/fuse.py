@@ -16,6 +16,7 @@ from fusionlab.atomic import refuse_existing, require_space
 from fusionlab.checkpoints.card import merge_card
 from fusionlab.commands import (
     data_options,
+    fuse_choice,
     fuse_stream,
     matching_options,
     merging_options,
@@ -92,7 +93,7 @@ def run(argv: Sequence[str]) -> None:
         polishing = PolishOptions(steps=polishing, seed=arguments.seed)
     arguments.search, journal = _searching(arguments)
     repeat, held = repeat_config(parser, own_data.written_out(argv)), list[str]()
-    choice = fuse_stream.chosen(arguments) if is_auto else None
+    choice = fuse_choice.chosen(arguments) if is_auto else None
     if choice is not None:
         _tell_choice(arguments, choice)
     if arguments.match != AUTO:

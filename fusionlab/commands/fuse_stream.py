@@ -21,6 +21,7 @@ from fusionlab.checkpoints.card import CARD, merge_card
 from fusionlab.checkpoints.fp8 import note as scaled_note
 from fusionlab.checkpoints.hub import locate
 from fusionlab.commands import match_stream, merging_options
+from fusionlab.commands.fuse_choice import asks_for_whole
 from fusionlab.commands.fuse_output import tell_fusion
 from fusionlab.commands.match_parts import NotByPartsError, leave_to_memory, refuse_mean
 from fusionlab.commands.merge import reads_files
@@ -53,39 +54,14 @@ from fusionlab.streaming import (
     write_side_files,
 )
 from fusionlab.streaming import Recipe as Merge
+from fusionlab.streaming.informed import Informed
+from fusionlab.streaming.knowing import informed
 from fusionlab.streaming.part_files import remove_parts
 from fusionlab.trainers import device_of
 
 _TWINS, _MERGED = "twins", "merged"
 # Paths, in whose place the files are told.
 _PATHS = ("ckpts", "base")
-# Options whose values ask for whole models.
-_WHOLE = ("data", "probes", "samples", "statistics", "example", "polish", "search")
-
-
-def chosen(arguments: Namespace) -> Choice | None:
-    """The matching that advice chooses for large models, told from their files.
-
-    Args:
-        arguments: of the command, whose matching is ``auto``.
-
-    Returns:
-        The choice; None where models are read as a whole in any case, which are looked at then.
-
-    Raises:
-        InputError: checkpoints that cannot be read.
-    """
-    if _asks_for_whole(arguments) or not reads_files() or len(arguments.ckpts) < 2:
-        return None
-    found = open_models(arguments.ckpts, arguments.names, arguments.base)
-    models = {label: model for label, model in found.items() if model is not None}
-    if len(models) < len(found) or (match_stream.is_small(models, arguments) and unknown_among(models) is None):
-        return None
-    return choose_stored(dict(zip(found, arguments.ckpts, strict=True)))
-
-
-def _asks_for_whole(arguments: Namespace) -> bool:
-    return any(arguments.get(name) is not None for name in _WHOLE) or arguments.untie
 
 
 def by_parts(
@@ -106,12 +82,13 @@ def by_parts(
     Raises:
         InputError: checkpoints or options that do not fit; nothing has been written then.
     """
-    whole = _asks_for_whole(arguments) or plan.correct
+    whole = asks_for_whole(arguments) or plan.correct
     if whole or plan.heads != "merged" or len(plan.methods) > 1 or not reads_files():
         return []
     ((method, values),) = plan.methods.items()
     merges, needs = find_method(method), set(find_method(method).requires(**values))
-    if plan.anchor == "nearest" or merges.unit == "model" or needs - {"base"}:
+    by_parts = merges.by_parts(**values) and not merges.kinds(**values)
+    if plan.anchor == "nearest" or not (by_parts or (merges.unit != "model" and needs <= {"base"})):
         return []
     found = open_models(arguments.ckpts, arguments.names, arguments.base)
     models = {label: model for label, model in found.items() if model is not None}
@@ -128,7 +105,10 @@ def by_parts(
         if not _agree(models, base, merges):
             raise NotByPartsError("they differ in names, shapes or configs")
         refuse_mean(len(models), plan.matchings.values())
-        fusion = _Fusion(models, base, plan, choice)
+        known = informed(list(models.values()), merges, [], values) if by_parts else None
+        if by_parts and known is None:
+            raise NotByPartsError("their files or their symmetries are not known")
+        fusion = _Fusion(models, base, plan, choice, known)
         if not arguments.resume:
             held = [*models.values(), *([] if base is None else [base])]
             leave_to_memory(expanded(arguments.output), fusion.space, fusion.scratch, held)
@@ -153,9 +133,14 @@ class _Fusion:
     """One fusion, a part of the parameters at a time; without a matching there are no twins."""
 
     def __init__(
-        self, models: Mapping[str, StoredModel], base: StoredModel | None, plan: Plan, choice: Choice | None
+        self,
+        models: Mapping[str, StoredModel],
+        base: StoredModel | None,
+        plan: Plan,
+        choice: Choice | None,
+        known: Informed | None,
     ) -> None:
-        self.models, self.base, self.plan, self.choice = models, base, plan, choice
+        self.models, self.base, self.plan, self.choice, self.known = models, base, plan, choice, known
         if len(models) < 2:
             raise InputError(f"merging was given {len(models)} model; expected at least two")
         labels = list(models)
@@ -213,8 +198,11 @@ class _Fusion:
             named = under_one_naming([*matched.values(), *([] if base is None else [base])])
             ends, of_base = named[: len(matched)], None if base is None else named[-1]
             with progress("merging", self.size) as advance:
-                place, prefix = folder / _MERGED, f"{_MERGED}/"
-                merged = stream_merge(ends, of_base, self.merge, place, None, advance, manifest, prefix)
+                place = (folder / _MERGED, None, advance, manifest, f"{_MERGED}/")
+                if self.known is None:
+                    merged = stream_merge(ends, of_base, self.merge, *place)
+                else:
+                    merged = self.known.merge(ends, self.merge, *place)
             parents = merging_options.parents(self.models, arguments)
             how = {key: settings[key] for key in ("matching", "anchor")} | merging_options.described(arguments)
             main = main_of((tensor.dtype, tensor.count) for tensor in self.planned.values())

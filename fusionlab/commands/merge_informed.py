@@ -1,4 +1,4 @@
-"""`fusionlab merge` of files by files of statistics: for methods that need nothing else of the models."""
+"""`fusionlab merge` of files by methods that look at several parameters, and at files of statistics, but not at all."""
 
 from __future__ import annotations
 
@@ -17,17 +17,21 @@ if TYPE_CHECKING:
 
 
 def is_informed(arguments: Namespace) -> bool:
-    """True if there are files of statistics, and all that the method needs is statistics.
+    """True if the method merges a part at a time, and the statistics that it needs are in files.
 
     Args:
         arguments: of the command.
     """
-    methods = list(merging_options.merge_methods(arguments))
-    return arguments.statistics is not None and len(methods) == 1 and find_method(methods[0]).together is not None
+    methods = merging_options.merge_methods(arguments)
+    if len(methods) != 1:
+        return False
+    ((name, values),) = methods.items()
+    method = find_method(name)
+    return method.by_parts(**values) and (arguments.statistics is not None or not method.kinds(**values))
 
 
 def known_of(arguments: Namespace, models: Mapping[str, StoredModel]) -> Informed | None:
-    """The statistics of models in the files that the arguments name; None where models must be read for them.
+    """The knowledge that the method needs of models; None where models must be read to find it.
 
     Args:
         arguments: of the command.
@@ -36,11 +40,11 @@ def known_of(arguments: Namespace, models: Mapping[str, StoredModel]) -> Informe
     Raises:
         InputError: a file that holds none, statistics of what is no parameter, or none of a model.
     """
-    from fusionlab.streaming.informed import informed  # noqa: PLC0415 - imports transformers
+    from fusionlab.streaming.knowing import informed  # noqa: PLC0415 - imports transformers
 
-    (method,) = merging_options.merge_methods(arguments)
+    ((name, values),) = merging_options.merge_methods(arguments).items()
     given, has_data = merging_options.given_statistics(arguments), arguments.get("data") is not None
-    return informed(list(models.values()), find_method(method), given, has_data)
+    return informed(list(models.values()), find_method(name), given, values, has_data)
 
 
 def described(arguments: Namespace) -> dict[str, object]:

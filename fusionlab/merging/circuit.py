@@ -3,15 +3,15 @@
 The circuits are those of Elhage et al., "A mathematical framework for transformer circuits" (2021).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from fusionlab.errors import InputError
-from fusionlab.merging.ingredients import Ingredients
+from fusionlab.merging.ingredients import Ingredients, WholeSurvey
 from fusionlab.merging.registry import merge_method
 from fusionlab.statistics import Grams
 from fusionlab.symmetry import Blueprint
@@ -19,7 +19,7 @@ from fusionlab.symmetry.axes import Across, Along, Axis, Concat, Fixed, Per, Sca
 from fusionlab.symmetry.blueprint import Space
 from fusionlab.symmetry.leaves import leaves
 from fusionlab.symmetry.roles import Role
-from fusionlab.symmetry.stacks import apart
+from fusionlab.symmetry.stacks import apart, entries_of, stacked
 from fusionlab.types import State
 
 Metric = Literal["frobenius", "gram"]
@@ -35,7 +35,25 @@ def _refuse(_: Sequence[float], ridge: float, **__: object) -> None:
         raise InputError(f"ridge is {ridge}; expected a number above 0")
 
 
-@merge_method("circuit", needs=_needs, refuse=_refuse)
+def _circuits(survey: WholeSurvey, **_: Any) -> Mapping[str, list["Circuit"]]:
+    """The circuits by the first of the parameters that lie along each."""
+    blueprint = survey.ingredients.blueprint
+    assert blueprint is not None
+    found: dict[str, list[Circuit]] = {}
+    for one in circuits(blueprint):
+        found.setdefault(entries_of(one.names, blueprint.stacks)[0], []).append(one)
+    return found
+
+
+def _of_circuits(ingredients: Ingredients) -> list[list[str]]:
+    """The parameters that lie along each circuit."""
+    assert ingredients.blueprint is not None
+    stacks = ingredients.blueprint.stacks
+    return [entries_of(one.names, stacks) for found in ingredients.surveyed.values() for one in found]
+
+
+# A part in float64, its factors and what is written; of each model its numbers, and in float64 with a factor.
+@merge_method("circuit", needs=_needs, refuse=_refuse, survey=_circuits, together=_of_circuits, holds=(7, 6))
 def circuit(ingredients: Ingredients, metric: Metric = "frobenius", ridge: float = 1e-3) -> dict[str, Tensor]:
     """Average each head's products over the models and project them back to the head's width; average all else.
 
@@ -64,11 +82,14 @@ def circuit(ingredients: Ingredients, metric: Metric = "frobenius", ridge: float
     assert ingredients.blueprint is not None
     grams = _InputMetric(ingredients.gathered(Grams) if metric == "gram" else [], ingredients.weights, ridge)
     blueprint = ingredients.blueprint
-    merged = dict(blueprint.stacked(ingredients.averaged()))
-    ingredients = replace(ingredients, states=list(map(blueprint.stacked, ingredients.states)))
-    for found in circuits(blueprint):
+    by_name: Mapping[str, list[Circuit]] = ingredients.surveyed or _circuits(WholeSurvey(ingredients))
+    own = [one for name in ingredients.states[0] for one in by_name.get(name, ())]
+    stacks = {name: blueprint.stacks[name] for one in own for name in one.names if name in blueprint.stacks}
+    merged = dict(stacked(ingredients.averaged(), stacks))
+    ingredients = replace(ingredients, states=[stacked(state, stacks) for state in ingredients.states])
+    for found in own:
         _merge(ingredients, found, grams, merged)
-    return apart(merged, blueprint.stacks)
+    return apart(merged, stacks)
 
 
 @dataclass(frozen=True)
@@ -77,12 +98,12 @@ class Part:
 
     Attributes:
         names: the parameters.
-        dim: the dimension along the space.
+        dims: of each the dimension along the space.
         position: of the stretch among all stretches of that dimension.
     """
 
     names: tuple[str, ...]
-    dim: int
+    dims: tuple[int, ...]
     position: int
 
 
@@ -99,6 +120,11 @@ class Circuit:
     space: Space
     primal: tuple[Part, ...]
     dual: tuple[Part, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parameters that lie along it, each once."""
+        return tuple(dict.fromkeys(name for part in (*self.primal, *self.dual) for name in part.names))
 
 
 def circuits(blueprint: Blueprint) -> tuple[Circuit, ...]:
@@ -122,7 +148,7 @@ def circuits(blueprint: Blueprint) -> tuple[Circuit, ...]:
             alone = alone and len(dims) == 1 and not isinstance(axes[dims[0]], Across)
             for position, stretch in enumerate(_stretches(axes[dims[0]])):
                 if isinstance(stretch, Along) and stretch.space == space.name:
-                    sides[stretch.is_dual].append(Part((name,), dims[0], position))
+                    sides[stretch.is_dual].append(Part((name,), (dims[0],), position))
         if alone and sides[False] and sides[True]:
             found.append(Circuit(space, tuple(sides[False]), tuple(sides[True])))
     return tuple(found)
@@ -159,16 +185,16 @@ class _InputMetric:
         found = list(parts)
         for part in parts if self.grams else ():
             linear = self.grams[0].maps.get(part.names[0])
-            if linear is not None and linear.dim != part.dim and linear.bias is not None:
+            if linear is not None and linear.dim != part.dims[0] and linear.bias is not None:
                 bias = next(p for p in parts if p.names == (linear.bias,) and p.position == part.position)
                 found.remove(bias)
-                found[found.index(part)] = Part((*part.names, *bias.names), part.dim, part.position)
+                found[found.index(part)] = Part((*part.names, *bias.names), (*part.dims, *bias.dims), part.position)
         return found
 
     def factor(self, part: Part) -> Tensor | None:
         """A lower triangular L with ``L L^T`` the mean Gram matrix of what a part reads; None where that is unknown."""
         linear = self.grams[0].maps.get(part.names[0]) if self.grams else None
-        if linear is None or linear.dim == part.dim:
+        if linear is None or linear.dim == part.dims[0]:
             return None
         gram = sum(share * grams.mean(part.names[0]) for share, grams in zip(self.weights, self.grams, strict=True))
         assert isinstance(gram, Tensor)
@@ -202,7 +228,8 @@ def _merge(ingredients: Ingredients, found: Circuit, metric: _InputMetric, merge
 
 def _read(state: State, blueprint: Blueprint, space: Space, part: Part, factor: Tensor | None) -> Tensor:
     """A part in its metric, float64, shape ``(*copies, size, features)``."""
-    joined = torch.cat([_view(_rows(state, n, part.dim), blueprint, space, n, part) for n in part.names], -1)
+    named = list(zip(part.names, part.dims, strict=True))
+    joined = torch.cat([_view(_rows(state, *one), blueprint, space, *one, part.position) for one in named], -1)
     joined = joined if factor is None else joined @ factor.to(joined)
     return joined.flatten(len(space.copies) + 1)
 
@@ -217,8 +244,9 @@ def _write(
     """Store all parts of a side: the inverse of `_read`, with the parts next to each other."""
     start = 0
     for part, factor in side:
-        buffers = [_rows(merged, name, part.dim) for name in part.names]
-        views = [_view(b, blueprint, space, name, part) for b, name in zip(buffers, part.names, strict=True)]
+        named = list(zip(part.names, part.dims, strict=True))
+        buffers = [_rows(merged, *one) for one in named]
+        views = [_view(b, blueprint, space, *one, part.position) for b, one in zip(buffers, named, strict=True)]
         features = [view.shape[-1] for view in views]
         between = views[0].shape[len(space.copies) + 1 : -1]
         length = between.numel() * sum(features)
@@ -226,10 +254,10 @@ def _write(
         start += length
         if factor is not None:
             values = torch.linalg.solve_triangular(factor.to(values), values, upper=False, left=False)
-        for name, buffer, view, value in zip(part.names, buffers, views, values.split(features, -1), strict=True):
+        for (name, dim), buffer, view, value in zip(named, buffers, views, values.split(features, -1), strict=True):
             view.copy_(value)
             old = merged[name]
-            moved = buffer.reshape(old.movedim(part.dim, 0).shape).movedim(0, part.dim)
+            moved = buffer.reshape(old.movedim(dim, 0).shape).movedim(0, dim)
             merged[name] = moved.to(old.dtype).contiguous()
 
 
@@ -239,7 +267,7 @@ def _rows(state: State, name: str, dim: int) -> Tensor:
     return moved.reshape(moved.shape[0], -1).to(torch.float64, copy=True, memory_format=torch.contiguous_format)
 
 
-def _view(rows: Tensor, blueprint: Blueprint, space: Space, name: str, part: Part) -> Tensor:
+def _view(rows: Tensor, blueprint: Blueprint, space: Space, name: str, dim: int, position: int) -> Tensor:
     """The stretch of a part within `_rows`, a view of shape ``(*copies, size, *other blocks, features)``."""
-    leaf = list(leaves(blueprint.parameters[name][part.dim], rows, 0))[part.position]
+    leaf = list(leaves(blueprint.parameters[name][dim], rows, 0))[position]
     return leaf.by_copies(space.index)

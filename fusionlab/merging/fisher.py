@@ -11,7 +11,7 @@ from torch import Tensor
 from fusionlab.errors import InputError
 from fusionlab.merging.ingredients import Ingredients, WholeSurvey
 from fusionlab.merging.registry import merge_method
-from fusionlab.statistics import Fisher, Statistics
+from fusionlab.statistics import Fisher
 from fusionlab.statistics.likelihood import Labels
 
 Normalize = Literal["none", "model", "parameter"]
@@ -35,12 +35,12 @@ def _scaled(survey: WholeSurvey, floor: float, normalize: Normalize, labels: Lab
     return _Scaled([statistics.diagonal for statistics in gathered], normalize, floor, survey.ingredients.floating())
 
 
-def _alone(_: Sequence[Mapping[str, Statistics]]) -> tuple[()]:
+def _alone(_: Ingredients) -> tuple[()]:
     """No parameters depend on each other."""
     return ()
 
 
-@merge_method("fisher", needs=("fisher",), refuse=_refuse, survey=_scaled, together=_alone)
+@merge_method("fisher", needs=("fisher",), refuse=_refuse, survey=_scaled, together=_alone, holds=(22, 2))
 def fisher(
     ingredients: Ingredients, floor: float = 1e-6, normalize: Normalize = "none", labels: Labels | None = None
 ) -> dict[str, Tensor]:

@@ -67,16 +67,19 @@ class Ingredients:
 
     def without(self, names: Container[str]) -> Ingredients:
         """The same without some parameters."""
-
-        def rest(state: State) -> State:
-            return {name: tensor for name, tensor in state.items() if name not in names}
-
-        base = None if self.base is None else rest(self.base)
-        return replace(self, states=[rest(state) for state in self.states], base=base)
+        return self._where(lambda name: name not in names)
 
     def only(self, names: Collection[str]) -> Ingredients:
         """The same with some parameters only."""
-        return self.without([name for name in self.states[0] if name not in set(names)])
+        chosen = set(names)
+        return self._where(lambda name: name in chosen)
+
+    def _where(self, kept: Callable[[str], bool]) -> Ingredients:
+        def part(state: State) -> State:
+            return {name: state[name] for name in state if kept(name)}
+
+        base = None if self.base is None else part(self.base)
+        return replace(self, states=[part(state) for state in self.states], base=base)
 
     def present(self) -> Ingredients:
         """The same without models that have no weight."""

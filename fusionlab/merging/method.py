@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_type_hints
 
@@ -14,18 +14,23 @@ from fusionlab.merge_weights import merge_weights
 from fusionlab.merging.by_parameter import WEIGHTS, by_pattern, check_patterns, groups
 from fusionlab.merging.ingredients import Ingredients
 from fusionlab.merging.kinds import check_kind
-from fusionlab.statistics import Statistics
+from fusionlab.statistics import Activations, Fisher, Grams
 from fusionlab.suggestions import did_you_mean
 
-Merger = Callable[..., dict[str, Tensor]]
+# Of a generator, merged parameters, some at a time.
+Merger = Callable[..., dict[str, Tensor] | Iterator[dict[str, Tensor]]]
 Needs = Sequence[str] | Callable[..., Sequence[str]]
 # What a method may be given at a time: pieces of flattened parameters, single parameters, or whole models only.
 Unit = Literal["number", "parameter", "model"]
 # Numbers in memory for each number of a parameter: so many, and so many more for each model; or all of them, by the
 # parameter's shape and the number of models.
 Holds = tuple[int, int] | Callable[[Sequence[int], int], float]
-# Names of parameters that must be merged at once, of statistics of each model by kind.
-Together = Callable[[Sequence[Mapping[str, Statistics]]], Sequence[Sequence[str]]]
+# Names of parameters that must be merged at once, of all that is known beside the models' numbers.
+Together = Callable[[Ingredients], Sequence[Sequence[str]]]
+# Needs that are gathered from data, and may lie in files.
+KINDS = tuple(kind.kind for kind in (Grams, Fisher, Activations))
+# Needs that are known of models which lie in files too.
+KNOWN = ("blueprint", *KINDS)
 # Of a method that does not say how much memory it takes; see `MergeMethod.holds`.
 HOLDS = (20, 3)
 _STATISTICS = "expected data (--data or --probes), or statistics that `fusionlab gather` wrote (--statistics)"
@@ -47,7 +52,9 @@ class MergeMethod:
 
     Attributes:
         name: in options and tables.
-        function: ``f(ingredients, **hyperparameters) -> state``.
+        function: ``f(ingredients, **hyperparameters) -> state``; or a generator of parts of the state, in an order of
+            its own, each parameter once, of a method some of whose parameters depend on what became of those before.
+            Where models lie in files it is given states that read a parameter each time that it is asked for.
         needs: some of `NEEDS`, or what gives them for given hyperparameters.
         unit: the least that the method may be given at a time: ``number`` where each number of a merge depends on those
             in its place in the models alone; ``parameter`` where it depends on that parameter; ``model`` on anything.
@@ -56,12 +63,12 @@ class MergeMethod:
             that may have no numbers (on the meta device).
         refuse: ``f(weights, **hyperparameters)``, which raises `InputError` for numbers that are out of range, and for
             so many models of these weights; it is called before any work.
-        holds: of a method with the unit ``parameter``, how many numbers of 4 bytes merging one holds in memory at most
-            for each of its numbers: so many, and so many more for each model, which is among them; or a function that
-            gives all of them for a parameter's shape and a number of models.
-        together: of a method with the unit ``model`` that needs statistics alone, a function of these that gives the
-            parameters that depend on each other, so that all others may be merged one by one; None where a method needs
-            whole models.
+        holds: of a method that is given parameters or parts, how many numbers of 4 bytes merging one holds in memory at
+            most for each of its numbers: so many, and so many more for each model, which is among them; or a function
+            that gives all of them for a parameter's shape and a number of models.
+        together: of a method with the unit ``model`` that needs no more than `KNOWN`, a function that gives the
+            parameters that depend on each other, so that all others may be merged one by one, in any order. It is given
+            ingredients without states, and what the survey found.
     """
 
     name: str
@@ -72,6 +79,28 @@ class MergeMethod:
     refuse: Callable[..., None] | None = None
     holds: Holds = HOLDS
     together: Together | None = None
+
+    @property
+    def flows(self) -> bool:
+        """True if its function is a generator."""
+        return inspect.isgeneratorfunction(self.function)
+
+    def by_parts(self, **hyperparameters: Any) -> bool:
+        """True if files are merged a part at a time by this method, where all is known that it needs.
+
+        Raises:
+            InputError: see `requires`.
+        """
+        needs = set(self.requires(**hyperparameters))
+        return (self.together is not None or self.flows) and needs <= set(KNOWN)
+
+    def kinds(self, **hyperparameters: Any) -> tuple[str, ...]:
+        """The statistics that it needs of each model: some of `KINDS`.
+
+        Raises:
+            InputError: see `requires`.
+        """
+        return tuple(need for need in self.requires(**hyperparameters) if need in KINDS)
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
@@ -181,12 +210,34 @@ class MergeMethod:
             InputError: what the method refuses of the models.
         """
         if not by_pattern(hyperparameters):
-            return self.function(ingredients, **hyperparameters)
+            return self._whole(self.function(ingredients, **hyperparameters), ingredients)
         merged: dict[str, Tensor] = {}
         for names, values in groups(ingredients.states[0], hyperparameters):
             weights = values.pop(WEIGHTS, None)
             part = ingredients.only(names)
             if weights is not None:
                 part = replace(part, weights=merge_weights(weights, len(part.states)))
-            merged |= self.function(part, **values)
+            merged |= self._whole(self.function(part, **values), part)
+        return {name: merged[name] for name in ingredients.states[0]}
+
+    def parts(self, ingredients: Ingredients, **hyperparameters: Any) -> Iterator[dict[str, Tensor]]:
+        """The parameters of the merged state as they are found, some at a time, of a method that `flows`.
+
+        Args:
+            ingredients: see `merge`, like what follows.
+            hyperparameters: the method's own.
+
+        Raises:
+            InputError: see there.
+        """
+        found = self.function(ingredients, **hyperparameters)
+        assert not isinstance(found, dict)
+        yield from found
+
+    @staticmethod
+    def _whole(found: dict[str, Tensor] | Iterator[dict[str, Tensor]], ingredients: Ingredients) -> dict[str, Tensor]:
+        """All that a function gave."""
+        if isinstance(found, dict):
+            return found
+        merged = {name: tensor for part in found for name, tensor in part.items()}
         return {name: merged[name] for name in ingredients.states[0]}

@@ -26,7 +26,7 @@ def merge_method(
     holds: Holds = HOLDS,
     together: Together | None = None,
 ) -> Callable[[Merger], Merger]:
-    """Register ``f(ingredients, **hyperparameters) -> state`` as a merge method.
+    """Register ``f(ingredients, **hyperparameters) -> state``, or a generator of parts of it, as a merge method.
 
     Args:
         name: in options and tables.

@@ -1,5 +1,6 @@
 """RegMean (Jin et al., "Dataless knowledge fusion by merging weights of language models", 2023)."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -7,10 +8,10 @@ import torch
 from torch import Tensor
 
 from fusionlab.errors import InputError
-from fusionlab.merging.ingredients import Ingredients
+from fusionlab.merging.ingredients import Ingredients, WholeSurvey
 from fusionlab.merging.registry import merge_method
 from fusionlab.models import aliases
-from fusionlab.statistics import Grams, LinearMap, Statistics
+from fusionlab.statistics import Grams, LinearMap
 from fusionlab.types import State
 
 # A Gram matrix whose Cholesky pivots span more than this is as good as singular in float64.
@@ -29,13 +30,28 @@ def refuse_settings(_: Sequence[float], alpha: float, ridge: float, **__: Any) -
         raise InputError(f"ridge is {ridge}; expected a number from 0 up")
 
 
-def _maps_with_biases(statistics: Sequence[Mapping[str, Statistics]]) -> list[tuple[str, str]]:
+def _maps(survey: WholeSurvey, **_: Any) -> Mapping[str, LinearMap]:
+    """The linear maps of all models; see `shared_maps`."""
+    return shared_maps(survey.ingredients.gathered(Grams))
+
+
+def _maps_with_biases(ingredients: Ingredients) -> list[tuple[str, str]]:
     """The weight and the bias of each map that has one."""
-    maps = _shared_maps([found for known in statistics if isinstance(found := known[Grams.kind], Grams)])
+    maps: Mapping[str, LinearMap] = ingredients.surveyed
     return [(weight, linear.bias) for weight, linear in maps.items() if linear.bias is not None]
 
 
-@merge_method("regmean", needs=("gram",), refuse=refuse_settings, together=_maps_with_biases)
+def _holds(shape: Sequence[int], models: int) -> float:
+    """Numbers for each number of a weight: maps of all models in float64, and their Gram matrices."""
+    # Of patches all dimensions but the first are read; of a stack of experts the last.
+    inputs = shape[-1] if len(shape) == 3 else math.prod(shape[1:])
+    pairs = inputs**2 if len(shape) > 1 else 0
+    return 16 + 3 * models + (6 + 2 * models) * pairs / max(1, math.prod(shape))
+
+
+@merge_method(
+    "regmean", needs=("gram",), refuse=refuse_settings, survey=_maps, together=_maps_with_biases, holds=_holds
+)
 def regmean(
     ingredients: Ingredients, alpha: float = 0.9, ridge: float = 1e-6, normalize: bool = True
 ) -> dict[str, Tensor]:
@@ -66,8 +82,8 @@ def regmean(
         InputError: a hyperparameter out of range, Gram matrices that do not belong to these models, or integer buffers
             that differ between the models.
     """
-    merged = ingredients.averaged()
-    solve_maps(merged, ingredients, ingredients.gathered(Grams), alpha, ridge, normalize)
+    merged, grams = ingredients.averaged(), ingredients.gathered(Grams)
+    solve_maps(merged, ingredients, grams, ingredients.surveyed or shared_maps(grams), alpha, ridge, normalize)
     return merged
 
 
@@ -75,6 +91,7 @@ def solve_maps(
     merged: dict[str, Tensor],
     ingredients: Ingredients,
     grams: Sequence[Grams],
+    maps: Mapping[str, LinearMap],
     alpha: float,
     ridge: float,
     normalize: bool,
@@ -85,11 +102,11 @@ def solve_maps(
         merged: the merge, changed in place.
         ingredients: models and weights.
         grams: one for each model.
+        maps: that all of them know, see `shared_maps`.
         alpha: see `regmean`, like what follows.
         ridge: see there.
         normalize: see there.
     """
-    maps = _shared_maps(grams)
     names = _names(ingredients.states[0], maps)
     # Maps of one input are solved together: its matrix is factored once.
     together: dict[tuple[str, bool], list[str]] = {}
@@ -103,10 +120,13 @@ def solve_maps(
                 _store(merged, name, maps[name], part)
 
 
-def _shared_maps(grams: Sequence[Grams]) -> Mapping[str, LinearMap]:
+def shared_maps(grams: Sequence[Grams]) -> Mapping[str, LinearMap]:
     """The linear maps that something was gathered for in all models.
 
     An expert that every text sends as many tokens to may be left out of one model's and not of another's.
+
+    Args:
+        grams: one for each model.
 
     Raises:
         InputError: maps that differ, or that one of the models does not have.

@@ -12,7 +12,7 @@ from fusionlab.errors import InputError
 from fusionlab.merging.ingredients import Ingredients
 from fusionlab.merging.layers import Walk, blocks, without_cache
 from fusionlab.merging.registry import merge_method
-from fusionlab.merging.regmean import refuse_settings, solve_maps
+from fusionlab.merging.regmean import refuse_settings, shared_maps, solve_maps
 from fusionlab.statistics import Grams
 from fusionlab.statistics.gram import GramAccumulator
 from fusionlab.statistics.linear_maps import LinearMaps, linear_maps
@@ -61,7 +61,7 @@ def regmean_pp(
     def solve(names: Collection[str], run: Callable[[Walk, nn.Module, int], None]) -> None:
         known = {name for name in names if name in merged}
         grams = [_grams(*one, known, run) for one in zip(models, walks, maps, strict=True)]
-        solve_maps(merged, ingredients, grams, alpha, ridge, normalize)
+        solve_maps(merged, ingredients, grams, shared_maps(grams), alpha, ridge, normalize)
         merge.load_state_dict({name: merged.get(name, own) for name, own in merge.state_dict().items()})
 
     seen: set[str] = set()

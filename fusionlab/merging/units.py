@@ -6,8 +6,11 @@ together have heads times width of them), a feature of the residual stream.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -16,6 +19,8 @@ from fusionlab.symmetry import Blueprint, Space
 from fusionlab.symmetry.axes import Across, spaces_of, within
 from fusionlab.symmetry.leaves import Leaf, leaves
 from fusionlab.symmetry.roles import Role
+
+Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,50 @@ class Site:
         moved = tensor.movedim(self.dim, 0).clone()
         moved[self.index] = rows.reshape(*self.index.shape, *moved.shape[1:])
         return moved.movedim(0, self.dim)
+
+
+@dataclass(frozen=True)
+class Sites:
+    """The sites of all parameters of a model, found by what is asked of them.
+
+    Attributes:
+        of: by parameter, in the blueprint's order; parameters without sites are left out.
+        shapes: of the parameters.
+    """
+
+    of: Mapping[str, Sequence[Site]]
+    shapes: Mapping[str, torch.Size]
+
+    @cached_property
+    def written(self) -> Mapping[str, list[Site]]:
+        """By units, the sites that are written."""
+        return self._by(lambda site: site.units if site.written else None)
+
+    @cached_property
+    def read(self) -> Mapping[str, list[Site]]:
+        """By units, the sites that read them."""
+        return self._by(lambda site: None if site.written else site.units)
+
+    @cached_property
+    def in_module(self) -> Mapping[tuple[str, str], list[Site]]:
+        """By units and the module that owns their parameters, the sites that are written."""
+        return self._by(lambda site: (site.units, module_of(site.parameter)) if site.written else None)
+
+    def is_table(self, name: str) -> bool:
+        """True if a parameter is no vector."""
+        return len(self.shapes[name]) > 1
+
+    def is_embedding(self, name: str) -> bool:
+        """True if a parameter writes without reading from anything that is transported: tokens, positions, patches."""
+        return self.is_table(name) and all(site.written for site in self.of[name])
+
+    def _by(self, key: Callable[[Site], Key | None]) -> defaultdict[Key, list[Site]]:
+        found: defaultdict[Key, list[Site]] = defaultdict(list)
+        for sites in self.of.values():
+            for site in sites:
+                if (at := key(site)) is not None:
+                    found[at].append(site)
+        return found
 
 
 def module_of(parameter: str) -> str:

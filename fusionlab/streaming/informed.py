@@ -1,11 +1,15 @@
-"""The merge of checkpoint folders by statistics that were gathered before, a part of the parameters at a time."""
+"""The merge of checkpoint folders by what is known beside their numbers, a part of the parameters at a time.
+
+That is the blueprint of their class, and statistics that were gathered before.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,21 +20,19 @@ from torch import Tensor
 
 from fusionlab import signals
 from fusionlab.batch_norm import running_statistics
-from fusionlab.checkpoints.weightless import Weightless, weightless, weightless_timm
+from fusionlab.checkpoints.weightless import Weightless
 from fusionlab.dtypes import widest
 from fusionlab.matching.weights import squared_distance
 from fusionlab.merging.ingredients import Ingredients, WholeSurvey
-from fusionlab.merging.method import MergeMethod
 from fusionlab.statistics import Statistics
-from fusionlab.statistics.statistics import Digest, missing_kinds
-from fusionlab.streaming.known import is_known
 from fusionlab.streaming.merge import Streamed
-from fusionlab.streaming.pipeline import workers
 from fusionlab.streaming.recipe import Recipe
 from fusionlab.streaming.resuming import Manifest, Tally
 from fusionlab.streaming.shards import Writer, like, written
 from fusionlab.streaming.stored import StoredModel
 from fusionlab.streaming.twins import PartReader, once
+from fusionlab.symmetry import Blueprint
+from fusionlab.types import State
 
 
 @dataclass(frozen=True)
@@ -39,11 +41,13 @@ class Informed:
 
     Attributes:
         made: their class without weights.
-        statistics: for each model, by kind; their tensors are mapped from files.
+        statistics: for each model, by kind, those that the method needs; their tensors are mapped from files.
+        blueprint: of all; None where the method does not need it.
     """
 
     made: Weightless
     statistics: Sequence[Mapping[str, Statistics]]
+    blueprint: Blueprint | None = None
 
     @torch.no_grad()
     def merge(
@@ -54,150 +58,152 @@ class Informed:
         most: int | None = None,
         advance: Callable[[int], object] = lambda _: None,
         manifest: Manifest | None = None,
+        prefix: str = "",
     ) -> Streamed:
-        """Merge folders by statistics into the weight files of another one.
+        """Merge folders into the weight files of another one.
 
         One part is in memory at a time: a parameter, or those that depend on each other.
 
         Args:
             models: see `fusionlab.streaming.merge.stream_merge`, like what follows.
-            recipe: whose method merges by statistics.
+            recipe: whose method merges by parts (`MergeMethod.by_parts`).
             folder: empty, or what an earlier call left unfinished.
             most: bytes of a file.
             advance: is told of bytes.
-            manifest: of the folder.
+            manifest: of the folder or of one around it.
+            prefix: the folder's path in that of the manifest.
 
         Raises:
             InputError: numbers that are NaN or infinite, or that the type to write in cannot hold; integer buffers that
                 differ between the models; or what the method refuses.
         """
         method, planned = recipe.method, recipe.types(models)
-        files = like(models[0], planned, most)
-        finished = [file for file in files if manifest is not None and file in manifest.finished]
+        files, complete = like(models[0], planned, most), {} if manifest is None else manifest.finished
+        finished = [file for file in files if f"{prefix}{file}" in complete]
         method.check(recipe.weights, recipe.hyperparameters)
-        given = Ingredients([], recipe.weights, None, self.statistics, None, None, recipe.seed)
+        given = Ingredients([], recipe.weights, self.blueprint, self.statistics, None, None, recipe.seed)
         if method.survey is not None:
             whole = replace(given, states=[self.made.model.state_dict()] * len(models))
             found = method.survey(WholeSurvey(whole), **(method.hyperparameters | dict(recipe.hyperparameters)))
             given = replace(given, surveyed=found)
-        parts = _parts(self, method)
         with ExitStack() as stack:
             readers = [PartReader(stack.enter_context(model.opened()), self.made) for model in models]
             writer = stack.enter_context(written(folder, files, planned, finished))
-            tally = stack.enter_context(Tally(files, planned, len(models), manifest))
-            for names in parts:
-                signals.check()
-                sizes = readers[0].sizes(names, writer)
-                if not tally.is_written(sizes):
-                    tally.add(sizes, _merged(names, readers, recipe, given, writer))
-                advance(sum(sizes.values()))
+            tally = stack.enter_context(Tally(files, planned, len(models), manifest, prefix))
+            work = _Work(readers, recipe, given, writer, tally, advance)
+            if method.flows:
+                work.flow(list(_parts(self, ())))
+            else:
+                assert method.together is not None
+                work.by_parts(_parts(self, method.together(given)))
         return Streamed(tuple(map(math.sqrt, tally.totals())), bool(running_statistics(planned)))
 
 
-def informed(
-    models: Sequence[StoredModel],
-    method: MergeMethod,
-    given: Sequence[Mapping[str, Statistics]],
-    has_data: bool = False,
-) -> Informed | None:
-    """The statistics that a method needs of each model, by digests of the models as transformers would read them.
+@dataclass(frozen=True)
+class _Work:
+    """One merge while it runs."""
+
+    readers: Sequence[PartReader]
+    recipe: Recipe
+    given: Ingredients
+    writer: Writer
+    tally: Tally
+    advance: Callable[[int], object]
+
+    def by_parts(self, parts: Iterable[Sequence[str]]) -> None:
+        """Merge parts that do not depend on each other; those that are written are left out."""
+        method, hyperparameters = self.recipe.method, self.recipe.hyperparameters
+        for names in parts:
+            signals.check()
+            if not self.tally.is_written(self._sizes(names)):
+                states = [self._read(reader, names) for reader in self.readers]
+                merged = method.merge(replace(self.given, states=states), **hyperparameters)
+                self._write(names, merged, states)
+                del states, merged
+            self.advance(sum(self._sizes(names).values()))
+
+    def flow(self, parts: Sequence[Sequence[str]]) -> None:
+        """Merge in the order of the method; what is written together waits for each other."""
+        part_of = {name: index for index, names in enumerate(parts) for name in names}
+        stored, left = self.readers[0].names, [set(names) for names in parts]
+        # By the name that is stored: of what is tied the last one counts, as where a model is given a state.
+        waiting: dict[str, tuple[int, Tensor]] = {}
+        states = [_Unread(partial(self._read, reader), list(stored)) for reader in self.readers]
+        given = replace(self.given, states=states)
+        for merged in self.recipe.method.parts(given, **self.recipe.hyperparameters):
+            signals.check()
+            for name, tensor in merged.items():
+                place = parts[part_of[name]].index(name)
+                if stored[name] not in waiting or waiting[stored[name]][0] < place:
+                    waiting[stored[name]] = (place, tensor)
+                left[part_of[name]].remove(name)
+            del tensor
+            for names in [parts[index] for index in dict.fromkeys(map(part_of.__getitem__, merged)) if not left[index]]:
+                done = {held: waiting.pop(held)[1] for held in dict.fromkeys(stored[name] for name in names)}
+                if not self.tally.is_written(self._sizes(names)):
+                    states_of = (self._read(reader, names) for reader in self.readers)
+                    self._write(names, {name: done[stored[name]] for name in names}, states_of)
+                self.advance(sum(self._sizes(names).values()))
+        assert not any(left)
+
+    def _sizes(self, names: Sequence[str]) -> dict[str, int]:
+        return self.readers[0].sizes(names, self.writer)
+
+    def _write(self, names: Sequence[str], merged: Mapping[str, Tensor], states: Iterable[State]) -> None:
+        """Write a part and count it, with the squared distances of the models to it."""
+        first = self.readers[0]
+        kept = first.write(merged, self.writer)
+        counted = [name for name in once(names, first.names) if kept[name].is_floating_point()]
+        self.tally.add(self._sizes(names), [squared_distance(state, kept, counted) for state in states])
+
+    def _read(self, reader: PartReader, names: Sequence[str]) -> dict[str, Tensor]:
+        """Some parameters of a model, each in the widest type that any model has it in; what is tied is one tensor."""
+        held = {reader.names[name]: tensor for name, tensor in reader.read(names).items()}
+        held = {name: tensor.to(self._type(name)) for name, tensor in held.items()}
+        return {name: held[reader.names[name]] for name in names}
+
+    def _type(self, name: str) -> torch.dtype:
+        """The type that a parameter is merged in, by its name that is stored."""
+        dtype = widest(
+            reader.reader.model.tensors[stored].dtype
+            for reader in self.readers
+            for stored in reader.groups[name].stored
+        )
+        least = self.recipe.dtype
+        return widest([dtype, least]) if least is not None and dtype.is_floating_point else dtype
+
+
+class _Unread(Mapping[str, Tensor]):
+    """A state whose parameters are read each time that they are asked for.
 
     Args:
-        models: that agree in names, shapes and configs.
-        method: that merges them.
-        given: statistics of any models, by kind.
-        has_data: what is missing can be gathered.
-
-    Returns:
-        None where a class or its files are not known well enough to tell, or statistics can be gathered, which takes
-        models in memory.
-
-    Raises:
-        InputError: numbers that are NaN or infinite, statistics of what is no parameter, or none of a model.
+        read: gives parameters by their names.
+        names: of all.
     """
-    first = models[0]
-    if method.together is None or not is_known(first):
-        return None
-    made_of = weightless_timm if first.format == "timm" else weightless
-    made = made_of(first.config, first.location, {name: stored.shape for name, stored in first.tensors.items()})
-    if made is None:
-        return None
-    known = {(one.basis, one.kind): one for found in given for one in found.values()}
-    with workers() as pool:
-        bases = list(pool.map(lambda model: _basis_of(model, made), models))
-    statistics, state = [], made.model.state_dict()
-    for index, basis in enumerate(bases):
-        own = {kind: one for (measured, kind), one in known.items() if measured == basis}
-        if missing := [kind for kind in method.requires() if kind not in own]:
-            if has_data or not _is_read_as_stored(models[index], made):
-                return None
-            raise missing_kinds(missing)
-        # All that is known of the model, whether it is needed or not: a file that is wrong about one kind is damaged.
-        for one in own.values():
-            one.refuse_strangers(state, f"model {index}")
-        statistics.append({kind: own[kind] for kind in method.requires()})
-    return Informed(made, statistics)
+
+    def __init__(self, read: Callable[[Sequence[str]], dict[str, Tensor]], names: Sequence[str]) -> None:
+        self.read, self.names = read, names
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.read([name])[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
 
 
-def _is_read_as_stored(model: StoredModel, made: Weightless) -> bool:
-    """True where a model in memory surely has the numbers of its files, so that both have one digest.
-
-    Not where weights are computed as they are read, whose last bit may be another one, nor where types change.
-    """
-    types = {stored.dtype for stored in model.tensors.values() if stored.dtype.is_floating_point}
-    wide = [getattr(made.model, name, None) for name in ("_keep_in_fp32_modules", "_keep_in_fp32_modules_strict")]
-    rounds = len(types) > 1 or (any(wide) and not types <= {torch.float32, torch.float64})
-    return model.base is None and not model.is_scaled and not rounds
-
-
-def _basis_of(model: StoredModel, made: Weightless) -> str:
-    """`fusionlab.statistics.basis_of` a model on the disk, a parameter at a time."""
-    digest = Digest()
-    with model.opened() as reader:
-        parameters = PartReader(reader, made)
-        for name in sorted(made.names):
-            digest.add(name, parameters.read([name])[name])
-    return digest.hexdigest()
-
-
-def _merged(
-    names: Sequence[str], readers: Sequence[PartReader], recipe: Recipe, given: Ingredients, writer: Writer
-) -> list[float]:
-    """Merge a part and write it; given are the squared distances of the models to it."""
-    first = readers[0]
-    states = _alike([reader.read(names) for reader in readers], first.names, recipe.dtype)
-    kept = first.write(recipe.method.merge(replace(given, states=states), **recipe.hyperparameters), writer)
-    counted = [name for name in once(names, first.names) if kept[name].is_floating_point()]
-    return [squared_distance(state, kept, counted) for state in states]
-
-
-def _alike(
-    states: Sequence[Mapping[str, Tensor]], names: Mapping[str, str], least: torch.dtype | None
-) -> list[dict[str, Tensor]]:
-    """States with each parameter in the widest type that any has it in; what is tied stays one tensor.
+def _parts(known: Informed, together: Iterable[Sequence[str]]) -> list[list[str]]:
+    """All names of the state, each once: in a part are those that are tied, written or merged together.
 
     Args:
-        states: of the same names.
-        names: for each, the one of the tied ones that is stored.
-        least: a type that floating ones are at least as wide as, or None.
+        known: of the models.
+        together: names that are merged together.
     """
-    types = {names[name]: widest(state[name].dtype for state in states) for name in states[0]}
-    if least is not None:
-        types = {name: widest([dtype, least]) if dtype.is_floating_point else dtype for name, dtype in types.items()}
-    found = []
-    for state in states:
-        held = {names[name]: tensor for name, tensor in state.items()}
-        held = {name: tensor.to(types[name]) for name, tensor in held.items()}
-        found.append({name: held[names[name]] for name in state})
-    return found
-
-
-def _parts(known: Informed, method: MergeMethod) -> list[list[str]]:
-    """All names of the state, each once: in a part are those that are tied, written or merged together."""
     names = known.made.names
     place = {name: index for index, name in enumerate(names)}
-    assert method.together is not None
-    joined = [*names.items(), *(group.made for group in known.made.groups.values()), *method.together(known.statistics)]
+    joined = [*names.items(), *(group.made for group in known.made.groups.values()), *together]
     pairs = [(place[one[0]], place[other]) for one in joined for other in one[1:] if one[0] in place and other in place]
     rows, columns = np.array(pairs, dtype=int).reshape(-1, 2).T
     graph = coo_matrix((np.ones(len(pairs)), (rows, columns)), shape=(len(names), len(names)))

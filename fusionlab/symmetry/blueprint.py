@@ -204,20 +204,21 @@ class Blueprint:
 
     def touching(self, names: Iterable[str]) -> dict[str, tuple[Axis, ...]]:
         """The parameters that at least one of the named spaces acts on."""
-        chosen = set(names)
-        return {
-            parameter: axes
-            for parameter, axes in self.parameters.items()
-            if not chosen.isdisjoint(self._acting[parameter])
-        }
+        places = {place for name in set(names) for place in self._acted_on.get(name, ())}
+        return {parameter: self.parameters[parameter] for parameter in map(self._names.__getitem__, sorted(places))}
 
     @cached_property
-    def _acting(self) -> Mapping[str, frozenset[str]]:
-        """The spaces that act on each parameter, by its name."""
-        return {
-            parameter: frozenset(space for axis in axes for space in spaces_of(axis))
-            for parameter, axes in self.parameters.items()
-        }
+    def _names(self) -> tuple[str, ...]:
+        return tuple(self.parameters)
+
+    @cached_property
+    def _acted_on(self) -> Mapping[str, list[int]]:
+        """The places of the parameters that each space acts on, by its name."""
+        found: dict[str, list[int]] = {}
+        for place, axes in enumerate(self.parameters.values()):
+            for space in {space for axis in axes for space in spaces_of(axis)}:
+                found.setdefault(space, []).append(place)
+        return found
 
     def untouched(self) -> tuple[str, ...]:
         """The coverage report: parameters that no space acts on, in order."""

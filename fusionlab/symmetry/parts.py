@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from scipy.cluster.hierarchy import DisjointSet
 
 from fusionlab.symmetry.axes import spaces_of
 from fusionlab.symmetry.blueprint import Blueprint
+
+Entry = TypeVar("Entry")
 
 
 def parts(blueprint: Blueprint, spaces: Collection[str], alike: Iterable[Collection[str]] = ()) -> list[Blueprint]:
@@ -37,7 +40,8 @@ def parts(blueprint: Blueprint, spaces: Collection[str], alike: Iterable[Collect
     found: dict[str, list[str]] = {}
     for name in blueprint.parameters:
         found.setdefault(together[name], []).append(name)
-    return [_part(blueprint, names) for names in found.values()]
+    known = _Known(blueprint)
+    return [known.part(names) for names in found.values()]
 
 
 def _acted_on(blueprint: Blueprint, spaces: Collection[str]) -> Iterator[list[str]]:
@@ -66,22 +70,40 @@ def _folded(blueprint: Blueprint) -> Iterator[list[str]]:
         ]
 
 
-def _part(blueprint: Blueprint, names: Collection[str]) -> Blueprint:
-    """The blueprint of some of the parameters."""
-    own = set(names)
-    parameters = {name: axes for name, axes in blueprint.parameters.items() if name in own}
-    acting = {space for axes in parameters.values() for axis in axes for space in spaces_of(axis)}
-    acting |= {outer for space in acting for outer in blueprint.spaces[space].index}
-    return replace(
-        blueprint,
-        spaces={name: space for name, space in blueprint.spaces.items() if name in acting},
-        parameters=parameters,
-        outputs={},
-        biases={weight: bias for weight, bias in blueprint.biases.items() if weight in own and bias in own},
-        norms=tuple(norm for norm in blueprint.norms if norm.weight in own),
-        layer_scales=tuple(scale for scale in blueprint.layer_scales if scale.scale in own),
-        unseen_means=tuple((name, dim) for name, dim in blueprint.unseen_means if name in own),
-        stacks={stack: entries for stack, entries in blueprint.stacks.items() if stack in own},
-        same={name: first for name, first in blueprint.same.items() if name in own and first in own},
-        after_folding=None,
-    )
+class _Known:
+    """A blueprint whose entries are found by the parameter that they are of, so that parts cost what they hold."""
+
+    def __init__(self, blueprint: Blueprint) -> None:
+        self.blueprint = blueprint
+        self.places = {name: place for place, name in enumerate(blueprint.spaces)}
+        self.norms = _grouped((norm.weight, norm) for norm in blueprint.norms)
+        self.scales = _grouped((scale.scale, scale) for scale in blueprint.layer_scales)
+        self.means = _grouped((name, (name, dim)) for name, dim in blueprint.unseen_means)
+
+    def part(self, names: Sequence[str]) -> Blueprint:
+        """The blueprint of some of the parameters, in their order."""
+        whole, own = self.blueprint, set(names)
+        parameters = {name: whole.parameters[name] for name in names}
+        acting = {space for axes in parameters.values() for axis in axes for space in spaces_of(axis)}
+        acting |= {outer for space in acting for outer in whole.spaces[space].index}
+        return replace(
+            whole,
+            spaces={space: whole.spaces[space] for space in sorted(acting, key=self.places.__getitem__)},
+            parameters=parameters,
+            outputs={},
+            biases={name: bias for name in names if (bias := whole.biases.get(name)) in own and bias is not None},
+            norms=tuple(norm for name in names for norm in self.norms.get(name, ())),
+            layer_scales=tuple(scale for name in names for scale in self.scales.get(name, ())),
+            unseen_means=tuple(mean for name in names for mean in self.means.get(name, ())),
+            stacks={name: whole.stacks[name] for name in names if name in whole.stacks},
+            same={name: first for name in names if (first := whole.same.get(name)) in own and first is not None},
+            after_folding=None,
+        )
+
+
+def _grouped(pairs: Iterable[tuple[str, Entry]]) -> dict[str, list[Entry]]:
+    """Values by their key, in order."""
+    found: dict[str, list[Entry]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found

@@ -75,7 +75,10 @@ def test_two_models(ckpts: Path, command: Command, monkeypatch: pytest.MonkeyPat
     assert (merging["simple"]["possible"], merging["simple"]["held"]) == ("yes", "pieces")
     assert merging["ties"]["possible"] == merging["stock"]["possible"] == "with a base model"
     assert merging["regmean"]["possible"] == "with data"
-    assert (merging["circuit"]["possible"], merging["circuit"]["held"]) == ("yes", "whole models")
+    for name, possible in {"circuit": "yes", "ot": "yes", "fisher": "with data", "regmean": "with data"}.items():
+        assert (merging[name]["possible"], merging[name]["held"]) == (possible, "a part at a time")
+    assert "a part at a time with files of statistics" in merging["regmean"]["why"]
+    assert merging["pcb"]["held"] == merging["soup"]["held"] == "whole models"
     assert (matching["none"]["possible"], matching["learned"]["possible"]) == ("yes", "with data")
     assert "attention.qk" in matching["paper"]["why"]
     plain = command("check", ckpts / "a", ckpts / "half_b")

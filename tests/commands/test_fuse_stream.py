@@ -35,19 +35,21 @@ def files_alone(monkeypatch: pytest.MonkeyPatch) -> None:
         ([], torch.bfloat16),
         (["--gauge", "balanced", "--rescale", "off"], torch.float32),
         (["--method", "ties"], torch.float32),
+        (["--method", "circuit"], torch.float32),
+        (["--method", "ot", "--hyperparameters.solver", "exact"], torch.float32),
     ],
-    ids=["paper", "in a gauge", "task vectors"],
+    ids=["paper", "in a gauge", "task vectors", "circuits", "transport"],
 )
 def test_it_is_match_and_then_merge(tmp_path: Path, command: Command, options: list[str], dtype: torch.dtype) -> None:
     """The same bytes of weights, whatever is between; the second model is the anchor; nothing of the twins is left."""
     a, b, base = saved(tmp_path, *(model("LlamaForCausalLM", seed, dtype) for seed in range(3)))
     matching, merging = (options, []) if options[:1] != ["--method"] else ([], options)
-    of_base = ["--base", base] if merging else []
+    of_base = ["--base", base] if "ties" in merging else []
     line = ["--ckpts", a, b, "--match", "paper", "--anchor", 1, "--weights", 1, 3, *matching, *merging, *of_base]
     outcome = command("fuse", *line, "--output", tmp_path / "fused")
     assert (outcome.code, outcome.err) == (0, "")
     assert "never in memory as a whole" in outcome.out
-    assert ("basis of the matched models, that of b" in outcome.out) == bool(merging)
+    assert ("basis of the matched models, that of b" in outcome.out) == bool(of_base)
     assert "models trained apart (other seeds)" in outcome.out
     assert command("match", a, "--anchor", b, *matching, *of_base, "--output", tmp_path / "twins").code == 0
     twins = [tmp_path / "twins" / "a", tmp_path / "twins" / "b"] if matching else [tmp_path / "twins", b]

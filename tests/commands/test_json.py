@@ -21,10 +21,11 @@ def test_match(ckpts: Path, tmp_path: Path, command: Command) -> None:
     assert "json" not in (tmp_path / "twin" / "fusionlab.yaml").read_text()
 
 
-@pytest.mark.parametrize("method", ["simple", "circuit"])
+@pytest.mark.parametrize("method", ["simple", "pcb"])
 def test_merge(ckpts: Path, tmp_path: Path, command: Command, method: str) -> None:
     """Of files piece by piece, and of models."""
-    outcome = command("merge", ckpts / "a", ckpts / "b", "--method", method, "--output", tmp_path / "out", "--json")
+    options = ["--method", method, *(["--base", ckpts / "middle"] if method == "pcb" else [])]
+    outcome = command("merge", ckpts / "a", ckpts / "b", *options, "--output", tmp_path / "out", "--json")
     found = json.loads(outcome.out)
     assert (found["method"], [one["model"] for one in found["models"]]) == (method, ["a", "b"])
     assert all(one["weight"] == 0.5 and one["distance"] > 0 for one in found["models"])

@@ -29,7 +29,7 @@ def test_the_output_is_uploaded(ckpts: Path, tmp_path: Path, command: Command, h
     a, b, out = ckpts / "a", ckpts / "b", tmp_path / "out"
     line = {
         "merge": ["merge", a, b],
-        "merge in memory": ["merge", a, b, "--method", "circuit"],
+        "merge in memory": ["merge", a, b, "--method", "pcb", "--base", ckpts / "middle"],
         "match": ["match", a, "--anchor", b],
         "fuse": ["fuse", "--ckpts", a, b],
     }[name]

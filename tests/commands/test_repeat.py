@@ -10,7 +10,7 @@ from tests.commands.conftest import Command
 
 LINES = {
     "merge": ["merge", "a", "b", "--method", "slerp", "--weights", "0.3", "0.7"],
-    "merge in memory": ["merge", "a", "b", "--method", "circuit"],
+    "merge in memory": ["merge", "a", "b", "--method", "pcb", "--base", "middle"],
     "match": ["match", "a", "--anchor", "b", "--layers", "1", "--seed", "3", "--dtype", "float64"],
     "fuse": ["fuse", "--ckpts", "a", "b", "--match", "weights", "--temperatures", "3", "--method", "simple,slerp"],
 }

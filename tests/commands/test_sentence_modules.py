@@ -31,10 +31,10 @@ def dense(folder: Path) -> dict[str, Tensor]:
 
 def test_all_modules_are_carried_and_their_weights_merged(models: list[Path], tmp_path: Path, command: Command) -> None:
     """The weighted mean, whether the transformers are merged from files or in memory; pooling as it was."""
-    a, b, _ = models
-    for method, share in (("simple", 0.25), ("circuit", 0.25)):
+    a, b, base = models
+    for method, share, more in (("simple", 0.25, []), ("circuit", 0.25, []), ("pcb", 0.25, ["--base", base])):
         output = tmp_path / method
-        outcome = command("merge", a, b, "--method", method, "--weights", 1, 3, "--output", output)
+        outcome = command("merge", a, b, "--method", method, *more, "--weights", 1, 3, "--output", output)
         assert (outcome.code, outcome.err) == (0, "")
         assert "modules beside the transformers (2_Dense)" in outcome.out
         for name, tensor in dense(output).items():
@@ -107,7 +107,7 @@ def test_other_modules_are_refused_before_merging(
     """Also where whole models are merged."""
     monkeypatch.setattr(merge_models, "run_stages", lambda *_: pytest.fail("was merged"))
     b = embedding_model(tmp_path / "b", 1, pooling="cls")
-    outcome = command("merge", models[0], b, "--method", "circuit", "--output", tmp_path / "m")
+    outcome = command("merge", models[0], b, "--method", "pcb", "--base", models[2], "--output", tmp_path / "m")
     assert (outcome.code, "the module 1_Pooling of b is another" in outcome.err) == (2, True)
 
 

@@ -10,10 +10,12 @@ from torch import Tensor
 from fusionlab.merging import merge_states
 from fusionlab.models import with_state
 from fusionlab.statistics import Grams, LinearMap, basis_of
+from fusionlab.statistics.gather import gather
 from fusionlab.symmetry import blueprint
 from tests.commands.small import vit
 from tests.merging.circuits import products, rebased
 from tests.merging.measured import measure
+from tests.merging.test_circuit import small_gpt2
 from tests.symmetry.models import generator, outputs, random_model, relative
 
 
@@ -73,6 +75,36 @@ def test_metric_keeps_a_twins_function(rows: int) -> None:
     merged = merge_states(states, "circuit", [1, 3], blueprint=description, statistics=statistics, metric="gram")
     assert all(bool(torch.isfinite(tensor).all()) for tensor in merged.values())
     assert relative(outputs(with_state(model, merged)), outputs(model)) < 1e-9
+
+
+def test_metric_of_a_fused_projection_that_reads_along_its_first_dimension() -> None:
+    """GPT-2's weight of queries, keys and values has inputs first, and its bias no such dimension."""
+    models = [small_gpt2(seed) for seed in range(2)]
+    description, state = blueprint(models[0]), models[0].state_dict()
+    words = [{"input_ids": torch.randint(31, (3, 9), generator=generator(seed))} for seed in range(2)]
+    grams = gather(models[0], words, ("gram",))["gram"]
+    twin = rebased(state, description, 1)
+    moved = replace(grams, basis=basis_of(twin))
+    given = {"blueprint": description, "statistics": [{"gram": grams}, {"gram": moved}], "metric": "gram"}
+    merged = merge_states([state, twin], "circuit", **given)
+    assert relative(outputs(with_state(models[0], merged)), outputs(models[0])) < 1e-9
+    other = models[1].state_dict()
+    given["statistics"] = [{"gram": grams}, {"gram": replace(grams, basis=basis_of(other))}]
+    tuned, plain = (
+        merge_states([state, other], "circuit", **given | {"metric": metric, "ridge": 1e-9})
+        for metric in ("gram", "frobenius")
+    )
+    at = "transformer.h.0.attn.c_attn"
+    values, vectors = torch.linalg.eigh(grams.mean(f"{at}.weight"))
+    root = vectors * values.clamp_min(0).sqrt() @ vectors.mT
+
+    def scores(found: dict[str, Tensor]) -> Tensor:
+        both = torch.cat([found[f"{at}.weight"], found[f"{at}.bias"][None]])
+        query, key, _ = (part.unflatten(1, (3, 8)).movedim(1, 0) for part in both.split(24, 1))
+        return root @ query @ key.mT @ root
+
+    errors = [float((scores(found) - (scores(state) + scores(other)) / 2).norm()) for found in (tuned, plain)]
+    assert errors[0] < errors[1] * (1 - 1e-3)
 
 
 def test_metric_of_maps_without_a_bias() -> None:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from transformers import (
     AutoModelForCausalLM,
     AutoModelForImageClassification,
+    AutoModelForSeq2SeqLM,
     GPT2Config,
     GPT2LMHeadModel,
     LlamaConfig,
@@ -21,6 +22,8 @@ from transformers import (
     MixtralConfig,
     MixtralForCausalLM,
     PreTrainedModel,
+    T5Config,
+    T5ForConditionalGeneration,
     ViTConfig,
     ViTForImageClassification,
 )
@@ -30,12 +33,14 @@ from fusionlab.atomic import MANIFEST
 from fusionlab.errors import InputError
 from fusionlab.evaluation.distance import parameter_distance
 from fusionlab.merging import find_method, merge_states
-from fusionlab.models import aliases
+from fusionlab.models import aliases, with_state
 from fusionlab.statistics import Fisher, Grams, Statistics, basis_of
 from fusionlab.statistics.files import load, save
 from fusionlab.statistics.gather import gather
 from fusionlab.streaming import Manifest, Recipe, StoredModel, made_of, may_stream, open_folder, twins
-from fusionlab.streaming.informed import Informed, informed
+from fusionlab.streaming.informed import Informed
+from fusionlab.streaming.knowing import informed
+from fusionlab.symmetry import blueprint
 from tests.streaming.folders import read
 
 SIZES = {"hidden_size": 12, "intermediate_size": 20, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -47,6 +52,7 @@ MADE: dict[str, Callable[[], PreTrainedModel]] = {
     "gpt2": lambda: GPT2LMHeadModel(GPT2Config(n_embd=12, n_layer=2, n_head=2, n_positions=16, vocab_size=23)),
     "vit": lambda: ViTForImageClassification(ViTConfig(**SIZES, image_size=8, patch_size=4, num_labels=3)),
 }
+T5 = {"d_model": 12, "d_kv": 6, "d_ff": 20, "num_layers": 2, "num_heads": 2, "vocab_size": 23}
 WAYS: list[tuple[str, dict[str, Any]]] = [
     ("regmean", {}),
     ("regmean", {"alpha": 1.0, "normalize": False, "ridge": 0.1}),
@@ -54,6 +60,12 @@ WAYS: list[tuple[str, dict[str, Any]]] = [
     ("fisher", {"floor": 1.0}),
     ("fisher", {"normalize": "model", "floor": 0.5}),
     ("fisher", {"normalize": "parameter", "floor": 0.5}),
+    ("circuit", {"metric": "gram"}),
+]
+ALONE: list[tuple[str, dict[str, Any]]] = [
+    ("circuit", {}),
+    ("ot", {"regularization": 0.3}),
+    ("ot", {"solver": "exact", "residual": "all", "attention": "equal"}),
 ]
 
 
@@ -74,7 +86,7 @@ def opened(folder: Path) -> StoredModel:
 
 def in_memory(kind: str, folder: Path) -> PreTrainedModel:
     """A folder as transformers reads it."""
-    made = AutoModelForImageClassification if kind == "vit" else AutoModelForCausalLM
+    made = {"vit": AutoModelForImageClassification, "t5": AutoModelForSeq2SeqLM}.get(kind, AutoModelForCausalLM)
     model: PreTrainedModel = made.from_pretrained(folder, dtype="auto").eval()
     return model
 
@@ -85,11 +97,13 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     kind, root = request.param, tmp_path_factory.mktemp("pair")
     for seed, name in enumerate("ab"):
         torch.manual_seed(seed)
-        model = MADE[kind]().double()
+        model = (T5ForConditionalGeneration(T5Config(**T5)) if kind == "t5" else MADE[kind]()).double()
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.add_(0.3 * torch.randn_like(parameter))
         model.save_pretrained(root / name, max_shard_size="5KB")
+        if kind == "t5":
+            continue
         model, kinds = in_memory(kind, root / name), ("gram", "fisher")
         basis = basis_of(model.state_dict())
         if kind == "mixtral":  # no grouped products of float64
@@ -99,11 +113,12 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return kind, root
 
 
-def known_of(root: Path, method: str) -> tuple[list[StoredModel], Informed]:
+def known_of(root: Path, method: str, **given: Any) -> tuple[list[StoredModel], Informed]:
     """The models as they lie on the disk, and what the files of statistics say of them, in another order."""
-    models = [opened(root / name) for name in "ab"]
-    assert may_stream(models, None, find_method(method))
-    known = informed(models, find_method(method), [load(root / f"{name}.stats") for name in "ba"])
+    models, chosen = [opened(root / name) for name in "ab"], find_method(method)
+    assert may_stream(models, None, chosen)
+    statistics = [load(root / f"{name}.stats") for name in "ba"] if chosen.kinds(**given) else []
+    known = informed(models, chosen, statistics, given)
     assert known is not None
     return models, known
 
@@ -118,11 +133,12 @@ def stated(kind: str, root: Path) -> tuple[list[dict[str, Tensor]], list[dict[st
 def test_equals_the_merge_in_memory(tmp_path: Path, pair: tuple[str, Path], method: str, given: dict[str, Any]) -> None:
     """Every number and distance, with weights; all bytes are told; files are as the first model's."""
     kind, root = pair
-    models, known = known_of(root, method)
+    models, known = known_of(root, method, **given)
     told: list[int] = []
     streamed = known.merge(models, Recipe(find_method(method), given, (0.3, 0.7)), tmp_path, advance=told.append)
     states, statistics = stated(kind, root)
-    expected = merge_states(states, method, (0.3, 0.7), statistics=statistics, **given)
+    described = blueprint(in_memory(kind, root / "a")) if method == "circuit" else None
+    expected = merge_states(states, method, (0.3, 0.7), statistics=statistics, blueprint=described, **given)
     assert sum(told) == sum(tensor.size for tensor in models[0].tensors.values())
     assert sorted(path.name for path in tmp_path.glob("*.safetensors")) == sorted(
         path.name for path in (root / "a").glob("*.safetensors")
@@ -138,6 +154,28 @@ def test_equals_the_merge_in_memory(tmp_path: Path, pair: tuple[str, Path], meth
         tied = aliases(state)
         own = {name: tensor for name, tensor in state.items() if name not in tied}
         assert distance == pytest.approx(parameter_distance(own, expected), rel=1e-9)
+
+
+@pytest.mark.parametrize("pair", [*MADE, "t5"], indirect=True)
+@pytest.mark.parametrize(("method", "given"), ALONE, ids=str)
+def test_what_needs_no_statistics(tmp_path: Path, pair: tuple[str, Path], method: str, given: dict[str, Any]) -> None:
+    """By the blueprint alone the merge is that of models in memory too, once it is in a model."""
+    kind, root = pair
+    models, known = known_of(root, method, **given)
+    told: list[int] = []
+    streamed = known.merge(models, Recipe(find_method(method), given, (0.3, 0.7)), tmp_path, advance=told.append)
+    assert sum(told) == sum(tensor.size for tensor in models[0].tensors.values())
+    first, second = (in_memory(kind, root / name) for name in "ab")
+    states = [first.state_dict(), second.state_dict()]
+    expected = with_state(first, merge_states(states, method, (0.3, 0.7), blueprint=blueprint(first), **given))
+    (tmp_path / "config.json").write_bytes((root / "a" / "config.json").read_bytes())
+    found, plain = in_memory(kind, tmp_path).state_dict(), merge_states(states, "simple", (0.3, 0.7))
+    torch.testing.assert_close(found, expected.state_dict(), rtol=1e-9, atol=1e-11)
+    assert any(not torch.allclose(tensor, plain[name]) for name, tensor in found.items())
+    for distance, state in zip(streamed.distances, states, strict=True):
+        tied = aliases(state)
+        own = {name: tensor for name, tensor in state.items() if name not in tied}
+        assert distance == pytest.approx(parameter_distance(own, expected.state_dict()), rel=1e-9)
 
 
 @pytest.mark.parametrize("method", ["regmean", "fisher"])

@@ -1,4 +1,4 @@
-"""A merge by statistics takes memory for a part of the parameters, whatever the number of layers."""
+"""A merge by parts takes memory for a part of the parameters, whatever the number of layers."""
 
 import math
 import subprocess
@@ -14,28 +14,36 @@ from fusionlab.statistics.files import save
 from fusionlab.statistics.statistics import Digest
 from tests.streaming.folders import hollow
 
-WIDTH, HIDDEN, LAYERS = 512, 1024, 10
+WIDTH, HIDDEN, LAYERS = 512, 512, 15
 # Sets the limit on what a process may allocate, from what it has after its imports and after all is known of the
 # models: mapped files of statistics count, though no more of them is in memory than is looked at.
 START = """
 import resource, sys
 from pathlib import Path
+import ot
 import torch
 from transformers import LlamaForCausalLM
 from fusionlab.merging import find_method, merge_states
 from fusionlab.statistics.files import load
 from fusionlab.streaming import Recipe, open_folder
-from fusionlab.streaming.informed import informed
-method, out, statistics, *folders = sys.argv[1:]
+from fusionlab.streaming.knowing import informed
+methods, out, statistics, *folders = sys.argv[1:]
 stored = [open_folder(folder, Path(folder)) for folder in folders]
-chosen = find_method(method)
+chosen = [find_method(method) for method in methods.split()]
 given = [load(statistics)] * 2
 torch.linalg.cholesky_ex(torch.eye(600, dtype=torch.float64) @ torch.eye(600, dtype=torch.float64))
-known = informed(stored, chosen, given)
+known = [informed(stored, method, given) for method in chosen]
 data = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmData"))
 resource.setrlimit(resource.RLIMIT_DATA, (data * 1024 + 120 * 2**20,) * 2)
 """
-STREAMED = START + "known.merge(stored, Recipe(chosen, {}, [0.5, 0.5]), Path(out))\n"
+STREAMED = (
+    START
+    + """
+for method, one in zip(chosen, known):
+    (folder := Path(out, method.name)).mkdir()
+    one.merge(stored, Recipe(method, {}, [0.5, 0.5]), folder)
+"""
+)
 WHOLE = (
     START
     + """
@@ -46,7 +54,7 @@ def state(model):
             stored = model.tensors[name]
             found[name] = reader.read(name, 0, stored.count).reshape(stored.shape)
     return found
-merge_states([state(model) for model in stored], method, statistics=given)
+merge_states([state(model) for model in stored], methods, statistics=given)
 """
 )
 
@@ -83,17 +91,17 @@ def known(shapes: dict[str, tuple[int, ...]], method: str) -> Statistics:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit is one of Linux")
 @pytest.mark.parametrize(
-    ("program", "method"),
-    [(STREAMED, "regmean"), (WHOLE, "fisher")],
+    ("program", "methods"),
+    [(STREAMED, "regmean circuit ot"), (WHOLE, "fisher")],
     ids=["a part at a time", "in memory"],
 )
-def test_memory_is_that_of_a_part(tmp_path: Path, program: str, method: str) -> None:
+def test_memory_is_that_of_a_part(tmp_path: Path, program: str, methods: str) -> None:
     """Two models of 100 MiB are merged within 120 MiB of memory; merged in memory they break the limit."""
     shapes = zeros(tmp_path / "a")
     (tmp_path / "b").symlink_to(tmp_path / "a")
     (tmp_path / "out").mkdir()
-    save([known(shapes, method)], tmp_path / "statistics")
-    line = [sys.executable, "-c", program, method, *(str(tmp_path / name) for name in ("out", "statistics", "a", "b"))]
+    save([known(shapes, methods.split(maxsplit=1)[0])], tmp_path / "statistics")
+    line = [sys.executable, "-c", program, methods, *(str(tmp_path / name) for name in ("out", "statistics", "a", "b"))]
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     if program == WHOLE:
         assert done.returncode != 0
@@ -101,4 +109,5 @@ def test_memory_is_that_of_a_part(tmp_path: Path, program: str, method: str) -> 
     else:
         assert done.returncode == 0, done.stderr
         count = sum(math.prod(shape) for shape in shapes.values())
-        assert (tmp_path / "out" / "model.safetensors").stat().st_size > 4 * count > 100 * 2**20
+        for method in methods.split():
+            assert (tmp_path / "out" / method / "model.safetensors").stat().st_size > 4 * count > 100 * 2**20

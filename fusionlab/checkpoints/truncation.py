@@ -8,6 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from fusionlab.decompositions import svd
+
 
 def truncated(difference: Tensor, rank: int) -> tuple[Tensor, Tensor, float]:
     """The best two factors of a matrix, and the share of its Frobenius norm that their product has.
@@ -20,9 +22,7 @@ def truncated(difference: Tensor, rank: int) -> tuple[Tensor, Tensor, float]:
         A ``(rank, in)`` and B ``(out, rank)`` in float32, each with the square roots of the singular values, and the
         share.
     """
-    u, s, vh = torch.linalg.svd(
-        difference.to(torch.promote_types(difference.dtype, torch.float32)), full_matrices=False
-    )
+    u, s, vh = svd(difference.to(torch.promote_types(difference.dtype, torch.float32)), full_matrices=False)
     root = s[:rank].sqrt()
     share = float(s[:rank].norm() / s.norm())
     return (root[:, None] * vh[:rank]).float(), (u[:, :rank] * root).float(), share
@@ -40,7 +40,7 @@ def truncated_product(up: Tensor, down: Tensor, rank: int) -> tuple[Tensor, Tens
     """
     left, small_left = torch.linalg.qr(up.double())
     right, small_right = torch.linalg.qr(down.double().T)
-    u, s, vh = torch.linalg.svd(small_left @ small_right.T, full_matrices=False)
+    u, s, vh = svd(small_left @ small_right.T, full_matrices=False)
     # Beyond the product's own rank there is rounding alone.
     kept = min(rank, max(1, int((s > s[0] * max(up.shape[0], down.shape[1]) * torch.finfo(s.dtype).eps).sum())))
     root = s[:kept].sqrt()

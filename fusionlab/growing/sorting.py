@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor
 
+from fusionlab.decompositions import svd
 from fusionlab.errors import InputError
 from fusionlab.growing.axes import STREAMS
 from fusionlab.matching.gauge import balance, grams
@@ -131,7 +132,7 @@ def _to_front(written: Tensor, target: Tensor, size: int) -> Tensor:
 
 def _nearest(basis: Tensor, rows: slice) -> Tensor:
     """The basis of the same subspace that is nearest to some of the unit vectors (Schönemann, 1966)."""
-    left, _, right = torch.linalg.svd(basis[..., rows, :].mT)
+    left, _, right = svd(basis[..., rows, :].mT)
     return basis @ left @ right
 
 

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from fusionlab.decompositions import svd
+
 # Passes of Newton's method.
 _STEPS = 60
 # Eigenvalues of a Gram matrix below this part of the largest are zero but for rounding.
@@ -120,7 +122,7 @@ def _balancing_within(primal: Tensor, dual: Tensor) -> Tensor:
     transform[:common, rank:] = factors[:common, None] * readers.mT
     transform[rank:, rank:] = shrink
     # The symmetric factor of the polar decomposition: a rotation more changes no Gram matrix's balance.
-    _, stretch, directions = torch.linalg.svd(transform @ basis.mT)
+    _, stretch, directions = svd(transform @ basis.mT)
     return directions.mT * stretch @ directions
 
 

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from fusionlab.decompositions import svd
+
 
 def mean_rotation(correlation: Tensor) -> tuple[Tensor, Tensor]:
     """The mean of orthogonal matrices under ``exp(<G, C>)``, a contraction, and how well they fit.
@@ -13,7 +15,7 @@ def mean_rotation(correlation: Tensor) -> tuple[Tensor, Tensor]:
     Returns:
         The mean, shape ``(..., n, n)``, and the logarithm of the mean of ``exp(<G, C>)``, shape ``(...)``.
     """
-    u, s, vh = torch.linalg.svd(correlation.double())
+    u, s, vh = svd(correlation.double())
     shrink, gain = shrinkage(s, correlation.shape[-1])
     return u * shrink.unsqueeze(-2) @ vh, gain.sum(-1)
 

@@ -11,6 +11,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from fusionlab.decompositions import svd
+
 Rescale = Literal["off", "sequential", "joint"]
 
 
@@ -26,7 +28,7 @@ def procrustes(correlation: Tensor) -> tuple[Tensor, Tensor]:
         ``argmax_G <G, C>`` over O(n), shape ``(..., n, n)``, and the maximum (the nuclear norm), shape ``(...)``;
         both float64.
     """
-    u, s, vh = torch.linalg.svd(correlation.double())
+    u, s, vh = svd(correlation.double())
     return u @ vh, s.sum(-1)
 
 

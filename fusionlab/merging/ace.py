@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fusionlab.decompositions import svd
 from fusionlab.errors import InputError
 from fusionlab.merging.ingredients import Ingredients
 from fusionlab.merging.matrices import as_matrix, merge_matrices
@@ -89,7 +90,7 @@ def ace(ingredients: Ingredients, lambda_: float = 1.0, epsilon: float = 1e-2, r
         merged = torch.linalg.solve(total + prior, wanted, left=False)
         if uneven:
             rest -= torch.einsum("m,moi->oi", factors, given) @ total / factors.sum()
-            left, values, right = torch.linalg.svd(rest + merged, full_matrices=False)
+            left, values, right = svd(rest + merged, full_matrices=False)
             kept = max(1, int(rank * len(values)))
             merged += values[:kept].mean() * left[:, :kept] @ right[:kept]
         return merged.to(changes)

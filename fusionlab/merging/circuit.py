@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from fusionlab.decompositions import svd
 from fusionlab.errors import InputError
 from fusionlab.merging.ingredients import Ingredients, WholeSurvey
 from fusionlab.merging.registry import merge_method
@@ -217,7 +218,7 @@ def _merge(ingredients: Ingredients, found: Circuit, metric: _InputMetric, merge
         basis, core = torch.linalg.qr(torch.cat(stacked, -2).mT)
         bases.append(basis)
         cores.append(core)
-    left, values, right = torch.linalg.svd(cores[0] @ cores[1].mT, full_matrices=False)
+    left, values, right = svd(cores[0] @ cores[1].mT, full_matrices=False)
     for side, basis, vectors in zip(sides, bases, (left, right.mT), strict=True):
         kept = min(space.group.size, values.shape[-1])
         rows = (basis @ (vectors * values.sqrt().unsqueeze(-2))[..., :kept]).mT

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from fusionlab.decompositions import svd
 from fusionlab.merging.ingredients import Ingredients
 from fusionlab.merging.task_vectors import add_to_base, base_of, task_vectors, weighted_sum
 
@@ -81,7 +82,7 @@ def decompose(matrix: Tensor, least: float = 0.0) -> Decomposed:
         least: singular values up to this one count as zero too: of task vectors, those that the rounding of the models
             makes.
     """
-    left, values, right = torch.linalg.svd(matrix, full_matrices=False)
+    left, values, right = svd(matrix, full_matrices=False)
     rank = int((values > max(least, rounding(float(values[0]), matrix))).sum())
     return left[:, :rank], values[:rank], right[:rank]
 

@@ -40,6 +40,7 @@ from fusionlab.statistics.gather import gather
 from fusionlab.streaming import Manifest, Recipe, StoredModel, made_of, may_stream, open_folder, twins
 from fusionlab.streaming.informed import Informed
 from fusionlab.streaming.knowing import informed
+from fusionlab.streaming.merge import Streamed
 from fusionlab.symmetry import blueprint
 from tests.streaming.folders import read
 
@@ -129,6 +130,14 @@ def stated(kind: str, root: Path) -> tuple[list[dict[str, Tensor]], list[dict[st
     return states, [load(root / f"{name}.stats", state) for name, state in zip("ab", states, strict=True)]
 
 
+def refuse_other_distances(streamed: Streamed, states: list[dict[str, Tensor]], merged: dict[str, Tensor]) -> None:
+    """Distances are told over all numbers, those of tied parameters once."""
+    for distance, state in zip(streamed.distances, states, strict=True):
+        tied = aliases(state)
+        own = {name: tensor for name, tensor in state.items() if name not in tied}
+        assert distance == pytest.approx(parameter_distance(own, merged), rel=1e-9)
+
+
 @pytest.mark.parametrize(("method", "given"), WAYS, ids=str)
 def test_equals_the_merge_in_memory(tmp_path: Path, pair: tuple[str, Path], method: str, given: dict[str, Any]) -> None:
     """Every number and distance, with weights; all bytes are told; files are as the first model's."""
@@ -150,10 +159,7 @@ def test_equals_the_merge_in_memory(tmp_path: Path, pair: tuple[str, Path], meth
     for name, tensor in found.items():
         torch.testing.assert_close(tensor, expected[name], rtol=1e-9, atol=1e-11)
     assert any(not torch.allclose(tensor, plain[name]) for name, tensor in found.items())
-    for distance, state in zip(streamed.distances, states, strict=True):
-        tied = aliases(state)
-        own = {name: tensor for name, tensor in state.items() if name not in tied}
-        assert distance == pytest.approx(parameter_distance(own, expected), rel=1e-9)
+    refuse_other_distances(streamed, states, expected)
 
 
 @pytest.mark.parametrize("pair", [*MADE, "t5"], indirect=True)
@@ -172,10 +178,7 @@ def test_what_needs_no_statistics(tmp_path: Path, pair: tuple[str, Path], method
     found, plain = in_memory(kind, tmp_path).state_dict(), merge_states(states, "simple", (0.3, 0.7))
     torch.testing.assert_close(found, expected.state_dict(), rtol=1e-9, atol=1e-11)
     assert any(not torch.allclose(tensor, plain[name]) for name, tensor in found.items())
-    for distance, state in zip(streamed.distances, states, strict=True):
-        tied = aliases(state)
-        own = {name: tensor for name, tensor in state.items() if name not in tied}
-        assert distance == pytest.approx(parameter_distance(own, expected.state_dict()), rel=1e-9)
+    refuse_other_distances(streamed, states, expected.state_dict())
 
 
 @pytest.mark.parametrize("method", ["regmean", "fisher"])

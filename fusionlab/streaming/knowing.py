@@ -1,4 +1,4 @@
-"""What a merge by parts has to know of checkpoint folders: their class, its blueprint, whose statistics are given."""
+"""Knowledge that a merge by parts needs of checkpoint folders: their class, its blueprint, their statistics."""
 
 from __future__ import annotations
 

@@ -22,7 +22,8 @@ from fusionlab.models import untie
 
 # Layers, heads and width.
 Sizes = tuple[int, int, int]
-SMALL_VIT, VIT_EPOCHS = (4, 4, 64), 5
+# Epochs of the small ones, as many as the given ones had.
+SMALL_VIT, VIT_EPOCHS = (4, 4, 64), 14
 GPT2_SMALL, GPT2_LARGE, GPT2_EPOCHS, CONTEXT = (2, 4, 256), (2, 8, 512), 1, 64
 # Rows of the images that the given ViTs were trained on, of those to match with, and of those they were tested on.
 TRAINED_ROWS, LOOKED_AT, TESTED_ROWS = 30_000, 15_000, 4_000
@@ -54,7 +55,7 @@ class Looked:
 
 
 class Vits:
-    """A small ViT that is trained here, with one of two large ones that were trained elsewhere.
+    """Small ViTs that are trained here, each with one of two large ones that were trained elsewhere.
 
     Args:
         args: of the command: ``cifar``, ``vits``, ``models``, ``small``.
@@ -79,23 +80,24 @@ class Vits:
         """The small model and a large one.
 
         Args:
-            column: the number of the large one, from 1.
+            column: the seed of the small one, whose large ones take turns.
         """
-        large: Any = fusionlab.load(self.folders[int(column) - 1])
+        large: Any = fusionlab.load(self.folders[COLUMNS["cifar"].index(column) % len(self.folders)])
         # Where epsilons differ no embedding is exact, so the small one takes the other's.
         small = AutoModelForImageClassification.from_pretrained(
-            self._small(), layer_norm_eps=large.config.layer_norm_eps
+            self._small(int(column)), layer_norm_eps=large.config.layer_norm_eps
         )
         return [small, large]
 
-    def _small(self) -> Path:
+    def _small(self, seed: int) -> Path:
         sizes = TINY if self.small else SMALL_VIT
         training = Training(
-            "vit_cifar10.yaml", sizes, self.data, 1 if self.small else VIT_EPOCHS, seed=3,
+            "vit_cifar10.yaml", sizes, self.data, 1 if self.small else VIT_EPOCHS, seed=seed,
             fields={"intermediate_size": 2 * sizes[-1]},
         )  # fmt: skip
-        _trained(training, self.models / "vit_small")
-        return self.models / "vit_small" / "model"
+        folder = self.models / f"vit_small_seed_{seed}"
+        _trained(training, folder)
+        return folder / "model"
 
     @cached_property
     def looked(self) -> Looked:
@@ -108,7 +110,7 @@ class Vits:
 
 
 class Gpt2s:
-    """Two GPT-2s of two widths that are trained here, byte by byte.
+    """Pairs of GPT-2s of two widths that are trained here, byte by byte.
 
     Args:
         args: of the command: ``shakespeare``, ``models``, ``small``.
@@ -129,16 +131,18 @@ class Gpt2s:
         """The small model and the large one.
 
         Args:
-            column: ``tied`` for models as they were trained, ``untied`` for input and output embeddings of their own.
+            column: ``tied`` for models as they were trained, ``untied`` for input and output embeddings of their own;
+                behind it, with a hyphen, the number of another pair than the first.
         """
-        return self._tied if column == "tied" else [untie(model) for model in self._tied]
+        how, _, number = column.partition("-")
+        tied = self._tied(int(number or 1))
+        return tied if how == "tied" else [untie(model) for model in tied]
 
-    @cached_property
-    def _tied(self) -> list[nn.Module]:
+    def _tied(self, pair: int) -> list[nn.Module]:
         sizes = (TINY, TINY_LARGE) if self.small else (GPT2_SMALL, GPT2_LARGE)
         return [
-            _trained(self._training(size, seed), self.models / f"gpt2_{name}")
-            for seed, (name, size) in enumerate(zip(("small", "large"), sizes, strict=True))
+            _trained(self._training(size, seed), self.models / f"gpt2_{name}_seed_{seed}")
+            for seed, (name, size) in enumerate(zip(("small", "large"), sizes, strict=True), 2 * pair - 2)
         ]
 
     def _training(self, size: Sizes, seed: int) -> Training:
@@ -173,4 +177,8 @@ def _refuse_missing(option: str, path: Path) -> None:
 
 
 KINDS: dict[str, type[Vits | Gpt2s]] = {"cifar": Vits, "gpt2": Gpt2s}
-COLUMNS: dict[str, Sequence[str]] = {"cifar": ("1", "2"), "gpt2": ("tied", "untied")}
+# Of CIFAR-10 the seeds of the small models; they differ from those of the large ones.
+COLUMNS: dict[str, Sequence[str]] = {
+    "cifar": ("3", "4", "5", "6", "7"),
+    "gpt2": ("tied", "tied-2", "tied-3", "untied", "untied-2", "untied-3"),
+}

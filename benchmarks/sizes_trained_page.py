@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+from intervals import half_width
 from sizes_trained_models import (
     BLOCKS,
     BLOCKS_AT_ONCE,
@@ -25,7 +26,7 @@ from sizes_trained_models import (
 
 # Positions on a line, and those of them that are shown.
 POINTS, SHOWN = 9, (0, 2, 4, 6, 8)
-FEW_STEPS, STEPS, MORE_STEPS = 200, 300, 900
+FEW_STEPS, STEPS = 200, 300
 PLAIN = ("none", "weights")
 
 
@@ -60,29 +61,45 @@ class Section:
         """A value of the metric."""
         return f"{100 * value:.1f}" if self.metric == "accuracy" else f"{value:.3f}"
 
+    def mean(self, values: Sequence[float]) -> str:
+        """The mean over pairs, with half the width of its interval where there are enough."""
+        half = f" ± {self.shown(half_width(values))}" if len(values) > 2 else ""
+        return f"{self.shown(fmean(values))}{half}"
+
+    def worst(self, values: Sequence[float]) -> str:
+        return self.shown(min(values) if self.metric == "accuracy" else max(values))
+
 
 CIFAR = Section(
     kind="cifar",
     title=f"CIFAR-10: {SMALL_VIT[2]} wide with 96 wide",
-    columns={column: f"large model {column}" for column in COLUMNS["cifar"]},
-    rows=dict.fromkeys(COLUMNS["cifar"], ("ends", *PLAIN, *taught(STEPS), *taught(MORE_STEPS))),
+    columns={column: f"seed {column}, large {1 + place % 2}" for place, column in enumerate(COLUMNS["cifar"])},
+    rows=dict.fromkeys(COLUMNS["cifar"], ("ends", *PLAIN, *taught(STEPS))),
     metric="accuracy",
     what="accuracy in %",
     places="test images",
 )
-GPT2 = Section(
-    kind="gpt2",
-    title=f"GPT-2 on bytes: {GPT2_SMALL[2]} wide with {GPT2_LARGE[2]} wide",
-    columns={column: column for column in COLUMNS["gpt2"]},
-    # What is distilled does not know of twins: rows of tied models stand for untied ones too.
-    rows={
-        "tied": ("ends", *PLAIN, *taught(FEW_STEPS), *taught(STEPS)),
-        "untied": ("ends", *PLAIN, *(f"learned {steps}" for steps in (FEW_STEPS, STEPS))),
-    },
-    metric="loss",
-    what="loss in nats a byte",
-    places="bytes of the test text",
-)
+_NUMBERS = {"": "pair 1", "-2": "pair 2", "-3": "pair 3"}
+
+
+def _gpt2(how: str, first: tuple[str, ...], rows: tuple[str, ...]) -> Section:
+    columns = {f"{how}{number}": name for number, name in _NUMBERS.items()}
+    return Section(
+        kind="gpt2",
+        title=f"GPT-2 on bytes, {how}: {GPT2_SMALL[2]} wide with {GPT2_LARGE[2]} wide",
+        columns=columns,
+        rows={column: first if column == how else rows for column in columns},
+        metric="loss",
+        what="loss in nats a byte",
+        places="bytes of the test text",
+    )
+
+
+# What is distilled does not know of twins: rows of tied models stand for untied ones too.
+_OF_ALL = ("ends", *PLAIN, f"learned {FEW_STEPS}")
+TIED = _gpt2("tied", ("ends", *PLAIN, *taught(FEW_STEPS), *taught(STEPS)), ("ends", *PLAIN, *taught(FEW_STEPS)))
+UNTIED = _gpt2("untied", (*_OF_ALL, f"learned {STEPS}"), _OF_ALL)
+SECTIONS = (CIFAR, TIED, UNTIED)
 # In points below the mean of the ends, and in nats.
 MOST_BELOW, HIGHEST_BARRIER = 2.0, 0.10
 
@@ -93,8 +110,9 @@ def trained_cell(kind: str, column: str, what: str) -> str:
 
 
 def trained_text(found: dict[str, Any]) -> str:
-    """Both sections, with the rows that are there; nothing where nothing is measured."""
-    told = {CIFAR: (_cifar_introduction(), _cifar_verdict), GPT2: (_gpt2_introduction(), _gpt2_verdict)}
+    """All sections, with the rows that are there; nothing where nothing is measured."""
+    told = {CIFAR: (_cifar_introduction(), _cifar_verdict), TIED: (_tied_introduction(), _gpt2_verdict),
+            UNTIED: (_UNTIED, _gpt2_verdict)}  # fmt: skip
     parts = []
     for section, (introduction, verdict) in told.items():
         tables = _Tables(section, found)
@@ -105,9 +123,9 @@ def trained_text(found: dict[str, Any]) -> str:
 
 
 def trained_missing(found: dict[str, Any]) -> list[str]:
-    """What of both sections is not measured, in words."""
+    """What of the sections is not measured, in words."""
     lines = []
-    for section in (CIFAR, GPT2):
+    for section in SECTIONS:
         for column, name in section.columns.items():
             wanted = section.rows[column]
             left = [what for what in wanted if trained_cell(section.kind, column, what) not in found]
@@ -149,32 +167,27 @@ class _Tables:
         section = self.section
         ends = [self.cell(column, "ends") for column in self.columns]
         few, many = ends[0]["parameters"]
+        heads = (*(("mean", "worst") if len(self.columns) > 1 else ()), *(section.columns[c] for c in self.columns))
         parts = [
             f"{few:,} parameters become {many:,}. Logits of the small model and of the grown one differ by at most\n"
             f"{max(cell['exact'] for cell in ends):.0e} of the largest in float64.",
-            _table((section.what, *(section.columns[one] for one in self.columns), "seconds"), self._reached()),
+            _table((section.what, *heads, "seconds"), self._reached()),
         ]
         if lines := list(self._lines()):
             points = (f"{place / (POINTS - 1):g}" for place in SHOWN)
             parts += [
-                "Seconds are of a processor, one thread, the mean over columns. The line from the small model's twin"
-                "\n(0) to the large one's (1):",
-                _table((section.what, *points, "barrier of the loss"), lines),
-                f"The {section.places} on which the ends differ are taken as",
+                "Seconds are of a processor, one thread, the mean over pairs. The line from the small model's twin\n"
+                "(0) to the large one's (1), the mean over pairs:",
+                _table((section.what, "pairs", *points, "barrier of the loss, mean (highest)"), lines),
+                f"The {section.places} on which the ends differ, all pairs, are taken as",
                 _table(("", "of them", "the small one", "the large one", "neither"), self._agreements()),
             ]
         return "\n\n".join(parts) + "\n"
 
     def _reached(self) -> Iterator[str]:
-        yield from self._ends()
-        yield from self._values()
-
-    def _ends(self) -> Iterator[str]:
         names = {"small": "small end model", "grown": "small end model, grown", "large": "large end model"}
         for end, name in {**names, "mean": "mean of the ends", "ensemble": "ensemble of both"}.items():
             yield self._row(name, {column: self.value(column, end) for column in self.columns})
-
-    def _values(self) -> Iterator[str]:
         for what in self.rows:
             if cells := self.cells(what):
                 values = {column: cell["scores"][self.section.metric] for column, cell in cells.items()}
@@ -182,25 +195,28 @@ class _Tables:
 
     def _row(self, name: str, values: dict[str, float], seconds: str = "") -> str:
         cells = [self.section.shown(values[column]) if column in values else "" for column in self.columns]
+        if len(self.columns) > 1:
+            every = list(values.values())
+            cells = [self.section.mean(every), self.section.worst(every), *cells]
         return f"| {name} | {' | '.join(cells)} | {seconds} |"
 
     def _lines(self) -> Iterator[str]:
         for what in self.rows:
-            for column, cell in self.cells(what).items():
-                if "line" in cell:
-                    line = cell["line" if self.section.metric == "accuracy" else "losses"]
-                    values = " | ".join(self.section.shown(line[place]) for place in SHOWN)
-                    yield f"| {self._name(what, column)} | {values} | {cell['barrier']:.3f} |"
+            cells = [cell for cell in self.cells(what).values() if "line" in cell]
+            if cells:
+                lines = [cell["line" if self.section.metric == "accuracy" else "losses"] for cell in cells]
+                values = " | ".join(self.section.shown(fmean(line[place] for line in lines)) for place in SHOWN)
+                barriers = [cell["barrier"] for cell in cells]
+                barrier = f"{fmean(barriers):.3f} ({max(barriers):.3f})"
+                yield f"| {_row_name(what)} | {len(cells)} | {values} | {barrier} |"
 
     def _agreements(self) -> Iterator[str]:
         for what in self.rows:
-            for column, cell in self.cells(what).items():
-                differ, (small, large) = self.cell(column, "ends")["differ"], cell["agrees"]
-                name = self._name(what, column)
-                yield f"| {name} | {differ:,} | {small:,} | {large:,} | {differ - small - large:,} |"
-
-    def _name(self, what: str, column: str) -> str:
-        return f"{_row_name(what)}; {self.section.columns[column]}" if len(self.columns) > 1 else _row_name(what)
+            cells = self.cells(what)
+            differ = sum(self.cell(column, "ends")["differ"] for column in cells)
+            small, large = (sum(cell["agrees"][end] for cell in cells.values()) for end in (0, 1))
+            if cells:
+                yield f"| {_row_name(what)} | {differ:,} | {small:,} | {large:,} | {differ - small - large:,} |"
 
 
 def _row_name(what: str) -> str:
@@ -215,54 +231,60 @@ def _cifar_introduction() -> str:
     layers, heads, width = SMALL_VIT
     return f"""    python benchmarks/sizes_trained.py --cifar FOLDER --vits FOLDER FOLDER --shakespeare FILE
 
-That command measures this section and the next into [`sizes_trained.json`](sizes_trained.json). The large models are
-two ViTs of 4 layers, 4 heads, 96 wide, trained elsewhere from two seeds on the first {TRAINED_ROWS:,} training images
-(JPEG copies). The small one ({layers} layers, {heads} heads, {width} wide) is trained here on the same images for
-{VIT_EPOCHS} epochs, fewer than theirs, by `vit_cifar10.yaml` (seed 3), which mirrors and shifts them and smooths
-labels; then its norms take the epsilon of the large one's, without which no embedding is exact. {LOOKED_AT:,} of those
-images, unlabelled and as they are, are there to match and to distil with; the first {TESTED_ROWS:,} test images are
-tested on (one image is {100 / TESTED_ROWS:.3f} points). Every option has its default; {MORE_STEPS} steps are given
-beside the default of {STEPS}, since models of one size [gain by them](different_seeds.md). One seed of learning;
-nothing was chosen on these models."""
+That command measures this section and the next ones into [`sizes_trained.json`](sizes_trained.json). The large models
+are two ViTs of 4 layers, 4 heads, 96 wide, trained elsewhere from two seeds for {VIT_EPOCHS} epochs on the first
+{TRAINED_ROWS:,} training images (JPEG copies). Small ones ({layers} layers, {heads} heads, {width} wide) are trained
+here on the same images for as many epochs by `vit_cifar10.yaml`, which mirrors and shifts them and smooths labels; then
+their norms take the epsilon of the large ones'. A pair is a small model, by its seed, and one of the large ones in
+turn, so pairs are not independent. {LOOKED_AT:,} of those images, unlabelled and as they are, are there to match and to
+distil with; the first {TESTED_ROWS:,} test images are tested on (one image is {100 / TESTED_ROWS:.3f} points). Every
+option has its default. One seed of learning; nothing was chosen on these models. An earlier table, of one small model
+trained for 5 epochs, had been seen."""
 
 
-def _gpt2_introduction() -> str:
+def _tied_introduction() -> str:
     (layers, heads, width), (_, more_heads, more) = GPT2_SMALL, GPT2_LARGE
     epochs = {1: "once", 2: "twice"}.get(GPT2_EPOCHS, f"{GPT2_EPOCHS} times")
-    return f"""Two GPT-2s of {layers} layers, one {width} wide with {heads} heads and one {more} wide with
+    return f"""GPT-2s of {layers} layers, small ones {width} wide with {heads} heads and large ones {more} wide with
 {more_heads}, go {epochs} over Tiny Shakespeare byte by byte in blocks of {CONTEXT} bytes, by
-`gpt2_shakespeare.yaml` (seeds 0 and 1, no dropout, bf16-mixed): short trainings, such as one core does in minutes. The
-first {BLOCKS:,} blocks of the training text are there to match and to distil with, {BLOCKS_AT_ONCE} in a step
-({BLOCKS_AT_ONCE * CONTEXT:,} bytes) in bf16-mixed. {FEW_STEPS} steps, as many as fit the time, come before the
-default of {STEPS}; every other option has its default. The loss is that of {TESTED_BLOCKS} blocks of the test text.
-Tied models grow by a whole multiple of the width, and their stream is permuted, not rotated; *untied* (`--untie`) are
-the same models with input and output embeddings of their own. Distillation knows of no twins, so its rows of tied
-models stand for both. One pair, one seed of learning; nothing was chosen on it."""
+`gpt2_shakespeare.yaml` (seeds 0 and 1, 2 and 3, 4 and 5; no dropout, bf16-mixed): short trainings, such as one core
+does in minutes. The first {BLOCKS:,} blocks of the training text are there to match and to distil with,
+{BLOCKS_AT_ONCE} in a step ({BLOCKS_AT_ONCE * CONTEXT:,} bytes) in bf16-mixed. {FEW_STEPS} steps, as many as fit the
+time, come before the default of {STEPS}; every other option has its default. The loss is that of {TESTED_BLOCKS} blocks
+of the test text. Tied models grow by a whole multiple of the width, and their stream is permuted, not rotated. One seed
+of learning; nothing was chosen on these pairs."""
+
+
+_UNTIED = """The same models with input and output embeddings of their own (`--untie`), whose streams rotate.
+Distillation knows of no twins, so its rows stand above."""
 
 
 def _cifar_verdict(tables: _Tables) -> Iterator[str]:
-    for steps in (STEPS, MORE_STEPS):
-        cells = tables.cells(f"learned {steps}")
-        gaps = [100 * (cell["scores"]["accuracy"] - tables.value(column, "mean")) for column, cell in cells.items()]
-        if gaps:
-            better = [max(tables.value(column, end) for end in ("small", "large")) for column in cells]
-            reached = [cell["scores"]["accuracy"] for cell in cells.values()]
-            below = 100 * (fmean(reached) - fmean(better))
-            pairs = f"over {len(gaps)} pairs, the worst at {min(gaps):+.1f}" if len(gaps) > 1 else "in one pair"
-            yield (
-                f"- `learned` in {steps} steps is {fmean(gaps):+.2f} points from the mean of the ends {pairs}: at most "
-                f"{MOST_BELOW:g} points below is {_reached(min(gaps) >= -MOST_BELOW)}. From the better end it is "
-                f"{below:+.2f}."
-            )
+    cells = tables.cells(f"learned {STEPS}")
+    gaps = [100 * (cell["scores"]["accuracy"] - tables.value(column, "mean")) for column, cell in cells.items()]
+    if gaps:
+        better = [max(tables.value(column, end) for end in ("small", "large")) for column in cells]
+        reached = [cell["scores"]["accuracy"] for cell in cells.values()]
+        below = 100 * (fmean(reached) - fmean(better))
+        pairs = f"over {len(gaps)} pairs, the worst at {min(gaps):+.1f}" if len(gaps) > 1 else "in one pair"
+        yield (
+            f"- `learned` in {STEPS} steps is {fmean(gaps):+.2f} points from the mean of the ends {pairs}: at most "
+            f"{MOST_BELOW:g} points below is {_reached(min(gaps) >= -MOST_BELOW)}. From the better end it is "
+            f"{below:+.2f}."
+        )
 
 
 def _gpt2_verdict(tables: _Tables) -> Iterator[str]:
-    learned = [(steps, one) for steps in (FEW_STEPS, STEPS) for one in tables.cells(f"learned {steps}").items()]
-    for steps, (column, cell) in learned:
+    for steps in (FEW_STEPS, STEPS):
+        if not (cells := tables.cells(f"learned {steps}")):
+            continue
+        barriers = [cell["barrier"] for cell in cells.values()]
+        gap = fmean(cell["scores"]["loss"] - tables.value(column, "mean") for column, cell in cells.items())
+        pairs = f"{fmean(barriers):.3f} over {len(cells)} pairs, at most {max(barriers):.3f}"
         yield (
-            f"- {tables.section.columns[column].capitalize()}, `learned` in {steps} steps leaves a barrier of "
-            f"{cell['barrier']:.3f}: at most {HIGHEST_BARRIER:.2f} is {_reached(cell['barrier'] <= HIGHEST_BARRIER)}. "
-            f"Half way it is {cell['scores']['loss'] - tables.value(column, 'mean'):+.3f} from the mean of the ends."
+            f"- `learned` in {steps} steps leaves a barrier of "
+            f"{pairs if len(cells) > 1 else f'{barriers[0]:.3f} in one pair'}: at most {HIGHEST_BARRIER:.2f} is "
+            f"{_reached(max(barriers) <= HIGHEST_BARRIER)}. Half way it is {gap:+.3f} from the mean of the ends."
         )
 
 

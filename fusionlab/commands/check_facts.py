@@ -17,6 +17,7 @@ from fusionlab.checkpoints.parameters import not_finite
 from fusionlab.data.tokenizers import has_tokenizer, load_tokenizer
 from fusionlab.dtypes import name_of
 from fusionlab.errors import InputError
+from fusionlab.finite import all_finite
 from fusionlab.models import aliases
 from fusionlab.printing import size_words
 from fusionlab.streaming import StoredModel
@@ -115,9 +116,12 @@ def _adapter(model: StoredModel | Checkpoint) -> str | None:
     if model.base is None:
         return None
     folder = locate(model.source)
-    ranks = sorted({change.down.shape[0] for change in read_adapter(folder).changes.values()})
-    words = f"of rank {ranks[0]}" if len(ranks) == 1 else f"of ranks {ranks[0]} to {ranks[-1]}" if ranks else "empty"
-    return f"LoRA adapter {words} on {model.base}"
+    adapter = read_adapter(folder)
+    ranks = sorted({change.down.shape[0] for change in adapter.changes.values()})
+    words = [f"of rank {ranks[0]}" if len(ranks) == 1 else f"of ranks {ranks[0]} to {ranks[-1]}"] if ranks else []
+    # Their rank is known with the class alone, which says how many experts share the factors.
+    words += ["of experts"] if adapter.wrapped else []
+    return f"LoRA adapter {' and '.join(words) or 'empty'} on {model.base}"
 
 
 def tokens_in(source: str) -> dict[str, int] | None:
@@ -146,7 +150,7 @@ def refuse_values(model: StoredModel) -> None:
                 continue
             starts = range(0, tensor.count, _PIECE)
             read = (reader.read(name, start, min(_PIECE, tensor.count - start)) for start in starts)
-            if bad := sum(int((~torch.isfinite(piece)).sum()) for piece in read):
+            if bad := sum(0 if all_finite(piece) else int((~torch.isfinite(piece)).sum()) for piece in read):
                 raise not_finite(model.source, name, bad, tensor.count)
 
 

@@ -112,6 +112,7 @@ def test_adapters_on_experts_in_a_stack(
         assert (outcome.code, outcome.err) == (0, "")
     for made in ("lora", "whole"):
         torch.testing.assert_close(checkpoints.load(tmp_path / made).state_dict(), mean, rtol=1e-5, atol=1e-5)
+    assert "of experts on" in " ".join(command("check", *given).out.split())
 
 
 def test_an_adapter_beside_a_whole_model(family: Path, command: Command) -> None:

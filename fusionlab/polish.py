@@ -82,7 +82,7 @@ class PolishOptions:
 
 
 class _Answers(nn.Module):
-    """What learns from an end model, as one module: what is shared out is gathered by the call of all of it."""
+    """The student with what it answers by, as one module: what is shared out is gathered by the call of all of it."""
 
     def __init__(self, model: nn.Module, answering: Answering) -> None:
         super().__init__()

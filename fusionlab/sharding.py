@@ -136,7 +136,7 @@ def _blocks(model: nn.Module) -> Iterator[nn.Module]:
 
 
 def _uses(model: nn.Module) -> dict[int, int]:
-    """How many places of a module each of its parameters has."""
+    """The number of places of a module that each of its parameters has."""
     found: dict[int, int] = {}
     for _, parameter in model.named_parameters(remove_duplicate=False):
         found[id(parameter)] = found.get(id(parameter), 0) + 1

@@ -55,9 +55,8 @@ class AdapterLayers:
 
     @cached_property
     def _made(self) -> Weightless | None:
-        from fusionlab.checkpoints.weightless import weightless  # noqa: PLC0415
+        from fusionlab.streaming.classes import class_of  # noqa: PLC0415
 
         if self.base is None or self.base.format != "transformers":
             return None
-        shapes = {name: tensor.shape for name, tensor in self.base.tensors.items()}
-        return weightless(self.base.config, self.base.location, shapes)
+        return class_of(self.base)

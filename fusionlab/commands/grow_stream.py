@@ -8,8 +8,6 @@ from pathlib import Path
 import torch
 from jsonargparse import Namespace
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
 from transformers import PreTrainedModel
 
 from fusionlab.atomic import MIB, atomic_folder, require_space
@@ -29,6 +27,7 @@ from fusionlab.dtypes import main_of
 from fusionlab.growing import Growth, described
 from fusionlab.growing.axes import Widening
 from fusionlab.growing.choices import difference, exact_choice
+from fusionlab.growing.cost import counting
 from fusionlab.growing.epsilons import other_epsilon, other_epsilons
 from fusionlab.growing.growth import grown_sizes, numbers_of, side_by_side
 from fusionlab.growing.layers import lists_of, placements
@@ -100,8 +99,7 @@ def _run(both: Larger, most: int, arguments: Namespace, output: Path) -> None:
 
     def as_stored(model: Weightless, files: StoredModel) -> tuple[Tensor, int]:
         """Logits of a model of files, and the operations of the products of one pass."""
-        # The counter does not know all kernels that fuse attention.
-        with files.opened() as opened, sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        with files.opened() as opened, counting() as counter:
             reader = PartReader(opened, model)
             found = logits(model, lambda name: reader.read([name])[name])
         return found, int(counter.get_total_flops()) // INPUTS

@@ -11,7 +11,7 @@ from torch import nn
 
 from fusionlab.atomic import free_space
 from fusionlab.checkpoints.sizes import memory
-from fusionlab.checkpoints.weightless import Weightless, weightless
+from fusionlab.checkpoints.weightless import Weightless
 from fusionlab.growing import differ_in_size
 from fusionlab.matching.options import MEAN, MatchOptions
 from fusionlab.matching.parts import Part, of_the_gauge, separated
@@ -20,6 +20,7 @@ from fusionlab.matching.workplace import Workplace
 from fusionlab.models import common_blueprint
 from fusionlab.printing import size_words
 from fusionlab.streaming import StoredModel
+from fusionlab.streaming.classes import class_of
 from fusionlab.streaming.coupled import coupled_bytes, match_coupled
 from fusionlab.streaming.part_files import PartFiles
 from fusionlab.streaming.twins import Matched, PartReader, TwinFiles, match_parts
@@ -154,8 +155,7 @@ def made_of(models: Mapping[str, StoredModel]) -> dict[str, Weightless]:
     """
     made: dict[str, Weightless] = {}
     for name, model in models.items():
-        shapes = {tensor: stored.shape for tensor, stored in model.tensors.items()}
-        one = weightless(model.config, model.location, shapes) if model.format == "transformers" else None
+        one = class_of(model) if model.format == "transformers" else None
         if one is None:
             raise NotByPartsError(f"the tensors of {name} are stored in another way than its class has them")
         made[name] = one

@@ -15,7 +15,6 @@ from fusionlab.checkpoints.adapters import read_adapter
 from fusionlab.checkpoints.card import CARD, merge_card
 from fusionlab.checkpoints.extraction import Extracted, merged_changes
 from fusionlab.checkpoints.hub import locate
-from fusionlab.checkpoints.weightless import weightless
 from fusionlab.commands import merging_options
 from fusionlab.commands.extracted import (
     RANK,
@@ -31,6 +30,7 @@ from fusionlab.errors import InputError
 from fusionlab.merge_weights import merge_weights
 from fusionlab.paths import expanded
 from fusionlab.streaming import StoredModel, open_models
+from fusionlab.streaming.classes import class_of
 
 
 def run(arguments: Namespace, repeat: str) -> bool:
@@ -67,7 +67,7 @@ def _is_mean(arguments: Namespace) -> bool:
 
 
 def _without_weights(model: StoredModel) -> nn.Module | None:
-    made = weightless(model.config, model.location, {name: one.shape for name, one in model.tensors.items()})
+    made = class_of(model)
     return None if made is None else made.model
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import nn
@@ -15,6 +16,14 @@ from fusionlab.evaluation.preservation import samples
 from fusionlab.forward import forward
 from fusionlab.symmetry.float64 import take_plain_products
 from fusionlab.symmetry.inputs import Input
+
+
+@contextmanager
+def counting() -> Iterator[FlopCounterMode]:
+    """A counter of the operations of all products that are computed meanwhile."""
+    # It does not know all kernels that fuse attention.
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        yield counter
 
 
 @torch.no_grad()
@@ -31,7 +40,6 @@ def operations(model: nn.Module, inputs: Sequence[Input]) -> int:
     take_plain_products(same)
     device = next(model.parameters()).device
     (drawn,) = samples(inputs, seed=0, count=1)
-    # The counter does not know all kernels that fuse attention.
-    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+    with counting() as counter:
         forward(same, {name: x.to(device) for name, x in drawn.items()})
     return int(counter.get_total_flops())

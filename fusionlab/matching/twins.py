@@ -265,11 +265,9 @@ def _workable(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _weighted(make: Callable[[int], Tensor], weights: Sequence[float]) -> Tensor:
-    """The weighted sum of one parameter of several models, as `mixed` makes it of all."""
-    (first, share), *others = [(index, weight) for index, weight in enumerate(weights) if weight]
-    total = share * make(first)
-    for index, weight in others:
-        total = torch.add(total, make(index), alpha=weight)
+    """The weighted sum of one parameter of several models; none is made that has no weight."""
+    used = [(index, weight) for index, weight in enumerate(weights) if weight]
+    (total,) = mixed([{"": make(index)} for index, _ in used], [weight for _, weight in used]).values()
     return total
 
 

@@ -12,10 +12,11 @@ from torch import Tensor
 from fusionlab.errors import InputError
 from fusionlab.merge_weights import merge_weights
 from fusionlab.merging.by_parameter import WEIGHTS, by_pattern, check_patterns, groups
-from fusionlab.merging.ingredients import Ingredients
+from fusionlab.merging.ingredients import Ingredients, WholeSurvey
 from fusionlab.merging.kinds import check_kind
 from fusionlab.statistics import Activations, Fisher, Grams
 from fusionlab.suggestions import did_you_mean
+from fusionlab.types import State
 
 # Of a generator, merged parameters, some at a time.
 Merger = Callable[..., dict[str, Tensor] | Iterator[dict[str, Tensor]]]
@@ -196,6 +197,19 @@ class MergeMethod:
         for _, values in groups(merged, hyperparameters):
             own = values.pop(WEIGHTS, None)
             self.refuse(weights if own is None else merge_weights(own, len(weights)), **(self.hyperparameters | values))
+
+    def surveyed(self, given: Ingredients, states: Sequence[State], **hyperparameters: Any) -> Ingredients:
+        """Ingredients with what the survey of whole models found, where there is one.
+
+        Args:
+            given: all but the states.
+            states: of the models; they may have no numbers.
+            hyperparameters: the method's own.
+        """
+        if self.survey is None:
+            return given
+        found = self.survey(WholeSurvey(replace(given, states=states)), **(self.hyperparameters | hyperparameters))
+        return replace(given, surveyed=found)
 
     def merge(self, ingredients: Ingredients, **hyperparameters: Any) -> dict[str, Tensor]:
         """The merged state.

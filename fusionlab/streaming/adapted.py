@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -62,7 +63,7 @@ class ShiftedTensor(StoredTensor):
 
 
 @dataclass(frozen=True)
-class ChangedRows(StoredTensor):
+class ChangedRows(StoredTensor, ABC):
     """One tensor of a base model whose rows are changed as they are read.
 
     Attributes:
@@ -101,6 +102,7 @@ class ChangedRows(StoredTensor):
             found[at : at + len(kept)] = kept
         return found
 
+    @abstractmethod
     def rows(self, raw: Raw, first: int, end: int) -> Tensor:
         """Some rows of the changed tensor, as it is stored.
 
@@ -109,7 +111,6 @@ class ChangedRows(StoredTensor):
             first: of them.
             end: the one behind them.
         """
-        raise NotImplementedError
 
     def _before(self, raw: Raw, first: int, end: int) -> Tensor:
         """Some rows without the change, in float32 at least, flattened."""

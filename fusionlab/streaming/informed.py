@@ -23,7 +23,7 @@ from fusionlab.batch_norm import running_statistics
 from fusionlab.checkpoints.weightless import Weightless
 from fusionlab.dtypes import widest
 from fusionlab.matching.weights import squared_distance
-from fusionlab.merging.ingredients import Ingredients, WholeSurvey
+from fusionlab.merging.ingredients import Ingredients
 from fusionlab.statistics import Statistics
 from fusionlab.streaming.merge import Streamed
 from fusionlab.streaming.recipe import Recipe
@@ -82,10 +82,7 @@ class Informed:
         finished = [file for file in files if f"{prefix}{file}" in complete]
         method.check(recipe.weights, recipe.hyperparameters)
         given = Ingredients([], recipe.weights, self.blueprint, self.statistics, None, None, recipe.seed)
-        if method.survey is not None:
-            whole = replace(given, states=[self.made.model.state_dict()] * len(models))
-            found = method.survey(WholeSurvey(whole), **(method.hyperparameters | dict(recipe.hyperparameters)))
-            given = replace(given, surveyed=found)
+        given = method.surveyed(given, [self.made.model.state_dict()] * len(models), **recipe.hyperparameters)
         with ExitStack() as stack:
             readers = [PartReader(stack.enter_context(model.opened()), self.made) for model in models]
             writer = stack.enter_context(written(folder, files, planned, finished))

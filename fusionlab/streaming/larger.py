@@ -10,9 +10,10 @@ import torch
 from transformers import PreTrainedModel
 
 from fusionlab.checkpoints.quiet import quiet
-from fusionlab.checkpoints.weightless import WeightlessOfTransformers, as_written, weightless, without_memory
+from fusionlab.checkpoints.weightless import WeightlessOfTransformers, as_written, without_memory
 from fusionlab.growing.growth import is_tied_otherwise, numbers_of
 from fusionlab.growing.target import larger_model
+from fusionlab.streaming.classes import class_of
 from fusionlab.streaming.stored import StoredModel
 
 
@@ -52,8 +53,7 @@ def larger(stored: StoredModel, like: Any, untied: bool = False) -> Larger | Non
     Raises:
         InputError: an unknown class, another class, or a config that makes no model.
     """
-    shapes = {name: tensor.shape for name, tensor in stored.tensors.items()}
-    made = weightless(stored.config, stored.location, shapes)
+    made = class_of(stored)
     if made is None:
         return None
     like = copy.deepcopy(like)

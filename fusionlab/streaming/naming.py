@@ -55,7 +55,7 @@ def _kind(group: Group) -> list[str | None]:
 
 def _groups(model: StoredModel) -> dict[tuple[str, ...], Group]:
     """Groups of a model's tensors by the parameters that they become; none where that is not known."""
-    from fusionlab.checkpoints.weightless import weightless  # noqa: PLC0415 - takes longer than most merges
+    from fusionlab.streaming.classes import class_of  # noqa: PLC0415 - takes longer than most merges
 
-    made = weightless(model.config, model.location, {name: tensor.shape for name, tensor in model.tensors.items()})
+    made = class_of(model)
     return {} if made is None else {group.made: group for group in made.groups.values()}

@@ -62,12 +62,11 @@ def open_model(source: str, base: str | None = None) -> StoredModel | None:
     if stored is None or stored.format != "transformers":
         return None
     from fusionlab.checkpoints.adapted import changes_own_class  # noqa: PLC0415 - imports transformers
-    from fusionlab.checkpoints.weightless import weightless  # noqa: PLC0415
+    from fusionlab.streaming.classes import class_of  # noqa: PLC0415
 
     if adapter.is_tied or not changes_own_class(adapter, place):
         return None
-    shapes = {name: tensor.shape for name, tensor in stored.tensors.items()}
-    made = weightless(stored.config, place, shapes)
+    made = class_of(stored)
     tensors = None if made is None else _tensors(adapter, stored, made)
     if tensors is None:
         return None

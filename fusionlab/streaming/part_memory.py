@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fusionlab.checkpoints.weightless import Weightless
-from fusionlab.merging.ingredients import Ingredients, WholeSurvey
+from fusionlab.merging.ingredients import Ingredients
 from fusionlab.merging.method import MergeMethod
 from fusionlab.streaming.memory import held
 from fusionlab.symmetry.stacks import entries_of
@@ -42,10 +42,6 @@ def memory_by_parts(made: Weightless, blueprint: Blueprint, models: int, method:
         parts = [held((count,), models, method) for count in counts]
         return 4 * (max([alone, *parts]) + 2 * _PAIRS * max(units.values(), default=0) ** 2)
     given = Ingredients([], [1 / models] * models, blueprint, (), None, None, 0)
-    if method.survey is not None:
-        survey = WholeSurvey(Ingredients([state] * models, given.weights, blueprint, (), None, None, 0))
-        given = Ingredients(
-            [], given.weights, blueprint, (), None, None, 0, surveyed=method.survey(survey, **method.hyperparameters)
-        )
+    given = method.surveyed(given, [state] * models)
     together = [sum(state[name].numel() for name in names) for names in method.together(given)]
     return 4 * max([alone, *(held((count,), models, method) for count in together)])

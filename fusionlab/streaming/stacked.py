@@ -97,12 +97,12 @@ def stacks_of(model: StoredModel) -> Stacks | None:
         return Stacks({}, {})
     from fusionlab.checkpoints.huggingface import parameter_names  # noqa: PLC0415 - imports what most methods do without
     from fusionlab.checkpoints.sizes import Stored  # noqa: PLC0415
-    from fusionlab.checkpoints.weightless import weightless  # noqa: PLC0415
+    from fusionlab.streaming.classes import class_of  # noqa: PLC0415
 
     counted = Stored(sum(stored.count for stored in model.tensors.values()), len(model.tensors))
     if model.tensors.keys() <= parameter_names("", dict(model.config), model.location, counted):
         return Stacks({}, {})
-    made = weightless(model.config, model.location, {name: stored.shape for name, stored in model.tensors.items()})
+    made = class_of(model)
     if made is None or any(len(group.made) > 1 for group in made.groups.values()):
         return None
     if all(group.conversion is None for group in made.groups.values()):

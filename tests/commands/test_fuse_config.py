@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from lightning.pytorch import Callback, Trainer
 from safetensors.torch import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -18,18 +17,6 @@ from tests.commands.conftest import Command
 from tests.commands.small import vit
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
-
-
-class Cut(Callback):
-    """Ends the process's run as a signal would, after some batches of all stages together."""
-
-    def __init__(self, batches: int) -> None:
-        self.batches = batches
-
-    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
-        self.batches -= 1
-        if self.batches == 0:
-            raise RuntimeError("cut")
 
 
 def config(ckpts: Path, folder: Path, **changes: Any) -> Path:
@@ -126,7 +113,7 @@ def test_a_fit_that_was_cut_goes_on(ckpts: Path, at: Path) -> None:
     for file in (at / "kept").iterdir():
         file.unlink()
     values = yaml.safe_load(path.read_text())
-    values["trainer"]["callbacks"].append({"class_path": f"{__name__}.Cut", "init_args": {"batches": 11}})
+    values["trainer"]["callbacks"].append({"class_path": "tests.commands.cut.Cut", "init_args": {"batches": 11}})
     cut = at / "cut.yaml"
     cut.write_text(yaml.safe_dump(values))
     assert main(["fuse", "--config", str(cut)]) == 70

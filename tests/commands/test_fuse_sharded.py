@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from lightning.pytorch import Callback, Trainer
 from safetensors.torch import load_file
 
 from fusionlab.cli import main
@@ -22,18 +21,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
 # Three batches of learning, one of gathering for each model, and the polish, where the second step is lost.
 CUT = 7
-
-
-class Cut(Callback):
-    """Ends the run as an error would, after some batches of all stages together."""
-
-    def __init__(self, batches: int) -> None:
-        self.batches = batches
-
-    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
-        self.batches -= 1
-        if self.batches == 0:
-            raise RuntimeError("cut")
 
 
 def config(ckpts: Path, folder: Path, callbacks: Sequence[dict[str, Any]] = ()) -> Path:
@@ -80,7 +67,7 @@ def test_two_processes_fuse_as_one(ckpts: Path, tmp_path: Path, monkeypatch: pyt
         file.unlink()
     monkeypatch.setattr(tempfile, "tempdir", str(resting))
     importlib.import_module("torch._dynamo")  # by FSDP, in each process
-    cut = config(ckpts, tmp_path, [{"class_path": f"{__name__}.Cut", "init_args": {"batches": CUT}}])
+    cut = config(ckpts, tmp_path, [{"class_path": "tests.commands.cut.Cut", "init_args": {"batches": CUT}}])
     assert run_together(fuse_as_one_of, free_port(), ["--config", str(cut), *two]) == [70, 70]
     state = torch.load(tmp_path / "kept" / "last.ckpt", weights_only=True)["stages"]
     assert (len(state["results"]), state["stage"][1]["done"]) == (3, 1), "a learned matching, two gatherings, a step"

@@ -45,7 +45,7 @@ $(LOWEST)/.installed: pyproject.toml $(STAMP)
 
 test-peers: $(PEERS)/.installed
 	HF_HUB_OFFLINE=1 MERGEKIT_PYTHON=$(PEERS)/bin/python FUSION_BENCH_PYTHON=$(PEERS)/bin/python \
-	  $(BIN)/python -m pytest -n 0 tests/merging/test_mergekit.py tests/merging/test_fusion_bench.py
+	  $(BIN)/python -m pytest tests/merging/test_mergekit.py tests/merging/test_fusion_bench.py
 
 $(PEERS)/.installed: $(STAMP)
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(PEERS)

@@ -81,7 +81,7 @@ def _statistics_of(
     """The statistics of some kinds of each model; None where one is missing that can be gathered, or may be there."""
     known = {(one.basis, one.kind): one for found in given for one in found.values()}
     with workers() as pool:
-        bases = list(pool.map(lambda model: _basis_of(model, made), models))
+        bases = list(pool.map(lambda model: basis_of(model, made), models))
     statistics, state = [], made.model.state_dict()
     for index, basis in enumerate(bases):
         own = {kind: one for (measured, kind), one in known.items() if measured == basis}
@@ -107,8 +107,13 @@ def _is_read_as_stored(model: StoredModel, made: Weightless) -> bool:
     return model.base is None and not model.is_scaled and not rounds
 
 
-def _basis_of(model: StoredModel, made: Weightless) -> str:
-    """`fusionlab.statistics.basis_of` a model on the disk, a parameter at a time."""
+def basis_of(model: StoredModel, made: Weightless) -> str:
+    """`fusionlab.statistics.basis_of` a model on the disk, a parameter at a time.
+
+    Args:
+        model: as it lies there.
+        made: its class without weights.
+    """
     digest = Digest()
     with model.opened() as reader:
         parameters = PartReader(reader, made)

@@ -17,6 +17,9 @@ from fusionlab.symmetry import Alignment, SymmetryError
 from fusionlab.symmetry.axes import Fixed, spaces_of
 from fusionlab.types import State
 
+# Matrices in float64 that moving a Gram matrix takes, the moved one among them.
+MATRICES = 5
+
 
 @dataclass(frozen=True)
 class Movement:

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 from fusionlab.checkpoints.weightless import Weightless
 from fusionlab.merging.ingredients import Ingredients
 from fusionlab.merging.method import MergeMethod
+from fusionlab.statistics import Grams
+from fusionlab.statistics.movement import MATRICES
+from fusionlab.statistics.statistics import features_read
 from fusionlab.streaming.memory import held
 from fusionlab.symmetry.stacks import entries_of
 
@@ -30,8 +33,10 @@ def memory_by_parts(made: Weightless, blueprint: Blueprint, models: int, method:
         return None
     state = made.model.state_dict()
     alone = max(held(tuple(tensor.shape), models, method) for tensor in state.values())
-    if method.kinds():  # these say what depends on each other: a weight and its bias
-        return 4 * alone
+    if kinds := method.kinds():  # these say what depends on each other: a weight and its bias
+        # Of twins that were matched, matrices of one input are moved as they are read, and one of each model is held.
+        pairs = max(features_read(tensor.shape) for tensor in state.values()) ** 2
+        return 4 * alone + (8 * (MATRICES + models) * pairs if Grams.kind in kinds else 0)
     if method.together is None:  # the maps in work are those of one space, and of what is written along it
         units = {name: space.count * space.group.size for name, space in blueprint.spaces.items()}
         counts = [

@@ -19,7 +19,7 @@ from fusionlab.merging.method import NEEDS
 from fusionlab.printing import size_words
 from fusionlab.streaming import memory_of
 from fusionlab.streaming.coupled import coupled_bytes, coupled_memory
-from fusionlab.streaming.part_memory import memory_by_parts
+from fusionlab.streaming.part_memory import memory_by_parts, memory_of_whole
 from fusionlab.streaming.twins import parts_memory
 from fusionlab.symmetry import Blueprint
 
@@ -82,7 +82,7 @@ def merge_ways(given: Given) -> list[Way]:
 def _merge_way(name: str, given: Given) -> Way:
     method = find_method(name)
     streams = given.streams.get(method.unit, False)
-    held, memory = WHOLE, sum(given.sizes) + given.sizes[0]
+    held, memory = WHOLE, memory_of_whole(given.sizes, given.models, method)
     if streams:
         held = "pieces" if method.unit == "number" else "parameters"
         memory = min(memory, memory_of(given.shapes, given.models, method))

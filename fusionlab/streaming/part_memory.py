@@ -1,7 +1,8 @@
-"""Memory that a merge of a part at a time takes, before any number or any statistics are read."""
+"""Memory that a merge takes of models a part at a time, or whole, before any number or any statistics are read."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fusionlab.checkpoints.weightless import Weightless
@@ -18,6 +19,18 @@ if TYPE_CHECKING:
 
 # Matrices in float64 of all pairs of units that finding a map takes.
 _PAIRS = 10
+
+
+def memory_of_whole(sizes: Sequence[int], models: int, method: MergeMethod) -> int:
+    """About how many bytes a merge of models in memory holds at least, beside torch itself.
+
+    Args:
+        sizes: bytes of each model, a base model behind them.
+        models: how many are merged.
+        method: that merges them.
+    """
+    fixed, each = method.holds if method.is_of_models and not callable(method.holds) else (1, 1)
+    return max(sizes) * (fixed + (each - 1) * models) + sum(sizes)
 
 
 def memory_by_parts(made: Weightless, blueprint: Blueprint, models: int, method: MergeMethod) -> int | None:

@@ -78,7 +78,10 @@ def test_two_models(ckpts: Path, command: Command, monkeypatch: pytest.MonkeyPat
     for name, possible in {"circuit": "yes", "ot": "yes", "fisher": "with data", "regmean": "with data"}.items():
         assert (merging[name]["possible"], merging[name]["held"]) == (possible, "a part at a time")
     assert "a part at a time with files of statistics" in merging["regmean"]["why"]
-    assert merging["pcb"]["held"] == merging["soup"]["held"] == "whole models"
+    assert (merging["pcb"]["held"], merging["soup"]["held"]) == ("pieces", "whole models")
+    # Two models of float32 numbers, the larger; a base model would be beside them.
+    least = {name: merging[name]["memory"] / (4 * numbers) for name in ("soup", "regmean_pp", "adamerging")}
+    assert least == {"soup": 6.5, "regmean_pp": 12.5, "adamerging": 10.5}
     assert (matching["none"]["possible"], matching["learned"]["possible"]) == ("yes", "with data")
     assert "attention.qk" in matching["paper"]["why"]
     plain = command("check", ckpts / "a", ckpts / "half_b")

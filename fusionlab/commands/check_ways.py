@@ -62,7 +62,8 @@ class Given:
         has_base: a base model was given, or is the one that all are adapters of.
         streams: for ``number`` and ``parameter``, whether files are merged piece by piece by methods of that unit.
         blueprint: of all; or the sentence that says why there is none.
-        made: the models without weights, where matching may go a part at a time.
+        made: the models without weights, where a part at a time may be looked at.
+        matched_by_parts: whether matching may go a part at a time too.
     """
 
     sizes: tuple[int, ...]
@@ -72,6 +73,7 @@ class Given:
     streams: Mapping[str, bool]
     blueprint: Blueprint | str
     made: Mapping[str, Weightless] | None
+    matched_by_parts: bool
 
 
 def merge_ways(given: Given) -> list[Way]:
@@ -123,7 +125,7 @@ def _match_way(name: str, given: Given) -> Way:
         return Way(name, "no", "", None, "no space of these models is one that it matches")
     # Two models and their twins.
     held, memory, disk = WHOLE, 4 * max(given.sizes), 0
-    if given.made is not None and looks_at_parts(recipe):
+    if given.made is not None and given.matched_by_parts and looks_at_parts(recipe):
         try:
             (described, parts), coupled = parts_of(given.blueprint, recipe, given.made)
             counts = _counts(given.made)

@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
-from fusionlab.checkpoints.weightless import Weightless, weightless_timm
+from fusionlab.checkpoints.weightless import Weightless
 from fusionlab.errors import InputError
 from fusionlab.merging.method import MergeMethod
 from fusionlab.statistics import Statistics
 from fusionlab.statistics.statistics import Digest, missing_kinds
-from fusionlab.streaming.classes import class_of
+from fusionlab.streaming.classes import made_by
 from fusionlab.streaming.informed import Informed
 from fusionlab.streaming.known import is_known
 from fusionlab.streaming.pipeline import workers
@@ -45,7 +45,7 @@ def informed(
     Raises:
         InputError: numbers that are NaN or infinite, statistics of what is no parameter, or none of a model.
     """
-    if not method.by_parts(**hyperparameters) or (made := _made_by(models[0])) is None:
+    if not method.by_parts(**hyperparameters) or not is_known(models[0]) or (made := made_by(models[0])) is None:
         return None
     described = None
     if "blueprint" in method.requires(**hyperparameters):
@@ -56,19 +56,6 @@ def informed(
     kinds = method.kinds(**hyperparameters)
     statistics = _statistics_of(models, made, given, kinds, has_data) if kinds else [{} for _ in models]
     return None if statistics is None else Informed(made, statistics, described)
-
-
-def _made_by(model: StoredModel) -> Weightless | None:
-    """The class of a model without weights; None where it or its files are not known well enough.
-
-    Args:
-        model: as it lies on the disk.
-    """
-    if not is_known(model):
-        return None
-    if model.format == "timm":
-        return weightless_timm(model.config, model.location, {n: stored.shape for n, stored in model.tensors.items()})
-    return class_of(model)
 
 
 def _statistics_of(

@@ -118,7 +118,7 @@ class LinearMap:
 
 
 def features_read(shape: Sequence[int]) -> int:
-    """How many features a weight of some shape reads, as far as that tells; 0 for what is no linear map.
+    """The count of features that a weight of some shape reads, as far as that tells; 0 for what is no linear map.
 
     Args:
         shape: ``(out, in)``; of patches ``(out, channels, height, width)``; of stacked experts ``(experts, out, in)``.

@@ -154,7 +154,7 @@ def measure(folder: Path) -> None:
     shared = {"k_proj": "q_proj", "v_proj": "q_proj", "up_proj": "gate_proj"}
     weights = {name: one.shape for name, one in model.tensors.items() if len(one.shape) == 2 and "embed" not in name}
     maps = {n: LinearMap(".".join(shared.get(part, part) for part in n.split(".")), 1, None) for n in weights}
-    matrices = {}
+    matrices: dict[str, Tensor] = {}
     for name, one in maps.items():
         if one.inputs not in matrices:
             rows = torch.randn(64, weights[name][1] + 1, generator=torch.Generator().manual_seed(len(matrices)))

@@ -18,6 +18,7 @@ STREAMED = [name for name in methods() if find_method(name).unit != "model"]
 GIVEN: dict[str, list[dict[str, Any]]] = {
     "consensus": [{}, {"combination": "ties", "threshold": 0.2}],
     "dare": [{}, {"density": 0.3, "combination": "ties"}],
+    "pcb": [{"ratio": 0.3}],
     "slerp": [{"t": 0.2}],
     "task_arithmetic": [{"lambda_": 0.7}],
     "wudi": [{"steps": 2}, {"solver": "exact"}],
@@ -53,7 +54,7 @@ def assert_same(found: dict[str, Tensor], expected: dict[str, Tensor], dtype: to
 
 def test_the_methods_that_stream() -> None:
     """All that need neither statistics nor a forward pass, nor the layers of a model."""
-    by_number = {"simple", "task_arithmetic", "ties", "dare", "consensus"}
+    by_number = {"simple", "task_arithmetic", "ties", "dare", "consensus", "pcb"}
     spectral = {"tsv_m", "iso_c", "iso_cts", "wudi"}
     others = {"slerp", "karcher", "stock", "breadcrumbs", "della", "sce", "knots", "ace"}
     assert set(STREAMED) == by_number | spectral | others

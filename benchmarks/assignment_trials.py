@@ -1,8 +1,8 @@
 """Assignments that follow the loss: of a pair of models whose stream is permuted only, and ways to find its order.
 
-A trial moves the source of a pair (its twin stays exact) and is judged by the loss half way. `Halfway` says what that loss
-is and descends on the continuous spaces, with permutations as they are, or with a matrix in their place that a relaxation
-makes of numbers that are learned too.
+A trial moves the source of a pair (its twin stays exact) and is judged by the loss half way. `Halfway` says what that
+loss is and descends on the continuous spaces, with permutations as they are, or with a matrix in their place that a
+relaxation makes of numbers that are learned too.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ class Halfway:
         return {**state, **{name: step.apply_to(name, state[name]) for name in touched}}
 
     def descend(
-        self, steps: int, batch: int, relaxation: Callable[[float], Relaxation] | None = None, roles: Sequence[str] = (),
-        start: float = 1.0, rate: float = 0.03, seed: int = 0,
+        self, steps: int, batch: int, relaxation: Callable[[float], Relaxation] | None = None,
+        roles: Sequence[str] = (), start: float = 1.0, rate: float = 0.03, seed: int = 0,
     ) -> int:  # fmt: skip
         """Learn the continuous spaces as `learned` does, and permutations where there is a relaxation.
 
@@ -105,7 +105,9 @@ class Halfway:
         relaxed = relaxed_blueprint(self.blueprint)
         latents = [nn.Parameter(start * torch.eye(s.group.size).expand(*s.copies, -1, -1).to(example)) for s in orders]
         groups: list[dict[str, Any]] = [{"params": list(charts.parameters()), "lr": RATE}]
-        optimizer = torch.optim.AdamW([*groups, *([{"params": latents, "lr": rate}] if latents else [])], weight_decay=0)
+        optimizer = torch.optim.AdamW(
+            [*groups, *([{"params": latents, "lr": rate}] if latents else [])], weight_decay=0
+        )
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
         draw, generator = numpy.random.default_rng(seed), torch.Generator().manual_seed(seed)
         count, base, left = len(next(iter(self.inputs.values()))), self.source, torch.empty(0, dtype=torch.int64)

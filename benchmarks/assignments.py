@@ -15,7 +15,6 @@ import os
 import sys
 import time
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ import yaml
 from assignment_trials import STREAM, Halfway, ImplicitSinkhorn, annealed, sinkhorn, straight_through
 from assignments_page import BATCH, COLD, RATES, ROWS, SCORED, SWEEPS, TESTED, TUNED, WARM, cell, page, wanted
 from cells import Cells
-from settings import Batch, batches, quiet
+from settings import batches, quiet
 
 import fusionlab
 from fusionlab import cli, configs
@@ -88,7 +87,7 @@ class Trials:
         return self._judged(twins, start, told)
 
     def _halfway(self, start: str, seed: int | None = None) -> Halfway:
-        """The pair as weights match it, from a start; its stream in a random order, and the rest by weights, by a seed."""
+        """The pair as weights match it, from a start; by a seed its stream in a random order, the rest by weights."""
         data = {"data": self.inputs[:8]} if start == "activations" else {}
         found = fusionlab.alignments(self.models, anchor=1, preset="weights", start=start, **data)
         if seed is not None:
@@ -96,7 +95,9 @@ class Trials:
             order = Alignment(blueprint, {STREAM: blueprint.spaces[STREAM].group.random(generator=generator)})
             turned = order.compose(found[0])
             states = (one.apply(model.state_dict()) for one, model in zip((turned, found[1]), self.models, strict=True))
-            rest = match_weights(*states, blueprint, preset("weights", spaces=("heads", "attention", "ffn"), start="known"))
+            rest = match_weights(
+                *states, blueprint, preset("weights", spaces=("heads", "attention", "ffn"), start="known")
+            )
             found = [rest.compose(turned), found[1]]
         inputs = {name: torch.cat([batch[name] for batch in self.inputs]) for name in self.inputs[0]}
         return Halfway(self.models, found, inputs)

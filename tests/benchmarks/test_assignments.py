@@ -1,4 +1,4 @@
-"""The benchmark of assignments that follow the loss: its trials keep functions, its relaxations have the gradients they claim."""
+"""The benchmark of assignments that follow the loss: trials keep functions, relaxations have their gradients."""
 
 import importlib
 import itertools
@@ -32,7 +32,9 @@ def halfway(benchmark: Any, turned: int = 0) -> tuple[Any, nn.Module]:
     description = blueprint(model)
     swap = Alignment(description, {trials.STREAM: trials.transposition(24, 3, 11)})
     (batch,) = inputs(model, 1)
-    return trials.Halfway([swap.apply(model), model], [Alignment.identity(description)] * 2, batch, torch.float64), model
+    return trials.Halfway(
+        [swap.apply(model), model], [Alignment.identity(description)] * 2, batch, torch.float64
+    ), model
 
 
 def outputs(model: nn.Module, pair: Any) -> Tensor:
@@ -73,7 +75,9 @@ def test_slopes_of_swaps_are_those_of_small_steps(benchmark: Any) -> None:
         towards = eye[trials.transposition(24, one, other)] - eye
         losses = []
         for size in (step, -step):
-            state = pair.moved(pair.source, {trials.STREAM: eye + size * towards}, trials.relaxed_blueprint(pair.blueprint))
+            state = pair.moved(
+                pair.source, {trials.STREAM: eye + size * towards}, trials.relaxed_blueprint(pair.blueprint)
+            )
             losses.append(float(pair.loss(state, batch)))
         assert slopes[one, other] == pytest.approx((losses[0] - losses[1]) / (2 * step), rel=1e-4, abs=1e-8)
 

@@ -80,19 +80,19 @@ class Halfway:
         return {**state, **{name: step.apply_to(name, state[name]) for name in touched}}
 
     def descend(
-        self, steps: int, batch: int, relaxation: Callable[[float], Relaxation] | None = None,
-        roles: Sequence[str] = (), start: float = 1.0, rate: float = 0.03, seed: int = 0,
+        self, steps: int, batch: int, rate: float, relaxation: Callable[[float], Relaxation] | None = None,
+        roles: Sequence[str] = (), relaxed_rate: float = 0.0, seed: int = 0,
     ) -> int:  # fmt: skip
         """Learn the continuous spaces as `learned` does, and permutations where there is a relaxation.
 
         Args:
-            steps: of AdamW, its rate falling along a cosine.
+            steps: of AdamW, its rates falling along a cosine.
             batch: examples of a step.
-            relaxation: by the share of the steps that were taken, what makes matrices of learned numbers; none for
-                permutations that stay.
+            rate: the first one.
+            relaxation: by the share of the steps that were taken, what makes matrices of learned numbers, at first the
+                identity; none for permutations that stay.
             roles: of the permutations that are learned.
-            start: of those numbers: it times the identity.
-            rate: their learning rate.
+            relaxed_rate: the first rate of those numbers.
             seed: of the draws.
 
         Returns:
@@ -103,10 +103,10 @@ class Halfway:
         charts = Charts(self.blueprint, spaces, 1, general=True).to(example)
         orders = [space for space in spaces if isinstance(space.group, Permutation) and str(space.role) in roles]
         relaxed = relaxed_blueprint(self.blueprint)
-        latents = [nn.Parameter(start * torch.eye(s.group.size).expand(*s.copies, -1, -1).to(example)) for s in orders]
-        groups: list[dict[str, Any]] = [{"params": list(charts.parameters()), "lr": RATE}]
+        latents = [nn.Parameter(torch.eye(s.group.size).expand(*s.copies, -1, -1).to(example)) for s in orders]
+        groups: list[dict[str, Any]] = [{"params": list(charts.parameters()), "lr": rate}]
         optimizer = torch.optim.AdamW(
-            [*groups, *([{"params": latents, "lr": rate}] if latents else [])], weight_decay=0
+            [*groups, *([{"params": latents, "lr": relaxed_rate}] if latents else [])], weight_decay=0
         )
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
         draw, generator = numpy.random.default_rng(seed), torch.Generator().manual_seed(seed)

@@ -22,8 +22,8 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch
 import yaml
-from assignment_trials import STREAM, Halfway, ImplicitSinkhorn, annealed, sinkhorn, straight_through
-from assignments_page import BATCH, COLD, RATES, ROWS, SCORED, SWEEPS, TESTED, TUNED, WARM, cell, page, wanted
+from assignment_trials import RATE, STREAM, Halfway, ImplicitSinkhorn, annealed, sinkhorn, straight_through
+from assignments_page import BATCH, COLD, RATES, ROWS, SCORED, SWEEPS, TESTED, TUNED, WARM, Row, cell, page, wanted
 from cells import Cells
 from settings import batches, quiet
 
@@ -78,7 +78,7 @@ class Trials:
             return self._judged(twins, start, {})
         where = name if name in ("activations", "known") else "annealed"
         halfway = self._halfway(where, seed=0 if name == "random" else None)
-        told = self._tried(name, halfway, steps)
+        told = self._tried(ROWS[row], halfway, steps)
         tied = aliases(self.models[0])
         twins = [
             with_state(self.models[1], {**state, **{other: state[first] for other, first in tied.items()}})
@@ -102,9 +102,10 @@ class Trials:
         inputs = {name: torch.cat([batch[name] for batch in self.inputs]) for name in self.inputs[0]}
         return Halfway(self.models, found, inputs)
 
-    def _tried(self, name: str, halfway: Halfway, steps: int) -> dict[str, Any]:
+    def _tried(self, row: Row, halfway: Halfway, steps: int) -> dict[str, Any]:
         """Change the source's twin as a trial says; what is told of it."""
         told: dict[str, Any] = {}
+        name, batch = row.how, BATCH if self.small else row.batch
         relaxations: Mapping[str, Any] = {
             "straight": lambda share: straight_through,
             "sinkhorn": annealed(sinkhorn, WARM, COLD),
@@ -114,9 +115,9 @@ class Trials:
             few = {"blocks": 2, "judges": 4} if self.small else dict(zip(("blocks", "judges"), SCORED, strict=True))
             told["swaps"] = [halfway.swap(**few, seed=seed) for seed in range(1 if self.small else SWEEPS)]
         if name in relaxations:
-            told["moved"] = halfway.descend(steps, BATCH, relaxations[name], (STREAM,), rate=RATES[name])
+            told["moved"] = halfway.descend(steps, batch, RATE, relaxations[name], (STREAM,), RATES[name])
         if steps:
-            halfway.descend(steps, BATCH, seed=int("moved" in told))
+            halfway.descend(steps, batch, row.rate or RATE, seed=int("moved" in told))
         if name == "after":
             told["swaps"] = [halfway.swap(*((2, 4) if self.small else SCORED))]
         return told

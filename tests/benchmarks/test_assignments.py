@@ -105,7 +105,7 @@ def test_twin_keeps_its_function(kind: str, benchmark: Any) -> None:
         "sinkhorn": trials.annealed(trials.sinkhorn, 1.0, 0.1),
         "implicit": trials.annealed(trials.ImplicitSinkhorn.apply, 1.0, 0.1),
     }[kind]
-    moved = pair.descend(4, 4, how, (trials.STREAM, "ffn", "heads"), rate=1.0)
+    moved = pair.descend(4, 4, trials.RATE, how, (trials.STREAM, "ffn", "heads"), 1.0)
     assert moved > 0
     assert torch.allclose(outputs(model, pair), before, rtol=0, atol=1e-9 * float(before.abs().max()))
 

@@ -130,8 +130,8 @@ otherwise, and never try an assignment by weights. Seconds are of processor time
 mean over the pairs that are measured, on a busy machine.
 
 - *Swaps*: all 2,016 exchanges of two channels of the stream, with all else of the twin as it is, are scored by the
-  exact loss half way on {blocks} blocks. Those that improve are tried again, the best first, on {judges} others, and taken
-  where the loss falls; {SWEEPS} times, or once after the descent.
+  exact loss half way on {blocks} blocks. Those that improve are tried again, the best first, on {judges} others, and
+  taken where the loss falls; {SWEEPS} times, or once after the descent.
 - *Straight-through* (as Theus et al., 2025): numbers whose nearest permutation is used, and which take the gradient as
   if they were used themselves (rate {RATES["straight"]}).
 - *Sinkhorn with annealing*: a doubly stochastic matrix in the permutation's place, of numbers that are learned at rate

@@ -88,16 +88,15 @@ class Trials:
 
     def _halfway(self, start: str, seed: int | None = None) -> Halfway:
         """The pair as weights match it, from a start; by a seed its stream in a random order, the rest by weights."""
-        data = {"data": self.inputs[:8]} if start == "activations" else {}
-        found = fusionlab.alignments(self.models, anchor=1, preset="weights", start=start, **data)
+        data = self.inputs[:8] if start == "activations" else None
+        found = fusionlab.alignments(self.models, anchor=1, preset="weights", data=data, start=start)
         if seed is not None:
             blueprint, generator = found[0].blueprint, torch.Generator().manual_seed(seed)
             order = Alignment(blueprint, {STREAM: blueprint.spaces[STREAM].group.random(generator=generator)})
             turned = order.compose(found[0])
-            states = (one.apply(model.state_dict()) for one, model in zip((turned, found[1]), self.models, strict=True))
-            rest = match_weights(
-                *states, blueprint, preset("weights", spaces=("heads", "attention", "ffn"), start="known")
-            )
+            source, anchor = (one.apply(m.state_dict()) for one, m in zip((turned, found[1]), self.models, strict=True))
+            rest_of_it = preset("weights", spaces=("heads", "attention", "ffn"), start="known")
+            rest = match_weights(source, anchor, blueprint, rest_of_it)
             found = [rest.compose(turned), found[1]]
         inputs = {name: torch.cat([batch[name] for batch in self.inputs]) for name in self.inputs[0]}
         return Halfway(self.models, found, inputs)
@@ -106,20 +105,20 @@ class Trials:
         """Change the source's twin as a trial says; what is told of it."""
         told: dict[str, Any] = {}
         name, batch = row.how, BATCH if self.small else row.batch
+        scored = (2, 4) if self.small else SCORED
         relaxations: Mapping[str, Any] = {
             "straight": lambda share: straight_through,
             "sinkhorn": annealed(sinkhorn, WARM, COLD),
             "implicit": annealed(ImplicitSinkhorn.apply, WARM, COLD),
         }
         if name == "swaps":
-            few = {"blocks": 2, "judges": 4} if self.small else dict(zip(("blocks", "judges"), SCORED, strict=True))
-            told["swaps"] = [halfway.swap(**few, seed=seed) for seed in range(1 if self.small else SWEEPS)]
+            told["swaps"] = [halfway.swap(*scored, seed) for seed in range(1 if self.small else SWEEPS)]
         if name in relaxations:
             told["moved"] = halfway.descend(steps, batch, RATE, relaxations[name], (STREAM,), RATES[name])
         if steps:
             halfway.descend(steps, batch, row.rate or RATE, seed=int("moved" in told))
         if name == "after":
-            told["swaps"] = [halfway.swap(*((2, 4) if self.small else SCORED))]
+            told["swaps"] = [halfway.swap(*scored)]
         return told
 
     def _judged(self, twins: list[Any], start: float, told: dict[str, Any]) -> dict[str, Any]:

@@ -81,7 +81,7 @@ def page(found: dict[str, Any]) -> str:
     head = " | ".join(f"{one} and {other}" for one, other in PAIRS)
     table = [f"| barrier, seeds | {head} | mean of test pairs | seconds |", f"|---|{'---:|' * (len(PAIRS) + 2)}", *rows]
     missing = [cell(*one) for one in wanted() if cell(*one) not in found]
-    left = f"Not measured so far: {', '.join(missing)}.\n\n" if missing else ""
+    left = f"Not measured so far: {len(missing)} of {len(wanted())} cells, which are empty.\n\n" if missing else ""
     return "\n".join([_introduction(), *table, "", left + _swaps(found)])
 
 

@@ -123,12 +123,14 @@ rows: $(STAMP)
 	$(BIN)/python benchmarks/same_base_data.py
 	$(BIN)/python benchmarks/different_sizes.py
 	$(BIN)/python benchmarks/sizes_trained.py
+	$(BIN)/python benchmarks/assignments.py
 
 results: $(STAMP)
 	$(BIN)/python benchmarks/same_base.py --page
 	$(BIN)/python benchmarks/same_base_data.py --page
 	$(BIN)/python benchmarks/different_sizes.py --page
 	$(BIN)/python benchmarks/on_gpu.py --page
+	$(BIN)/python benchmarks/assignments.py --page
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/matching.py

@@ -22,7 +22,7 @@ WEIGHT = ".weight"
 
 @dataclass(frozen=True)
 class Place:
-    """Where the matrix of one tensor of a file lies in a parameter ``(experts, rows, columns)``.
+    """The place of one matrix of a file in a parameter ``(experts, rows, columns)``.
 
     Attributes:
         expert: that it belongs to.

@@ -1,84 +1,23 @@
-"""Rows on scikit-learn's digits: every end model is trained here, on 1,300 images; 1,400 are there to match with."""
+"""Rows on digits beyond two models of all digits: several at once, and halves; end models are trained here."""
 
 from __future__ import annotations
 
 import argparse
-import functools
 import itertools
 import time
 from collections.abc import Iterator
 from typing import Any
 
-import yaml
-from lightning.pytorch import seed_everything
-from settings import Batch, Line, Setting, batches
-from torch import nn
-from torch.utils.data import DataLoader
+from digits_models import digits, digits_model
+from settings import Line, Setting, batches
 
 import fusionlab
-import fusionlab.tasks
-from fusionlab import configs
 from fusionlab.data import Digits
 from fusionlab.fusion import Fuser, FusionPlan
 from fusionlab.inputs import Inputs
 from fusionlab.matching.recipe import recipe
 from fusionlab.polish import PolishOptions
-from fusionlab.probes import probes
 from fusionlab.stages import run
-from fusionlab.trainers import quiet_trainer
-
-
-@functools.cache
-def digits_model(
-    seed: int, width: int = 64, classes: tuple[int, ...] | None = None, layers: int = 4, epochs: int | None = None
-) -> nn.Module:
-    """An end model of the demo's config, of another seed, size, set of digits or number of epochs."""
-    settings = yaml.safe_load(configs.resolve("vit_digits.yaml").read_text(encoding="utf-8"))
-    task = settings["model"]["init_args"]
-    task["model"] |= {"hidden_size": width, "intermediate_size": 2 * width, "num_hidden_layers": layers}
-    seed_everything(seed, verbose=False)
-    module = fusionlab.tasks.ImageClassification(**task)
-    data = Digits(**settings["data"]["init_args"] | {"classes": None if classes is None else list(classes)})
-    epochs = epochs or settings["trainer"]["max_epochs"]
-    quiet_trainer(max_epochs=epochs, accelerator="cpu", limit_val_batches=0).fit(module, datamodule=data)
-    return module.model.eval()
-
-
-def digits() -> tuple[DataLoader[Any], list[Batch]]:
-    """Training images to look at, and the test set."""
-    data = Digits(val_size=0)
-    return data.train_dataloader(), batches(data.test_dataloader(), labels=True)
-
-
-def demo_pair(name: str, test: list[Batch]) -> Setting:
-    """The demo's two end models."""
-    return Setting(name, [[digits_model(1), digits_model(2)]], test)
-
-
-def demo(args: argparse.Namespace) -> Iterator[Line]:
-    """The demo's pair, no data used for matching."""
-    _, test = digits()
-    pair = demo_pair("digits, the demo's pair, no data", test)
-    yield pair.end_models()
-    yield pair.matched("plain mean", preset="none")
-    yield pair.matched("the paper's matching", preset="paper")
-    yield pair.matched("permutations (Git Re-Basin)", preset="git-rebasin")
-    yield pair.matched("optimal transport (OT-WTS)", preset="none", method="ot")
-    yield pair.matched("weights", preset="weights")
-
-
-def data(args: argparse.Namespace) -> Iterator[Line]:
-    """The demo's pair with training images."""
-    train, test = digits()
-    pair = demo_pair("digits, the demo's pair, 1,400 images", test)
-    images, labelled = batches(train), batches(train, labels=True)
-    yield pair.matched("optimal transport (OT-ACTS)", preset="none", method="ot", merge_data=images)
-    yield pair.matched("activations", preset="activations", data=images)
-    yield pair.matched("weights, RegMean", preset="weights", method="regmean", merge_data=images)
-    yield pair.matched("learned", preset="learned", data=images)
-    yield pair.matched("learned, with labels", preset="learned", data=labelled, target="labels")
-    yield pair.polished("polished from the plain mean", images, "none")
-    yield pair.polished("polished from weights", images, "weights")
 
 
 def at_once(count: int, steps: int) -> Iterator[Line]:
@@ -108,29 +47,6 @@ def eight(args: argparse.Namespace) -> Iterator[Line]:
     return at_once(8, 4800)
 
 
-def none(args: argparse.Namespace) -> Iterator[Line]:
-    """No real data at all: synthetic inputs."""
-    _, test = digits()
-    pair = demo_pair("digits, synthetic inputs only", test)
-    inputs = probes(pair.groups[0], 4000)
-    yield pair.matched("activations", preset="activations", data=inputs)
-    yield pair.matched("learned", preset="learned", data=inputs)
-    yield pair.matched("learned, 900 steps", preset="learned", data=inputs, steps=900)
-    yield pair.polished("polished from the plain mean", inputs, "none")
-    yield pair.polished("polished from weights", inputs, "weights")
-    yield pair.polished("polished from learned", inputs, "learned")
-
-
-def few(args: argparse.Namespace) -> Iterator[Line]:
-    """16 to 256 unlabelled images."""
-    train, test = digits()
-    for count in (16, 32, 64, 128, 256):
-        pair, images = demo_pair(f"digits, {count} unlabelled images", test), batches(train, count)
-        yield pair.matched("learned", preset="learned", data=images)
-        yield pair.polished("polished from weights", images, "weights")
-        yield pair.polished("polished from the plain mean", images, "none")
-
-
 def tasks(args: argparse.Namespace) -> Iterator[Line]:
     """Digits 0 to 4 and 5 to 9 from two seeds, merged into one that knows ten; no labels."""
     _, test = digits()
@@ -149,18 +65,3 @@ def tasks(args: argparse.Namespace) -> Iterator[Line]:
             assert kept is not None
             label = variant if options is None else f"{variant}, polished"
             yield pair.line(label, [pair.measure(kept.model)], seconds=time.perf_counter() - start)
-
-
-def widths(args: argparse.Namespace) -> Iterator[Line]:
-    """Ten pairs of five seeds at three widths: every one, not the best."""
-    train, test = digits()
-    images = batches(train)
-    for width in args.widths:
-        models = [digits_model(seed, width) for seed in range(1, 6)]
-        pairs = Setting(f"digits, ten pairs, {width} wide", list(itertools.combinations(models, 2)), test)
-        yield pairs.end_models()
-        yield pairs.matched("plain mean", preset="none")
-        yield pairs.matched("the paper's matching", preset="paper")
-        yield pairs.matched("permutations (Git Re-Basin)", preset="git-rebasin")
-        yield pairs.matched("weights", preset="weights")
-        yield pairs.matched("learned", preset="learned", data=images)

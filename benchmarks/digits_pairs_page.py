@@ -103,8 +103,8 @@ transformers of the demo's config (4 layers, {shown.width} wide where nothing el
 from other seeds. What stands in the tables is the accuracy of one model that is made of both, on 397 test images that
 nothing else sees (one image is 0.25 points).
 
-Settings are chosen on {len(shown.tuning)} tuning pairs, of models that are trained on 1,000 images, by {HELD_OUT}
-others; the test pairs are of other seeds, trained on 1,300 images, and 1,400 images without labels are there to match with.
+Settings are chosen on {len(shown.tuning)} tuning pairs of models that are trained on 1,000 images, by {HELD_OUT}
+others; the test pairs are of other seeds, trained on 1,300 images, and 1,400 without labels are there to match with.
 Behind ± is half the width of a 95 % interval over pairs (Student's t); a pair's value is the mean over its seeds of
 learning, and the worst value is that of one pair and one seed. How this follows the [protocol](protocol.md) is told
 there. Seconds are of one processor, on a machine that other programs used.

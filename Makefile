@@ -45,7 +45,7 @@ $(LOWEST)/.installed: pyproject.toml $(STAMP)
 
 test-peers: $(PEERS)/.installed
 	HF_HUB_OFFLINE=1 MERGEKIT_PYTHON=$(PEERS)/bin/python FUSION_BENCH_PYTHON=$(PEERS)/bin/python \
-	  $(BIN)/python -m pytest -n 0 tests/merging/test_mergekit.py tests/merging/test_fusion_bench.py
+	  $(BIN)/python -m pytest tests/merging/test_mergekit.py tests/merging/test_fusion_bench.py
 
 $(PEERS)/.installed: $(STAMP)
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(PEERS)
@@ -77,9 +77,9 @@ fuzz: $(STAMP)
 	$(BIN)/python -m tests.robustness.fuzz --seed $(SEED) --cases $(N) --first $(FIRST)
 	KILLS=$(KILLS) DISKS=$(DISKS) SIGNALS=$(KILLS) $(BIN)/python -m pytest -n 0 $(addprefix tests/robustness/test_,kills.py full_disk.py interruptions.py)
 
-# Infers the symmetry of every model class in the tests; make test tries a part of them.
+# Infers the symmetry of every model class in the tests, and of more random networks; make test tries a part of them.
 test-architectures: $(STAMP)
-	EVERY_ARCHITECTURE=1 HF_HUB_OFFLINE=1 $(BIN)/python -m pytest tests/symmetry/infer tests/families tests/symmetry/test_biases.py
+	EVERY_ARCHITECTURE=1 TEST_EXAMPLES=200 HF_HUB_OFFLINE=1 $(BIN)/python -m pytest tests/symmetry/infer tests/families tests/symmetry/test_biases.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -123,12 +123,14 @@ rows: $(STAMP)
 	$(BIN)/python benchmarks/same_base_data.py
 	$(BIN)/python benchmarks/different_sizes.py
 	$(BIN)/python benchmarks/sizes_trained.py
+	$(BIN)/python benchmarks/assignments.py
 
 results: $(STAMP)
 	$(BIN)/python benchmarks/same_base.py --page
 	$(BIN)/python benchmarks/same_base_data.py --page
 	$(BIN)/python benchmarks/different_sizes.py --page
 	$(BIN)/python benchmarks/on_gpu.py --page
+	$(BIN)/python benchmarks/assignments.py --page
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/matching.py

@@ -3,6 +3,7 @@
 ``python benchmarks/streaming.py --size 1b`` makes Llamas of random bfloat16 weights in a temporary folder, merges them
 in child processes, in turn, and prints medians. MERGEKIT_PYTHON names the interpreter of an environment with mergekit.
 ``--grow`` makes models of more layers, of larger widths and more of them instead, and prints how memory grows.
+``--statistics regmean`` makes files of Gram matrices too, and fuses two models by them, a part at a time and in memory.
 """
 
 from __future__ import annotations
@@ -24,6 +25,12 @@ from statistics import median
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
+
+from fusionlab.statistics import Grams, LinearMap
+from fusionlab.statistics.files import save
+from fusionlab.streaming import open_folder
+from fusionlab.streaming.classes import class_of
+from fusionlab.streaming.knowing import basis_of
 
 # Layers, width, width of feed-forward layers, heads, heads of keys and values, words.
 SIZES = {
@@ -56,6 +63,8 @@ code = main(sys.argv[1:])
 print(f"synced {sum(spent):.3f}", file=sys.stderr)
 sys.exit(code)
 """
+# The same with models held whole, as small ones are.
+IN_MEMORY = f"from fusionlab.commands import match_stream\nmatch_stream.IN_MEMORY = 2**60{FUSIONLAB}"
 COPY = "import shutil, sys\nshutil.copytree(*sys.argv[1:])"
 START = "import torch"
 
@@ -136,6 +145,26 @@ def make(folder: Path, size: Sizes, seed: int) -> None:
         (folder / "model.safetensors.index.json").write_text(json.dumps(index))
 
 
+def measure(folder: Path) -> None:
+    """Write Gram matrices of a model, such as data could give, beside its folder."""
+    model = open_folder(folder.name, folder)
+    assert model is not None
+    made = class_of(model)
+    assert made is not None
+    shared = {"k_proj": "q_proj", "v_proj": "q_proj", "up_proj": "gate_proj"}
+    weights = {name: one.shape for name, one in model.tensors.items() if len(one.shape) == 2 and "embed" not in name}
+    maps = {n: LinearMap(".".join(shared.get(part, part) for part in n.split(".")), 1, None) for n in weights}
+    matrices: dict[str, Tensor] = {}
+    for name, one in maps.items():
+        if one.inputs not in matrices:
+            rows = torch.randn(64, weights[name][1] + 1, generator=torch.Generator().manual_seed(len(matrices)))
+            matrices[one.inputs] = (rows.mT @ rows).fill_diagonal_(64)
+    rows_of = dict.fromkeys(matrices, 64)
+    basis = basis_of(model, made)
+    found = Grams(architecture="", basis=basis, examples=1, matrices=matrices, rows=rows_of, maps=maps)
+    save([found], f"{folder}.stats")
+
+
 def child(line: Sequence[str]) -> Run:
     """Run a program, and look at its memory every hundredth of a second.
 
@@ -174,7 +203,12 @@ def _memory(pid: int) -> dict[str, float]:
 
 
 def programs(
-    folder: Path, models: Sequence[Path], methods: Sequence[str], matchings: Sequence[str], layers: str = "all"
+    folder: Path,
+    models: Sequence[Path],
+    methods: Sequence[str],
+    matchings: Sequence[str],
+    layers: str = "all",
+    by_statistics: Sequence[str] = (),
 ) -> dict[str, list[str]]:
     """What is run, by name; the last argument of each is the folder that it writes."""
     found = {
@@ -186,6 +220,11 @@ def programs(
         found[f"fusionlab match, {preset}"] = [*line, "--layers", layers, "--output", ""]
         line = [sys.executable, "-c", FUSIONLAB, "fuse", "--ckpts", *map(str, models[:2]), "--match", preset]
         found[f"fusionlab fuse, {preset}"] = [*line, "--layers", layers, "--output", ""]
+        for method in by_statistics:
+            files = ["--statistics", *(f"{model}.stats" for model in models[:2])]
+            more = ["--layers", layers, "--method", method, *files, "--points", "0", "--output", ""]
+            found[f"fusionlab fuse, {preset}, {method} by statistics"] = [*line, *more]
+            found[f"the same in memory, {preset}, {method}"] = [*line[:2], IN_MEMORY, *line[3:], *more]
     for method in methods:
         line = [sys.executable, "-c", FUSIONLAB, "merge", *map(str, models), "--method", method]
         base = ["--base", str(folder / "base")] if (folder / "base").exists() else []
@@ -233,6 +272,7 @@ def main() -> None:
     parser.add_argument("--models", type=int, default=2)
     parser.add_argument("--methods", nargs="*", default=["simple"])
     parser.add_argument("--match", nargs="*", default=[], help="Presets that two models are matched and fused by.")
+    parser.add_argument("--statistics", nargs="*", default=[], help="Methods that matched models are merged by so.")
     parser.add_argument("--layers", default="all", help="That are matched, as of fusionlab match.")
     parser.add_argument("--only", nargs="+", metavar="WORDS", help="Programs whose names hold one of these.")
     parser.add_argument("--rounds", type=int, default=3)
@@ -244,14 +284,16 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory(dir=arguments.folder) as place:
         folder = Path(place)
-        needs_base = set(arguments.methods) & {"ties", "dare", "task_arithmetic", "stock"}
+        needs_base = set(arguments.methods) & {"ties", "dare", "task_arithmetic", "stock", "pcb"}
         every = [*map(str, range(arguments.models)), *(["base"] if needs_base else [])]
         for seed, model in enumerate(every):
             make(folder / model, SIZES[arguments.size], seed)
         paths = [folder / str(i) for i in range(arguments.models)]
+        for path in paths[:2] if arguments.statistics else ():
+            measure(path)
         gib = sum(file.stat().st_size for file in paths[0].iterdir()) / 2**30
         print(f"{arguments.models} models of {gib:.2f} GiB; {os.cpu_count()} processors; medians of {arguments.rounds}")
-        lines = programs(folder, paths, arguments.methods, arguments.match, arguments.layers)
+        lines = programs(folder, paths, arguments.methods, arguments.match, arguments.layers, arguments.statistics)
         if arguments.only:
             lines = {name: line for name, line in lines.items() if any(words in name for words in arguments.only)}
         runs: dict[str, list[Run]] = {name: [] for name in lines}

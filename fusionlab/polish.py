@@ -44,7 +44,8 @@ class PolishOptions:
         steps: of AdamW, at least 1.
         learning_rate: peak learning rate of AdamW, above 0; None for 0.064 over the model's width, at most 0.001 (0.001
             for width 64, 0.00008 for 768).
-        batch_size: examples in one step, at least 1; fewer where fewer are given.
+        batch_size: examples in one step, at least 1; fewer where fewer are given. None is 128, or fewer whose outputs
+            are 4,096 together, as texts with one for each token have.
         weight_decay: AdamW's, 0 or more.
         temperature: of the distillation, above 0; softer targets say more where inputs are few or synthetic.
         mixtures: fewer inputs than this are filled up with mixtures of two of them (mixup), where they are images or
@@ -54,7 +55,7 @@ class PolishOptions:
 
     steps: int = 300
     learning_rate: float | None = None
-    batch_size: int = 128
+    batch_size: int | None = None
     weight_decay: float = 0.01
     temperature: float = 2.0
     mixtures: int = ENOUGH
@@ -65,7 +66,7 @@ class PolishOptions:
         for name, value, allowed, expected in (
             ("steps", self.steps, self.steps >= 1, "at least 1"),
             ("learning_rate", rate, math.isfinite(rate) and rate > 0, "above 0"),
-            ("batch_size", self.batch_size, self.batch_size >= 1, "at least 1"),
+            ("batch_size", self.batch_size, self.batch_size is None or self.batch_size >= 1, "at least 1"),
             ("weight_decay", self.weight_decay, self.weight_decay >= 0, "0 or more"),
             ("temperature", self.temperature, self.temperature > 0, "above 0"),
             ("mixtures", self.mixtures, self.mixtures >= 0, "0 or more"),

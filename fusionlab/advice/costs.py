@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fusionlab.advice.tensors import Weights
+from fusionlab.learning.batches import examples_at_once
 from fusionlab.matching.refine_options import RefineOptions
 from fusionlab.printing import size_words
 
@@ -15,6 +16,8 @@ from fusionlab.printing import size_words
 _MERGED, _MATCHED, _COMPUTED = 0.83 * 2**30, 5e6, 3e10
 # Tokens of a text, where nothing says how many there are.
 _TOKENS = 128
+# Ends of the names of classes that give an answer for each token.
+_BY_TOKEN = ("CausalLM", "LMHeadModel", "MaskedLM", "ConditionalGeneration", "TokenClassification")
 
 
 @dataclass(frozen=True)
@@ -48,8 +51,10 @@ def cost_of(models: Sequence[Weights], match: str | None) -> Cost:
     matching = (count - 1) * numbers / _MATCHED
     if match != "learned":
         return Cost((2 * count + 1) * size + 2**28, merging + matching)
-    options = RefineOptions()
-    passes = options.steps * options.batch_size * count * 6 * numbers * tokens_of(models[0].config)
+    tokens = tokens_of(models[0].config)
+    named = models[0].config.get("architectures") or [""]
+    examples = examples_at_once(tokens if str(named[0]).endswith(_BY_TOKEN) else 1)
+    passes = RefineOptions().steps * examples * count * 6 * numbers * tokens
     return Cost((4 * count + 1) * size + 2**28, merging + matching + passes / _COMPUTED)
 
 

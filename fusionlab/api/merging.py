@@ -13,9 +13,9 @@ from fusionlab.batch_norm import AVERAGED, batch_norms, remeasured
 from fusionlab.dtypes import find_dtype, in_types, widened
 from fusionlab.errors import InputError
 from fusionlab.evaluation.task_scores import score_of
-from fusionlab.fusion.fuser import STATISTICS
 from fusionlab.inputs import Inputs
 from fusionlab.merging import check_merge, find_method, merge_states
+from fusionlab.merging.method import KINDS
 from fusionlab.models import refuse_misfit, with_state
 from fusionlab.stages import run
 from fusionlab.statistics import Statistics
@@ -66,7 +66,7 @@ def merge(
     check_merge([model.state_dict() for model in ends], method, weights, hyperparameters, of_base)
     needs = find_method(method).requires(**hyperparameters)
     description = blueprint(ends[0]) if set(needs) - {"inputs"} else None
-    kinds = [need for need in needs if need in STATISTICS]
+    kinds = [need for need in needs if need in KINDS]
     statistics: Sequence[Mapping[str, Statistics]] = ()
     if kinds and data is not None:
         assert description is not None

@@ -156,15 +156,20 @@ def placed(adapter: Adapter, model: nn.Module, base: object) -> tuple[dict[str, 
         InputError: parameters that the class has not, or in other shapes.
     """
     changes, stacks = dict(adapter.changes), dict[str, Stack]()
-    modules = dict(model.named_modules()) if adapter.wrapped else {}
-    for name, wrapped in adapter.wrapped.items():
-        try:
+    modules = dict(model.named_modules())
+    try:
+        for name, wrapped in adapter.wrapped.items():
             found = wrapped.stacks(name, modules.get(name, nn.Identity()))
-        except ValueError as error:
-            raise InputError(f"{adapter.folder}: {error} in {base}; expected the adapter's own base model") from error
-        stacks |= found
-        if not found:
-            changes[name] = wrapped.levels[-1]
+            stacks |= found
+            if not found:
+                changes[name] = wrapped.levels[-1]
+        if foreign := {name: changes.pop(name) for name in list(changes) if name not in modules}:
+            from fusionlab.checkpoints.listed import gathered  # noqa: PLC0415 - imports transformers
+
+            renamed, listed = gathered(foreign, model)
+            changes, stacks = changes | renamed, stacks | listed
+    except ValueError as error:
+        raise InputError(f"{adapter.folder}: {error} in {base}; expected the adapter's own base model") from error
     return changes, stacks
 
 

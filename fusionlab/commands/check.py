@@ -208,7 +208,8 @@ def _given(
     known: Mapping[str, Located] = {**stored, **whole}
     ends = {name: known[name] for name in list(facts)[: len(facts) - (arguments.base is not None)]}
     has_base = merging_options.base_path(arguments, ends, needed=True) is not None
-    return Given(sizes, len(ends), shapes, has_base, streams, blueprint, made)
+    by_parts = made is not None and all(model.format == "transformers" for model in stored.values())
+    return Given(sizes, len(ends), shapes, has_base, streams, blueprint, made, by_parts)
 
 
 def _free(output: Path | None) -> int | None:

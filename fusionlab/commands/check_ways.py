@@ -19,7 +19,7 @@ from fusionlab.merging.method import NEEDS
 from fusionlab.printing import size_words
 from fusionlab.streaming import memory_of
 from fusionlab.streaming.coupled import coupled_bytes, coupled_memory
-from fusionlab.streaming.part_memory import memory_by_parts
+from fusionlab.streaming.part_memory import memory_by_parts, memory_of_whole
 from fusionlab.streaming.twins import parts_memory
 from fusionlab.symmetry import Blueprint
 
@@ -62,7 +62,8 @@ class Given:
         has_base: a base model was given, or is the one that all are adapters of.
         streams: for ``number`` and ``parameter``, whether files are merged piece by piece by methods of that unit.
         blueprint: of all; or the sentence that says why there is none.
-        made: the models without weights, where matching may go a part at a time.
+        made: the models without weights, where a part at a time may be looked at.
+        matched_by_parts: whether matching may go a part at a time too.
     """
 
     sizes: tuple[int, ...]
@@ -72,6 +73,7 @@ class Given:
     streams: Mapping[str, bool]
     blueprint: Blueprint | str
     made: Mapping[str, Weightless] | None
+    matched_by_parts: bool
 
 
 def merge_ways(given: Given) -> list[Way]:
@@ -82,7 +84,7 @@ def merge_ways(given: Given) -> list[Way]:
 def _merge_way(name: str, given: Given) -> Way:
     method = find_method(name)
     streams = given.streams.get(method.unit, False)
-    held, memory = WHOLE, sum(given.sizes) + given.sizes[0]
+    held, memory = WHOLE, memory_of_whole(given.sizes, given.models, method)
     if streams:
         held = "pieces" if method.unit == "number" else "parameters"
         memory = min(memory, memory_of(given.shapes, given.models, method))
@@ -123,7 +125,7 @@ def _match_way(name: str, given: Given) -> Way:
         return Way(name, "no", "", None, "no space of these models is one that it matches")
     # Two models and their twins.
     held, memory, disk = WHOLE, 4 * max(given.sizes), 0
-    if given.made is not None and looks_at_parts(recipe):
+    if given.made is not None and given.matched_by_parts and looks_at_parts(recipe):
         try:
             (described, parts), coupled = parts_of(given.blueprint, recipe, given.made)
             counts = _counts(given.made)

@@ -27,7 +27,7 @@ from fusionlab.grid.on_ray import OnRay
 from fusionlab.grid.places import Here, Place
 from fusionlab.grid.runner import GridRunner
 from fusionlab.grid.summary import headline_metric, summarize
-from fusionlab.matching.recipe import Recipe, recipe
+from fusionlab.matching.recipe import recipe_of
 from fusionlab.merging import find_method
 from fusionlab.paths import expanded
 
@@ -183,7 +183,7 @@ def make_grid(arguments: Namespace) -> Grid:
         ends,
         groups,
         methods,
-        {name: _matching(name, options) for name, options in _by_name(arguments.matchings).items() if name != "none"},
+        {name: recipe_of(name, options) for name, options in _by_name(arguments.matchings).items() if name != "none"},
         tuple(arguments.seeds),
         tuple(arguments.out_of_domain),
         arguments.ensemble,
@@ -233,11 +233,6 @@ def _by_name(value: Sequence[str] | Mapping[str, Mapping[str, Any]]) -> dict[str
     if isinstance(value, Mapping):
         return {name: dict(options or {}) for name, options in value.items()}
     return {name: {} for name in value}
-
-
-def _matching(name: str, options: Mapping[str, Any]) -> Recipe:
-    changes = dict(options)
-    return recipe(changes.pop("preset", name), **changes)
 
 
 def _minutes(seconds: float) -> str:

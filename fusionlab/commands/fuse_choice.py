@@ -7,11 +7,12 @@ from jsonargparse import Namespace
 from fusionlab.advice import Choice, choose_stored
 from fusionlab.commands import match_stream
 from fusionlab.commands.merge import reads_files
+from fusionlab.commands.merge_informed import is_informed
 from fusionlab.commands.unknown_class import unknown_among
 from fusionlab.streaming import open_models
 
 # Options whose values ask for whole models.
-_WHOLE = ("data", "probes", "samples", "statistics", "example", "polish", "search")
+_WHOLE = ("data", "probes", "samples", "example", "polish", "search")
 
 
 def chosen(arguments: Namespace) -> Choice | None:
@@ -41,4 +42,6 @@ def asks_for_whole(arguments: Namespace) -> bool:
     Args:
         arguments: of the command.
     """
+    if arguments.statistics is not None and not is_informed(arguments):
+        return True
     return any(arguments.get(name) is not None for name in _WHOLE) or arguments.untie

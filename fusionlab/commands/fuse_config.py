@@ -40,7 +40,6 @@ from fusionlab.evaluation.tensorboard import write_tensorboard
 from fusionlab.experiment import REPORT_BYTES, SHOWN_EXAMPLES, Plan, refuse_misfit, refuse_no_plane, results_of
 from fusionlab.fusion import Data, FusionData, FusionModule, FusionPlan
 from fusionlab.growing import described
-from fusionlab.matching.recipe import Recipe
 from fusionlab.paths import expanded
 from fusionlab.sentences import naming
 from fusionlab.sharding_strategy import refuse_sharding, strategy_of
@@ -65,7 +64,7 @@ class ResumeOptions:
 
 def fusion(
     models: list[str] | dict[str, str],
-    match: str | Recipe | dict[str, str | Recipe] = AUTO,
+    match: str | dict[str, str | dict[str, Any]] = AUTO,
     methods: str | dict[str, dict[str, Any]] = "simple",
     samples: int | None = 1000,
     statistics: list[str] | None = None,
@@ -76,7 +75,8 @@ def fusion(
 
     Args:
         models: end models: folders, .ckpt files or hub ids, or names for them.
-        match: a preset, a recipe, or several by the name to show them under; ``auto`` for what advice names.
+        match: a preset, or several by the name to show them under, with their options where they differ from it
+            (``{learned: {steps: 100}}``); ``auto`` for what advice names.
         methods: a merge method, or several with their hyperparameters; the first makes the merge that is kept.
         samples: training samples of each data module that matching and merging see; null for all.
         statistics: files of `fusionlab gather`, of any of the models.

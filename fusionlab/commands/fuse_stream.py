@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 
 import torch
 from jsonargparse import Namespace
@@ -23,8 +22,11 @@ from fusionlab.checkpoints.hub import locate
 from fusionlab.commands import match_stream, merging_options
 from fusionlab.commands.fuse_choice import asks_for_whole
 from fusionlab.commands.fuse_output import tell_fusion
+from fusionlab.commands.fuse_twins import in_one_basis, moved_by
 from fusionlab.commands.match_parts import NotByPartsError, leave_to_memory, refuse_mean
 from fusionlab.commands.merge import reads_files
+from fusionlab.commands.merge_informed import described as statistics_described
+from fusionlab.commands.merge_informed import is_informed
 from fusionlab.commands.merge_output import progress
 from fusionlab.commands.repeat import REPEAT, WHERE
 from fusionlab.commands.sentence_modules import modules_of_fusion
@@ -41,6 +43,7 @@ from fusionlab.merge_weights import merge_weights
 from fusionlab.merging import find_method
 from fusionlab.merging.registry import MergeMethod
 from fusionlab.paths import expanded
+from fusionlab.statistics import Statistics
 from fusionlab.streaming import (
     Manifest,
     StoredModel,
@@ -56,12 +59,13 @@ from fusionlab.streaming import (
 from fusionlab.streaming import Recipe as Merge
 from fusionlab.streaming.informed import Informed
 from fusionlab.streaming.knowing import informed
+from fusionlab.streaming.moving import informed_of_twins
 from fusionlab.streaming.part_files import remove_parts
 from fusionlab.trainers import device_of
 
 _TWINS, _MERGED = "twins", "merged"
 # Paths, in whose place the files are told.
-_PATHS = ("ckpts", "base")
+_PATHS = ("ckpts", "base", "statistics")
 
 
 def by_parts(
@@ -87,7 +91,7 @@ def by_parts(
         return []
     ((method, values),) = plan.methods.items()
     merges, needs = find_method(method), set(find_method(method).requires(**values))
-    by_parts = merges.by_parts(**values) and not merges.kinds(**values)
+    by_parts = is_informed(arguments)
     if plan.anchor == "nearest" or not (by_parts or (merges.unit != "model" and needs <= {"base"})):
         return []
     found = open_models(arguments.ckpts, arguments.names, arguments.base)
@@ -102,13 +106,16 @@ def by_parts(
     try:
         if len(models) < len(found) or (base is None) != (path is None):
             raise NotByPartsError("not all are stored as folders of safetensors")
-        if not _agree(models, base, merges):
+        named = under_one_naming([*models.values(), *([] if base is None else [base])])
+        if not _agree(models, named, merges):
             raise NotByPartsError("they differ in names, shapes or configs")
+        named = named[: len(models)]
         refuse_mean(len(models), plan.matchings.values())
-        known = informed(list(models.values()), merges, [], values) if by_parts else None
+        given = merging_options.given_statistics(arguments)
+        known = informed(named, merges, given, values) if by_parts else None
         if by_parts and known is None:
             raise NotByPartsError("their files or their symmetries are not known")
-        fusion = _Fusion(models, base, plan, choice, known)
+        fusion = _Fusion(models, base, plan, choice, named, known, given)
         if not arguments.resume:
             held = [*models.values(), *([] if base is None else [base])]
             leave_to_memory(expanded(arguments.output), fusion.space, fusion.scratch, held)
@@ -118,11 +125,17 @@ def by_parts(
     return None
 
 
-def _agree(models: Mapping[str, StoredModel], base: StoredModel | None, method: MergeMethod) -> bool:
-    """True if models can be merged as they lie in their files; others may be grown, or are refused, as whole models."""
-    named = under_one_naming([*models.values(), *([] if base is None else [base])])
+def _agree(models: Mapping[str, StoredModel], named: Sequence[StoredModel], method: MergeMethod) -> bool:
+    """True if models can be merged as they lie in their files; others may be grown, or are refused, as whole models.
+
+    Args:
+        models: that are merged.
+        named: these, and the base model if there is one, with the names of the first where they have others.
+        method: that merges them.
+    """
+    base = named[-1] if len(named) > len(models) else None
     try:
-        return may_stream(named[: len(models)], None if base is None else named[-1], method)
+        return may_stream(named[: len(models)], base, method)
     except InputError:
         if unknown_among(models) is not None:
             raise
@@ -138,9 +151,12 @@ class _Fusion:
         base: StoredModel | None,
         plan: Plan,
         choice: Choice | None,
+        named: Sequence[StoredModel],
         known: Informed | None,
+        given: Sequence[Mapping[str, Statistics]],
     ) -> None:
-        self.models, self.base, self.plan, self.choice, self.known = models, base, plan, choice, known
+        self.models, self.base, self.plan, self.choice = models, base, plan, choice
+        self.named, self.known, self.given = named, known, given
         if len(models) < 2:
             raise InputError(f"merging was given {len(models)} model; expected at least two")
         labels = list(models)
@@ -151,8 +167,7 @@ class _Fusion:
         ((method, values),) = plan.methods.items()
         weights = merge_weights(plan.weights, len(labels))
         self.merge = Merge(find_method(method), values, weights, plan.seed, plan.dtype)
-        named = under_one_naming([*models.values(), *of_base.values()])[: len(models)]
-        self.planned = self.merge.types(named)
+        self.planned = self.merge.types(self.named)
         self.merge.method.check(weights, values, list(self.planned))
         # A twin is rounded to its model's own type, or to that of the merge where that is as wide.
         types = [model.main_dtype for model in models.values()]
@@ -192,7 +207,10 @@ class _Fusion:
             if self.twins is not None:
                 with progress("matching", self.twins.size) as advance:
                     made = self.twins.make(folder / _TWINS, advance, manifest)
-            matched = self._matched(folder / _TWINS)
+            ends_and_base = dict(self.models)
+            if self.base is not None and self.of_base is not None:
+                ends_and_base[self.of_base] = self.base
+            matched = in_one_basis(ends_and_base, self.twins, folder / _TWINS)
             (folder / _MERGED).mkdir(exist_ok=True)
             base = None if self.of_base is None else matched.pop(self.of_base)
             named = under_one_naming([*matched.values(), *([] if base is None else [base])])
@@ -202,7 +220,9 @@ class _Fusion:
                 if self.known is None:
                     merged = stream_merge(ends, of_base, self.merge, *place)
                 else:
-                    merged = self.known.merge(ends, self.merge, *place)
+                    twins = moved_by(self.named, dict(zip(self.labels, ends, strict=True)), self.twins, folder / _TWINS)
+                    with informed_of_twins(self.known, twins, self.given) as known:
+                        merged = known.merge(ends, self.merge, *place)
             parents = merging_options.parents(self.models, arguments)
             how = {key: settings[key] for key in ("matching", "anchor")} | merging_options.described(arguments)
             main = main_of((tensor.dtype, tensor.count) for tensor in self.planned.values())
@@ -249,7 +269,8 @@ class _Fusion:
         options = {name: value for name, value in arguments.as_dict().items() if name not in (*WHERE, *_PATHS)}
         matching = "nothing" if self.twins is None else str(self.twins.recipe)
         of_base = {} if self.base is None else {"that all come from": self.base}
-        return made_of({"the command": "fuse", **options, "the matching": matching}, {**self.models, **of_base})
+        options |= {"the matching": matching, **statistics_described(arguments)}
+        return made_of({"the command": "fuse", **options}, {**self.models, **of_base})
 
     def _notes(self) -> list[str]:
         """Sentences on models that are dequantised, and on the basis of the base model that the method looks at."""
@@ -259,16 +280,6 @@ class _Fusion:
             moved = "was brought into" if self.twins.recipe.gauge else "is in"
             notes.append(f"{self.name}: the base model {moved} the basis of the matched models, that of {self.anchor}.")
         return notes
-
-    def _matched(self, folder: Path) -> dict[str, StoredModel]:
-        """All models in one basis, in the order of the end models, the base last."""
-        found = dict(self.models) | ({} if self.base is None or self.of_base is None else {self.of_base: self.base})
-        for label in () if self.twins is None else self.twins.moved:
-            assert self.twins is not None
-            twin = open_folder(label, self.twins.place(label, folder))
-            assert twin is not None
-            found[label] = twin
-        return found
 
     def _types(self) -> dict[str, torch.dtype]:
         return {label: model.main_dtype for label, model in self.models.items()}

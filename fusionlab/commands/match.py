@@ -19,7 +19,14 @@ from fusionlab.checkpoints.names import short_names
 from fusionlab.commands import data_options, matching_options, own_data, parsing
 from fusionlab.commands.example import add_example, own_module
 from fusionlab.commands.grow import as_grown, of_one_size
-from fusionlab.commands.match_output import ALIGNMENT, ALIGNMENT_SUFFIX, MatchTable, card, kept_basis_note, types_note
+from fusionlab.commands.match_output import (
+    ALIGNMENT_SUFFIX,
+    MatchTable,
+    alignment_file,
+    card,
+    kept_basis_note,
+    types_note,
+)
 from fusionlab.commands.match_stream import by_parts
 from fusionlab.commands.option_groups import add_fields, told
 from fusionlab.commands.pushing import push_output, refuse_unpushable
@@ -214,14 +221,14 @@ def _write(
             return
         with atomic_folder(output, overwrite) as temporary:
             source.write(twin, temporary, True, dtype, {CARD: cards[name], REPEAT: repeat})
-            alignment.save(temporary / ALIGNMENT)
+            alignment.save(alignment_file(temporary, is_alone=True))
         return
     with atomic_folder(output, overwrite) as temporary:
         (temporary / REPEAT).write_text(repeat, encoding="utf-8")
         for name, (source, twin, alignment) in twins.items():
             place = temporary / source.entry(name)
             source.write(twin, place, types=dtype, texts={CARD: cards[name]})
-            alignment.save(place.with_name(f"{place.name}{ALIGNMENT_SUFFIX}"))
+            alignment.save(alignment_file(place, is_alone=False))
 
 
 def _distances(

@@ -24,6 +24,16 @@ ALIGNMENT = f"fusionlab{ALIGNMENT_SUFFIX}"
 _GAUGED = ": of the models as given, in their common gauge, and matched (the change is from the second to the third)"
 
 
+def alignment_file(place: Path, is_alone: bool) -> Path:
+    """The file of the alignment of a twin.
+
+    Args:
+        place: the twin's folder.
+        is_alone: it is the only twin; the alignments of others lie beside their folders.
+    """
+    return place / ALIGNMENT if is_alone else place.with_name(f"{place.name}{ALIGNMENT_SUFFIX}")
+
+
 def card(
     name: str,
     model: Checkpoint | StoredModel,

@@ -20,7 +20,7 @@ from fusionlab.matching.workplace import Workplace
 from fusionlab.models import common_blueprint
 from fusionlab.printing import size_words
 from fusionlab.streaming import StoredModel
-from fusionlab.streaming.classes import class_of
+from fusionlab.streaming.classes import made_by
 from fusionlab.streaming.coupled import coupled_bytes, match_coupled
 from fusionlab.streaming.part_files import PartFiles
 from fusionlab.streaming.twins import Matched, PartReader, TwinFiles, match_parts
@@ -98,6 +98,7 @@ def described(models: Mapping[str, StoredModel], recipe: Recipe) -> Described:
     """
     if not looks_at_parts(recipe):
         raise NotByPartsError(f"this matching ({recipe}) looks at whole models")
+    refuse_timm(models)
     made = made_of(models)
     if differ_in_size([one.model for one in made.values()]):
         raise NotByPartsError(
@@ -155,11 +156,20 @@ def made_of(models: Mapping[str, StoredModel]) -> dict[str, Weightless]:
     """
     made: dict[str, Weightless] = {}
     for name, model in models.items():
-        one = class_of(model) if model.format == "transformers" else None
-        if one is None:
+        if (one := made_by(model)) is None:
             raise NotByPartsError(f"the tensors of {name} are stored in another way than its class has them")
         made[name] = one
     return made
+
+
+def refuse_timm(models: Mapping[str, StoredModel]) -> None:
+    """Leave models of timm to memory, as they are not matched a part at a time.
+
+    Raises:
+        NotByPartsError: there is one.
+    """
+    if any(model.format == "timm" for model in models.values()):
+        raise NotByPartsError("models of timm are not matched a part at a time")
 
 
 def parts_of(

@@ -20,7 +20,7 @@ from fusionlab.atomic import MIB, atomic_folder, require_space
 from fusionlab.checkpoints.card import CARD
 from fusionlab.checkpoints.files import GENERATION_CONFIG, read_json
 from fusionlab.checkpoints.fp8 import note as scaled_note
-from fusionlab.commands.match_output import ALIGNMENT, ALIGNMENT_SUFFIX, MatchTable, card, kept_basis_note, types_note
+from fusionlab.commands.match_output import MatchTable, alignment_file, card, kept_basis_note, types_note
 from fusionlab.commands.match_parts import NotByPartsError, described, leave_to_memory
 from fusionlab.commands.merge_output import progress
 from fusionlab.commands.repeat import REPEAT, WHERE
@@ -260,8 +260,7 @@ class Twins:
         model, plan = self.models[name], self.plans[name]
         text = card(name, model, self.anchor, self.recipe, self.seed)
         write_side_files(model, place, main_of((tensor.dtype, tensor.count) for tensor in plan.values()), {CARD: text})
-        beside = len(self.moved) > 1
-        whole.save(place.with_name(f"{place.name}{ALIGNMENT_SUFFIX}") if beside else place / ALIGNMENT)
+        whole.save(alignment_file(place, len(self.moved) == 1))
         with model.opened() as reader:
             exact = self._logits(Moved(self._reader(name, reader), alignments))
         twin = open_folder(str(place), place)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
+from functools import cache
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from docstring_parser import parse
@@ -20,11 +21,16 @@ def help_of(kind: type, name: str) -> str:
         KeyError: it says nothing.
     """
     for one in kind.__mro__:
-        for found in parse(one.__doc__ or "").params:
-            if found.arg_name == name and found.description:
-                words = " ".join(found.description.split()).replace("``", "`")
-                return words[0].upper() + words[1:]
+        if words := _told_of(one).get(name):
+            return words[0].upper() + words[1:]
     raise KeyError(f"{kind.__name__} does not say what {name} is")
+
+
+@cache
+def _told_of(kind: type) -> dict[str, str]:
+    """By attribute, the words of a class's own docstring."""
+    params = parse(kind.__doc__ or "").params
+    return {one.arg_name: " ".join(one.description.split()).replace("``", "`") for one in params if one.description}
 
 
 def told(kind: type, name: str) -> str:
@@ -93,7 +99,7 @@ def add_fields(
             that are shown before the field's own.
         positional: fields that are given by their place, not by a flag.
     """
-    hints, unnamed = get_type_hints(kind), set(positional)
+    hints, unnamed = _hints(kind), set(positional)
     for field in _chosen(kind, names):
         taken = {"help": told(kind, field.name), **_taken(hints[field.name])}
         changed = dict((changes or {}).get(field.name, {}))
@@ -146,9 +152,15 @@ def _taken(hint: Any) -> dict[str, Any]:
     return {"type": list[get_args(hint)[0]] if get_origin(hint) is tuple else hint}  # type: ignore[misc]
 
 
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    """The types of a class's fields."""
+    return get_type_hints(kind)
+
+
 def _written(kind: type, name: str) -> Any:
     """The type of an option as it may be written: lists as text with commas, and words that YAML takes for false."""
-    hint = get_type_hints(kind)[name]
+    hint = _hints(kind)[name]
     if hint == tuple[str, ...]:
         return str | list[str] | None
     # The class itself refuses other words, in a sentence that names those that there are.

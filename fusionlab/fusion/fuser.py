@@ -26,15 +26,13 @@ from fusionlab.inputs import Inputs
 from fusionlab.matching.align import choose_anchor
 from fusionlab.merge_weights import merge_weights
 from fusionlab.merging import find_method
+from fusionlab.merging.method import KINDS
 from fusionlab.merging.settling import settling
 from fusionlab.search import SearchOptions, Settings, Space
 from fusionlab.stages import Stages
 from fusionlab.statistics import Statistics
 from fusionlab.statistics.store import StatisticsStore
 from fusionlab.symmetry import Alignment
-
-# What a merge method may need that is gathered from data.
-STATISTICS = ("gram", "fisher", "activations")
 
 
 class Fuser:
@@ -228,7 +226,7 @@ class Fuser:
 
     def kinds_of(self, method: str) -> list[str]:
         """The kinds of statistics that one of the methods needs of every model."""
-        return [need for need in self.needs[method] if need in STATISTICS]
+        return [need for need in self.needs[method] if need in KINDS]
 
     def ends(self) -> list[Candidate]:
         """The end models."""

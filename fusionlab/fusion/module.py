@@ -29,7 +29,7 @@ from fusionlab.fusion.sources import ModelSource, named, source_of
 from fusionlab.fusion.testing import CandidateTest
 from fusionlab.growing import grown_to_one_size
 from fusionlab.inputs import Inputs
-from fusionlab.matching.recipe import Recipe, recipe
+from fusionlab.matching.recipe import Match, Recipe, recipe, recipe_of
 from fusionlab.stages import StagedModule, Stages
 from fusionlab.statistics import Statistics
 
@@ -58,8 +58,10 @@ class FusionModule(StagedModule, CandidateTest):
 
     Args:
         models: paths, hub ids or modules, or a mapping from names to them; not modified.
-        match: a preset, a recipe, or several by the name to show them under; ``none`` for the unmatched merge alone,
-            which is always made too; ``auto`` for what `fusionlab.advise` says of the models, with inputs or without.
+        match: a preset, a recipe, or several by the name to show them under, of presets with their options
+            (``{learned: {steps: 100}}``, ``{mine: {preset: paper, spaces: [ffn]}}``); ``none`` for the unmatched merge
+            alone, which is always made too; ``auto`` for what `fusionlab.advise` says of the models, with inputs or
+            without.
         methods: a merge method, or several with their hyperparameters; the first makes the merge that is kept.
         inputs: what matching and merging may look at; the training data of the Trainer if None, and where there is
             none and some are needed, synthetic ones.
@@ -77,7 +79,7 @@ class FusionModule(StagedModule, CandidateTest):
     def __init__(
         self,
         models: Sequence[ModelSource] | Mapping[str, ModelSource],
-        match: str | Recipe | Mapping[str, str | Recipe] = AUTO,
+        match: Match = AUTO,
         methods: str | Mapping[str, Mapping[str, Any]] = "simple",
         inputs: Inputs | None = None,
         samples: int | None = None,
@@ -239,9 +241,7 @@ def without_stages(stages: Stages[Fused]) -> Fused:
     raise AssertionError(f"{stage.label} was not prepared")
 
 
-def make_plan(
-    match: str | Recipe | Mapping[str, str | Recipe], methods: str | Mapping[str, Mapping[str, Any]], **options: Any
-) -> FusionPlan:
+def make_plan(match: Match, methods: str | Mapping[str, Mapping[str, Any]], **options: Any) -> FusionPlan:
     """A plan from names.
 
     Args:
@@ -259,7 +259,7 @@ def make_plan(
     return FusionPlan(recipes(match), {methods: {}} if isinstance(methods, str) else methods, dtype=dtype, **options)
 
 
-def recipes(match: str | Recipe | Mapping[str, str | Recipe]) -> dict[str, Recipe]:
+def recipes(match: Match) -> dict[str, Recipe]:
     """Recipes by the name to show them under; none for the unmatched merge.
 
     Args:
@@ -270,10 +270,14 @@ def recipes(match: str | Recipe | Mapping[str, str | Recipe]) -> dict[str, Recip
     """
     named = match if isinstance(match, Mapping) else {match if isinstance(match, str) else "matched": match}
     return {
-        name: recipe(chosen) if isinstance(chosen, str) else chosen
+        name: chosen if isinstance(chosen, Recipe) else _named(name, chosen)
         for name, chosen in named.items()
         if chosen != UNMATCHED
     }
+
+
+def _named(name: str, chosen: str | Mapping[str, Any] | None) -> Recipe:
+    return recipe(chosen) if isinstance(chosen, str) else recipe_of(name, chosen)
 
 
 def told_by(data: LightningDataModule | None, count: int) -> tuple[TestSet, ...]:

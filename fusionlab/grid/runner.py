@@ -184,9 +184,10 @@ class GridRunner:
     def _fuser(self, group: tuple[str, ...], seed: int) -> Fuser:
         """The fuser of a group; kept until the next group, so that a matching is found once for all methods."""
         if self._group is None or self._group[0] != (group, seed):
-            self._group = None
-            # Models and Trainers point to each other, and nothing else would free the models of the last group soon.
-            gc.collect()
+            if self._group is not None:
+                self._group = None
+                # Models and Trainers point to each other: nothing else would free the models of the last group soon.
+                gc.collect()
             models = {name: self.load(name, seed) for name in group}
             grid, inputs = self.grid, self._inputs(group, seed)
             matches = any(recipe.matches for recipe in grid.matchings.values())

@@ -12,13 +12,15 @@ from torch import Tensor, nn
 
 from fusionlab.errors import InputError
 from fusionlab.forward import LABELS
-from fusionlab.learning.distillation import Targets, examples_are_independent, teacher_targets
+from fusionlab.learning.distillation import Targets, outputs_alone, teacher_targets
 from fusionlab.learning.mixtures import mixtures
 
 # Of one set of inputs and of the targets for it, at most this many bytes are kept.
 MEMORY = 2**31
-# Mixtures that the end models are shown at once.
+# Examples in a step, and mixtures that the end models are shown at once.
 BATCH = 128
+# Answers in a step, where an example has several: as many as 32 texts of 128 tokens have.
+ANSWERS = 4096
 
 
 # Not frozen: a Trainer in double precision converts the tensors of a batch in place.
@@ -31,12 +33,14 @@ class DistillationBatch:
         own: index of the one end model that teaches; all do if None.
         targets: what they teach; None where it is still to be computed.
         is_divisible: whether an example's output is the same in any batch, so that the batch may be split.
+        answers: how many an example has, such as one for each token of a text.
     """
 
     inputs: Mapping[str, Tensor]
     own: int | None = None
     targets: Targets | None = None
     is_divisible: bool = True
+    answers: int = 1
 
     def to(self, device: torch.device, **how: Any) -> DistillationBatch:
         """The same on another device."""
@@ -74,19 +78,33 @@ class ExamplePool:
                 yield _at(*chunks[position])
 
 
-def draws(pools: Sequence[ExamplePool], steps: int, batch_size: int, seed: int) -> Iterator[list[DistillationBatch]]:
+def draws(
+    pools: Sequence[ExamplePool], steps: int, batch_size: int | None, seed: int
+) -> Iterator[list[DistillationBatch]]:
     """The batches of some steps, one of every source in each; the same in every process.
 
     Args:
         pools: one for each source.
         steps: how many.
-        batch_size: examples in one step, all sources together.
+        batch_size: examples in one step, all sources together; `examples_at_once` if None.
         seed: of the draws.
     """
     generator = torch.Generator().manual_seed(seed)
-    streams = [pool.draw(max(1, batch_size // len(pools)), generator) for pool in pools]
+    size = batch_size or examples_at_once(max(group.answers for pool in pools for group in pool.groups))
+    streams = [pool.draw(max(1, size // len(pools)), generator) for pool in pools]
     for _ in range(steps):
         yield [next(stream) for stream in streams]
+
+
+def examples_at_once(answers: int) -> int:
+    """How many examples a step has where nothing else is asked for: 128, of fewer answers together than 4,096.
+
+    More answers in a step cost more than they tell (docs/matching.md).
+
+    Args:
+        answers: that each of them has.
+    """
+    return max(1, min(BATCH, ANSWERS // answers))
 
 
 def sources(batches: Any, count: int) -> list[tuple[int | None, Iterable[Any]]]:
@@ -124,6 +142,7 @@ def collect(
     known: Sequence[Tensor] | None = None,
     mixed: int = 0,
     seed: int = 0,
+    answers: int | None = None,
 ) -> ExamplePool:
     """One source's inputs, read once, with what the end models return for them.
 
@@ -139,23 +158,27 @@ def collect(
         mixed: fewer examples than this are filled up with mixtures of them, as far as they can be mixed, are of use and
             fit into memory.
         seed: of the mixtures.
+        answers: the most that are of use, where an example has several; any number if None.
 
     Raises:
         InputError: no batch, or one that is no mapping of tensors.
     """
     device = next(models[0].parameters()).device
     kept: list[DistillationBatch] = []
-    seen, used, keep, is_divisible = 0, 0, with_targets, True
+    seen, used, keep, is_divisible, own_answers = 0, 0, with_targets, True, 1
     for given in batches:
         if not isinstance(given, Mapping) or not all(isinstance(value, Tensor) for value in given.values()):
             raise InputError(f"data holds a {type(given).__name__}; expected batches as mappings from names to tensors")
         named = {name: value for name, value in given.items() if name != LABELS or not with_targets}
         batch = DistillationBatch(named, own)
         if not kept:
-            is_divisible = examples_are_independent(models[own or 0], batch.to(device).inputs)
+            own_answers, is_divisible = outputs_alone(models[own or 0], batch.to(device).inputs)
+            examples = examples if answers is None else min(examples, max(1, answers // own_answers))
             # Examples are drawn anew for each step; where one's output depends on the others', so do its targets.
             keep = keep and is_divisible
         targets = teacher_targets(models, batch.to(device).inputs, own, known=known).to("cpu") if keep else None
+        # Texts of this batch may be longer; where no targets are kept they are taken to be as long as the first.
+        own_answers = own_answers if targets is None else max(1, targets.values.shape[1:-1].numel())
         used += sum(value.nbytes for value in named.values())
         seen += len(batch)
         if targets is not None and used + targets.values.nbytes > memory:
@@ -165,7 +188,7 @@ def collect(
             used = sum(value.nbytes for old in kept for value in old.inputs.values())
         elif targets is not None:
             used += targets.values.nbytes
-        kept.append(replace(batch, targets=targets, is_divisible=is_divisible))
+        kept.append(replace(batch, targets=targets, is_divisible=is_divisible, answers=own_answers))
         if seen >= examples or used > memory:
             break
     if not kept:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from fusionlab.learning.batches import DistillationBatch, collect, draws, sources
+from fusionlab.learning.batches import ANSWERS, BATCH, DistillationBatch, collect, draws, sources
 from fusionlab.learning.distillation import Targets, teacher_targets
 from fusionlab.sharding import kept_whole, let_go, load_module, load_optimizer
 from fusionlab.stages import Run, Stage, placed
@@ -28,7 +28,7 @@ class DescentOptions(Protocol):
     @property
     def steps(self) -> int: ...
     @property
-    def batch_size(self) -> int: ...
+    def batch_size(self) -> int | None: ...
     @property
     def mixtures(self) -> int: ...
     @property
@@ -91,8 +91,9 @@ class Descent(Stage[Result]):
         models = self.teachers
         self.teachers = [placed(run, model, is_converted=False) for model in models]
         options = self._how
-        wanted = options.steps * options.batch_size // len(self._sources)
-        how: Any = {"known": self.known, "mixed": options.mixtures, "seed": options.seed}
+        wanted = options.steps * (options.batch_size or BATCH) // len(self._sources)
+        answers = None if options.batch_size else options.steps * ANSWERS // len(self._sources)
+        how: Any = {"known": self.known, "mixed": options.mixtures, "seed": options.seed, "answers": answers}
         pools = [
             collect(self.teachers, source, own, wanted, self._with_targets, **how) for own, source in self._sources
         ]

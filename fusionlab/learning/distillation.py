@@ -61,11 +61,15 @@ def output_of(model: nn.Module, batch: Batch) -> Tensor:
 
 
 @torch.no_grad()
-def examples_are_independent(model: nn.Module, batch: Batch) -> bool:
-    """True if a batch's size leaves the shape of one example's output alone (it does not where pairs are compared)."""
+def outputs_alone(model: nn.Module, batch: Batch) -> tuple[int, bool]:
+    """How many answers an example has, such as one for each token, and whether they are the same in any batch.
+
+    They are not where pairs of a batch are compared: then a batch's size changes the shape of one example's output.
+    """
     once = {name: value[:1] for name, value in batch.items()}
     twice = {name: torch.cat([value, value]) for name, value in once.items()}
-    return output_of(model, once).shape[1:] == output_of(model, twice).shape[1:]
+    shape = output_of(model, once).shape[1:]
+    return max(1, shape[:-1].numel()), shape == output_of(model, twice).shape[1:]
 
 
 @torch.no_grad()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -71,6 +71,9 @@ class Recipe:
         return "; ".join(parts)
 
 
+# A preset, a recipe, or several by name, of presets with their options too.
+Match = str | Mapping[str, str | Mapping[str, Any] | Recipe] | Recipe
+
 RECIPES: dict[str, Recipe] = {
     **{name: Recipe(options) for name, options in PRESETS.items()},
     ACTIVATIONS: Recipe(replace(PRESETS["weights"], start=ACTIVATIONS)),
@@ -133,6 +136,20 @@ def recipe(name: str, **changes: Any) -> Recipe:
     if chosen.refine is None:
         return Recipe(options)
     return Recipe(options, replace(chosen.refine, **{f: value for f, value in wanted.items() if f in refining}))
+
+
+def recipe_of(name: str, options: Mapping[str, Any] | None) -> Recipe:
+    """A recipe as a config has it under a name.
+
+    Args:
+        name: of a preset, unless the options name one.
+        options: changes of the preset, see `recipe`; with ``preset`` of the one that they say.
+
+    Raises:
+        InputError: see `recipe`.
+    """
+    changes = dict(options or {})
+    return recipe(changes.pop("preset", name), **changes)
 
 
 def align_models(

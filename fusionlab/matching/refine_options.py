@@ -19,7 +19,8 @@ class RefineOptions:
         steps: of AdamW, at least 1; each on inputs and a point between the models that are drawn anew.
         learning_rate: the first and largest, above 0, about radians a step for rotations; it falls to zero along a
             cosine. None is 0.04 for two models and 0.02 for more, whose loss is rougher.
-        batch_size: inputs in one step, all sources together, at least 1.
+        batch_size: inputs in one step, all sources together, at least 1. None is 128, or fewer whose outputs are 4,096
+            together, as texts with one for each token have.
         target: ``outputs``, what the end models return, or ``labels``.
         concentration: of the Dirichlet distribution that points between the models are drawn from, above 0: large for
             points near the middle. None is 10 for two models and 3 for more.
@@ -38,7 +39,7 @@ class RefineOptions:
 
     steps: int = 300
     learning_rate: float | None = None
-    batch_size: int = 128
+    batch_size: int | None = None
     target: Target = "outputs"
     concentration: float | None = None
     edges: float = 0.9
@@ -50,8 +51,9 @@ class RefineOptions:
 
     def __post_init__(self) -> None:
         for name, least in (("steps", 1), ("batch_size", 1), ("every", 0), ("mixtures", 0), ("seed", 0)):
-            if getattr(self, name) < least:
-                raise InputError(f"{name} is {getattr(self, name)}; expected at least {least}")
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise InputError(f"{name} is {value}; expected at least {least}")
         for name in ("learning_rate", "concentration"):
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):

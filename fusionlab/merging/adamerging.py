@@ -26,7 +26,8 @@ def _refuse(_: Sequence[float], steps: int, learning_rate: float, **__: Any) -> 
     check_fraction("learning_rate", learning_rate)
 
 
-@merge_method("adamerging", needs=("base", "inputs"), refuse=_refuse)
+# Each model, a copy that gives logits, and its task vector; the merge of a step, its gradients, and what is returned.
+@merge_method("adamerging", needs=("base", "inputs"), refuse=_refuse, holds=(5, 3))
 def adamerging(
     ingredients: Ingredients, by: By = "layer", start: float = 0.3, steps: int = 50, learning_rate: float = 1e-2
 ) -> dict[str, Tensor]:

@@ -60,13 +60,15 @@ class MergeMethod:
         unit: the least that the method may be given at a time: ``number`` where each number of a merge depends on those
             in its place in the models alone; ``parameter`` where it depends on that parameter; ``model`` on anything.
         survey: ``f(survey, **hyperparameters)``, which looks at all parameters before any is merged; what it returns is
-            `surveyed` of the ingredients. Of a method with the unit ``model`` the survey is a `WholeSurvey`, of tensors
-            that may have no numbers (on the meta device).
+            `surveyed` of the ingredients. What it names has one value for the whole model; so have weights where it
+            names ``layer_weights``, which it is never given. Of a method with the unit ``model`` the survey is a
+            `WholeSurvey`, of tensors that may have no numbers (on the meta device).
         refuse: ``f(weights, **hyperparameters)``, which raises `InputError` for numbers that are out of range, and for
             so many models of these weights; it is called before any work.
         holds: of a method that is given parameters or parts, how many numbers of 4 bytes merging one holds in memory at
             most for each of its numbers: so many, and so many more for each model, which is among them; or a function
-            that gives all of them for a parameter's shape and a number of models.
+            that gives all of them for a parameter's shape and a number of models. Of a method that is of whole models
+            (`is_of_models`) so many models, and so many more for each, beside a base model.
         together: of a method with the unit ``model`` that needs no more than `KNOWN`, a function that gives the
             parameters that depend on each other, so that all others may be merged one by one, in any order. It is given
             ingredients without states, and what the survey found.
@@ -80,6 +82,11 @@ class MergeMethod:
     refuse: Callable[..., None] | None = None
     holds: Holds = HOLDS
     together: Together | None = None
+
+    @property
+    def is_of_models(self) -> bool:
+        """True if it is never merged from files, as it runs models."""
+        return self.unit == "model" and self.together is None and not self.flows
 
     @property
     def flows(self) -> bool:

@@ -12,6 +12,7 @@ from fusionlab.merging.ingredients import Ingredients, WholeSurvey
 from fusionlab.merging.registry import merge_method
 from fusionlab.models import aliases
 from fusionlab.statistics import Grams, LinearMap
+from fusionlab.statistics.statistics import features_read
 from fusionlab.types import State
 
 # A Gram matrix whose Cholesky pivots span more than this is as good as singular in float64.
@@ -43,9 +44,7 @@ def _maps_with_biases(ingredients: Ingredients) -> list[tuple[str, str]]:
 
 def _holds(shape: Sequence[int], models: int) -> float:
     """Numbers for each number of a weight: maps of all models in float64, and their Gram matrices."""
-    # Of patches all dimensions but the first are read; of a stack of experts the last.
-    inputs = shape[-1] if len(shape) == 3 else math.prod(shape[1:])
-    pairs = inputs**2 if len(shape) > 1 else 0
+    pairs = features_read(shape) ** 2
     return 16 + 3 * models + (6 + 2 * models) * pairs / max(1, math.prod(shape))
 
 

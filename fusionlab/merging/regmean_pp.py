@@ -20,7 +20,8 @@ from fusionlab.statistics.watching import Observer, explore
 from fusionlab.types import Batch
 
 
-@merge_method("regmean_pp", needs=("inputs",), refuse=refuse_settings)
+# Each model, a copy that runs, its Gram matrices of a layer; the merge, the model that it is in, and maps in float64.
+@merge_method("regmean_pp", needs=("inputs",), refuse=refuse_settings, holds=(5, 4))
 def regmean_pp(
     ingredients: Ingredients, alpha: float = 0.9, ridge: float = 1e-6, normalize: bool = True
 ) -> dict[str, Tensor]:

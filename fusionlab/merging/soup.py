@@ -11,7 +11,8 @@ from fusionlab.merging.ingredients import Ingredients
 from fusionlab.merging.registry import merge_method
 
 
-@merge_method("soup", needs=("score",))
+# The mean so far, the one that is tried, and the model that is scored, with what it is made of.
+@merge_method("soup", needs=("score",), holds=(5, 1))
 def soup(ingredients: Ingredients) -> dict[str, Tensor]:
     """Average as many models as help: from the best downwards, a model stays if the mean's score does not fall.
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fusionlab.merging.ingredients import Ingredients, Survey
 from fusionlab.merging.registry import merge_method
-from fusionlab.merging.selection import smallest_of_largest
+from fusionlab.merging.selection import of_ranks
 from fusionlab.merging.task_vectors import add_to_base, check_fraction, disjoint_mean, task_vectors
 
 
@@ -25,7 +25,7 @@ def thresholds(survey: Survey, density: float, **_: Any) -> list[float] | None:
     def magnitudes(part: Ingredients) -> list[Tensor]:
         return [task_vectors(part, name).abs().reshape(len(part.states), -1) for name in part.floating()]
 
-    return smallest_of_largest(survey, magnitudes, lambda count: max(1, round(density * count)))
+    return [least for (least,) in of_ranks(survey, magnitudes, lambda count: [max(1, round(density * count))])]
 
 
 def _refuse(_: Sequence[float], density: float, **__: Any) -> None:

@@ -145,7 +145,7 @@ class Space:
         axes: list[Axis] = []
         for name, wanted in over.items():
             models = range(count) if name == WEIGHTS else [None]
-            differs = groups if name == WEIGHTS or name in by_layer(method) else []
+            differs = [] if chosen.is_of_whole(BY_LAYER if name == WEIGHTS else name) else groups
             for band in range(len(differs)) if differs else [None]:
                 for model in models:
                     words = [] if model is None else [f"model {model}"]
@@ -200,12 +200,6 @@ class Space:
             point[axis.name] in axis.words if axis.words else axis.low <= float(point[axis.name]) <= axis.high
             for axis in self.axes
         )
-
-
-def by_layer(method: str) -> set[str]:
-    """The hyperparameters of a method that may differ from layer to layer."""
-    chosen = find_method(method)
-    return {name for name in chosen.hyperparameters if not chosen.is_of_whole(name)}
 
 
 def _groups(options: SearchOptions, method: str, names: Sequence[str]) -> list[Band]:

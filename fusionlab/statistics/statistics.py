@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -114,6 +115,17 @@ class LinearMap:
     inputs: str
     dim: int
     bias: str | None
+
+
+def features_read(shape: Sequence[int]) -> int:
+    """The count of features that a weight of some shape reads, as far as that tells; 0 for what is no linear map.
+
+    Args:
+        shape: ``(out, in)``; of patches ``(out, channels, height, width)``; of stacked experts ``(experts, out, in)``.
+    """
+    if len(shape) < 2:
+        return 0
+    return shape[-1] if len(shape) == 3 else math.prod(shape[1:])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fusionlab.checkpoints.weightless import WeightlessOfTransformers, weightless
+from fusionlab.checkpoints.weightless import Weightless, WeightlessOfTransformers, weightless, weightless_timm
 from fusionlab.streaming.stored import StoredModel
 
 
@@ -18,4 +18,13 @@ def class_of(model: StoredModel) -> WeightlessOfTransformers | None:
     Raises:
         InputError: an unknown class, or a configuration that it refuses.
     """
-    return weightless(model.config, model.location, {name: stored.shape for name, stored in model.tensors.items()})
+    return weightless(model.config, model.location, _shapes(model))
+
+
+def made_by(model: StoredModel) -> Weightless | None:
+    """The same of a folder of transformers or timm; arguments and errors are those of `class_of`."""
+    return weightless_timm(model.config, model.location, _shapes(model)) if model.format == "timm" else class_of(model)
+
+
+def _shapes(model: StoredModel) -> dict[str, tuple[int, ...]]:
+    return {name: stored.shape for name, stored in model.tensors.items()}

@@ -6,7 +6,7 @@ That is the blueprint of their class, and statistics that were gathered before.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,6 +19,7 @@ from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from fusionlab import signals
+from fusionlab.asked import Asked
 from fusionlab.batch_norm import running_statistics
 from fusionlab.checkpoints.weightless import Weightless
 from fusionlab.dtypes import widest
@@ -125,7 +126,7 @@ class _Work:
         stored, left = self.readers[0].names, [set(names) for names in parts]
         # By the name that is stored: of what is tied the last one counts, as where a model is given a state.
         waiting: dict[str, tuple[int, Tensor]] = {}
-        states = [_Unread(partial(self._read, reader), list(stored)) for reader in self.readers]
+        states = [Asked(list(stored), partial(self._one, reader)) for reader in self.readers]
         given = replace(self.given, states=states)
         for merged in self.recipe.method.parts(given, **self.recipe.hyperparameters):
             signals.check()
@@ -159,6 +160,9 @@ class _Work:
         held = {name: tensor.to(self._type(name)) for name, tensor in held.items()}
         return {name: held[reader.names[name]] for name in names}
 
+    def _one(self, reader: PartReader, name: str) -> Tensor:
+        return self._read(reader, [name])[name]
+
     def _type(self, name: str) -> torch.dtype:
         """The type that a parameter is merged in, by its name that is stored."""
         dtype = widest(
@@ -168,27 +172,6 @@ class _Work:
         )
         least = self.recipe.dtype
         return widest([dtype, least]) if least is not None and dtype.is_floating_point else dtype
-
-
-class _Unread(Mapping[str, Tensor]):
-    """A state whose parameters are read each time that they are asked for.
-
-    Args:
-        read: gives parameters by their names.
-        names: of all.
-    """
-
-    def __init__(self, read: Callable[[Sequence[str]], dict[str, Tensor]], names: Sequence[str]) -> None:
-        self.read, self.names = read, names
-
-    def __getitem__(self, name: str) -> Tensor:
-        return self.read([name])[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.names)
-
-    def __len__(self) -> int:
-        return len(self.names)
 
 
 def _parts(known: Informed, together: Iterable[Sequence[str]]) -> list[list[str]]:

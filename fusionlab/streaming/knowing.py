@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
-from fusionlab.checkpoints.weightless import Weightless, weightless_timm
+from fusionlab.checkpoints.weightless import Weightless
 from fusionlab.errors import InputError
 from fusionlab.merging.method import MergeMethod
 from fusionlab.statistics import Statistics
 from fusionlab.statistics.statistics import Digest, missing_kinds
-from fusionlab.streaming.classes import class_of
+from fusionlab.streaming.classes import made_by
 from fusionlab.streaming.informed import Informed
 from fusionlab.streaming.known import is_known
 from fusionlab.streaming.pipeline import workers
@@ -45,7 +45,7 @@ def informed(
     Raises:
         InputError: numbers that are NaN or infinite, statistics of what is no parameter, or none of a model.
     """
-    if not method.by_parts(**hyperparameters) or (made := _made_by(models[0])) is None:
+    if not method.by_parts(**hyperparameters) or not is_known(models[0]) or (made := made_by(models[0])) is None:
         return None
     described = None
     if "blueprint" in method.requires(**hyperparameters):
@@ -58,19 +58,6 @@ def informed(
     return None if statistics is None else Informed(made, statistics, described)
 
 
-def _made_by(model: StoredModel) -> Weightless | None:
-    """The class of a model without weights; None where it or its files are not known well enough.
-
-    Args:
-        model: as it lies on the disk.
-    """
-    if not is_known(model):
-        return None
-    if model.format == "timm":
-        return weightless_timm(model.config, model.location, {n: stored.shape for n, stored in model.tensors.items()})
-    return class_of(model)
-
-
 def _statistics_of(
     models: Sequence[StoredModel],
     made: Weightless,
@@ -81,7 +68,7 @@ def _statistics_of(
     """The statistics of some kinds of each model; None where one is missing that can be gathered, or may be there."""
     known = {(one.basis, one.kind): one for found in given for one in found.values()}
     with workers() as pool:
-        bases = list(pool.map(lambda model: _basis_of(model, made), models))
+        bases = list(pool.map(lambda model: basis_of(model, made), models))
     statistics, state = [], made.model.state_dict()
     for index, basis in enumerate(bases):
         own = {kind: one for (measured, kind), one in known.items() if measured == basis}
@@ -107,8 +94,13 @@ def _is_read_as_stored(model: StoredModel, made: Weightless) -> bool:
     return model.base is None and not model.is_scaled and not rounds
 
 
-def _basis_of(model: StoredModel, made: Weightless) -> str:
-    """`fusionlab.statistics.basis_of` a model on the disk, a parameter at a time."""
+def basis_of(model: StoredModel, made: Weightless) -> str:
+    """`fusionlab.statistics.basis_of` a model on the disk, a parameter at a time.
+
+    Args:
+        model: as it lies there.
+        made: its class without weights.
+    """
     digest = Digest()
     with model.opened() as reader:
         parameters = PartReader(reader, made)

@@ -156,27 +156,22 @@ def _of_experts(
         old = tensors[place]
         return {place: ChangedStack(old.dtype, old.shape, old.file, old.offset, old, stack)}
     group = made.groups.get(name)
-    if group is None or group.made != (name,):
+    if group is None:
         return None
-    # Numbers of rows go the way of the rows.
-    try:
-        count = len(stack.down) * stack.rows
-        numbers = group.written({name: torch.arange(count).reshape(len(stack.down), stack.rows, 1)})
-    except Exception:  # of operations of transformers that want whole rows
+    from fusionlab.checkpoints.listed import places  # noqa: PLC0415 - imports transformers
+
+    found = places(group, tuple(made.model.state_dict()[name].shape))
+    if found is None:
         return None
-    found: dict[str, StoredTensor] = {}
-    for part, rows in numbers.items():
+    changed: dict[str, StoredTensor] = {}
+    for part, own in found.items():
         old = tensors[part]
-        if rows.shape != (old.shape[0], 1) or old.shape[1:] != (stack.columns,):
+        if old.shape != (len(own.rows), stack.columns):
             return None
-        expert = int(rows[0, 0]) // stack.rows
-        whole = stack.expert(expert)
-        own = rows[:, 0] - expert * stack.rows
-        if not bool(((own >= 0) & (own < stack.rows)).all()):
-            return None
-        change = Change(whole.down, whole.up[own], stack.scale)
-        found[part] = ChangedTensor(old.dtype, old.shape, old.file, old.offset, old, change, False)
-    return found
+        whole = stack.expert(own.expert)
+        change = Change(whole.down, whole.up[own.rows], stack.scale)
+        changed[part] = ChangedTensor(old.dtype, old.shape, old.file, old.offset, old, change, False)
+    return changed
 
 
 def _is_turned(module: str, made: Weightless) -> bool:

@@ -1,12 +1,16 @@
-"""Memory that a merge of a part at a time takes, before any number or any statistics are read."""
+"""Memory that a merge takes of models a part at a time, or whole, before any number or any statistics are read."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fusionlab.checkpoints.weightless import Weightless
 from fusionlab.merging.ingredients import Ingredients
 from fusionlab.merging.method import MergeMethod
+from fusionlab.statistics import Grams
+from fusionlab.statistics.movement import MATRICES
+from fusionlab.statistics.statistics import features_read
 from fusionlab.streaming.memory import held
 from fusionlab.symmetry.stacks import entries_of
 
@@ -15,6 +19,18 @@ if TYPE_CHECKING:
 
 # Matrices in float64 of all pairs of units that finding a map takes.
 _PAIRS = 10
+
+
+def memory_of_whole(sizes: Sequence[int], models: int, method: MergeMethod) -> int:
+    """About how many bytes a merge of models in memory holds at least, beside torch itself.
+
+    Args:
+        sizes: bytes of each model, a base model behind them.
+        models: how many are merged.
+        method: that merges them.
+    """
+    fixed, each = method.holds if method.is_of_models and not callable(method.holds) else (1, 1)
+    return max(sizes) * (fixed + (each - 1) * models) + sum(sizes)
 
 
 def memory_by_parts(made: Weightless, blueprint: Blueprint, models: int, method: MergeMethod) -> int | None:
@@ -30,8 +46,10 @@ def memory_by_parts(made: Weightless, blueprint: Blueprint, models: int, method:
         return None
     state = made.model.state_dict()
     alone = max(held(tuple(tensor.shape), models, method) for tensor in state.values())
-    if method.kinds():  # these say what depends on each other: a weight and its bias
-        return 4 * alone
+    if kinds := method.kinds():  # these say what depends on each other: a weight and its bias
+        # Of twins that were matched, matrices of one input are moved as they are read, and one of each model is held.
+        pairs = max(features_read(tensor.shape) for tensor in state.values()) ** 2
+        return 4 * alone + (8 * (MATRICES + models) * pairs if Grams.kind in kinds else 0)
     if method.together is None:  # the maps in work are those of one space, and of what is written along it
         units = {name: space.count * space.group.size for name, space in blueprint.spaces.items()}
         counts = [

@@ -37,17 +37,17 @@ def clear_biases(state: Mapping[str, Tensor], blueprint: Blueprint) -> dict[str,
         if not space.group.is_general_linear:
             continue
         if space.role == Role.QUERY_KEY and space.name not in blueprint.seen_key_biases:
-            for name in _biases(blueprint, space):
+            for name in biases_along(blueprint, space):
                 _clear(out, blueprint, space, name, dual=True)
-        elif space.role == Role.VALUE_OUTPUT and space.name not in blueprint.seen_key_biases:
-            _move_value_bias(out, blueprint, space)
+        _move_value_bias(out, blueprint, space)
     for name, dim in blueprint.unseen_means:
         tensor = out[name].double()
         out[name] = (tensor - tensor.mean(dim, keepdim=True)).to(out[name].dtype)
     return out
 
 
-def _biases(blueprint: Blueprint, space: Space) -> list[str]:
+def biases_along(blueprint: Blueprint, space: Space) -> list[str]:
+    """The names of the biases that a space acts on."""
     return [name for name, axes in blueprint.touching([space.name]).items() if len(axes) == 1]
 
 
@@ -62,27 +62,58 @@ def _clear(out: dict[str, Tensor], blueprint: Blueprint, space: Space, name: str
 
 def _move_value_bias(out: dict[str, Tensor], blueprint: Blueprint, space: Space) -> None:
     """Move one space's value biases through the output's weight into the output's bias."""
+    readers = readers_of_values(blueprint, space)
+    if any(blueprint.biases[weight] not in out for weight, _ in readers):
+        return
+    for name in biases_along(blueprint, space) if readers else ():
+        for weight, dim in readers:
+            constant = constant_read(out[name], name, blueprint, space, (weight, dim), out[weight].shape[dim])
+            added = out[weight].double().movedim(dim, -1) @ constant.to(out[weight].device)
+            bias = blueprint.biases[weight]
+            out[bias] = (out[bias].double() + added).to(out[bias].dtype)
+        _clear(out, blueprint, space, name, dual=False)
+
+
+def readers_of_values(blueprint: Blueprint, space: Space) -> list[tuple[str, int]]:
+    """The weights that read a space's values and whose biases take these up, with the dimension of each that reads.
+
+    Args:
+        blueprint: of the model.
+        space: of it; of one that has no values, or whose value biases stay, there are none.
+    """
+    inside = space.group.is_general_linear and space.role == Role.VALUE_OUTPUT
+    if not inside or space.name in blueprint.seen_key_biases:
+        return []
     readers = [
         (name, dim)
         for name, axes in blueprint.touching([space.name]).items()
         for dim, axis in enumerate(axes)
         if len(axes) > 1 and (space.name, True) in sides_of(axis)
     ]
-    taking = [blueprint.biases[name] for name, _ in readers if name in blueprint.biases]
     across = any(isinstance(blueprint.parameters[name][dim], Across) for name, dim in readers)
-    if not readers or across or len(taking) < len(readers) or any(name not in out for name in taking):
-        return
-    for name in _biases(blueprint, space):
-        values = [
-            leaf
-            for leaf in leaves(blueprint.parameters[name][0], out[name].double(), 0)
-            if leaf.space == space.name and not leaf.is_dual
-        ]
-        for (weight, dim), bias in zip(readers, taking, strict=True):
-            constant = _as_read(values, blueprint.parameters[weight][dim], space, out[weight].shape[dim])
-            added = out[weight].double().movedim(dim, -1) @ constant.to(out[weight].device)
-            out[bias] = (out[bias].double() + added).to(out[bias].dtype)
-        _clear(out, blueprint, space, name, dual=False)
+    return [] if across or any(name not in blueprint.biases for name, _ in readers) else readers
+
+
+def constant_read(
+    bias: Tensor, name: str, blueprint: Blueprint, space: Space, reader: tuple[str, int], size: int
+) -> Tensor:
+    """The constant that a value bias adds to all that an output's weight reads, ``(size,)``, float64.
+
+    Args:
+        bias: the value bias.
+        name: of it.
+        blueprint: of the model.
+        space: of the values.
+        reader: the weight, and its dimension that reads; see `readers_of_values`.
+        size: of that dimension.
+    """
+    values = [
+        leaf
+        for leaf in leaves(blueprint.parameters[name][0], bias.double(), 0)
+        if leaf.space == space.name and not leaf.is_dual
+    ]
+    weight, dim = reader
+    return _as_read(values, blueprint.parameters[weight][dim], space, size)
 
 
 def _as_read(values: list[Leaf], axis: Axis, space: Space, size: int) -> Tensor:

@@ -41,7 +41,7 @@ def fold(state: Mapping[str, Tensor], blueprint: Blueprint) -> dict[str, Tensor]
                 out[name] = along(factor, 0, out[name].ndim) * out[name].double()
         out[scale.scale] = torch.ones_like(factor)
     for norm in blueprint.norms:
-        _fold_norm(out, norm, blueprint.biases)
+        fold_norm(out, norm, blueprint.biases)
     inside = {name for norm in blueprint.norms for name in (norm.weight, norm.bias)}
     inside |= {name for name, first in blueprint.same.items() if first in inside}
     for name, axes in blueprint.parameters.items():
@@ -54,11 +54,21 @@ def fold(state: Mapping[str, Tensor], blueprint: Blueprint) -> dict[str, Tensor]
     return {name: tensor.to(dtypes[name]).contiguous() for name, tensor in out.items()}
 
 
-def _fold_norm(out: dict[str, Tensor], norm: Norm, biases: Mapping[str, str]) -> None:
+def keeps_bias(norm: Norm, biases: Mapping[str, str]) -> bool:
+    """True if a folded norm keeps its bias, divided by its gain, as not all that reads it can take it up.
+
+    Args:
+        norm: that is folded.
+        biases: of the blueprint.
+    """
+    return norm.bias is not None and (norm.padded or any(reader.weight not in biases for reader in norm.readers))
+
+
+def fold_norm(out: dict[str, Tensor], norm: Norm, biases: Mapping[str, str]) -> None:
     """Fold one norm into its readers, in place of the entries of `out`."""
     gain = out[norm.weight].double() + norm.offset
     shift = None if norm.bias is None else out[norm.bias].double()
-    kept = shift is not None and (norm.padded or any(reader.weight not in biases for reader in norm.readers))
+    kept = keeps_bias(norm, biases)
     if kept and bool((gain == 0).any()):
         raise SymmetryError(f"{norm.weight!r} has a gain of zero and must keep its bias, so it cannot be folded")
     for reader in norm.readers:

@@ -78,7 +78,10 @@ def test_two_models(ckpts: Path, command: Command, monkeypatch: pytest.MonkeyPat
     for name, possible in {"circuit": "yes", "ot": "yes", "fisher": "with data", "regmean": "with data"}.items():
         assert (merging[name]["possible"], merging[name]["held"]) == (possible, "a part at a time")
     assert "a part at a time with files of statistics" in merging["regmean"]["why"]
-    assert merging["pcb"]["held"] == merging["soup"]["held"] == "whole models"
+    assert (merging["pcb"]["held"], merging["soup"]["held"]) == ("pieces", "whole models")
+    # Two models of float32 numbers, the larger; a base model would be beside them.
+    least = {name: merging[name]["memory"] / (4 * numbers) for name in ("soup", "regmean_pp", "adamerging")}
+    assert least == {"soup": 6.5, "regmean_pp": 12.5, "adamerging": 10.5}
     assert (matching["none"]["possible"], matching["learned"]["possible"]) == ("yes", "with data")
     assert "attention.qk" in matching["paper"]["why"]
     plain = command("check", ckpts / "a", ckpts / "half_b")
@@ -97,15 +100,16 @@ def test_a_base_and_three_models(ckpts: Path, command: Command) -> None:
 
 
 def test_formats_that_are_read_whole(ckpts: Path, command: Command) -> None:
-    """Lightning files and folders of timm, which need whole models."""
+    """Lightning files need whole models; folders of timm are merged from their files, and matched whole."""
     told = found(command("check", ckpts / "lightning_a.ckpt", ckpts / "lightning_b.ckpt", "--json"))
     assert {one["stored"] for one in told["models"].values()} == {"lightning"}
     merging = by_name(told["merging"])
     assert merging["simple"]["held"] == "whole models"
     told = found(command("check", ckpts / "timm_a", ckpts / "timm_b", "--json"))
     assert {one["architecture"] for one in told["models"].values()} == {"vit_tiny_patch16_224"}
-    assert by_name(told["merging"])["simple"]["held"] == "pieces"
-    assert by_name(told["matching"])["paper"]["possible"] == "yes"
+    merging, matching = by_name(told["merging"]), by_name(told["matching"])
+    assert (merging["simple"]["held"], merging["regmean"]["held"]) == ("pieces", "a part at a time")
+    assert (matching["paper"]["possible"], matching["paper"]["held"]) == ("yes", "whole models")
 
 
 def test_adapters(family: Path, command: Command) -> None:

@@ -27,7 +27,7 @@ def config(ckpts: Path, folder: Path, **changes: Any) -> Path:
         "trainer": {"accelerator": "cpu", "devices": 1, "log_every_n_steps": 1, "enable_progress_bar": False},
         "model": {
             "models": {"a": str(ckpts / "a"), "b": str(ckpts / "b")},
-            "match": "weights",
+            "match": {"weights": {"sweeps": 50}},
             "methods": {"regmean": {"alpha": 0.5}, "simple": {}},
             "samples": 40,
             "ensemble": True,
@@ -151,6 +151,7 @@ def test_options_of_the_trainer_are_options(ckpts: Path, at: Path) -> None:
     ("changes", "sentence"),
     [
         ({"model": {"match": "nope"}}, "matching preset 'nope' does not exist"),
+        ({"model": {"match": {"paper": {"sweps": 1}}}}, "matching by paper has no option 'sweps'"),
         ({"model": {"wieghts": [1, 2]}}, "wieghts"),
         ({"model": {"methods": {"regmean": {"alhpa": 1}}}}, "alhpa"),
         ({"model": {"models": {"a": "nowhere"}}}, "nowhere"),

@@ -7,7 +7,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from fusionlab import checkpoints
 from fusionlab.commands import fuse, match_stream
+from fusionlab.statistics.files import save
+from fusionlab.statistics.gather import gather
 from tests.commands.conftest import Command
 from tests.commands.test_match_stream import model, saved
 
@@ -83,6 +86,40 @@ def test_the_distances_are_those_of_whole_models(
     assert totals[0] == pytest.approx(totals[1], rel=1e-4)
     for name, tensor in merges[1].items():
         torch.testing.assert_close(merges[0][name], tensor, rtol=2e-4, atol=2e-4)
+
+
+def measured(folder: Path, *ckpts: Path) -> list[Path]:
+    """Files of statistics of models."""
+    files = []
+    for seed, path in enumerate(ckpts):
+        words = torch.randint(0, 50, (4, 9), generator=torch.Generator().manual_seed(seed))
+        files.append(folder / f"{path.name}.stats")
+        save(gather(checkpoints.load(path), [{"input_ids": words}], ("gram", "fisher")), files[-1])
+    return files
+
+
+@pytest.mark.parametrize("options", [[], ["--gauge", "folded,biases,balanced", "--rescale", "off"]], ids=str)
+def test_by_statistics_it_is_the_merge_of_whole_models(
+    tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch, options: list[str]
+) -> None:
+    """Gram matrices move with the twins, to rounding; Fisher information does not, which is one sentence both ways."""
+    ckpts = saved(tmp_path, *(model("LlamaForCausalLM", seed, attention_bias=True) for seed in range(2)))
+    line = ["fuse", "--ckpts", *ckpts, "--match", "paper", *options, "--statistics", *measured(tmp_path, *ckpts)]
+    merges, refused = [], []
+    for name, least in (("parts", 0), ("memory", 2**60)):
+        monkeypatch.setattr(match_stream, "IN_MEMORY", least)
+        outcome = command(*line, "--method", "regmean", "--output", tmp_path / name)
+        assert (outcome.code, outcome.err) == (0, "")
+        assert ("never in memory as a whole" in outcome.out) == (name == "parts")
+        merges.append(load_file(tmp_path / name / "merged" / "model.safetensors"))
+        outcome = command(*line, "--method", "fisher", "--output", tmp_path / "fisher")
+        assert outcome.code == 2
+        refused.append(outcome.err)
+    for name, tensor in merges[1].items():
+        torch.testing.assert_close(merges[0][name], tensor, rtol=1e-3, atol=1e-3, msg=name)
+    assert refused[0] == refused[1]
+    assert "fisher statistics of each model are needed; expected data" in refused[0]
+    assert not (tmp_path / "fisher").exists()
 
 
 def test_where_whole_models_are_held(tmp_path: Path, command: Command) -> None:

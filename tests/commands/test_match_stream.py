@@ -108,16 +108,19 @@ def same_files(first: Path, second: Path, tolerance: float) -> None:
                 assert one.metadata() == other.metadata()
 
 
-@pytest.mark.parametrize("name", SIZES)
+IN_EVERY_GAUGE = ["--gauge", "folded,biases,balanced", "--rescale", "off"]
+
+
 @pytest.mark.parametrize(
-    "options",
+    ("name", "options"),
     [
-        [],
-        ["--gauge", "folded,biases,balanced", "--rescale", "off"],
-        ["--gauge", "biases,balanced", "--spaces", "ffn"],
-        ["--spaces", "ffn", "--layers", "1"],
+        *((name, IN_EVERY_GAUGE) for name in SIZES),
+        ("LlamaForCausalLM", []),
+        ("GPT2LMHeadModel", []),
+        ("BertForSequenceClassification", ["--gauge", "biases,balanced", "--spaces", "ffn"]),
+        ("Qwen2ForCausalLM", ["--spaces", "ffn", "--layers", "1"]),
     ],
-    ids=["paper", "in every gauge", "balanced and not matched", "one layer"],
+    ids=str,
 )
 def test_it_is_what_is_made_in_memory(
     tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch, name: str, options: list[str]

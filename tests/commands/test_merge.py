@@ -209,11 +209,11 @@ def test_a_tied_model_in_shards(tmp_path: Path, command: Command, method: str) -
 
 
 def test_shards_of_a_size(tmp_path: Path, command: Command) -> None:
-    """Streamed, and by a method that needs whole models."""
+    """Streamed, and of whole models."""
     paths = [llama(tmp_path / name, seed) for seed, name in enumerate("ab")]
-    for method, more in {"simple": [], "pcb": ["--base", paths[0]]}.items():
-        out = tmp_path / method
-        outcome = command("merge", *paths, "--method", method, *more, "--max-shard-size", "4KB", "--output", out)
+    for name, more in {"streamed": [], "whole": ["--probes", "tokens"]}.items():
+        out = tmp_path / name
+        outcome = command("merge", *paths, *more, "--max-shard-size", "4KB", "--output", out)
         assert (outcome.code, outcome.err) == (0, "")
         assert len(list(out.glob("model-*-of-*.safetensors"))) > 3
         LlamaForCausalLM.from_pretrained(out)

@@ -103,7 +103,7 @@ def test_fuse_measures_on_files(command: Command, berts: Sequence[Path], tmp_pat
     """One file for each model and one out of domain; guesses are told on standard error and in the report."""
     output = tmp_path / "out"
     line = ["--data", "a.csv", "b.csv", "--data.test_size", "4", "--out_of_domain", "b.csv", "--points", "0"]
-    outcome = command("fuse", "--ckpts", *berts, *line, "--output", output)
+    outcome = command("fuse", "--ckpts", *berts, "--match", "none", *line, "--output", output)
     assert outcome.code == 0, outcome.err
     assert "a.csv: text from `review`; label from `stars`" in outcome.err
     assert "so 4 of the rows are held out" in outcome.err

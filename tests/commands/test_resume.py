@@ -15,6 +15,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from fusionlab.atomic import MANIFEST
 from fusionlab.cli import main
 from fusionlab.commands import match
+from fusionlab.statistics.files import save
+from fusionlab.statistics.gather import gather
 from fusionlab.streaming import Manifest
 from fusionlab.streaming.part_files import PARTS, PartFiles
 from tests.commands.conftest import Command
@@ -23,14 +25,16 @@ from tests.forked import Child
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Two Llamas in several files each."""
+    """Two Llamas in several files each, and statistics of each."""
     folder = tmp_path_factory.mktemp("models")
     config = LlamaConfig(
         vocab_size=50, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2
     )
     for seed, name in enumerate("ab"):
         torch.manual_seed(seed)
-        LlamaForCausalLM(config).save_pretrained(folder / name, max_shard_size="5KB")
+        model = LlamaForCausalLM(config)
+        model.save_pretrained(folder / name, max_shard_size="5KB")
+        save(gather(model, [{"input_ids": torch.randint(0, 50, (2, 9))}]), folder / f"{name}.stats")
     assert len(list((folder / "a").glob("*.safetensors"))) > 3
     return [folder / name for name in "ab"]
 
@@ -68,11 +72,12 @@ def contents(folder: Path) -> dict[Path, bytes]:
 
 def line(name: str, models: Sequence[Path]) -> list[object]:
     match = [models[0], "--anchor", models[1], "--match"]
+    statistics = ["--statistics", *(model.with_suffix(".stats") for model in models)]
     return {
         "merge": ["merge", *models, "--max-shard-size", "6KB"],
         "match": ["match", *match, "paper", "--gauge", "balanced", "--rescale", "off"],
         "coupled": ["match", *match, "weights", "--start", "known"],
-        "fuse": ["fuse", "--ckpts", *models, "--match", "paper"],
+        "fuse": ["fuse", "--ckpts", *models, "--match", "paper", "--method", "regmean", *statistics],
     }[name]
 
 
@@ -142,10 +147,19 @@ def test_another_merge_is_refused(models: list[Path], tmp_path: Path, command: C
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
+def test_other_statistics_are_refused(models: list[Path], tmp_path: Path, command: Command) -> None:
+    """Of a fusion by files of statistics, one that was written anew."""
+    arguments = [*line("fuse", models), "--resume", "--output", tmp_path / "out"]
+    killed(arguments, 9)
+    models[0].with_suffix(".stats").touch()
+    outcome = command(*arguments)
+    assert (outcome.code, "statistics differs" in outcome.err) == (2, True)
+
+
 def test_where_there_is_nothing_to_go_on_with(models: list[Path], tmp_path: Path, command: Command) -> None:
     """Merges and matchings of whole models are refused with the reason."""
     output = ["--resume", "--output", tmp_path / "out"]
-    outcome = command("merge", *models, "--method", "pcb", "--base", models[0], *output)
+    outcome = command("merge", *models, "--statistics", models[0].with_suffix(".stats"), *output)
     assert (outcome.code, "holds whole models in memory" in outcome.err) == (2, True)
     outcome = command("match", models[0], "--anchor", models[1], "--match", "git-rebasin", *output)
     assert (outcome.code, "resume goes on with models that are matched a part at a time" in outcome.err) == (2, True)

@@ -1,11 +1,9 @@
-"""What must hold for every architecture, shown in float64 on its real model classes.
-
-A family's test file lists `Case`s and hands them to the functions here; each states one property.
-"""
+"""What must hold for every architecture, in float64 on its real model classes: a property for each function."""
 
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +61,22 @@ def random_model(case: Case, seed: int = 0) -> nn.Module:
     return model
 
 
+@lru_cache(maxsize=2)
+def described(case: Case) -> tuple[nn.Module, Blueprint]:
+    """A case's random model, which no check changes, and its blueprint; those of the last two cases are kept."""
+    model = random_model(case)
+    return model, blueprint(model)
+
+
+def in_gauge(case: Case, folded: bool) -> tuple[nn.Module, Blueprint]:
+    """The same, folded if asked for."""
+    model, description = described(case)
+    if folded:  # as far as the architecture can be
+        description = description.after_folding or description
+        model = with_state(model, fold(model.state_dict(), description))
+    return model, description
+
+
 def with_state(model: nn.Module, state: dict[str, Tensor]) -> nn.Module:
     twin = copy.deepcopy(model)
     twin.load_state_dict(state)
@@ -117,8 +131,9 @@ def named_tensors(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
 
 def assert_same_outputs(model: nn.Module, twin: nn.Module, alignment: Alignment, tolerance: float = EXACT) -> None:
     """All outputs agree: those whose basis the alignment changes up to that change, all others as they are."""
-    description = alignment.blueprint
-    assert_same(outputs(model, description), outputs(twin, description), alignment, tolerance)
+    observed, description = Observed(model), alignment.blueprint
+    before, after = (observed.outputs(one.state_dict(), description) for one in (model, twin))
+    assert_same(before, after, alignment, tolerance)
 
 
 def assert_same(
@@ -138,10 +153,7 @@ def assert_same(
 
 def check_random_alignment(case: Case, folded: bool) -> None:
     """A random element of every space's group leaves every output unchanged."""
-    model = random_model(case)
-    description = blueprint(model, folded=folded)
-    if folded:
-        model = with_state(model, fold(model.state_dict(), description))
+    model, description = in_gauge(case, folded)
     alignment = Alignment.random(description, torch.Generator().manual_seed(2))
     twin = alignment.apply(model)
     state, after = model.state_dict(), twin.state_dict()
@@ -154,10 +166,7 @@ def check_random_alignment(case: Case, folded: bool) -> None:
 
 def check_each_space(case: Case, folded: bool) -> None:
     """Every space alone leaves every output unchanged, and changes some parameter."""
-    model = random_model(case)
-    description = blueprint(model, folded=folded)
-    if folded:
-        model = with_state(model, fold(model.state_dict(), description))
+    model, description = in_gauge(case, folded)
     whole = Alignment.random(description, torch.Generator().manual_seed(3))
     roles = {space.role: name for name, space in description.spaces.items()}
     observed, state = Observed(model), model.state_dict()
@@ -169,10 +178,9 @@ def check_each_space(case: Case, folded: bool) -> None:
 
 def check_gauges(case: Case) -> None:
     """Folding and balancing change no output; after balancing a second time moves nothing."""
-    model = random_model(case)
-    description = blueprint(model, folded=True)
-    state = fold(model.state_dict(), description)
-    folded = with_state(model, state)
+    model, _ = described(case)
+    folded, description = in_gauge(case, folded=True)
+    state = folded.state_dict()
     if description.norms or description.layer_scales:
         before, after = outputs(model, description), outputs(folded, description)
         for name in before:
@@ -208,9 +216,8 @@ def length_preserving(description: Blueprint, seed: int = 4) -> Alignment:
 
 def check_planted_alignment_is_recovered(case: Case, folded: bool) -> None:
     """A model moved by a known alignment is brought back to distance zero."""
-    model = random_model(case)
-    description = blueprint(model, folded=folded)
-    state = fold(model.state_dict(), description) if folded else model.state_dict()
+    model, description = in_gauge(case, folded)
+    state = model.state_dict()
     planted = length_preserving(description).apply(state)
     found = match_weights(planted, state, description, MatchOptions(spaces=("all",), rescale="off"))
     start, end = squared_distance(planted, state), squared_distance(found.apply(planted), state)
@@ -233,7 +240,7 @@ def check_hidden_model_is_found(case: Case, options: MatchOptions, seed: int = 0
 
 def check_coverage(case: Case) -> None:
     """Of the parameters that no space touches all are listed, and what is left out is said."""
-    description = blueprint(random_model(case))
+    _, description = described(case)
     assert set(description.untouched()) <= {*case.untouched, *case.unread}
     for word in case.notes:
         assert any(word in note for note in description.notes), f"no note mentions {word!r}: {description.notes}"
@@ -241,7 +248,7 @@ def check_coverage(case: Case) -> None:
 
 def check_layers(case: Case) -> None:
     """A space belongs to the layer that its name says, so that choosing layers chooses it; the others to none."""
-    spaces = blueprint(case.build()).spaces.values()
+    spaces = described(case)[1].spaces.values()
     assert spaces
     for space in spaces:
         _, _, rest = space.name.partition("layers.")
@@ -253,7 +260,7 @@ def check_elements(case: Case) -> None:
 
     Every space stands somewhere in a parameter inside of nothing that does not index it.
     """
-    description = blueprint(case.build())
+    _, description = described(case)
     around: dict[str, list[set[str]]] = {}
     for axis in (axis for axes in description.parameters.values() for axis in axes):
         for *outer, name in filter(None, chains(axis)):
@@ -264,8 +271,7 @@ def check_elements(case: Case) -> None:
 
 def check_saved_twin_loads(case: Case, folder: Path) -> None:
     """A twin written as a checkpoint loads as the same class and gives the same logits."""
-    model = random_model(case)
-    description = blueprint(model)
+    model, description = described(case)
     twin = Alignment.random(description, torch.Generator().manual_seed(5)).apply(model)
     checkpoints.save(twin, folder / "twin")
     loaded = checkpoints.load(folder / "twin")
@@ -280,8 +286,8 @@ def check_saved_twin_loads(case: Case, folder: Path) -> None:
 
 def check_bfloat16(case: Case) -> None:
     """A bfloat16 model stays bfloat16, and every parameter of its twin is the exact one, rounded once."""
-    model = random_model(case).bfloat16()
-    description = blueprint(model)
+    model, description = described(case)
+    model = copy.deepcopy(model).bfloat16()
     alignment = length_preserving(description)
     twin = alignment.apply(model).state_dict()
     exact = alignment.apply(copy.deepcopy(model).double().state_dict())

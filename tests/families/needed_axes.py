@@ -6,11 +6,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from fusionlab.symmetry import Alignment, Blueprint, blueprint
+from fusionlab.symmetry import Alignment, Blueprint
 from fusionlab.symmetry.axes import Axis
 from fusionlab.symmetry.float64 import InFloat64
 from fusionlab.symmetry.groups import Invertible
-from tests.families.harness import Case, named_tensors, random_model
+from tests.families.harness import Case, described, named_tensors
 from tests.symmetry.models import moving_all
 from tests.symmetry.wrong_axes import Sides, wrong_axes
 
@@ -24,8 +24,7 @@ def check_every_axis_is_needed(case: Case) -> None:
     What may be wrong without a difference is listed: parameters that no output depends on (`Case.unread`), and biases
     of keys where softmax ignores them.
     """
-    model = random_model(case)
-    description = blueprint(model)
+    model, description = described(case)
     alignment = moving_all(description)
     twin = alignment.apply(model)
     gradients = _gradients(twin, description)

@@ -23,7 +23,8 @@ CASES: list[Case] = [
 # make test-architectures. Every architecture has a case among them.
 BESIDE = {"siglip-text", "clip-text", "dinov2-registers", "timm-deit-distilled"}
 SOME = [case for place, case in enumerate(CASES) if EVERY or place % 3 == 0 or case.name in BESIDE]
-some = pytest.mark.parametrize("case", SOME, ids=lambda case: case.name)
+# Of what follows from one element of all groups at once, that of any alone, a ninth.
+FEW = [case for place, case in enumerate(CASES) if EVERY or place % 9 == 0]
 
 
 def _of_every_class() -> list[Case]:
@@ -39,7 +40,14 @@ def _of_every_class() -> list[Case]:
 
 # Inference itself, half a second for each, is tried for every model class in every run.
 MOST = CASES if EVERY else _of_every_class()
-each = pytest.mark.parametrize("case", MOST, ids=lambda case: case.name)
+
+
+def of(cases: list[Case]) -> pytest.MarkDecorator:
+    """Tests of these cases, all those of one case after each other, as they share its model."""
+    return pytest.mark.parametrize("case", cases, ids=lambda case: case.name, scope="module")
+
+
+each, some, few = of(MOST), of(SOME), of(FEW)
 as_is_and_folded = pytest.mark.parametrize("folded", [False, True], ids=["as-is", "folded"])
 
 
@@ -61,7 +69,7 @@ def test_a_random_alignment_changes_no_output_as_it_is(case: Case) -> None:
     harness.check_random_alignment(case, folded=False)
 
 
-@some
+@few
 @as_is_and_folded
 def test_every_space_alone_changes_no_output(case: Case, folded: bool) -> None:
     harness.check_each_space(case, folded)

@@ -6,21 +6,22 @@ is known to the other when they meet.
 
 from pathlib import Path
 
-import pytest
-
 from fusionlab.matching.presets import preset
 from tests.families import harness
 from tests.families.harness import Case
-from tests.families.test_families import MOST, SOME, as_is_and_folded
+from tests.families.test_families import FEW, MOST, SOME, of
 
-each = pytest.mark.parametrize("case", MOST[::-1], ids=lambda case: case.name)
-some = pytest.mark.parametrize("case", SOME[::-1], ids=lambda case: case.name)
+each, some, few = of(MOST[::-1]), of(SOME[::-1]), of(FEW[::-1])
 
 
 @some
-@as_is_and_folded
-def test_a_planted_alignment_is_recovered(case: Case, folded: bool) -> None:
-    harness.check_planted_alignment_is_recovered(case, folded)
+def test_a_planted_alignment_is_recovered(case: Case) -> None:
+    harness.check_planted_alignment_is_recovered(case, folded=True)
+
+
+@few
+def test_a_planted_alignment_is_recovered_as_it_is(case: Case) -> None:
+    harness.check_planted_alignment_is_recovered(case, folded=False)
 
 
 @some
@@ -43,11 +44,11 @@ def test_every_block_has_elements_of_its_own(case: Case) -> None:
     harness.check_elements(case)
 
 
-@pytest.mark.parametrize("case", [c for c in SOME[::-1] if c.stored], ids=lambda case: case.name)
+@of([case for case in SOME[::-1] if case.stored])
 def test_a_saved_twin_loads(case: Case, tmp_path: Path) -> None:
     harness.check_saved_twin_loads(case, tmp_path)
 
 
-@some
+@few
 def test_bfloat16_in_bfloat16_out(case: Case) -> None:
     harness.check_bfloat16(case)

@@ -56,6 +56,7 @@ from tests.families.cases_seq2seq import BART, T5, WHISPER
 from tests.families.cases_vision import beit_config, dinov2_config, registers_config, swin_config
 from tests.families.cases_vit import deit_config, vit_config
 from tests.families.harness import Case
+from tests.families.test_families import as_is_and_folded, of
 
 MODELS = {
     "albert-multiple-choice": lambda: AlbertForMultipleChoice(albert()),
@@ -100,16 +101,19 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("folded", [False, True], ids=["as-is", "folded"])
-def test_a_random_alignment_changes_no_output(name: str, folded: bool) -> None:
-    harness.check_random_alignment(Case(name, MODELS[name], ()), folded)
+CASES = [Case(name, build, ()) for name, build in MODELS.items()]
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_what_a_transformer_has_is_found(name: str) -> None:
+@of(CASES)
+@as_is_and_folded
+def test_a_random_alignment_changes_no_output(case: Case, folded: bool) -> None:
+    harness.check_random_alignment(case, folded)
+
+
+@of(CASES)
+def test_what_a_transformer_has_is_found(case: Case) -> None:
     """What is exact may be little: these have heads, values in them, and units."""
-    roles = {space.role for space in blueprint(MODELS[name]()).spaces.values()}
+    roles = {space.role for space in harness.described(case)[1].spaces.values()}
     assert roles >= {"heads", "attention.vo", "ffn"}
 
 

@@ -136,8 +136,16 @@ def test_stages_are_epochs_of_one_fit(tmp_path: Path) -> None:
         assert len(log.Scalars(f"{label}/loss")) == steps
 
 
+@pytest.fixture(scope="module")
+def whole() -> FusionModule:
+    """A fusion of two ViTs that nothing cut."""
+    found = FusionModule({"a": vit(0), "b": vit(1)}, **WHOLE)
+    trainer().fit(found, datamodule=Digits())
+    return found
+
+
 @pytest.mark.parametrize("batches", [4, 8, 12])
-def test_a_fit_that_was_cut_goes_on(tmp_path: Path, batches: int) -> None:
+def test_a_fit_that_was_cut_goes_on(tmp_path: Path, whole: FusionModule, batches: int) -> None:
     """In the middle of learning, of gathering and of polishing: the same merges as of a fit that was not cut."""
 
     class Cut(Callback):
@@ -148,8 +156,6 @@ def test_a_fit_that_was_cut_goes_on(tmp_path: Path, batches: int) -> None:
     def keep() -> ModelCheckpoint:
         return ModelCheckpoint(tmp_path, save_last=True, every_n_train_steps=1, save_on_train_epoch_end=False)
 
-    whole = FusionModule({"a": vit(0), "b": vit(1)}, **WHOLE)
-    trainer().fit(whole, datamodule=Digits())
     cut = FusionModule({"a": vit(0), "b": vit(1)}, **WHOLE)
     with pytest.raises((KeyboardInterrupt, SystemExit)):
         trainer(callbacks=[keep(), Cut()], enable_checkpointing=True).fit(cut, datamodule=Digits())

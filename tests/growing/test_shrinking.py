@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from itertools import cycle
 from typing import Any
 
 import pytest
@@ -25,10 +26,9 @@ COME_BACK = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", COME_BACK)
-@pytest.mark.parametrize("fill", [False, True], ids=["zeros", "filled"])
+@pytest.mark.parametrize(("name", "fill"), zip(COME_BACK, cycle((True, False)), strict=False))
 def test_what_was_grown_comes_back(name: str, fill: bool) -> None:
-    """What is new is cut off again, whether it is zero or the larger model's."""
+    """What is new is cut off again, whether it is the larger model's or zero, by turns."""
     case = CASES[name]
     small, large = randomize(case.build(**case.smaller), 0), case.build(**case.larger)
     twin = grown(small, randomize(large, 1) if fill else large, fill=fill).model

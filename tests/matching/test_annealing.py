@@ -36,7 +36,7 @@ def lengths(state):
     return sum(float(x.double().square().sum()) for x in state.values())
 
 
-@pytest.mark.parametrize("name", SOME)
+@pytest.mark.parametrize("name", SOME[::2])
 def test_scrambled_twin_is_recovered_exactly(name):
     """Random invertible matrices in heads, all permuted and rotated, gains moved: distance zero, from weights alone."""
     model = random_model(BY_NAME[name])
@@ -48,7 +48,7 @@ def test_scrambled_twin_is_recovered_exactly(name):
     assert squared_distance(matched, goal) < 1e-12 * lengths(goal)
 
 
-@pytest.mark.parametrize("name", SOME)
+@pytest.mark.parametrize("name", SOME[1::2])
 def test_merge_with_a_scrambled_twin_equals_the_merge_with_the_original(name):
     """Independent models: what comes out does not depend on the basis that the source happened to come in."""
     source, anchor = (random_model(BY_NAME[name], seed=seed) for seed in (0, 1))
@@ -72,8 +72,7 @@ def test_models_near_each_other_are_not_annealed(monkeypatch):
     assert squared_distance(*twins) <= squared_distance(*(found[1].apply(s) for s in (near, state)))
 
 
-@pytest.mark.parametrize("relative", [0.0, 0.5, 1.0])
-@pytest.mark.parametrize("start", ["known", "annealed", "as-is"])
+@pytest.mark.parametrize(("start", "relative"), [("known", 0.0), ("annealed", 0.5), ("as-is", 1.0)])
 def test_more_sweeps_never_move_away(start, relative):
     """In the distance that is minimised, whatever the start."""
     source, anchor = (random_model(BY_NAME["gpt2-lm-untied"], seed=seed) for seed in (0, 1))

@@ -76,8 +76,9 @@ def test_experts_and_units_are_found_in_one_pass_where_the_router_says_nothing(n
     assert squared_distance(found.apply(source), goal) == 0
 
 
-@pytest.mark.parametrize("objective", ["inner", "euclidean", "cosine"])
-@pytest.mark.parametrize("name", ["mixtral", "deepseek_v3"])
+@pytest.mark.parametrize(
+    ("name", "objective"), [("mixtral", "inner"), ("deepseek_v3", "euclidean"), ("mixtral", "cosine")]
+)
 def test_permutations_alone_find_them_too(name: str, objective: str) -> None:
     """Git Re-Basin and OT fusion; signs are no permutations, so none are planted."""
     anchor = model(name, 0)
@@ -127,8 +128,7 @@ def every_order(description: Blueprint, layer: int) -> Iterator[Alignment]:
         yield Alignment(description, {s.name: torch.tensor(o).reshape(*s.copies, s.group.size) for s, o in pairs})
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("name", FEW)
+@pytest.mark.parametrize(("name", "seed"), [("mixtral", 0), ("mixtral", 1), ("gpt_oss", 1), ("deepseek_v3", 2)])
 def test_no_order_of_experts_is_better(name: str, seed: int) -> None:
     """Independent models: each order is applied, the units of every expert are assigned, and none ends up closer."""
     first, second = (small(name, **FEW[name]).double() for _ in range(2))

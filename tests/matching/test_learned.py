@@ -75,7 +75,6 @@ def t5() -> nn.Module:
 
 FAMILIES: dict[str, Callable[[], nn.Module]] = {
     "bert": bert,
-    "gpt2": gpt2,
     "gpt2-untied": lambda: gpt2(tie_word_embeddings=False),
     "llama": llama,
     "opt": opt,

@@ -6,10 +6,11 @@ import numpy
 import pytest
 import torch
 from torch import Tensor
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from fusionlab.errors import InputError
 from fusionlab.evaluation.preservation import check_preservation
-from fusionlab.learning.batches import DistillationBatch, collect, draws
+from fusionlab.learning.batches import ANSWERS, BATCH, DistillationBatch, collect, draws, examples_at_once
 from fusionlab.learning.distillation import output_of
 from fusionlab.learning.points import mixed, random_points
 from fusionlab.matching.learned import Refinement
@@ -188,6 +189,25 @@ def test_draws_follow_from_the_seed():
     first, again, other = drawn(0), drawn(0), drawn(1)
     assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
     assert not any(torch.equal(a, b) for a, b in zip(first, other, strict=True))
+
+
+def test_a_step_has_fewer_examples_of_several_answers():
+    """128 images, or texts of 4,096 tokens together; the longest texts count, and no more are read than are drawn."""
+    assert list(map(examples_at_once, (1, 32, 128, 1024, ANSWERS, 2 * ANSWERS))) == [BATCH, BATCH, 32, 4, 1, 1]
+    config = GPT2Config(n_embd=24, n_layer=1, n_head=3, n_positions=256, vocab_size=40)
+    model = randomize(GPT2LMHeadModel(config), seed=0)
+    texts = [{"input_ids": torch.randint(40, (12, length), generator=generator(0))} for length in (8, 256, 256, 256)]
+    pool = collect([model], texts, None, 10_000, with_targets=True)
+    (step,) = next(draws([pool], 1, None, 0))
+    assert [group.answers for group in pool.groups] == [8, 256]
+    assert (len(step), step.inputs["input_ids"].shape[1]) in {(12, 8), (ANSWERS // 256, 256)}
+    (asked,) = next(draws([pool], 1, 5, 0))
+    assert len(asked) == 5
+    read = collect([model], iter(texts), None, 10_000, with_targets=True, answers=20 * 8)
+    assert sum(map(len, read.groups)) == 24
+    image = random_model("vit-classifier")
+    (group,) = collect([image], inputs(image, 1, batch=3), None, 8, True, answers=2).groups
+    assert (group.answers, len(group)) == (1, 3)
 
 
 def test_texts_of_several_lengths_are_drawn_with_their_masks():

@@ -49,13 +49,12 @@ def test_exact_transport_is_the_assignment(metric):
         assert float((plan * cost).sum()) == pytest.approx(cost.numpy()[rows, order].sum())
 
 
-@pytest.mark.parametrize("scaling", ["max", "median", "none"])
-def test_sinkhorn_tends_to_the_exact_plan(scaling):
+def test_sinkhorn_tends_to_the_exact_plan():
     """The distance to the permutation falls with the regularisation, down to almost nothing."""
     cost = ground_cost(features(12, 0), features(12, 1))
     exact = transport(cost)
     distances = [
-        float((transport(cost, "sinkhorn", regularization, scaling) - exact).abs().max())
+        float((transport(cost, "sinkhorn", regularization, "max") - exact).abs().max())
         for regularization in (1.0, 0.1, 0.01, 0.002)
     ]
     assert distances == sorted(distances, reverse=True)

@@ -123,8 +123,7 @@ def electra(words: int) -> nn.Module:
 @pytest.mark.parametrize(
     ("build", "size", "seed"),
     [
-        *((deberta, size, 0) for size in (4, 16, 18)), *((deberta_v2, size, 1) for size in (16, 32)),
-        *((t5, size, 2) for size in (9, 16)), *((electra, 6, seed) for seed in range(3)),
+        (deberta, 4, 0), (deberta, 18, 0), (deberta_v2, 16, 1), (t5, 9, 2), (t5, 16, 2), (electra, 6, 1),
     ],
     ids=lambda value: getattr(value, "__name__", value),
 )  # fmt: skip

@@ -1,6 +1,7 @@
 """Optimal transport fusion: a model and itself in another order are one model, and maps are those of the definition."""
 
 import copy
+from itertools import cycle, product
 
 import pytest
 import torch
@@ -48,9 +49,11 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("options", [EXACT, SOFT], ids=["exact", "soft"])
-@pytest.mark.parametrize("residual", RESIDUAL)
-@pytest.mark.parametrize(("name", "folded"), CASES)
+# Policies and solvers by turns: all pairs of them for some architecture.
+TURNS = [(*one, *turn) for one, turn in zip(CASES, cycle(product(RESIDUAL, (EXACT, SOFT))), strict=False)]
+
+
+@pytest.mark.parametrize(("name", "folded", "residual", "options"), TURNS)
 def test_model_and_itself_in_another_order_are_one_model(name, folded, residual, options):
     """OT-WTS: stream, inside heads and hidden units permuted; the merge is the first model, whatever the policy."""
     _, state, description = case(name, folded)
@@ -60,9 +63,7 @@ def test_model_and_itself_in_another_order_are_one_model(name, folded, residual,
     assert worst(merged, state) < (1e-12 if options is EXACT else 1e-3)
 
 
-@pytest.mark.parametrize("options", [EXACT, SOFT], ids=["exact", "soft"])
-@pytest.mark.parametrize("residual", RESIDUAL)
-@pytest.mark.parametrize(("name", "folded"), CASES)
+@pytest.mark.parametrize(("name", "folded", "residual", "options"), TURNS)
 def test_the_same_from_activations(name, folded, residual, options):
     """OT-ACTS and OT-ACTS-EMD."""
     model, state, description = case(name, folded)

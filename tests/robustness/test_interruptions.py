@@ -16,7 +16,7 @@ from tests.robustness.client import REPOSITORY, Server
 from tests.robustness.jobs import JOBS, unlike
 
 WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
-DELAYS = (0.0, 0.05, 0.3, 1.0, 2.0, 3.0)
+DELAYS = (0.0, 0.3, 1.0, 2.5)
 COUNT = int(os.environ.get("SIGNALS", "16"))
 
 

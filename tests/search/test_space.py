@@ -40,6 +40,14 @@ def test_groups_of_layers_have_values_of_their_own() -> None:
     find_method("ties").check(settings.weights, settings.hyperparameters, NAMES)
 
 
+def test_weights_that_a_method_looks_at_as_a_whole_are_no_layers_own() -> None:
+    """Scores of PCB depend on them, so groups of layers differ in factors alone."""
+    found = space("pcb", over={"lambda_": [0.5, 2], "weights": [0.5, 2]}, layers=2)
+    assert {axis.setting for axis in found.axes if axis.band is not None} == {"lambda_"}
+    settings = found.settings(found.start())
+    find_method("pcb").check(settings.weights, settings.hyperparameters, NAMES)
+
+
 def test_whole_numbers_and_words() -> None:
     found = space("consensus", over={"k": [1, 3], "combination": ["linear", "ties"]})
     assert [(axis.is_whole, axis.words) for axis in found.axes] == [(True, ()), (False, ("linear", "ties"))]

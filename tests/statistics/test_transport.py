@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import nn
+from transformers import GemmaConfig, GemmaForCausalLM
 
 from fusionlab.errors import InputError
 from fusionlab.statistics import Fisher, basis_of
@@ -24,19 +25,24 @@ FOLDED = (
     "gpt2-lm-untied",
     "dinov2-classifier",
 )
+# Value biases that move on, with what folding has added to them and without, of one projection and of three.
+CLEARED = (("bert-sequence", ("biases",)), ("gpt2-lm-untied", ("folded", "biases")))
 
 
-def twins(name: str, folded: bool) -> tuple[nn.Module, nn.Module, Alignment]:
+def twins(name: str, gauge: tuple[str, ...]) -> tuple[nn.Module, nn.Module, Alignment]:
     model = model_of(name)
-    description = blueprint(model, folded=folded)
+    description = blueprint(model).in_gauge(gauge)
+    assert description.gauge == gauge
     alignment = Alignment.random(description, torch.Generator().manual_seed(2))
     return model, alignment.apply(model), alignment
 
 
-@pytest.mark.parametrize(("name", "folded"), [*((n, False) for n in PLAIN), *((n, True) for n in FOLDED)])
-def test_moved_grams_are_the_twins(name: str, folded: bool) -> None:
-    """A random element of every space, with folding or without: R G R^T is what a second pass would have found."""
-    model, twin, alignment = twins(name, folded)
+@pytest.mark.parametrize(
+    ("name", "gauge"), [*((n, ()) for n in PLAIN), *((n, ("folded",)) for n in FOLDED), *CLEARED], ids=str
+)
+def test_moved_grams_are_the_twins(name: str, gauge: tuple[str, ...]) -> None:
+    """A random element of every space, in a gauge or without: R G R^T is what a second pass would have found."""
+    model, twin, alignment = twins(name, gauge)
     batches = batched(examples_for(model), 2)
     source, expected = grams_of(model, batches), grams_of(twin, batches)
     moved = move(source, alignment, twin.state_dict(), model.state_dict())
@@ -47,12 +53,26 @@ def test_moved_grams_are_the_twins(name: str, folded: bool) -> None:
     assert any(not torch.allclose(source.matrices[name].double(), expected.matrices[name]) for name in source.matrices)
 
 
+def test_gains_that_are_stored_as_their_difference_from_one() -> None:
+    """Norms of Gemma are folded by one more than what is stored."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 12, "intermediate_size": 20, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = GemmaConfig(**sizes, num_key_value_heads=1, head_dim=6, vocab_size=23, tie_word_embeddings=False)
+    model = GemmaForCausalLM(config).double().eval()
+    alignment = Alignment.random(blueprint(model, folded=True), torch.Generator().manual_seed(2))
+    twin = alignment.apply(model)
+    batches = [{"input_ids": torch.randint(0, 23, (3, 7))}]
+    moved = move(grams_of(model, batches), alignment, twin.state_dict(), model.state_dict())
+    for weight, matrix in grams_of(twin, batches).matrices.items():
+        torch.testing.assert_close(moved.matrices[weight], matrix, rtol=0, atol=1e-8 * float(matrix.abs().max()))
+
+
 @pytest.mark.parametrize(
-    ("name", "folded"), [("bert-sequence", False), ("whisper-lm", False), ("vit-classifier", True)]
+    ("name", "gauge"), [("bert-sequence", ("biases",)), ("whisper-lm", ()), ("vit-classifier", ("folded",))], ids=str
 )
-def test_moved_activations_are_the_twins(name: str, folded: bool) -> None:
+def test_moved_activations_are_the_twins(name: str, gauge: tuple[str, ...]) -> None:
     """Inputs move by the axis they are read along, and outputs with them."""
-    model, twin, alignment = twins(name, folded)
+    model, twin, alignment = twins(name, gauge)
     batches = batched(examples_for(model), 2)
     source, expected = (activations_of(m, batches, samples=6) for m in (model, twin))
     moved = move(source, alignment, twin.state_dict(), model.state_dict())
@@ -65,7 +85,7 @@ def test_moved_activations_are_the_twins(name: str, folded: bool) -> None:
 
 def test_moving_back_is_the_beginning() -> None:
     """The inverse alignment brings the matrices back."""
-    model, twin, alignment = twins("bert-sequence", folded=False)
+    model, twin, alignment = twins("bert-sequence", ())
     source = grams_of(model, batched(examples_for(model), 2))
     there = move(source, alignment, twin.state_dict())
     back = move(there, alignment.inverse(), model.state_dict())
@@ -76,7 +96,7 @@ def test_moving_back_is_the_beginning() -> None:
 
 def test_fisher_is_refused() -> None:
     """A diagonal does not stay one under rotations: it has to be gathered again."""
-    model, twin, alignment = twins("bert-sequence", folded=False)
+    model, twin, alignment = twins("bert-sequence", ())
     fisher = Fisher(architecture="bert", basis=basis_of(model.state_dict()), examples=1, diagonal={})
     with pytest.raises(InputError, match="gathered on the twin"):
         move(fisher, alignment, twin.state_dict())
@@ -84,7 +104,7 @@ def test_fisher_is_refused() -> None:
 
 def test_another_model_is_refused() -> None:
     """Statistics of one model are not moved as those of another."""
-    model, twin, alignment = twins("bert-sequence", folded=False)
+    model, twin, alignment = twins("bert-sequence", ())
     source = grams_of(model, batched(examples_for(model), 2))
     with pytest.raises(InputError, match="measured on another model"):
         move(source, alignment, twin.state_dict(), model_of("bert-sequence", seed=1).state_dict())
@@ -128,7 +148,7 @@ def test_folding_a_folded_model_moves_nothing() -> None:
 
 def test_statistics_of_a_grown_model_do_not_move_with_an_alignment_that_fills_it() -> None:
     """What its units read is other than it was, so there is no way but to gather on the twin."""
-    model, twin, alignment = twins("vit", False)
+    model, twin, alignment = twins("vit", ())
     grams = grams_of(model, batched(examples_for(model), 2))
     name = next(name for name in model.state_dict() if name.endswith("fc1.weight"))
     filling = {name: torch.zeros_like(model.state_dict()[name])}

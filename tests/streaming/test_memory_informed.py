@@ -1,6 +1,8 @@
 """A merge by parts takes memory for a part of the parameters, whatever the number of layers."""
 
 import math
+import shutil
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +14,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from fusionlab.statistics import Fisher, Grams, LinearMap, Statistics
 from fusionlab.statistics.files import save
 from fusionlab.statistics.statistics import Digest
+from fusionlab.symmetry import Alignment, blueprint
 from tests.streaming.folders import hollow
 
 WIDTH, HIDDEN, LAYERS = 512, 512, 15
@@ -27,12 +30,16 @@ from fusionlab.merging import find_method, merge_states
 from fusionlab.statistics.files import load
 from fusionlab.streaming import Recipe, open_folder
 from fusionlab.streaming.knowing import informed
-methods, out, statistics, *folders = sys.argv[1:]
+from fusionlab.streaming.moving import StoredTwin, informed_of_twins
+from fusionlab.symmetry import Alignment, blueprint
+methods, out, statistics, alignment, *folders, twin = sys.argv[1:]
 stored = [open_folder(folder, Path(folder)) for folder in folders]
 chosen = [find_method(method) for method in methods.split()]
 given = [load(statistics)] * 2
 torch.linalg.cholesky_ex(torch.eye(600, dtype=torch.float64) @ torch.eye(600, dtype=torch.float64))
 known = [informed(stored, method, given) for method in chosen]
+moves = Alignment.load(alignment, blueprint(known[0].made.model))
+twins = StoredTwin(stored[0], open_folder(twin, Path(twin)), moves)
 data = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmData"))
 resource.setrlimit(resource.RLIMIT_DATA, (data * 1024 + 120 * 2**20,) * 2)
 """
@@ -42,6 +49,9 @@ STREAMED = (
 for method, one in zip(chosen, known):
     (folder := Path(out, method.name)).mkdir()
     one.merge(stored, Recipe(method, {}, [0.5, 0.5]), folder)
+(folder := Path(out, "of twins")).mkdir()
+with informed_of_twins(known[0], [twins, twins], given) as moved:
+    moved.merge([twins.twin] * 2, Recipe(chosen[0], {}, [0.5, 0.5]), folder)
 """
 )
 WHOLE = (
@@ -89,6 +99,19 @@ def known(shapes: dict[str, tuple[int, ...]], method: str) -> Statistics:
     return Grams(architecture="", basis=basis, examples=1, matrices=matrices, rows=rows, maps=maps)
 
 
+def moved(folder: Path, shapes: dict[str, tuple[int, ...]]) -> None:
+    """A random alignment of such models, and a twin of one; a number tells it from the model: all others are zero."""
+    with torch.device("meta"):
+        model = LlamaForCausalLM(LlamaConfig.from_pretrained(folder / "a"))
+    Alignment.random(blueprint(model), torch.Generator().manual_seed(0)).save(folder / "alignment")
+    (folder / "twin").mkdir()
+    shutil.copy(folder / "a" / "config.json", folder / "twin")
+    hollow(folder / "twin" / "model.safetensors", shapes)
+    with (folder / "twin" / "model.safetensors").open("r+b") as file:
+        file.seek(-4, 2)
+        file.write(struct.pack("<f", 1.0))
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit is one of Linux")
 @pytest.mark.parametrize(
     ("program", "methods"),
@@ -101,7 +124,9 @@ def test_memory_is_that_of_a_part(tmp_path: Path, program: str, methods: str) ->
     (tmp_path / "b").symlink_to(tmp_path / "a")
     (tmp_path / "out").mkdir()
     save([known(shapes, methods.split(maxsplit=1)[0])], tmp_path / "statistics")
-    line = [sys.executable, "-c", program, methods, *(str(tmp_path / name) for name in ("out", "statistics", "a", "b"))]
+    moved(tmp_path, shapes)
+    names = ("out", "statistics", "alignment", "a", "b", "twin")
+    line = [sys.executable, "-c", program, methods, *(str(tmp_path / name) for name in names)]
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     if program == WHOLE:
         assert done.returncode != 0
@@ -109,5 +134,5 @@ def test_memory_is_that_of_a_part(tmp_path: Path, program: str, methods: str) ->
     else:
         assert done.returncode == 0, done.stderr
         count = sum(math.prod(shape) for shape in shapes.values())
-        for method in methods.split():
+        for method in [*methods.split(), "of twins"]:
             assert (tmp_path / "out" / method / "model.safetensors").stat().st_size > 4 * count > 100 * 2**20

@@ -39,10 +39,13 @@ def test_each_space_alone_keeps_the_function(name):
         assert relative(outputs(twin), expected) < 1e-9, space
 
 
-@every_model
+@pytest.mark.parametrize("name", ["bert-model", "roberta-sequence", "vit-without-qkv-bias", "timm-distilled"])
 @torch.no_grad()
 def test_every_axis_is_needed(name):
-    """Leave out, or turn from primal to dual, any one stretch of any one axis: the function changes."""
+    """Leave out, or turn from primal to dual, any one stretch of any one axis: the function changes.
+
+    Of all classes it is shown by a derivative of the outputs, see `tests.families.needed_axes`.
+    """
     model = random_model(name)
     description = blueprint(model)
     expected = outputs(model)
@@ -88,7 +91,7 @@ def test_coverage_is_as_listed(name):
     assert set(blueprint(random_model(name)).untouched()) <= set(CASES[name].untouched)
 
 
-@every_model
+@pytest.mark.parametrize("name", ["bert-model", "roberta-token", "vit-classifier", "timm-distilled"])
 def test_blueprint_needs_no_weights(name, tmp_path, monkeypatch):
     """A model without storage says as much as the one with weights; neither is found in a cache."""
     expected = blueprint(random_model(name))

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from itertools import cycle
 
 import pytest
 import timm
@@ -149,8 +150,7 @@ def test_a_row_is_the_mean_over_the_models_that_know_its_label(name: str) -> Non
     assert all(torch.equal(found[name], plain.state_dict()[name]) for name in rest)
 
 
-@each
-@pytest.mark.parametrize("matching", ["paper", "weights"])
+@pytest.mark.parametrize(("name", "matching"), zip(BUILDERS, cycle(("weights", "paper")), strict=False))
 def test_models_with_different_heads_are_matched_without_changing_their_functions(name: str, matching: str) -> None:
     """Alignments found on the bodies act on the whole models, whose heads have other sizes."""
     models = pair(name)

@@ -22,6 +22,10 @@ from tests.symmetry.fields import every_field
 SIZES = {"hidden_size": 24, "n_layer": 1, "n_head": 3, "vocab_size": 53}
 
 
+# What was inferred for a key, once for all tests: they are about what is kept of it.
+FOUND: dict[str, Blueprint] = {}
+
+
 def bloom(**changes: int) -> transformers.BloomForCausalLM:
     return transformers.BloomForCausalLM(transformers.BloomConfig(**{**SIZES, **changes}))
 
@@ -31,6 +35,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A cache of the test's own, and a process that knows nothing yet."""
     monkeypatch.setenv("FUSIONLAB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(models, "KNOWN", {})
+    described = models.described
+
+    def once(model: nn.Module, example: dict[str, torch.Tensor] | None) -> Blueprint:
+        key = f"{models.key_of(model)} {example is not None}"
+        if key not in FOUND:
+            FOUND[key] = described(model, example)
+        return FOUND[key]
+
+    monkeypatch.setattr(models, "described", once)
     return tmp_path / "cache" / "blueprints"
 
 

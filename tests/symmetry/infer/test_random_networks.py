@@ -1,6 +1,6 @@
 """What is inferred of random networks is exact, and holds what their parts are known to have.
 
-``TEST_EXAMPLES`` in the environment is how many networks are drawn, 200 otherwise.
+``TEST_EXAMPLES`` in the environment is how many networks are drawn, 120 otherwise.
 """
 
 import copy
@@ -15,16 +15,16 @@ from torch import Tensor, nn
 from fusionlab.matching.options import MatchOptions
 from fusionlab.matching.weights import match_weights, squared_distance
 from fusionlab.symmetry import Alignment, Blueprint
-from fusionlab.symmetry.folding import fold
 from fusionlab.symmetry.infer.attempts import EXACT
 from fusionlab.symmetry.infer.blueprint import infer
 from tests.families.harness import length_preserving
 from tests.symmetry.infer.networks import ImageNetwork, TextNetwork, image_networks, text_networks
 from tests.symmetry.infer.networks.demand import told
 from tests.symmetry.infer.networks.parts import AttentionSpec
+from tests.symmetry.infer.planted import gauged, moved
 
 Network = TextNetwork | ImageNetwork
-EXAMPLES = int(os.environ.get("TEST_EXAMPLES", "200"))
+EXAMPLES = int(os.environ.get("TEST_EXAMPLES", "120"))
 # Networks are small as they are drawn; to make a smaller one of one that fails takes minutes.
 drawn = settings(
     derandomize=True, deadline=None, database=None, max_examples=EXAMPLES, phases=(Phase.explicit, Phase.generate)
@@ -122,10 +122,9 @@ def test_a_planted_alignment_is_found_again(network: Network) -> None:
     assume(not _is_in_groups(network) if isinstance(network, ImageNetwork) else network.skip)
     description = inferred(network)
     known = description.after_folding or description
-    state = fresh(network, seed=1).state_dict()
-    state = fold(state, known) if known.folded else state
-    planted = length_preserving(known).apply(state)
+    state = gauged(fresh(network, seed=1).state_dict(), known)
+    planted = moved(state, length_preserving(known))
     found = match_weights(planted, state, known, MatchOptions(spaces=("all",), rescale="off"))
-    start, end = squared_distance(planted, state), squared_distance(found.apply(planted), state)
+    start, end = squared_distance(planted, state), squared_distance(moved(planted, found), state)
     assert start > 1
     assert end < EXACT**2 * start, f"{end / start:.1e} is left\n{told(known)}"

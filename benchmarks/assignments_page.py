@@ -1,0 +1,141 @@
+"""The page about assignments that follow the loss, written from what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from assignment_trials import PASSES
+from intervals import half_width
+
+# Seeds of source and anchor: one pair that settings were chosen on, and those of the table.
+TUNED, TESTED = ((11, 12),), ((1, 2), (3, 4), (5, 6))
+PAIRS = (*TUNED, *TESTED)
+# Of the trials' descents.
+BATCH, STEPS = 8, 600
+# Blocks that all swaps are scored on and that decide, and how often all are tried.
+SCORED, SWEEPS = (4, 32), 2
+# Temperatures of Sinkhorn's scaling, and rates of the numbers that permutations are made of.
+WARM, COLD = 0.2, 0.05
+RATES = {"straight": 0.01, "sinkhorn": 0.05, "implicit": 0.05}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One way to come to an alignment.
+
+    Attributes:
+        how: its name in the benchmark.
+        words: on the page.
+        steps: of descent; of relaxed permutations first, and as many again with the permutations found.
+        batch: examples of a step.
+        rate: of the descent, where it is not the default.
+        is_tested: whether the test pairs are measured too.
+    """
+
+    how: str
+    words: str
+    steps: int = STEPS
+    batch: int = BATCH
+    rate: float | None = None
+    is_tested: bool = True
+
+
+ROWS = {
+    "weights": Row("annealed", "`weights`, nothing learned", 0),
+    "plain": Row("annealed", "no assignment after the start"),
+    "swaps": Row("swaps", "swaps by exact losses before the descent"),
+    "learned": Row("learned", "`learned` as it is: 300 steps of 128 blocks, assignments by weights", 300, 128),
+    "learned 2400": Row("learned", "`learned`, 2,400 steps of 8 blocks at a rate of 0.08", 2400, BATCH, 0.08),
+    "straight": Row("straight", "straight-through for the stream, then as many steps without"),
+    "sinkhorn": Row("sinkhorn", "Sinkhorn with annealing for the stream, then as many steps without"),
+    "implicit": Row("implicit", "the same, differentiated implicitly", is_tested=False),
+    "activations": Row("activations", "the start by activations (`--start activations`)"),
+    "known": Row("known", "the start from what is known (`--start known`)", is_tested=False),
+    "random": Row("random", "the stream in a random order, the rest by weights", is_tested=False),
+    "fast": Row("annealed", "no assignment after the start, a rate of 0.08", rate=0.08, is_tested=False),
+    "wide": Row("annealed", "no assignment after the start, 300 steps of 128 blocks", 300, 128, is_tested=False),
+    "after": Row("after", "swaps by exact losses after the descent", is_tested=False),
+}
+
+
+def cell(pair: tuple[int, int], row: str) -> str:
+    """The name of a cell."""
+    return f"gpt2 {pair[0]}-{pair[1]} {row}"
+
+
+def wanted() -> list[tuple[tuple[int, int], str]]:
+    """Pairs and rows of all cells, in the order to measure in."""
+    return [(pair, name) for name, row in ROWS.items() for pair in (PAIRS if row.is_tested else TUNED)]
+
+
+def page(found: dict[str, Any]) -> str:
+    """The whole page.
+
+    Args:
+        found: all cells.
+    """
+    rows = [_line(found, name) for name in ROWS]
+    head = " | ".join(f"{one} and {other}" for one, other in PAIRS)
+    table = [f"| barrier, seeds | {head} | mean of test pairs | seconds |", f"|---|{'---:|' * (len(PAIRS) + 2)}", *rows]
+    missing = [cell(*one) for one in wanted() if cell(*one) not in found]
+    left = f"Not measured so far: {len(missing)} of {len(wanted())} cells, which are empty.\n\n" if missing else ""
+    return "\n".join([_introduction(), *table, "", left + _swaps(found)])
+
+
+def _line(found: dict[str, Any], row: str) -> str:
+    cells = [found.get(cell(pair, row)) for pair in PAIRS]
+    barriers = [f"{one['barrier']:.3f}" if one else "" for one in cells]
+    tested = [found[cell(pair, row)]["barrier"] for pair in TESTED if cell(pair, row) in found]
+    mean = _mean(tested) if len(tested) == len(TESTED) else ""
+    seconds = f"{fmean(one['seconds'] for one in cells if one):.0f}" if any(cells) else ""
+    return f"| {' | '.join([ROWS[row].words, *barriers, mean, seconds])} |"
+
+
+def _mean(values: Sequence[float]) -> str:
+    return f"{fmean(values):.3f} ± {half_width(values):.3f}"
+
+
+def _swaps(found: dict[str, Any]) -> str:
+    """What was found of swaps, in words."""
+    parts = []
+    for row, when in (("swaps", "before the descent"), ("after", "after it")):
+        sweeps = [found[cell(pair, row)]["swaps"] for pair in PAIRS if cell(pair, row) in found]
+        if sweeps:
+            told = "; ".join(", ".join(f"{better:,} ({taken})" for better, taken in one) for one in sweeps)
+            parts.append(f"{when} {told}")
+    intro = "Of the 2,016 swaps so many improved by themselves (so many were taken), sweep by sweep and pair by pair:"
+    return f"{intro}\n{'; '.join(parts)}.\n" if parts else ""
+
+
+def _introduction() -> str:
+    blocks, judges = SCORED
+    tuned = f"{TUNED[0][0]} and {TUNED[0][1]}"
+    return f"""# Assignments that follow the loss
+
+    python benchmarks/assignments.py
+
+That command writes this page from [`assignments.json`](assignments.json); no number is typed by hand. Two tied GPT-2s
+of 3 layers, 64 wide (`gpt2_shakespeare_small.yaml`, bytes of Tiny Shakespeare) can be brought together by permutations
+of the stream only; inside heads, and in factors of gains, matching learns. Is it the order of the stream that keeps a
+barrier, and does an assignment that follows the loss find a better one than weights do?
+
+The pair of seeds {tuned} is the one that settings were chosen on, and is measured on 400 blocks of the validation
+text; the others on 400 blocks of the test text. Given is the barrier on the line between the twins at five points, in
+nats, and its mean over the test pairs with half the width of a 95 % interval (Student's t) once all are measured.
+Rows of `learned` are that; all others take {STEPS} steps of {BATCH} blocks from what `weights` finds, unless they say
+otherwise, and never try an assignment by weights. Seconds are of processor time, the end models' answers included, a
+mean over the pairs that are measured, on a busy machine.
+
+- *Swaps*: all 2,016 exchanges of two channels of the stream, with all else of the twin as it is, are scored by the
+  exact loss half way on {blocks} blocks. Those that improve are tried again, the best first, on {judges} others, and
+  taken where the loss falls; {SWEEPS} times, or once after the descent.
+- *Straight-through* (as Theus et al., 2025): numbers whose nearest permutation is used, and which take the gradient as
+  if they were used themselves (rate {RATES["straight"]}).
+- *Sinkhorn with annealing*: a doubly stochastic matrix in the permutation's place, of numbers that are learned at rate
+  {RATES["sinkhorn"]}, under a temperature that falls from {WARM} to {COLD}; then its nearest permutation.
+  *Differentiated implicitly* (Pena et al., 2023): with the gradient of the limit of its scaling, by a linear system, in
+  place of that through {PASSES} passes.
+"""

@@ -1,6 +1,6 @@
 """Models that never met: what is left half way between models of different seeds, by every way to match them.
 
-    python benchmarks/different_seeds.py --rows tasks four eight --markdown results.md
+    python benchmarks/different_seeds.py --rows demo data none few tasks four eight widths --markdown results.md
     python benchmarks/different_seeds.py --rows cifar shakespeare deberta experts
     python benchmarks/different_seeds.py --rows resnets resnets_cifar
 
@@ -26,7 +26,7 @@ import digits_rows
 import trained_rows
 from settings import Line, keep, quiet, show
 
-DIGITS = ("tasks", "four", "eight")
+DIGITS = ("demo", "data", "none", "few", "tasks", "four", "eight", "widths")
 TRAINED = ("cifar", "shakespeare", "deberta", "experts")
 CONVOLUTIONS = ("resnets", "resnets_cifar")
 ROWS: dict[str, Callable[[argparse.Namespace], Iterator[Line]]] = {
@@ -52,6 +52,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=300, help="of learning and polishing, not on digits")
     parser.add_argument("--batch-size", type=int, default=128, help="of learning, not on digits")
     parser.add_argument("--precision", default="32-true", help="of learning and of activations, not on digits")
+    parser.add_argument("--widths", nargs="+", type=int, default=[32, 64, 128], help="of the row widths")
     parser.add_argument("--factors", nargs="+", type=int, default=[1, 2, 4], help="of the width in the row resnets")
     parser.add_argument(
         "--resnets", nargs=2, metavar="FOLDER", help="end models of the row resnets_cifar",

@@ -1,4 +1,4 @@
-"""Rows on digits beyond two models of all digits: several at once, and halves; end models are trained here."""
+"""Rows on scikit-learn's digits: every end model is trained here, on 1,300 images; 1,400 are there to match with."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from digits_models import digits, digits_model
-from settings import Line, Setting, batches
+from settings import Batch, Line, Setting, batches
 
 import fusionlab
 from fusionlab.data import Digits
@@ -17,7 +17,39 @@ from fusionlab.fusion import Fuser, FusionPlan
 from fusionlab.inputs import Inputs
 from fusionlab.matching.recipe import recipe
 from fusionlab.polish import PolishOptions
+from fusionlab.probes import probes
 from fusionlab.stages import run
+
+
+def demo_pair(name: str, test: list[Batch]) -> Setting:
+    """The demo's two end models."""
+    return Setting(name, [[digits_model(1), digits_model(2)]], test)
+
+
+def demo(args: argparse.Namespace) -> Iterator[Line]:
+    """The demo's pair, no data used for matching."""
+    _, test = digits()
+    pair = demo_pair("digits, the demo's pair, no data", test)
+    yield pair.end_models()
+    yield pair.matched("plain mean", preset="none")
+    yield pair.matched("the paper's matching", preset="paper")
+    yield pair.matched("permutations (Git Re-Basin)", preset="git-rebasin")
+    yield pair.matched("optimal transport (OT-WTS)", preset="none", method="ot")
+    yield pair.matched("weights", preset="weights")
+
+
+def data(args: argparse.Namespace) -> Iterator[Line]:
+    """The demo's pair with training images."""
+    train, test = digits()
+    pair = demo_pair("digits, the demo's pair, 1,400 images", test)
+    images, labelled = batches(train), batches(train, labels=True)
+    yield pair.matched("optimal transport (OT-ACTS)", preset="none", method="ot", merge_data=images)
+    yield pair.matched("activations", preset="activations", data=images)
+    yield pair.matched("weights, RegMean", preset="weights", method="regmean", merge_data=images)
+    yield pair.matched("learned", preset="learned", data=images)
+    yield pair.matched("learned, with labels", preset="learned", data=labelled, target="labels")
+    yield pair.polished("polished from the plain mean", images, "none")
+    yield pair.polished("polished from weights", images, "weights")
 
 
 def at_once(count: int, steps: int) -> Iterator[Line]:
@@ -47,6 +79,29 @@ def eight(args: argparse.Namespace) -> Iterator[Line]:
     return at_once(8, 4800)
 
 
+def none(args: argparse.Namespace) -> Iterator[Line]:
+    """No real data at all: synthetic inputs."""
+    _, test = digits()
+    pair = demo_pair("digits, synthetic inputs only", test)
+    inputs = probes(pair.groups[0], 4000)
+    yield pair.matched("activations", preset="activations", data=inputs)
+    yield pair.matched("learned", preset="learned", data=inputs)
+    yield pair.matched("learned, 900 steps", preset="learned", data=inputs, steps=900)
+    yield pair.polished("polished from the plain mean", inputs, "none")
+    yield pair.polished("polished from weights", inputs, "weights")
+    yield pair.polished("polished from learned", inputs, "learned")
+
+
+def few(args: argparse.Namespace) -> Iterator[Line]:
+    """16 to 256 unlabelled images."""
+    train, test = digits()
+    for count in (16, 32, 64, 128, 256):
+        pair, images = demo_pair(f"digits, {count} unlabelled images", test), batches(train, count)
+        yield pair.matched("learned", preset="learned", data=images)
+        yield pair.polished("polished from weights", images, "weights")
+        yield pair.polished("polished from the plain mean", images, "none")
+
+
 def tasks(args: argparse.Namespace) -> Iterator[Line]:
     """Digits 0 to 4 and 5 to 9 from two seeds, merged into one that knows ten; no labels."""
     _, test = digits()
@@ -65,3 +120,18 @@ def tasks(args: argparse.Namespace) -> Iterator[Line]:
             assert kept is not None
             label = variant if options is None else f"{variant}, polished"
             yield pair.line(label, [pair.measure(kept.model)], seconds=time.perf_counter() - start)
+
+
+def widths(args: argparse.Namespace) -> Iterator[Line]:
+    """Ten pairs of five seeds at three widths: every one, not the best."""
+    train, test = digits()
+    images = batches(train)
+    for width in args.widths:
+        models = [digits_model(seed, width) for seed in range(1, 6)]
+        pairs = Setting(f"digits, ten pairs, {width} wide", list(itertools.combinations(models, 2)), test)
+        yield pairs.end_models()
+        yield pairs.matched("plain mean", preset="none")
+        yield pairs.matched("the paper's matching", preset="paper")
+        yield pairs.matched("permutations (Git Re-Basin)", preset="git-rebasin")
+        yield pairs.matched("weights", preset="weights")
+        yield pairs.matched("learned", preset="learned", data=images)

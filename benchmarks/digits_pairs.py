@@ -15,7 +15,9 @@ import argparse
 import itertools
 import os
 import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -72,18 +74,69 @@ def equal_time(cells: Cells, way: Way) -> int:
     return round(STEPS * ours / theirs / 10) * 10
 
 
-def measure_test(pair: Pair, best: dict[str, Given], ways: Sequence[Way], seed: int) -> None:
-    """The cells of the table, for one seed of learning; what sees weights alone is measured with the first."""
-    pair.end_models()
-    for way in ways:
-        if way.learns:
-            pair.measure(way, best[way.key], seed)
-        elif seed == SEEDS[0]:
-            pair.measure(way, best[way.key])
+@dataclass(frozen=True)
+class Job:
+    """A cell of the test pairs.
+
+    Attributes:
+        part: of the page that it is for.
+        pair: the first model's seed.
+        width: of both models.
+        way: to one model.
+        seed: of learning, for ways that learn.
+        how: further arguments of `Pair.measure`.
+    """
+
+    part: str
+    pair: int
+    width: int
+    way: Way
+    seed: int | None
+    how: dict[str, int] = field(default_factory=dict)
+
+    def name(self, best: dict[str, Given]) -> str:
+        """The name of the cell with the chosen settings."""
+        return cell_name("test", self.pair, self.width, what(self.way, best[self.way.key], self.seed, **self.how))
+
+
+def jobs(found: dict[str, Any]) -> Iterator[Job]:
+    """All cells of the test pairs once settings are chosen, those of the first tables first."""
+    alone = [way for way in WAYS if way.seen == "none"]
+    for seed, pair, way in itertools.product(SEEDS, TEST, WAYS):
+        yield from _jobs("the main table", pair, WIDTH, way, seed)
+    for pair, way in itertools.product(FURTHER, alone):
+        yield from _jobs("weights alone", pair, WIDTH, way, SEEDS[0])
+    rivals = [way for ways in LEARNING.values() for way in ways if way.then == DISTILLED]
+    for seed, pair, way in itertools.product(SEEDS, TEST, rivals):
+        yield from _jobs("equal time", pair, WIDTH, way, seed, steps=found["equal time"][way.key])
+    for seed, pair, count, way in itertools.product(SEEDS, TEST, COUNTS, LEARNING["images"]):
+        yield from _jobs("few images", pair, WIDTH, way, seed, count=count)
+    for seed, width, pair, way in itertools.product(SEEDS, OTHER_WIDTHS, TEST, [*alone, LEARNING["images"][0]]):
+        yield from _jobs(f"{width} wide", pair, width, way, seed)
+
+
+def _jobs(part: str, pair: int, width: int, way: Way, seed: int, **how: int) -> Iterator[Job]:
+    """One cell, or none where a way that does not learn was measured with the first seed."""
+    if way.learns:
+        yield Job(part, pair, width, way, seed, how)
+    elif seed == SEEDS[0]:
+        yield Job(part, pair, width, way, None, how)
+
+
+def missing(found: dict[str, Any]) -> Counter[str]:
+    """How many cells of each part of the page are not measured yet."""
+    names = (
+        (
+            job.part,
+            cell_name("test", job.pair, job.width, what(job.way, found["chosen"][job.way.key], job.seed, **job.how)),
+        )
+        for job in jobs(found)
+    )
+    return Counter(part for part, name in names if name not in found)
 
 
 def measure(cells: Cells, folder: Path) -> None:
-    """All cells that are missing, those of the first tables first."""
+    """All cells that are missing."""
     split = Split.tuning()
     for seed in TUNING:
         measure_tuning(Pair(split, (seed, seed + 1), WIDTH, cells, folder))
@@ -92,28 +145,20 @@ def measure(cells: Cells, folder: Path) -> None:
     rivals = [way for ways in LEARNING.values() for way in ways if way.then == DISTILLED]
     if "equal time" not in cells.found:
         cells.keep("equal time", {way.key: equal_time(cells, way) for way in rivals})
-    split = Split.test()
-    pairs, further = (
-        [Pair(split, (seed, seed + 1), WIDTH, cells, folder) for seed in seeds] for seeds in (TEST, FURTHER)
-    )
-    alone = [way for way in WAYS if way.seen == "none"]
-    for seed, pair in itertools.product(SEEDS, pairs):
-        measure_test(pair, best, WAYS, seed)
-    for pair in further:
-        measure_test(pair, best, alone, SEEDS[0])
-    for seed, pair, way in itertools.product(SEEDS, pairs, rivals):
-        pair.measure(way, best[way.key], seed, steps=cells.found["equal time"][way.key])
-    for seed, pair, count, way in itertools.product(SEEDS, pairs, COUNTS, LEARNING["images"]):
-        pair.measure(way, best[way.key], seed, count=count)
-    others = [Pair(split, (seed, seed + 1), width, cells, folder) for width in OTHER_WIDTHS for seed in TEST]
-    for seed, pair in itertools.product(SEEDS, others):
-        measure_test(pair, best, [*alone, LEARNING["images"][0]], seed)
+    split, pairs = Split.test(), dict[tuple[int, int], Pair]()
+    for job in jobs(cells.found):
+        place = job.pair, job.width
+        if place not in pairs:
+            pairs[place] = Pair(split, (job.pair, job.pair + 1), job.width, cells, folder)
+            pairs[place].end_models()
+        pairs[place].measure(job.way, best[job.way.key], job.seed, **job.how)
 
 
 def write_page(file: Path) -> None:
     """Write the page beside the cells."""
+    found = Cells(file).found
     with atomic_file(file.with_suffix(".md"), overwrite=True) as temporary:
-        temporary.write_text(page(Cells(file).found, SHOWN), encoding="utf-8")
+        temporary.write_text(page(found, SHOWN, missing(found)), encoding="utf-8")
 
 
 def main() -> int:

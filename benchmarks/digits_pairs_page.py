@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -80,17 +80,22 @@ def reached(values: Sequence[float]) -> str:
     return f"{100 * fmean(values):.1f}{half}"
 
 
-def page(found: dict[str, Any], shown: Shown) -> str:
+def page(found: dict[str, Any], shown: Shown, missing: Mapping[str, int]) -> str:
     """The whole page.
 
     Args:
         found: all cells.
         shown: which of them.
+        missing: how many cells of each part are not measured yet.
     """
     rows = Rows(found, shown, shown.width)
     parts = [_introduction(shown), _table(rows), _alone(rows), _equal_time(rows), _few(rows)]
     parts += [_width(Rows(found, shown, width)) for width in shown.others]
-    return "\n".join([*filter(None, parts), _choices(found, shown)])
+    parts += [_choices(found, shown)]
+    if missing:
+        told = ", ".join(f"{count} of {part}" for part, count in missing.items())
+        parts += [f"Not measured so far are {sum(missing.values())} cells: {told}.\n"]
+    return "\n".join(filter(None, parts))
 
 
 def _introduction(shown: Shown) -> str:

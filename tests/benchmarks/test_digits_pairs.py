@@ -62,6 +62,12 @@ def test_settings_are_chosen_on_tuning_pairs_alone(
     assert "| 1,400 images | **`learned`** | 3 | 33.3 | 33.3 |  | 2.0 |" in text
     assert [text.count(f"## {head}") for head in ("At equal time", "Few images", "32 wide")] == [1, 1, 1]
     assert text.count("(missed)") == 2
+    assert "Not measured" not in text
+    (name,) = (
+        name for name in cells.found if name.startswith("test 303 32 images learned") and name.endswith("seed 1")
+    )
+    del cells.found[name]
+    assert command.missing(cells.found) == {"32 wide": 1}
 
 
 def test_ways_are_measured(tmp_path: Path, benchmark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,11 +102,14 @@ def test_what_is_missing_is_left_out(benchmark: Any) -> None:
     for way in ways.WAYS:
         for given in way.grid:
             found[ways.cell_name("tuning", 1, 8, ways.what(way, given, 0 if way.learns else None))] = end
-    text = page.page(found, shown)
+    text = page.page(found, shown, {"few images": 6})
+    assert "Not measured so far are 6 cells: 6 of few images." in text
     assert "## Weights alone" not in text
     assert "**the defaults: 50.0**" in text
     (weights,) = (way for way in ways.WAYS if way.key == "none weights simple")
     for pair, accuracy in ((5, 0.7), (7, 0.9)):
         found[ways.cell_name("test", pair, 8, ways.what(weights, {}))] = end | {"accuracy": accuracy}
-    assert "The aim for `weights` is 75 on the mean (reached) and none under 60 (reached)." in page.page(found, shown)
-    assert "| `weights` | 80.0 | 70.0 | 90.0 |" in page.page(found, shown)
+    assert "The aim for `weights` is 75 on the mean (reached) and none under 60 (reached)." in page.page(
+        found, shown, {}
+    )
+    assert "| `weights` | 80.0 | 70.0 | 90.0 |" in page.page(found, shown, {})

@@ -97,7 +97,7 @@ def draws(
 
 
 def examples_at_once(answers: int) -> int:
-    """How many examples a step has where nothing else is asked for: 128, of fewer answers together than 4,096.
+    """The count of examples in a step where no other is asked for: 128, or fewer that have 4,096 answers together.
 
     More answers in a step cost more than they tell (docs/matching.md).
 

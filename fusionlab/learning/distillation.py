@@ -62,7 +62,7 @@ def output_of(model: nn.Module, batch: Batch) -> Tensor:
 
 @torch.no_grad()
 def outputs_alone(model: nn.Module, batch: Batch) -> tuple[int, bool]:
-    """How many answers an example has, such as one for each token, and whether they are the same in any batch.
+    """The count of answers of an example, such as one for each token, and whether they are the same in any batch.
 
     They are not where pairs of a batch are compared: then a batch's size changes the shape of one example's output.
     """

@@ -123,6 +123,7 @@ rows: $(STAMP)
 	$(BIN)/python benchmarks/same_base_data.py
 	$(BIN)/python benchmarks/different_sizes.py
 	$(BIN)/python benchmarks/sizes_trained.py
+	$(BIN)/python benchmarks/digits_pairs.py
 	$(BIN)/python benchmarks/assignments.py
 
 results: $(STAMP)
@@ -130,6 +131,7 @@ results: $(STAMP)
 	$(BIN)/python benchmarks/same_base_data.py --page
 	$(BIN)/python benchmarks/different_sizes.py --page
 	$(BIN)/python benchmarks/on_gpu.py --page
+	$(BIN)/python benchmarks/digits_pairs.py --page
 	$(BIN)/python benchmarks/assignments.py --page
 
 bench: $(STAMP)

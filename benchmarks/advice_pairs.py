@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pandas
 import torch
-from digits_rows import digits
+from digits_models import digits
 from same_base_models import TASKS, Task
 from settings import Batch, batches
 from torch import Tensor, nn

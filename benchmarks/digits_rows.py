@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import functools
 import itertools
 import time
 from collections.abc import Iterator
 from typing import Any
 
-import yaml
-from lightning.pytorch import seed_everything
+from digits_models import digits, digits_model
 from settings import Batch, Line, Setting, batches
-from torch import nn
-from torch.utils.data import DataLoader
 
 import fusionlab
-import fusionlab.tasks
-from fusionlab import configs
 from fusionlab.data import Digits
 from fusionlab.fusion import Fuser, FusionPlan
 from fusionlab.inputs import Inputs
@@ -25,29 +19,6 @@ from fusionlab.matching.recipe import recipe
 from fusionlab.polish import PolishOptions
 from fusionlab.probes import probes
 from fusionlab.stages import run
-from fusionlab.trainers import quiet_trainer
-
-
-@functools.cache
-def digits_model(
-    seed: int, width: int = 64, classes: tuple[int, ...] | None = None, layers: int = 4, epochs: int | None = None
-) -> nn.Module:
-    """An end model of the demo's config, of another seed, size, set of digits or number of epochs."""
-    settings = yaml.safe_load(configs.resolve("vit_digits.yaml").read_text(encoding="utf-8"))
-    task = settings["model"]["init_args"]
-    task["model"] |= {"hidden_size": width, "intermediate_size": 2 * width, "num_hidden_layers": layers}
-    seed_everything(seed, verbose=False)
-    module = fusionlab.tasks.ImageClassification(**task)
-    data = Digits(**settings["data"]["init_args"] | {"classes": None if classes is None else list(classes)})
-    epochs = epochs or settings["trainer"]["max_epochs"]
-    quiet_trainer(max_epochs=epochs, accelerator="cpu", limit_val_batches=0).fit(module, datamodule=data)
-    return module.model.eval()
-
-
-def digits() -> tuple[DataLoader[Any], list[Batch]]:
-    """Training images to look at, and the test set."""
-    data = Digits(val_size=0)
-    return data.train_dataloader(), batches(data.test_dataloader(), labels=True)
 
 
 def demo_pair(name: str, test: list[Batch]) -> Setting:

@@ -13,7 +13,7 @@ from unittest.mock import patch
 
 import torch
 from cells import Cells
-from digits_rows import digits
+from digits_models import digits
 from settings import Batch, batches
 from sizes_models import end_model
 from torch import Tensor, nn

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from digits_rows import digits_model
+from digits_models import kept_model
 from torch import nn
-
-import fusionlab
 
 EPOCHS = 30
 
 
-def end_model(folder: Path, seed: int, size: tuple[int, int]) -> nn.Module:
+def end_model(folder: Path, seed: int, size: tuple[int, int], classes: tuple[int, ...] | None = None) -> nn.Module:
     """An end model of the demo's config after 30 passes over its images, trained where it is not in the folder.
 
     Args:
         folder: of all these models.
         seed: of its weights and of the order of its images.
         size: width and number of layers.
+        classes: digits that it learns; all if None.
     """
     width, layers = size
-    place = folder / f"{width}x{layers}_seed_{seed}"
-    if not place.exists():
-        fusionlab.save(digits_model(seed, width, layers=layers, epochs=EPOCHS), place)
-    model: nn.Module = fusionlab.load(place)
-    return model.eval()
+    return kept_model(folder, seed, width=width, layers=layers, classes=classes, epochs=EPOCHS)

@@ -10,14 +10,12 @@ from statistics import fmean
 from typing import Any
 
 from cells import Cells
-from digits_rows import digits_model
 from intervals import half_width
 from settings import batches
 from sizes_measures import SMALL, Images, Size, cell_name
-from sizes_models import EPOCHS
+from sizes_models import end_model
 from torch import nn
 
-import fusionlab
 from fusionlab.api.growing import of_one_size
 from fusionlab.data import Digits
 from fusionlab.fusion import Fuser, FusionPlan
@@ -65,15 +63,7 @@ class TaskPair:
     @property
     def ends(self) -> list[nn.Module]:
         """The small model and the large one, trained where they are not in the folder."""
-        return [self._end(*one) for one in zip(self.seeds, (SMALL, self.size), HALVES, strict=True)]
-
-    def _end(self, seed: int, size: Size, digits: tuple[int, ...]) -> nn.Module:
-        width, layers = size
-        place = self.folder / f"{width}x{layers}_{digits[0]}_to_{digits[-1]}_seed_{seed}"
-        if not place.exists():
-            fusionlab.save(digits_model(seed, width, digits, layers, EPOCHS), place)
-        model: nn.Module = fusionlab.load(place)
-        return model.eval()
+        return [end_model(self.folder, *one) for one in zip(self.seeds, (SMALL, self.size), HALVES, strict=True)]
 
     def _fused(self, preset: str | None, weights: tuple[float, float], polished: bool) -> dict[str, Any]:
         start = time.process_time()

@@ -116,6 +116,11 @@ there. Seconds are of one processor, on a machine that other programs used.
 """
 
 
+def _counts(cells: Mapping[int, Sequence[Any]]) -> str:
+    """How many seeds of learning the pairs have."""
+    return " to ".join(map(str, sorted({len(several) for several in cells.values()})))
+
+
 def _line(rows: Rows, way: Way) -> str | None:
     cells = rows.cells(way, rows.shown.test)
     if not cells:
@@ -125,7 +130,7 @@ def _line(rows: Rows, way: Way) -> str | None:
     barriers = [cell["barrier"] for cell in every if "barrier" in cell]
     told = f"{fmean(barriers):.3f} ({max(barriers):.3f})" if barriers else ""
     worst, seconds = 100 * min(cell["accuracy"] for cell in every), fmean(cell["seconds"] for cell in every)
-    seeds = len(every) // len(cells) if way.learns else ""
+    seeds = _counts(cells) if way.learns else ""
     return f"| {SEEN[way.seen]} | {way.name} | {seeds} | {reached(means)} | {worst:.1f} | {told} | {seconds:.1f} |"
 
 
@@ -180,7 +185,7 @@ def _equal_time(rows: Rows) -> str:
                 means = [fmean(cell["accuracy"] for cell in several) for several in cells.values()]
                 every = [cell for several in cells.values() for cell in several]
                 worst, seconds = min(cell["accuracy"] for cell in every), fmean(cell["seconds"] for cell in every)
-                seeds = len(every) // len(cells)
+                seeds = _counts(cells)
                 lines.append(
                     f"| {SEEN[way.seen]} | {way.name} | {steps or STEPS} | {seeds} | {reached(means)} "
                     f"| {100 * worst:.1f} | {seconds:.1f} |"

@@ -165,15 +165,6 @@ class Halfway:
                 self.source, least, taken = tried, loss, taken | set(pair)
         return len(gains), len(taken) // 2
 
-    def swap_slopes(self, batch: tuple[State, Targets], space: str = STREAM) -> Tensor:
-        """What exchanging two coordinates would change the loss half way by to first order, shape ``(n, n)``."""
-        eye = torch.eye(self.blueprint.spaces[space].group.size)
-        matrix = eye.to(next(iter(self.source.values()))).requires_grad_()
-        loss = self.loss(self.moved(self.source, {space: matrix}, relaxed_blueprint(self.blueprint)), batch)
-        (slope,) = torch.autograd.grad(loss, matrix)
-        still = slope.diagonal()
-        return slope + slope.mT - still[:, None] - still
-
 
 def relaxed_blueprint(blueprint: Blueprint) -> Blueprint:
     """The same axes with any matrix in place of a permutation; primal and dual agree, as they do for permutations."""

@@ -177,7 +177,7 @@ def collect(
             # Examples are drawn anew for each step; where one's output depends on the others', so do its targets.
             keep = keep and is_divisible
         targets = teacher_targets(models, batch.to(device).inputs, own, known=known).to("cpu") if keep else None
-        # Texts of this batch may be longer; where no targets are kept they are taken to be as long as the first.
+        # Texts of this batch may be longer; where no targets are kept they are taken to be as long as those before.
         own_answers = own_answers if targets is None else max(1, targets.values.shape[1:-1].numel())
         used += sum(value.nbytes for value in named.values())
         seen += len(batch)

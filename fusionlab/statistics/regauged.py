@@ -92,7 +92,7 @@ class Regauged:
         return Change(gain.repeat(copies), shift.repeat(copies))
 
     def _constant(self, weight: str, shape: Sequence[int]) -> Tensor | None:
-        """What value biases add to all that a weight reads, until they are cleared; None where there are none."""
+        """The constant in all that a weight reads that value biases make, until they are cleared; None for none."""
         found = None
         for name in {space for axis in self.blueprint.parameters[weight] for space in spaces_of(axis)}:
             space = self.blueprint.spaces[name]

@@ -65,23 +65,6 @@ def test_gains_of_swaps_are_those_of_brute_force(benchmark: Any) -> None:
     assert found
 
 
-def test_slopes_of_swaps_are_those_of_small_steps(benchmark: Any) -> None:
-    """To first order, moving a little towards an exchange changes the loss by the slope."""
-    trials = benchmark("assignment_trials")
-    pair, _ = halfway(benchmark)
-    batch, step = pair.drawn(torch.arange(4)), 1e-5
-    slopes, eye = pair.swap_slopes(batch), torch.eye(24, dtype=torch.float64)
-    for one, other in ((3, 11), (0, 5)):
-        towards = eye[trials.transposition(24, one, other)] - eye
-        losses = []
-        for size in (step, -step):
-            state = pair.moved(
-                pair.source, {trials.STREAM: eye + size * towards}, trials.relaxed_blueprint(pair.blueprint)
-            )
-            losses.append(float(pair.loss(state, batch)))
-        assert slopes[one, other] == pytest.approx((losses[0] - losses[1]) / (2 * step), rel=1e-4, abs=1e-8)
-
-
 def test_implicit_gradient_is_that_of_the_limit(benchmark: Any) -> None:
     """Sinkhorn's scaling differentiated implicitly agrees with all its passes, and with differences."""
     trials = benchmark("assignment_trials")

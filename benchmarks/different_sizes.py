@@ -51,7 +51,7 @@ def measure_tuning(pair: Pair) -> None:
         pair.placed(f"weights {places}", places, "weights")
     pair.placed(f"zeros {END_OF_SHARE}", END_OF_SHARE, "weights", fill=False)
     if pair.seeds[0] in TUNING_LEARNED:
-        how: dict[str, Any] = {"data": pair.images.train, "steps": STEPS}
+        how: dict[str, Any] = {"data": pair.images.train, "steps": STEPS, "unseen": False}
         for places in (END_OF_SHARE, alike):
             pair.placed(f"learned {places}", places, "learned", **how)
         pair.placed(f"nearer {END_OF_SHARE}", END_OF_SHARE, "learned", concentration=3.0, **how)
@@ -59,13 +59,11 @@ def measure_tuning(pair: Pair) -> None:
 
 
 def measure_test(pair: Pair, seed: int) -> None:
-    """The cells of the tables, for one seed of learning; those of equal time come last."""
+    """The cells of the tables, for one seed of learning; distillations come last."""
     pair.end_models()
     pair.matched("none", "none")
     pair.matched("weights", "weights")
     pair.learned(seed)
-    pair.distilled("large", STEPS, seed)
-    pair.distilled("small", STEPS, seed)
 
 
 def steps_of_equal_time(cells: Cells) -> int:
@@ -101,7 +99,7 @@ def main() -> int:
         images = Images.load()
         for seed in TUNING:
             measure_tuning(Pair("tuning", (seed, seed + 1), DEEP, images, cells, args.models))
-        for seed, size in itertools.product(TUNING_LEARNED, LARGE):
+        for seed, size in itertools.product(TUNING, LARGE):
             measure_freedom(Pair("tuning", (seed, seed + 1), size, images, cells, args.models))
         if "equal time" not in cells.found:
             cells.keep("equal time", {"steps": steps_of_equal_time(cells)})
@@ -114,7 +112,6 @@ def main() -> int:
         for size, seed in itertools.product(LARGE, TEST):
             TaskPair((seed, seed + 100), size, images, cells, args.models).measure()
         for seed, pair, end in itertools.product(SEEDS, pairs, ("large", "small")):
-            pair.end_models_again()
             pair.distilled(end, cells.found["equal time"]["steps"], seed)
     write_page(args.results)
     return 0

@@ -9,7 +9,7 @@ from typing import Any
 
 from intervals import half_width
 from sizes_freedom import freedom_text
-from sizes_measures import AGAIN, POINTS, SMALL, STEPS, Size, cell_name
+from sizes_measures import POINTS, SMALL, STEPS, Size, cell_name
 from sizes_missing import equal_time, missing
 from sizes_tasks import tasks_text
 from sizes_trained_page import trained_text
@@ -104,25 +104,13 @@ class Table:
             LEARNED: self.values("learned", "accuracy"),
         }
         for end in ("large", "small"):
-            rows |= {
-                f"both distilled into the {end} one, {STEPS} steps": self.values(f"{end} {STEPS}", "accuracy"),
-                f"the same into the {end} one, {self.equal_time} steps (equal time)": self.values(
-                    f"{end} {self.equal_time}", "accuracy"
-                ),
-            }
+            name = f"both distilled into the {end} one, {self.equal_time} steps (equal time)"
+            rows[name] = self.values(f"{end} {self.equal_time}", "accuracy")
         rows |= {
             "`learned`, shrunk to the small size": self.values("learned", "shrunk"),
             f"the same, polished {STEPS} steps": self.values("learned", "polished"),
         }
-        rows |= self._again(small, large)
         return {name: values for name, values in rows.items() if values}
-
-    def _again(self, *before: dict[int, list[float]]) -> dict[str, dict[int, list[float]]]:
-        """The end models that were distilled in equal time, where they are not those of the other rows."""
-        found = {end: self.values(AGAIN, end) for end in ("small", "large")}
-        if all(values.items() <= known.items() for values, known in zip(found.values(), before, strict=True)):
-            return {}
-        return {f"{end} end model, as trained anew for equal time": values for end, values in found.items()}
 
     def gaps(self) -> list[list[float]]:
         """How far `learned` is from the mean of the ends, in points: for each pair a list of its seeds."""
@@ -138,8 +126,8 @@ class Table:
         lines = {"plain, after growth": "none", WEIGHTS: "weights", learned: "learned"}
         compared = {
             **lines,
-            f"both distilled into the large one, {STEPS} steps": f"large {STEPS}",
-            f"both distilled into the small one, {STEPS} steps": f"small {STEPS}",
+            f"both distilled into the large one, {self.equal_time} steps": f"large {self.equal_time}",
+            f"both distilled into the small one, {self.equal_time} steps": f"small {self.equal_time}",
         }
         return f"""## {SMALL[1]} layers, {SMALL[0]} wide, with {self.size[1]} layers, {self.size[0]} wide
 
@@ -188,8 +176,6 @@ The test images on which the ends differ, all pairs and seeds, are taken as
 
 def _introduction(found: dict[str, Any], shown: Shown) -> str:
     sizes = " and ".join(f"{layers} layers, {width} wide" for width, layers in shown.sizes)
-    steps = equal_time(found)
-    longer = "" if isinstance(steps, str) else f", and in the {steps} that take a processor as long on the tuning pairs"
     return f"""# Models of different sizes
 
     python benchmarks/different_sizes.py
@@ -205,10 +191,12 @@ large one's is that and 100. A pair's value is its mean over *seeds* of learning
 each pair is given; behind ± is half the width of a 95 % interval over pairs (Student's t); the worst is that of all
 pairs and seeds.
 
-Every option of matching, learning, distillation and polish has its default. Only the places of layers were chosen,
-on other pairs, whose small models have seeds {_listed(shown.tuning)} ([below](#where-layers-go)). Test tables of pairs
-1 to 4 had been seen before ([four pairs of each kind](different_sizes_before.md)). Distillation starts at an end model
-and teaches the mean output of both, in as many steps as `learned`{longer}.
+Every option of matching, learning, distillation and polish has its default. Chosen were the places of layers
+([below](#where-layers-go)) and that what is new is learned too ([below](#what-is-new-learned-too)), on other pairs,
+whose small models have seeds {_listed(shown.tuning)}. Test tables of pairs 1 to 4 had been seen before
+([four pairs of each kind](different_sizes_before.md)), and such tables of all five without what is new learned.
+Distillation starts at an end model and teaches the mean output of both, in the {equal_time(found)} steps that take a
+processor as long as learning took on the tuning pairs, without what is new.
 """
 
 
@@ -228,8 +216,8 @@ def _places(found: dict[str, Any], shown: Shown) -> str:
         yield f"| {name} | {fmean(reached.values()):.1f} | {lowest:.1f} | {barrier:.3f} | {each} |"
 
     rows = [
-        *row(f"**`learned`, {alike}**", "learned", shown.alike),
-        *row(f"`learned`, {_listed(shown.chosen)}: {end}", "learned", everywhere[shown.chosen]),
+        *row(f"**`learned`, `unseen` false, {alike}**", "learned", shown.alike),
+        *row(f"`learned`, `unseen` false, {_listed(shown.chosen)}: {end}", "learned", everywhere[shown.chosen]),
         *row("the same, `concentration` 3", "nearer", everywhere[shown.chosen]),
         *row(f"**`weights`, {_listed(shown.chosen)}: {end}**", "weights", everywhere[shown.chosen]),
         *row("the same, what is new zero and not filled", "zeros", everywhere[shown.chosen]),

@@ -13,7 +13,7 @@ from torch import Tensor
 import fusionlab
 
 # By the name of a cell, options of `learned`.
-WAYS: dict[str, dict[str, Any]] = {"learned": {}, "unseen": {"unseen": True}}
+WAYS: dict[str, dict[str, Any]] = {"learned": {"unseen": False}, "unseen": {"unseen": True}}
 # A unit that writes less than this writes nothing, after rounding to float32.
 NOTHING = 1e-6
 
@@ -68,9 +68,9 @@ def freedom_text(found: dict[str, Any], sizes: Sequence[Size], pairs: Sequence[i
         return ""
     return f"""## What is new, learned too
 
-Entries of a grown model that change nothing are taken from the large model before matching. With the option `unseen`,
-`learned` goes on to learn them together with the alignments. On tuning pairs: accuracy in % half way, the lowest on the
-line between the twins, and the barrier of the loss.
+Entries of a grown model that change nothing are taken from the large model before matching. `learned` goes on to learn
+them together with the alignments, or leaves them (`unseen` false). On tuning pairs: accuracy in % half way, the lowest
+on the line between the twins, and the barrier of the loss.
 
 | | half way | lowest | barrier | {" | ".join(f"seeds {pair}, {pair + 1}" for pair in pairs)} |
 |---|---:|---:|---:|{"---:|" * len(pairs)}
@@ -85,7 +85,7 @@ def _row(found: dict[str, Any], size: Size, name: str, pairs: Sequence[int]) -> 
     known = [cell for cell in cells.values() if cell]
     if not known:
         return
-    told = f"{size[1]} layers, {size[0]} wide: `learned`{', `unseen`' if name == 'unseen' else ''}"
+    told = f"{size[1]} layers, {size[0]} wide: `learned`{', `unseen` false' if name == 'learned' else ''}"
     each = " | ".join(f"{100 * cell['accuracy']:.1f}" if cell else "" for cell in cells.values())
     reached, lowest = fmean(c["accuracy"] for c in known), fmean(min(c["line"]) for c in known)
     barrier = fmean(c["barrier"] for c in known)

@@ -29,8 +29,6 @@ SMALL: Size = (48, 4)
 # Positions on the line between two twins, from the small one to the large one.
 POINTS = 21
 STEPS = 300
-# The cell of the end models that are distilled in equal time.
-AGAIN = "ends of equal time"
 
 
 def size_name(size: Size) -> str:
@@ -123,11 +121,6 @@ class Pair:
             }
 
         self.cell("ends", make)
-
-    def end_models_again(self) -> None:
-        """What both reach where later cells are measured: other libraries may have trained them anew since."""
-        ends = ("small", "large")
-        self.cell(AGAIN, lambda: dict(zip(ends, map(self.images.accuracy, self.ends), strict=True)))
 
     def matched(self, what: str, preset: str, **how: Any) -> None:
         """The mean of both once the small one is grown and both are matched, and the line between the twins."""

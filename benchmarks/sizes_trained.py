@@ -29,8 +29,8 @@ import torch
 from cells import Cells
 from different_sizes import write_page
 from settings import quiet
-from sizes_trained_models import COLUMNS, KINDS, Gpt2s, Looked, MissingError, Vits
-from sizes_trained_page import FEW_STEPS, PLAIN, POINTS, SECTIONS, STEPS, trained_cell
+from sizes_trained_models import COLUMNS, KINDS, Looked, MissingError
+from sizes_trained_page import HELD, LEARNED, PLAIN, POINTS, SECTIONS, trained_cell
 from torch import Tensor, nn
 
 import fusionlab
@@ -43,8 +43,9 @@ from fusionlab.trainers import quiet_factory
 ROOT = Path(__file__).parents[1]
 # In the order to measure in: of which models, of which of them, and which rows; then all rows.
 PLAN = (
-    *(("cifar", column, ("ends", f"learned {STEPS}", *PLAIN)) for column in COLUMNS["cifar"]),
-    *(("gpt2", column, ("ends", f"learned {FEW_STEPS}")) for column in ("tied", "untied", "tied-2", "tied-3")),
+    *(("tuning", column, ("ends", LEARNED, HELD)) for column in COLUMNS["tuning"]),
+    *(("gpt2", column, ("ends", LEARNED)) for column in ("tied", "untied", "tied-2", "tied-3")),
+    *(("cifar", column, ("ends", LEARNED, *PLAIN)) for column in COLUMNS["cifar"]),
     *((one.kind, column, rows) for one in SECTIONS for column, rows in one.rows.items()),
 )
 
@@ -67,7 +68,8 @@ class TrainedPair:
 
         Args:
             what: ``ends``; ``none``, ``weights`` or ``learned 300``, for matching by that preset in so many steps;
-                ``large 300`` or ``small 300``, for both distilled into that one of them.
+                ``held 300``, for learned matching that leaves what is new as it is; ``large 300`` or ``small 300``, for
+                both distilled into that one of them.
         """
         name, _, steps = what.partition(" ")
         if name == "ends":
@@ -77,7 +79,8 @@ class TrainedPair:
         if not steps:
             return self._matched(name)
         how: dict[str, Any] = {"steps": self.steps or int(steps), "batch_size": self.looked.batch_size}
-        return self._matched(name, data=self.looked.inputs, trainer=self._trainer, **how)
+        how["unseen"] = name != "held"
+        return self._matched("learned", data=self.looked.inputs, trainer=self._trainer, **how)
 
     def _end_models(self) -> dict[str, Any]:
         growth = grown(self.ends[0], self.ends[1])
@@ -140,14 +143,14 @@ def cells_to_measure(cells: Cells, small: bool = False) -> Iterator[tuple[str, s
         cells: what is there.
         small: the first pair of each kind alone.
     """
-    plan = [row for row in PLAN if not small or row[1] in (COLUMNS["cifar"][0], "tied", "untied")]
+    plan = [row for row in PLAN if not small or row[1] in (COLUMNS["cifar"][0], COLUMNS["tuning"][0], "tied", "untied")]
     rows = dict.fromkeys((kind, column, what) for kind, column, rows in plan for what in rows)
     yield from (row for row in rows if trained_cell(*row) not in cells.found)
 
 
 def measure(args: argparse.Namespace, cells: Cells) -> None:
     """Measure what is missing, as far as there are files and as many cells as were asked for."""
-    kinds: dict[str, Vits | Gpt2s] = {}
+    kinds: dict[str, Any] = {}
     for kind, make in KINDS.items():
         try:
             kinds[kind] = make(args)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from gpu_models import Training
 from settings import Batch, batches
@@ -25,6 +25,7 @@ Sizes = tuple[int, int, int]
 # Epochs of the small ones, as many as the given ones had.
 SMALL_VIT, VIT_EPOCHS = (4, 4, 64), 14
 GPT2_SMALL, GPT2_LARGE, GPT2_EPOCHS, CONTEXT = (2, 4, 256), (2, 8, 512), 1, 64
+TUNING_SMALL, TUNING_LARGE = (2, 2, 64), (2, 4, 128)
 # Rows of the images that the given ViTs were trained on, of those to match with, and of those they were tested on.
 TRAINED_ROWS, LOOKED_AT, TESTED_ROWS = 30_000, 15_000, 4_000
 # Blocks of text to match with, in one batch of learning, and to test on.
@@ -112,12 +113,19 @@ class Vits:
 class Gpt2s:
     """Pairs of GPT-2s of two widths that are trained here, byte by byte.
 
+    Attributes:
+        sizes: of the small model and of the large one.
+        split: of the text that they are measured on.
+
     Args:
         args: of the command: ``shakespeare``, ``models``, ``small``.
 
     Raises:
         MissingError: the file is not there.
     """
+
+    sizes: tuple[Sizes, Sizes] = (GPT2_SMALL, GPT2_LARGE)
+    split: Literal["test", "validation"] = "test"
 
     def __init__(self, args: argparse.Namespace) -> None:
         _refuse_missing("--shakespeare", Path(args.shakespeare))
@@ -135,14 +143,16 @@ class Gpt2s:
                 behind it, with a hyphen, the number of another pair than the first.
         """
         how, _, number = column.partition("-")
-        tied = self._tied(int(number or 1))
+        number = int(number or 1)
+        tied = self._tied(["small", "large"], 2 * number - 2)
         return tied if how == "tied" else [untie(model) for model in tied]
 
-    def _tied(self, pair: int) -> list[nn.Module]:
-        sizes = (TINY, TINY_LARGE) if self.small else (GPT2_SMALL, GPT2_LARGE)
+    def _tied(self, names: Sequence[str], first: int) -> list[nn.Module]:
+        """Both models of a pair, the small one by the first seed and the large one by the next."""
+        sizes = (TINY, TINY_LARGE) if self.small else self.sizes
         return [
             _trained(self._training(size, seed), self.models / f"gpt2_{name}_seed_{seed}")
-            for seed, (name, size) in enumerate(zip(("small", "large"), sizes, strict=True), 2 * pair - 2)
+            for seed, (name, size) in enumerate(zip(names, sizes, strict=True), first)
         ]
 
     def _training(self, size: Sizes, seed: int) -> Training:
@@ -154,15 +164,32 @@ class Gpt2s:
     @cached_property
     def looked(self) -> Looked:
         """Blocks of the training text, without labels; blocks of the test text."""
+        data = {**self.data, "val_split": self.split if self.split == "validation" else None}
         text: Any = LanguageModelling(
-            text_column="text", split_column="split", tokenizer="bytes", masked=False, separator="\n\n", **self.data
+            text_column="text", split_column="split", tokenizer="bytes", masked=False, separator="\n\n", **data
         )
         text.prepare_data()
         for stage in ("fit", "test"):
             text.setup(stage)
         count, tests = (8, 8) if self.small else (BLOCKS, TESTED_BLOCKS)
-        test = batches(text.test_dataloader(), tests, labels=True)
+        measured = text.test_dataloader() if self.split == "test" else text.val_dataloader()
+        test = batches(measured, tests, labels=True)
         return Looked(batches(text.train_dataloader(), count), test, BLOCKS_AT_ONCE, "bf16-mixed")
+
+
+class TuningGpt2s(Gpt2s):
+    """Smaller pairs, which settings are chosen on: measured on the validation text."""
+
+    sizes = (TUNING_SMALL, TUNING_LARGE)
+    split = "validation"
+
+    def ends(self, column: str) -> list[nn.Module]:
+        """The small model and the large one.
+
+        Args:
+            column: the seed of the small one; that of the large one is one more.
+        """
+        return self._tied(["tuning_small", "tuning_large"], int(column))
 
 
 def _trained(training: Training, folder: Path) -> nn.Module:
@@ -176,9 +203,10 @@ def _refuse_missing(option: str, path: Path) -> None:
         raise MissingError(f"{option} {path} does not exist")
 
 
-KINDS: dict[str, type[Vits | Gpt2s]] = {"cifar": Vits, "gpt2": Gpt2s}
-# Of CIFAR-10 the seeds of the small models; they differ from those of the large ones.
+KINDS: dict[str, type[Vits | Gpt2s]] = {"cifar": Vits, "gpt2": Gpt2s, "tuning": TuningGpt2s}
+# Of CIFAR-10 and of tuning pairs the seeds of the small models; all of CIFAR-10 differ from those of the large ones.
 COLUMNS: dict[str, Sequence[str]] = {
     "cifar": ("3", "4", "5", "6", "7"),
     "gpt2": ("tied", "tied-2", "tied-3", "untied", "untied-2", "untied-3"),
+    "tuning": ("90", "92"),
 }

@@ -30,8 +30,7 @@ class RefineOptions:
             loss falls; 0 for never.
         general: whether invertible spaces (inside heads) and rotary planes may be stretched, not only rotated; half
             way between two models it leaves a lower loss.
-        unseen: whether what is new in a model that was grown on the way, and changes nothing, is learned too; on small
-            pairs it helped where both models have as many layers, and not where layers were new.
+        unseen: whether what is new in a model that was grown on the way, and changes nothing, is learned too.
         mixtures: fewer inputs than this are filled up with mixtures of two of them (mixup), where they are images or
             other real numbers and the target is what the end models return; 0 for none.
         seed: of the draws.
@@ -45,7 +44,7 @@ class RefineOptions:
     edges: float = 0.9
     every: int = 25
     general: bool = True
-    unseen: bool = False
+    unseen: bool = True
     mixtures: int = ENOUGH
     seed: int = 0
 

@@ -41,10 +41,10 @@ def test_every_row_runs_and_goes_on(tmp_path: Path, benchmark: Any, capsys: pyte
     assert command.main([*small, *plays, *nothing, "--count", "2"]) == 0
     assert f"left out: cifar: --cifar {tmp_path / 'none'} does not exist" in capsys.readouterr().err
     before = json.loads((results / "sizes_trained.json").read_text())
-    assert list(before) == ["gpt2 tied ends", "gpt2 tied learned 200"]
+    assert list(before) == ["tuning 90 ends", "tuning 90 learned 300"]
     given = ["--cifar", str(images(tmp_path / "cifar")), "--vits", *large_vits(tmp_path / "vits")]
     assert command.main([*small, *plays, *given]) == 0
-    assert "gpt2 tied learned 200 " not in capsys.readouterr().err
+    assert "tuning 90 learned 300 " not in capsys.readouterr().err
     found = json.loads((results / "sizes_trained.json").read_text())
     assert {name: found[name] for name in before} == before
     assert not list(command.cells_to_measure(command.Cells(results / "sizes_trained.json"), small=True))
@@ -74,8 +74,8 @@ def test_the_page_says_what_is_reached_missed_and_missing(benchmark: Any) -> Non
         ("cifar 3 learned 300", 0.629, 0.2),
         ("cifar 4 learned 300", 0.631, 0.1),
         ("gpt2 tied learned 300", 0.5, 0.101),
-        ("gpt2 untied learned 200", 0.5, 0.1),
-        ("gpt2 untied-2 learned 200", 0.5, 0.08),
+        ("gpt2 untied learned 300", 0.5, 0.1),
+        ("gpt2 untied-2 learned 300", 0.5, 0.08),
     ):
         found[name] = {**line, "scores": {"loss": 1.1, "accuracy": accuracy}, "barrier": barrier}
     written = page.trained_text(found)
@@ -86,7 +86,7 @@ def test_the_page_says_what_is_reached_missed_and_missing(benchmark: Any) -> Non
     assert "| `learned`, 300 steps | 63.0 | 62.9 | 62.9 | 63.1 | 1.0 |" in written
     assert "a barrier of 0.101 in one pair: at most 0.10 is **missed**" in written
     assert "a barrier of 0.090 over 2 pairs, at most 0.100: at most 0.10 is **reached**" in written
-    assert "| `learned`, 200 steps | 18 | 2 | 4 | 12 |" in written
+    assert "| `learned`, 300 steps | 18 | 2 | 4 | 12 |" in written
     missing = page.trained_missing(found)
     assert missing[2] == f"- {page.CIFAR.title}, seed 5, large 1: all rows."
     assert f"- {page.UNTIED.title}, pair 2: plain mean after growth, `weights`." in missing

@@ -69,7 +69,7 @@ def test_what_is_unseen_is_learned_and_functions_stay(anchor: int) -> None:
     data = inputs(models[0], 4, batch=4)
     start = [Alignment.identity(folded(models[0]))] * 2
     how = {"steps": 15, "batch_size": 8, "mixtures": 0, "anchor": anchor}
-    found = refined(models, data, unseen=True, **how)
+    found = refined(models, data, **how)
     entries, filling = unseen_entries(models[0]), found[0].filling
     assert filling.keys() == entries.keys()
     state = start[0].apply(models[0].state_dict())
@@ -79,7 +79,7 @@ def test_what_is_unseen_is_learned_and_functions_stay(anchor: int) -> None:
     for model, alignment in zip(models, found, strict=True):
         assert check_preservation(model, alignment.apply(model), alignment).stored < 1e-5
     assert excess(models, found, data) < 0.9 * excess(models, start, data)
-    assert not refined(models, data, **{**how, "steps": 1})[0].filling
+    assert not refined(models, data, unseen=False, **{**how, "steps": 1})[0].filling
 
 
 def test_a_step_is_as_long_as_the_parameter_is_large() -> None:

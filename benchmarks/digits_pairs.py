@@ -27,13 +27,13 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 from cells import Cells
 from digits_pairs_cells import STEPS, Pair, Split
 from digits_pairs_page import Shown, page
-from digits_ways import DISTILLED, LEARNING, WAYS, Given, Way, cell_name, what
+from digits_ways import CLOSED, DISTILLED, LEARNING, WAYS, Given, Way, cell_name, what
 from settings import quiet
 
 from fusionlab.atomic import atomic_file
 
 ROOT = Path(__file__).parents[1]
-# Pairs by the first one's seed; the second's is one more. Ten of them are for what sees weights alone.
+# Pairs by the first one's seed; the second's is one more. Further ones are for what sees no data and does not learn.
 TUNING, TEST, FURTHER = (201, 203, 205), (301, 303, 305, 307, 309), (311, 313, 315, 317, 319)
 WIDTH, OTHER_WIDTHS = 64, (32, 128)
 SEEDS = (0, 1, 2)
@@ -104,8 +104,8 @@ def jobs(found: dict[str, Any]) -> Iterator[Job]:
     alone = [way for way in WAYS if way.seen == "none"]
     for seed, pair, way in itertools.product(SEEDS, TEST, WAYS):
         yield from _jobs("the main table", pair, WIDTH, way, seed)
-    for pair, way in itertools.product(FURTHER, alone):
-        yield from _jobs("weights alone", pair, WIDTH, way, SEEDS[0])
+    for pair, way in itertools.product(FURTHER, CLOSED):
+        yield from _jobs("ten pairs", pair, WIDTH, way, SEEDS[0])
     rivals = [way for ways in LEARNING.values() for way in ways if way.then == DISTILLED]
     for seed, pair, way in itertools.product(SEEDS, TEST, rivals):
         yield from _jobs("equal time", pair, WIDTH, way, seed, steps=found["equal time"][way.key])

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from cells import Cells
 from digits_models import kept_model
-from digits_ways import DISTILLED, MEAN, Given, Way, cell_name, what
+from digits_ways import DISTILLED, MEAN, Given, Way, cell_name, split_options, what
 from settings import Batch, batches
 from torch import nn
 
@@ -116,14 +116,13 @@ class Pair:
         options: dict[str, Any] = {"data": inputs} if recipe(way.preset).needs_inputs else {}
         if way.preset == "learned":
             options |= {"steps": steps, "seed": seed}
-        twins = fusionlab.align(
-            self.ends, anchor=1, preset=way.preset, **options, **(given if way.then == MEAN else {})
-        )
+        own, others = split_options(way, given)
+        twins = fusionlab.align(self.ends, anchor=1, preset=way.preset, **options, **own)
         if way.then == DISTILLED:
             merge: nn.Module = fusionlab.merge(twins)
-            merge = polish(merge, self.ends, inputs, PolishOptions(steps=steps, seed=seed, **given))
+            merge = polish(merge, self.ends, inputs, PolishOptions(steps=steps, seed=seed, **others))
         else:
-            merge = fusionlab.merge(twins, way.then, data=inputs, **({} if way.then == MEAN else given))
+            merge = fusionlab.merge(twins, way.then, data=inputs, **others)
         seconds = time.process_time() - start
         found = self._scores(merge) | {"seconds": seconds}
         if way.then == MEAN:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal
+
+from fusionlab.matching.options import MatchOptions
 
 Seen = Literal["none", "synthetic", "images"]
 Given = dict[str, Any]
@@ -51,6 +53,12 @@ def transport(*regularizations: float, **given: Any) -> tuple[Given, ...]:
     return (given, *soft, given | {"solver": "exact"})
 
 
+def _closed(seen: Seen) -> Way:
+    """Twins by weights, whose maps are merged by what they read: no descent."""
+    grid = ({}, {"alpha": 0.7}, {"alpha": 0.99}, {"relative": 1.0}, {"relative": 1.0, "alpha": 0.99})
+    return Way("`weights`, merged by RegMean", seen, "weights", "regmean", grid)
+
+
 def _learned(seen: Seen) -> Iterator[Way]:
     """Learned matching and its two rivals."""
     yield Way("**`learned`**", seen, "learned", grid=RATES)
@@ -64,15 +72,18 @@ WAYS = (
     Way("permutations (Git Re-Basin)", "none", "git-rebasin"),
     Way("optimal transport (OT-WTS)", "none", "none", "ot", transport(0.03, 0.12)),
     Way("`weights`", "none", "weights", grid=({}, {"relative": 0.25}, {"relative": 1.0})),
+    _closed("synthetic"),
     *_learned("synthetic"),
     Way(
         "optimal transport (OT-ACTS)", "images", "none", "ot",
         transport(0.03, 0.08, 0.12, features="activations"),
     ),
     Way("`activations`", "images", "activations"),
-    Way("`weights`, merged by RegMean", "images", "weights", "regmean", ({}, {"alpha": 0.7}, {"alpha": 0.99})),
+    _closed("images"),
     *_learned("images"),
 )  # fmt: skip
+# No data and no descent.
+CLOSED = tuple(way for way in WAYS if way.seen != "images" and not way.learns)
 LEARNING = {seen: tuple(_learned(seen)) for seen in ("synthetic", "images")}
 
 
@@ -96,3 +107,17 @@ def what(way: Way, given: Given, seed: int | None = None, count: int | None = No
         f"{name} {value}" for name, value in (("images", count), ("steps", steps), ("seed", seed)) if value is not None
     ]
     return " ".join(parts)
+
+
+def split_options(way: Way, given: Given) -> tuple[Given, Given]:
+    """The settings of a way's matching, and those of what follows it.
+
+    Args:
+        way: to one model.
+        given: its settings.
+    """
+    if way.then == MEAN:
+        return given, {}
+    own = {field.name for field in fields(MatchOptions)}
+    matching = {name: value for name, value in given.items() if name in own}
+    return matching, {name: value for name, value in given.items() if name not in own}

@@ -61,7 +61,7 @@ def test_settings_are_chosen_on_tuning_pairs_alone(
     assert "| nothing | `weights` |  | 33.3 | 33.3 |  | 2.0 |" in text
     assert "| 1,400 images | **`learned`** | 3 | 33.3 | 33.3 |  | 2.0 |" in text
     assert [text.count(f"## {head}") for head in ("At equal time", "Few images", "32 wide")] == [1, 1, 1]
-    assert text.count("(missed)") == 2
+    assert text.count("it is missed on the mean and missed in every pair") == 2
     assert "Not measured" not in text
     (name,) = (
         name for name in cells.found if name.startswith("test 303 32 images learned") and name.endswith("seed 1")
@@ -80,7 +80,7 @@ def test_ways_are_measured(tmp_path: Path, benchmark: Any, monkeypatch: pytest.M
     pair = measures.Pair(split, (5, 6), 8, benchmark("cells").Cells(tmp_path / "cells.json"), tmp_path)
     pair.end_models()
     assert 0 <= pair.cells.found["test 5 8 ends"]["ensemble"] <= 1
-    plain, transport, distilled = ways.WAYS[0], ways.WAYS[8], ways.LEARNING["images"][1]
+    plain, transport, distilled = ways.WAYS[0], ways.WAYS[9], ways.LEARNING["images"][1]
     found = [
         pair._made(way, given, 0, count, 1)
         for way, given, count in ((plain, {}, None), (transport, transport.grid[-1], None), (distilled, {}, 4))
@@ -104,12 +104,19 @@ def test_what_is_missing_is_left_out(benchmark: Any) -> None:
             found[ways.cell_name("tuning", 1, 8, ways.what(way, given, 0 if way.learns else None))] = end
     text = page.page(found, shown, {"few images": 6})
     assert "Not measured so far are 6 cells: 6 of few images." in text
-    assert "## Weights alone" not in text
+    assert "without a descent" not in text
     assert "**the defaults: 50.0**" in text
     (weights,) = (way for way in ways.WAYS if way.key == "none weights simple")
     for pair, accuracy in ((5, 0.7), (7, 0.9)):
         found[ways.cell_name("test", pair, 8, ways.what(weights, {}))] = end | {"accuracy": accuracy}
-    assert "The aim for `weights` is 75 on the mean (reached) and none under 60 (reached)." in page.page(
-        found, shown, {}
-    )
-    assert "| `weights` | 80.0 | 70.0 | 90.0 |" in page.page(found, shown, {})
+    text = page.page(found, shown, {})
+    assert "For `weights` it is reached on the mean and reached in every pair." in text
+    assert "| nothing | `weights` | 80.0 | 70.0 | 90.0 |" in text
+
+
+def test_settings_go_to_matching_or_to_merging(benchmark: Any) -> None:
+    ways = benchmark("digits_ways")
+    closed = ways.CLOSED[-1]
+    assert ways.split_options(closed, {"relative": 1.0, "alpha": 0.7}) == ({"relative": 1.0}, {"alpha": 0.7})
+    assert ways.split_options(ways.LEARNING["images"][0], {"learning_rate": 0.1}) == ({"learning_rate": 0.1}, {})
+    assert ways.split_options(ways.LEARNING["images"][1], {"learning_rate": 0.1}) == ({}, {"learning_rate": 0.1})

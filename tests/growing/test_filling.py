@@ -141,6 +141,18 @@ def test_functions_of_python_fill_where_they_match() -> None:
     torch.testing.assert_close(filled.state_dict(), again.state_dict())
 
 
+def test_twins_of_grown_models_are_matched_again() -> None:
+    """They have no entries that are known to change nothing, so that learning does not look for any."""
+    small, large = randomize(vit(), 0), randomize(vit(hidden_size=20), 1)
+    with pytest.warns(UserWarning, match="was grown"):
+        twins = fusionlab.align([small, large], anchor=1, preset="weights")
+    config = small.config
+    shape = (4, config.num_channels, config.image_size, config.image_size)
+    data = [{"pixel_values": torch.randn(shape, generator=generator(0)).double()}]
+    again = fusionlab.align(twins, anchor=1, preset="learned", data=data, steps=2, mixtures=0, start="known")
+    assert apart(again[0].double(), small.double()) < 1e-5
+
+
 @pytest.mark.parametrize("name", FILLED)
 def test_anything_may_stand_in_entries_that_change_nothing(name: str) -> None:
     """Those that are noted hold random numbers, as large as the parameter's own, and the function stays."""

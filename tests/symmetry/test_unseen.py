@@ -48,6 +48,20 @@ def test_copies_of_a_model_keep_the_note_and_its_state_has_none() -> None:
     assert set(model.state_dict()) == before
 
 
+def test_the_note_is_of_the_numbers_that_were_noted() -> None:
+    """A wider type and a head of other labels leave it; any other number, and a twin, have none."""
+    model, alignment = dead_unit()
+    note_unseen(model.bfloat16(), {ROWS: ~alignment.filling[ROWS].isnan()})
+    assert unseen_entries(copy.deepcopy(model).double())[ROWS].sum() == alignment.filling[ROWS].shape[1]
+    other = copy.deepcopy(model)
+    other.classifier = torch.nn.Linear(other.classifier.in_features, 7)
+    assert unseen_entries(other)
+    assert unseen_entries(replace(alignment, filling={}).apply(model)) == {}
+    with torch.no_grad():
+        model.get_parameter("vit.layers.0.mlp.fc2.bias")[0] += 1
+    assert unseen_entries(model) == {}
+
+
 def test_an_alignment_fills_before_it_acts() -> None:
     model, alignment = dead_unit()
     by_hand = copy.deepcopy(model)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from itertools import cycle
 from typing import Any
 
@@ -10,14 +11,16 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
 from fusionlab.errors import InputError
 from fusionlab.growing import grown, shrunk
 from fusionlab.symmetry import Alignment, blueprint
+from fusionlab.symmetry.roles import Role
 from tests.growing.test_growth import apart
 from tests.symmetry.models import generator, laws, randomize
 
-from .families import CASES, among_silent_layers, bert, gpt2, llama, vit
+from .families import CASES, among_silent_layers, bert, gpt2, gpt_oss, llama, vit
 
 # Whose streams are rotated, and whose heads are divided alike in both sizes.
 COME_BACK = (
@@ -50,6 +53,35 @@ def test_growing_and_shrinking_is_the_identity(seed: int) -> None:
     assert folded is not None
     moved = Alignment.random(folded, generator(seed)).apply(twin)
     assert apart(shrunk(moved, small).model, small) < 1e-9
+
+
+@pytest.mark.parametrize(
+    ("build", "same", "larger"),
+    [
+        (gpt_oss, {}, {"num_local_experts": 5, "intermediate_size": 26}),
+        (llama, {"head_dim": 4}, {"num_attention_heads": 12, "num_key_value_heads": 3, "hidden_size": 24}),
+    ],
+    ids=["experts and their units", "heads and their queries"],
+)
+def test_what_lies_in_what_is_cut_comes_back(
+    build: Callable[..., nn.Module], same: dict[str, Any], larger: dict[str, Any]
+) -> None:
+    """In any order of experts and of the units of each, of heads and of the queries of each."""
+    small = randomize(build(**same), 0)
+    twin = grown(small, build(**same, **larger)).model
+    described = blueprint(twin)
+    moved = Alignment.random(described.after_folding or described, generator(0)).apply(twin)
+    assert apart(shrunk(moved, small).model, small) < 1e-9
+
+
+def test_which_heads_stay_does_not_depend_on_the_basis_inside() -> None:
+    large = randomize(llama(num_attention_heads=12, num_key_value_heads=6, head_dim=4, hidden_size=24), 0)
+    described = blueprint(large)
+    moved = {name: space.group.random(space.copies, generator(1)) for name, space in described.spaces.items()
+             if space.role == Role.VALUE_OUTPUT}  # fmt: skip
+    small = llama(num_attention_heads=4, num_key_value_heads=2, head_dim=4, hidden_size=24)
+    first, second = (shrunk(model, small).model for model in (large, Alignment(described, moved).apply(large)))
+    assert apart(first, second) < 1e-9
 
 
 def test_what_was_left_in_place_is_the_small_model_itself() -> None:

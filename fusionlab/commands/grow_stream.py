@@ -124,7 +124,7 @@ def _run(both: Larger, most: int, arguments: Namespace, output: Path) -> None:
         files = like(stored, plan, most)
         with atomic_folder(output, arguments.overwrite) as folder, progress("growing", size) as advance:
             with written(folder, files, plan) as writer:
-                growing.write(reader, widening, writer, advance)
+                growing.write(lambda: Grown(growing, reader, widening), writer, advance)
             _write_config(both, folder, main_of((one.dtype, one.count) for one in plan.values()))
             made = open_folder(str(folder), folder)
             assert made is not None

@@ -23,5 +23,9 @@ def numbers_of_no_account(name: str, parameter: Tensor) -> Tensor:
     """
     generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
     noise = _NOISE * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-    is_vector = parameter.numel() == max(parameter.shape, default=1)
-    return noise + parameter if is_vector else noise
+    return noise + parameter if is_vector(parameter) else noise
+
+
+def is_vector(parameter: Tensor) -> bool:
+    """True if a parameter has one dimension at most that is longer than one."""
+    return parameter.numel() == max(parameter.shape, default=1)

@@ -16,6 +16,8 @@ from fusionlab.checkpoints.files import SAFETENSORS, SAFETENSORS_INDEX
 from fusionlab.errors import InputError
 from fusionlab.streaming.stored import TYPES, StoredModel, TensorSpec, bytes_of
 
+# The most bytes of a file where nothing says how many: those of transformers.
+WHOLE = 50 * 10**9
 _NAMES = {dtype: name for name, dtype in TYPES.items()}
 _UNITS = {"": 1, "B": 1, **{f"{p}B": 1000**i for i, p in enumerate("KMGT", 1)}}
 _UNITS |= {f"{p}IB": 1024**i for i, p in enumerate("KMGT", 1)}

@@ -21,7 +21,7 @@ FAMILIES = {name: CASES[name] for name in ("llama", "gpt2-untied", "mixtral", "v
     "llama-queries": Case(llama, {**QUERIES, "hidden_size": 24, "num_hidden_layers": 3}, {"head_dim": 4}),
     "gpt-oss": Case(gpt_oss, {"num_local_experts": 5, "intermediate_size": 26, "rms_norm_eps": 1e-4}),
     "t5": Case(t5, {"num_heads": 3, "d_ff": 30, "num_layers": 3}),
-    "t5 --untie": Case(t5, {"d_model": 20, "num_decoder_layers": 2}),
+    "gpt2 --untie": Case(gpt2, {"n_embd": 24, "n_head": 3, "n_layer": 3}),
     "bert": Case(bert, {"intermediate_size": 31}),
 }
 
@@ -89,7 +89,8 @@ def test_files_are_those_of_memory(tmp_path: Path, both: Both) -> None:
     both(large, small / "config.json")
     files = [sorted(file.name for file in (tmp_path / kind).iterdir()) for kind in ("memory", "parts")]
     assert files[1] == files[0]
-    assert {"tokenizer.json", "model-00002-of-00003.safetensors"} <= set(files[0])
+    assert "tokenizer.json" in files[0]
+    assert sum(name.startswith("model-0") for name in files[0]) > 1
     for name in ("README.md", "model.safetensors.index.json"):
         texts = both.texts(name)
         assert texts[1] == texts[0]

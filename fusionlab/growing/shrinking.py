@@ -188,7 +188,7 @@ def shorter(places: Sequence[Placement]) -> tuple[Placement, ...]:
 
 
 def decided(embedding: Embedding, widening: Widening, state: Mapping[str, Tensor]) -> Shrinking:
-    """What stays of every space of a large model.
+    """The decision of what stays of every space of a large model.
 
     Args:
         embedding: the smaller architecture in the large model's.
@@ -208,7 +208,9 @@ def _written(state: Mapping[str, Tensor], large: Blueprint) -> dict[str, float]:
     streams = {space.name for space in large.spaces.values() if space.role in STREAMS}
     for name, axes in large.parameters.items():
         writing = [dim for dim, axis in enumerate(axes) if any(not d and s in streams for s, d in sides_of(axis))]
-        tensor = state[name] if writing else None
+        if not writing:
+            continue
+        tensor = state[name]
         for dim in writing:
             for leaf in leaves(axes[dim], tensor, dim):
                 if leaf.space in streams and not leaf.is_dual:

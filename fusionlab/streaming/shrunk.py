@@ -31,8 +31,8 @@ class Smaller:
 
     Attributes:
         stored: the large model's files.
-        made: the large model.
-        large: the same with its output embeddings untied where the smaller one's are.
+        made: the large model, its output embeddings untied where that was asked for.
+        large: the same with its output embeddings untied where the smaller one's are too.
         small: the smaller one, as it will be written; its vectors have the numbers that its class begins with.
     """
 
@@ -66,7 +66,7 @@ def smaller(stored: StoredModel, like: Any, untied: bool = False) -> Smaller | N
         return None
     refuse_another_class(made.model, like)
     found = larger(stored, like, untied)
-    return None if found is None else Smaller(stored, found.made, found.small, found.large)
+    return None if found is None else Smaller(stored, found.small if untied else found.made, found.small, found.large)
 
 
 class NoAccount:

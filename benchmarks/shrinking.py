@@ -23,7 +23,7 @@ SMALL = LARGE | {
     "hidden_size": 768, "intermediate_size": 2048, "num_hidden_layers": 12, "num_attention_heads": 12,
     "num_key_value_heads": 6,
 }  # fmt: skip
-# Tells on standard error what the command took, beside what its imports hold.
+# Tells on standard error what the command took.
 SHRINK = """
 import resource, sys, time
 import torch
@@ -31,13 +31,12 @@ from fusionlab.commands import shrink, shrink_stream
 large, small, output, least = sys.argv[1:]
 shrink_stream.IN_MEMORY = int(least)
 torch.set_num_threads(1)
-def largest():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
-begun, start = largest(), time.time()
+start = time.time()
 shrink.run([large, "--like", f"{small}/config.json", "--output", output])
-used = resource.getrusage(resource.RUSAGE_SELF).ru_utime
-print(f"{time.time() - start:.0f} s ({used:.0f} of a processor), {begun:.0f} MiB at first, {largest():.0f} at most",
-      file=sys.stderr)
+seconds, used = time.time() - start, resource.getrusage(resource.RUSAGE_SELF).ru_utime
+# Not ru_maxrss, which begins with what the parent process held.
+largest = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")) / 2**10
+print(f"{seconds:.0f} s, {used:.0f} of a processor, {largest:,.0f} MiB at most", file=sys.stderr)
 """
 
 

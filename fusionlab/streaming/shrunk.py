@@ -48,19 +48,7 @@ class Smaller:
 
 
 def smaller(stored: StoredModel, like: Any, untied: bool = False) -> Smaller | None:
-    """A large model's files beside the architecture that they are brought into.
-
-    Args:
-        stored: the large model's files.
-        like: a config of transformers, or a model of the same class without numbers.
-        untied: whether both models' output embeddings are parameters of their own.
-
-    Returns:
-        None where files hold parameters in a way that is not known to come back as it was.
-
-    Raises:
-        InputError: an unknown class, another class, or a config that makes no model.
-    """
+    """A large model's files beside the architecture that they are brought into, as `larger` has a small one's."""
     made = class_of(stored)
     if made is None:
         return None

@@ -13,6 +13,7 @@ import fusionlab
 from fusionlab.commands import shrink_stream
 from tests.commands.conftest import Command
 from tests.growing.families import CASES, Case, bert, gpt2, gpt_oss, llama, t5, vit
+from tests.growing.test_shrinking import REFUSED
 from tests.streaming.folders import read
 from tests.symmetry.models import randomize
 
@@ -97,17 +98,7 @@ def test_files_are_those_of_memory(tmp_path: Path, both: Both) -> None:
     assert {tensor.dtype for one in both.weights() for tensor in one.values()} == {torch.bfloat16}
 
 
-@pytest.mark.parametrize(
-    ("large", "small", "words"),
-    [
-        (vit(hidden_size=20), vit(hidden_size=24), "has a dimension of 24 that would be 20"),
-        (vit(), bert(), "the model to shrink is a ViTForImageClassification and the smaller one a BertFor"),
-        (bert(hidden_size=24), bert(), "cannot be mixed"),
-        (gpt2(n_embd=24), gpt2(), "untied (--untie)"),
-        (bert(num_hidden_layers=1), bert(num_hidden_layers=2), "has 2 layers and would have 1"),
-    ],
-    ids=["larger", "classes", "mean", "tied", "layers"],
-)  # fmt: skip
+@pytest.mark.parametrize(("large", "small", "words"), REFUSED.values(), ids=REFUSED)
 def test_refusals_are_those_of_memory(
     tmp_path: Path, both: Both, large: nn.Module, small: nn.Module, words: str
 ) -> None:

@@ -28,6 +28,17 @@ COME_BACK = (
     "mixtral",
 )  # fmt: skip
 
+# Large models, smaller ones, and words of why the first do not become the second.
+REFUSED = {
+    "larger": (vit(hidden_size=20), vit(hidden_size=24), "has a dimension of 24 that would be 20"),
+    "classes": (vit(), bert(), "the model to shrink is a ViTForImageClassification and the smaller one a BertFor"),
+    "mean": (bert(hidden_size=24), bert(), "cannot be mixed"),
+    "tied": (gpt2(n_embd=24), gpt2(), "untied (--untie)"),
+    "one-head": (vit(num_attention_heads=4), vit(num_attention_heads=1), "has a dimension of 12 that would be 3"),
+    "tokens": (bert(vocab_size=23), bert(), "is no hidden one"),
+    "layers": (bert(num_hidden_layers=1), bert(num_hidden_layers=2), "has 2 layers and would have 1"),
+}
+
 
 @pytest.mark.parametrize(("name", "fill"), zip(COME_BACK, cycle((True, False)), strict=False))
 def test_what_was_grown_comes_back(name: str, fill: bool) -> None:
@@ -127,18 +138,7 @@ def test_key_biases_do_not_weigh() -> None:
     assert apart(shrunk(large, small).model, shrunk(longer, small).model) < 1e-9
 
 
-@pytest.mark.parametrize(
-    ("large", "small", "words"),
-    [
-        (vit(hidden_size=20), vit(hidden_size=24), "has a dimension of 24 that would be 20"),
-        (vit(), bert(), "the model to shrink is a ViTForImageClassification and the smaller one a BertFor"),
-        (bert(hidden_size=24), bert(), "cannot be mixed"),
-        (gpt2(n_embd=24), gpt2(), "untied (--untie)"),
-        (vit(num_attention_heads=4), vit(num_attention_heads=1), "has a dimension of 12 that would be 3"),
-        (bert(vocab_size=23), bert(), "is no hidden one"),
-    ],
-    ids=["larger", "classes", "mean", "tied", "one-head", "tokens"],
-)  # fmt: skip
+@pytest.mark.parametrize(("large", "small", "words"), REFUSED.values(), ids=REFUSED)
 def test_what_cannot_be_shrunk_is_refused(large: torch.nn.Module, small: torch.nn.Module, words: str) -> None:
     with pytest.raises(InputError) as refusal:
         shrunk(randomize(large, 0), small)

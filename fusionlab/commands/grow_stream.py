@@ -33,7 +33,7 @@ from fusionlab.streaming import StoredModel, open_folder
 from fusionlab.streaming.grown import GrowingParts, Grown
 from fusionlab.streaming.larger import Larger, larger
 from fusionlab.streaming.running import Provide, logits_of
-from fusionlab.streaming.shards import WHOLE, like, written
+from fusionlab.streaming.shards import ONE_FILE, largest_file, like, written
 from fusionlab.streaming.twins import PartReader
 from fusionlab.symmetry.any_model import blueprint
 
@@ -69,7 +69,7 @@ def by_parts(arguments: Namespace, output: Path, alone: Path | None) -> list[str
             raise NotByPartsError("filling runs the grown model again and again")
         if both is None:
             raise NotByPartsError("the tensors of one are stored in another way than its class has them")
-        _run(both, (other and other.largest_file) or small.largest_file or WHOLE, arguments, output)
+        _run(both, largest_file(other) or largest_file(small) or ONE_FILE, arguments, output)
     except NotByPartsError as error:
         return [f"Whole models were held in memory: {error}."]
     return None

@@ -35,7 +35,7 @@ from fusionlab.printing import size_words
 from fusionlab.streaming import open_folder
 from fusionlab.streaming.grown import GrowingParts, Grown
 from fusionlab.streaming.running import Provide, logits_of
-from fusionlab.streaming.shards import WHOLE, like, written
+from fusionlab.streaming.shards import ONE_FILE, largest_file, like, written
 from fusionlab.streaming.shrunk import NoAccount, ShrinkingParts, Shrunk, Smaller, folded_parts, in_large, smaller
 from fusionlab.streaming.twins import PartReader
 from fusionlab.symmetry.any_model import blueprint
@@ -102,7 +102,7 @@ def _run(both: Smaller, arguments: Namespace, output: Path, polishing: Polishing
         names, plan = short_names([arguments.ckpt, arguments.like]), cutting.planned()
         size = sum(tensor.size for tensor in plan.values())
         require_space(output, size + MIB)
-        files = like(stored, plan, stored.largest_file or WHOLE)
+        files = like(stored, plan, largest_file(stored) or ONE_FILE)
         with atomic_folder(output, arguments.overwrite) as folder:
             with progress("shrinking", size) as advance, written(folder, files, plan) as writer:
                 cutting.write(lambda: Shrunk(cutting, reader, found), writer, advance)

@@ -149,12 +149,6 @@ class StoredModel:
         return sum(tensor.size for tensor in self.tensors.values())
 
     @property
-    def largest_file(self) -> int:
-        """The bytes of its largest file where its tensors are in several; 0 where they are in one."""
-        files = {tensor.file: tensor.file.stat().st_size for tensor in self.tensors.values()}
-        return max(files.values()) if len(files) > 1 else 0
-
-    @property
     def is_scaled(self) -> bool:
         """True if some of its weights are stored in 8 bits, and read by dequantising."""
         return any(tensor.is_scaled for tensor in self.tensors.values())

@@ -11,12 +11,12 @@ from pathlib import Path
 import torch
 from torch import nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
-from transformers import PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 
 from fusionlab.checkpoints.conversions import Group, groups_of
 from fusionlab.checkpoints.files import CONFIG
 from fusionlab.checkpoints.huggingface import parameter_names
-from fusionlab.checkpoints.huggingface_config import model_class, parse_config
+from fusionlab.checkpoints.huggingface_config import load_config, model_class, parse_config
 from fusionlab.checkpoints.quiet import quiet
 from fusionlab.checkpoints.sizes import Stored
 from fusionlab.checkpoints.timm_folder import build
@@ -69,6 +69,23 @@ def weightless(
     with quiet(), torch.random.fork_rng(devices=[]), without_memory():
         model = model_class(parsed, folder / CONFIG)(copy.deepcopy(parsed)).eval()
     return _of_groups(model, shapes)
+
+
+def described_by(folder: Path, with_model: bool) -> PretrainedConfig | PreTrainedModel:
+    """The config of a folder of transformers, or the model that it describes, whose parameters take no memory.
+
+    Args:
+        folder: that holds the config.
+        with_model: whether there is a model, and that is wanted.
+
+    Raises:
+        InputError: a configuration that cannot be read, or one of an unknown class.
+    """
+    config = load_config(folder)
+    if not with_model:
+        return config
+    with quiet(), torch.random.fork_rng(devices=[]), without_memory():
+        return model_class(config, folder / CONFIG)(config)
 
 
 def weightless_timm(config: Mapping[str, object], folder: Path, shapes: Mapping[str, Shape]) -> Weightless | None:

@@ -13,12 +13,10 @@ from transformers import PreTrainedModel
 from fusionlab.atomic import MIB, atomic_folder, require_space
 from fusionlab.checkpoints.beside import write_beside
 from fusionlab.checkpoints.card import CARD, grown_card, parent
-from fusionlab.checkpoints.files import CONFIG, copy_side_files
+from fusionlab.checkpoints.files import copy_side_files
 from fusionlab.checkpoints.hub import locate
-from fusionlab.checkpoints.huggingface_config import load_config, model_class
 from fusionlab.checkpoints.names import short_names
-from fusionlab.checkpoints.quiet import quiet
-from fusionlab.checkpoints.weightless import Weightless, without_memory
+from fusionlab.checkpoints.weightless import Weightless, described_by, without_memory
 from fusionlab.commands.grow_output import tell
 from fusionlab.commands.match_parts import NotByPartsError
 from fusionlab.commands.match_stream import IN_MEMORY, INPUTS
@@ -35,12 +33,9 @@ from fusionlab.streaming import StoredModel, open_folder
 from fusionlab.streaming.grown import GrowingParts, Grown
 from fusionlab.streaming.larger import Larger, larger
 from fusionlab.streaming.running import Provide, logits_of
-from fusionlab.streaming.shards import like, written
+from fusionlab.streaming.shards import ONE_FILE, largest_file, like, written
 from fusionlab.streaming.twins import PartReader
 from fusionlab.symmetry.any_model import blueprint
-
-# Bytes of a file where neither model has several.
-_ONE = 50 * 10**9
 
 
 def by_parts(arguments: Namespace, output: Path, alone: Path | None) -> list[str] | None:
@@ -63,10 +58,10 @@ def by_parts(arguments: Namespace, output: Path, alone: Path | None) -> list[str
     other = None if alone is not None else open_folder(arguments.like, folder)
     if small is None or small.format != "transformers" or (alone is None and other is None):
         return []
-    largest = max(_bytes(model) for model in (small, other) if model is not None)
+    largest = max(model.size for model in (small, other) if model is not None)
     if largest < IN_MEMORY and alone is None:
         return []
-    both = larger(small, _like(folder, other), arguments.untie)
+    both = larger(small, described_by(folder, with_model=other is not None), arguments.untie)
     if max(largest, 0 if both is None else both.size) < IN_MEMORY:
         return []
     try:
@@ -74,7 +69,7 @@ def by_parts(arguments: Namespace, output: Path, alone: Path | None) -> list[str
             raise NotByPartsError("filling runs the grown model again and again")
         if both is None:
             raise NotByPartsError("the tensors of one are stored in another way than its class has them")
-        _run(both, _shard(other) or _shard(small) or _ONE, arguments, output)
+        _run(both, largest_file(other) or largest_file(small) or ONE_FILE, arguments, output)
     except NotByPartsError as error:
         return [f"Whole models were held in memory: {error}."]
     return None
@@ -124,7 +119,7 @@ def _run(both: Larger, most: int, arguments: Namespace, output: Path) -> None:
         files = like(stored, plan, most)
         with atomic_folder(output, arguments.overwrite) as folder, progress("growing", size) as advance:
             with written(folder, files, plan) as writer:
-                growing.write(reader, widening, writer, advance)
+                growing.write(lambda: Grown(growing, reader, widening), writer, advance)
             _write_config(both, folder, main_of((one.dtype, one.count) for one in plan.values()))
             made = open_folder(str(folder), folder)
             assert made is not None
@@ -149,26 +144,7 @@ def _run(both: Larger, most: int, arguments: Namespace, output: Path) -> None:
     tell(growth, names[0], output, ["Each part was read, grown and written by itself."])
 
 
-def _like(folder: Path, other: StoredModel | None) -> object:
-    """The larger config, or where there is a model of it that model without numbers."""
-    config = load_config(folder)
-    if other is None:
-        return config
-    with quiet(), torch.random.fork_rng(devices=[]), without_memory():
-        return model_class(config, folder / CONFIG)(config)
-
-
 def _write_config(both: Larger, folder: Path, dtype: torch.dtype) -> None:
     config = both.large.model.config
     config.architectures, config.dtype = [type(both.large.model).__name__], dtype
     config.save_pretrained(folder)
-
-
-def _bytes(model: StoredModel) -> int:
-    return sum(tensor.size for tensor in model.tensors.values())
-
-
-def _shard(model: StoredModel | None) -> int:
-    """The size of a model's largest file where it has several; 0 where it has one."""
-    files = {} if model is None else {tensor.file: tensor.file.stat().st_size for tensor in model.tensors.values()}
-    return max(files.values()) if len(files) > 1 else 0

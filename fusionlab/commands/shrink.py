@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from jsonargparse import ArgumentParser
+from jsonargparse import ArgumentParser, Namespace
 from lightning.pytorch import seed_everything
-from rich.table import Table
 from torch import nn
 
-from fusionlab import checkpoints, printing
+from fusionlab import checkpoints
 from fusionlab.atomic import MIB, refuse_existing, require_space
-from fusionlab.checkpoints.card import CARD, parent, shrunk_card
+from fusionlab.checkpoints.card import CARD
 from fusionlab.checkpoints.names import short_names
 from fusionlab.commands import data_options, own_data, parsing
 from fusionlab.commands.example import add_example, own_module
-from fusionlab.commands.grow import as_grown, read_size
+from fusionlab.commands.grow import as_grown, config_alone, read_size
 from fusionlab.commands.matching_options import PresetOptions, untied
 from fusionlab.commands.option_groups import add_fields
+from fusionlab.commands.shrink_output import card, tell
+from fusionlab.commands.shrink_stream import by_parts
 from fusionlab.dtypes import stored_size
 from fusionlab.errors import InputError
-from fusionlab.growing import Shrinkage, shrunk
+from fusionlab.growing import shrunk
 from fusionlab.paths import expanded
 from fusionlab.polish import PolishOptions, polish
+from fusionlab.types import Model
 
 DESCRIPTION = """Write a model in a smaller architecture: less width, layers, heads or units.
 
@@ -63,6 +64,9 @@ def run(argv: Sequence[str]) -> None:
         raise InputError("inputs are what polish looks at, and none was asked for; expected --polish with them")
     output = expanded(arguments.output)
     refuse_existing(output, arguments.overwrite)
+    polishing = None if options is None else _polishing(arguments, options)
+    if (notes := by_parts(arguments, output, config_alone(arguments.like), polishing)) is None:
+        return
     large = checkpoints.read(arguments.ckpt, own_module(arguments, argv))
     own_data.fitted(arguments, [large], "shrink")
     smaller = read_size(arguments.like)
@@ -76,16 +80,30 @@ def run(argv: Sequence[str]) -> None:
     result = found.model
     require_space(output, stored_size(result) + MIB)
     if options is not None:
-        inputs = data_options.inputs(arguments, [models["large"]], [arguments.ckpt], needed=True)
-        assert inputs is not None
-        result = polish(result, [models["large"]], inputs.shared, options)
+        result = _polished(result, models["large"], arguments, options)
     names = short_names([arguments.ckpt, arguments.like])
-    made = {"logits differ by": f"{found.differs:.1e} of the largest, before any polish"}
-    made |= {} if options is None else {"polish": f"{options.steps} steps"}
-    card = shrunk_card(parent(names[0], large.location), names[1], made, large.format)
+    text = card(found, names, large.location, large.format, arguments.polish)
     both = {"large": large} | ({"like": smaller} if isinstance(smaller, checkpoints.Checkpoint) else {})
-    as_grown(both, {"large": result})["large"].write(result, output, arguments.overwrite, texts={CARD: card})
-    _tell(found, names[0], output)
+    as_grown(both, {"large": result})["large"].write(result, output, arguments.overwrite, texts={CARD: text})
+    tell(found, names[0], output, notes)
+
+
+def _polished(result: Model, large: nn.Module, arguments: Namespace, options: PolishOptions) -> Model:
+    """The shrunk model, once it has learned from the large one."""
+    inputs = data_options.inputs(arguments, [large], [arguments.ckpt], needed=True)
+    assert inputs is not None
+    return polish(result, [large], inputs.shared, options)
+
+
+def _polishing(arguments: Namespace, options: PolishOptions) -> Callable[[Model], Model]:
+    """What polishes a shrunk model whose large one has not been read yet."""
+
+    def polishing(result: Model) -> Model:
+        large = checkpoints.read(arguments.ckpt)
+        own_data.fitted(arguments, [large], "shrink")
+        return _polished(result, large.model, arguments, options)
+
+    return polishing
 
 
 def _parser() -> ArgumentParser:
@@ -97,33 +115,3 @@ def _parser() -> ArgumentParser:
     parsing.add_json(parser)
     data_options.add_inputs(parser)
     return parser
-
-
-def _tell(found: Shrinkage[Any], name: str, output: Path) -> None:
-    """Print what was kept, and how far the function moved."""
-    table = Table("", name, "shrunk", title=f"{name} in a smaller architecture", title_justify="left")
-    for stack in found.placements:
-        table.add_row(f"layers of {stack.small}", str(stack.length), str(len(stack.positions)))
-    table.add_row("parameters", *(f"{count:,}" for count in found.parameters))
-    printing.publish(
-        {
-            "model": name,
-            "parameters": dict(zip(("before", "after"), found.parameters, strict=True)),
-            "layers": {one.large: {"length": one.length, "kept": list(one.positions)} for one in found.placements},
-            "logits_differ_by": {"float64": found.differs},
-            "output": str(output),
-        }
-    )
-    console = printing.results()
-    console.print(table)
-    for stack in found.placements:
-        console.print(
-            f"Layers {', '.join(map(str, stack.positions))} of {stack.large} were kept.",
-            highlight=False,
-            soft_wrap=True,
-        )
-    console.print(
-        f"Logits on random inputs differ by {found.differs:.1e} of the largest in float64, before any polish.",
-        style="dim",
-    )
-    console.print(f"Written to {output}", highlight=False, soft_wrap=True)

@@ -166,25 +166,29 @@ class Embedding:
             for scale in dict.fromkeys((small / large, (small / large) ** 0.5)):
                 yield replace(choice, last_norm=gain, length=scale / choice.tokens / longer)
 
-    def cut(self, state: Mapping[str, Tensor], widening: Widening) -> dict[str, Tensor]:
-        """The small model's parameters that a larger model's hold; of what `with_choice` makes, those it was made from.
+    @cached_property
+    def targets(self) -> dict[str, str]:
+        """By name in the small model, the parameter of the larger one that is made of it."""
+        return {name: target for target, name in self.sources.items()}
+
+    def cut(self, name: str, tensor: Tensor, widening: Widening) -> Tensor:
+        """One parameter of the small model that a larger model's holds; of what `parameter` makes, what it was made of.
 
         What lies in new entries is left out.
 
         Args:
-            state: of the larger model, in the gauge of `large`.
+            name: in the small model.
+            tensor: of the larger model, in the gauge of `large`.
             widening: what made an exact embedding.
         """
-        out = {}
-        for target, name in self.sources.items():
-            if not self.state[name].is_floating_point():
-                out[name] = self.state[name]
-                continue
-            factor = self._factor(target, widening.choice)
-            offset = self._offset(target) if factor != 1 and self._is_gain(target, self.fresh[target]) else 0.0
-            unscaled = state[target] if factor == 1 else (state[target].double() + offset) / factor - offset
-            out[name] = self._cut(name, target, unscaled, widening)
-        return out
+        if not self.state[name].is_floating_point():
+            return self.state[name]
+        target = self.targets[name]
+        factor = self._factor(target, widening.choice)
+        offset = self._offset(target) if factor != 1 and self._is_gain(target, self.fresh[target]) else 0.0
+        return self._cut(
+            name, target, tensor if factor == 1 else (tensor.double() + offset) / factor - offset, widening
+        )
 
     def _factor(self, target: str, choice: Choice) -> float:
         """The factor of a parameter of the larger model as a whole, of a gain that of what it multiplies by."""

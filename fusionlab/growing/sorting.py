@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import torch
 from torch import Tensor
 
+from fusionlab.asked import Asked
 from fusionlab.decompositions import svd
 from fusionlab.errors import InputError
 from fusionlab.growing.axes import STREAMS
 from fusionlab.matching.gauge import balance, grams
+from fusionlab.matching.groups import geometry
 from fusionlab.symmetry import Alignment, Blueprint, Space
-from fusionlab.symmetry.axes import Across, Along, Axis, Concat, Fixed, Per, Scaled
+from fusionlab.symmetry.axes import Across, Along, Axis, Concat, Fixed, Per, Scaled, sides_of
 from fusionlab.symmetry.groups import Invertible, OrthogonalFixingOnes, Permutation
 from fusionlab.symmetry.groups.rotations import complement_of_ones
 from fusionlab.symmetry.leaves import leaves
+from fusionlab.symmetry.parts import parts
 
 
 def smaller_sizes(small: Blueprint, large: Blueprint, names: Mapping[str, str]) -> dict[str, int]:
@@ -36,8 +39,8 @@ def smaller_sizes(small: Blueprint, large: Blueprint, names: Mapping[str, str]) 
     return {space: size for space, size in found.items() if size < large.spaces[space].group.size}
 
 
-def sorted_forward(state: Mapping[str, Tensor], blueprint: Blueprint, sizes: Mapping[str, int]) -> dict[str, Tensor]:
-    """The same model in a basis whose first coordinates say most, space by space.
+def to_the_front(state: Mapping[str, Tensor], blueprint: Blueprint, sizes: Mapping[str, int]) -> Alignment:
+    """The alignment that brings a model into a basis whose first coordinates say most, space by space.
 
     Spaces that may be rotated: the principal directions of what is written to them, by weights (of heads in their
     balanced form, so that what is left out of a product of query and key, or value and output, is its smallest
@@ -45,7 +48,8 @@ def sorted_forward(state: Mapping[str, Tensor], blueprint: Blueprint, sizes: Map
     and of what they write have the largest product. What stays is as near to where it was as it can be.
 
     Args:
-        state: the parameters, in float64 and in the gauge of the blueprint.
+        state: the parameters, in float64 and in the gauge of the blueprint. Each is asked for by itself, and not kept,
+            so that they may lie on the disk.
         blueprint: of the model.
         sizes: by space that will be cut, how many coordinates are kept.
 
@@ -61,38 +65,94 @@ def sorted_forward(state: Mapping[str, Tensor], blueprint: Blueprint, sizes: Map
                 f"be mixed ({space.group.meaning} alone change no function); expected a smaller model that is "
                 f"{space.group.size} wide there, or untied embeddings (--untie) where tied ones are the reason"
             )
-    streams = [space for space in spaces if space.role in STREAMS]
-    turns = {space.name: _rotation(state, blueprint, space, sizes[space.name]) for space in streams}
-    current = Alignment(blueprint, turns).apply(state)
+    streams = {space.name: _of_stream(state, blueprint, space, sizes[space.name]) for space in _streams(spaces)}
     # What heads read of coordinates that will be cut says nothing about them. Orthogonal groups act by a matrix and its
     # inverse's transpose alike, so that a projection acts as an element would.
-    kept = {space.name: _projection(space, sizes[space.name]) for space in streams}
-    seen = Alignment(blueprint, kept).apply(current)
-    if any(space.group.is_general_linear for space in spaces):
-        balanced = balance(seen, blueprint)
-        current, seen = balanced.apply(current), balanced.apply(seen)
-    inner = [space for space in spaces if space not in streams and not isinstance(space.group, Permutation)]
-    turns = {space.name: _rotation(seen, blueprint, space, sizes[space.name]) for space in inner}
-    current = Alignment(blueprint, turns).apply(current)
+    kept = {name: _projection(blueprint.spaces[name], sizes[name]) @ turn for name, turn in streams.items()}
+    inner = _inside(_moved(state, Alignment(blueprint, kept)), blueprint, sizes)
+    # Rotations of streams change none of the lengths that units and heads are ordered by.
+    current = _moved(state, Alignment(blueprint, inner))
     ordered = [space for space in spaces if isinstance(space.group, Permutation)]
     orders = {space.name: _order(current, blueprint, space, sizes[space.name]) for space in ordered}
-    return Alignment(blueprint, orders).apply(current)
+    found = Alignment(blueprint, streams | {name: turn for name, turn in inner.items() if name in sizes})
+    # Those inside of others first, which are then moved with what they belong to.
+    for space in reversed(ordered):
+        found = Alignment(blueprint, {space.name: orders[space.name]}).compose(found)
+    return found
 
 
-def _rotation(state: Mapping[str, Tensor], blueprint: Blueprint, space: Space, size: int) -> Tensor:
+def _streams(spaces: Iterable[Space]) -> list[Space]:
+    return [space for space in spaces if space.role in STREAMS]
+
+
+def _moved(state: Mapping[str, Tensor], alignment: Alignment) -> Mapping[str, Tensor]:
+    """The parameters as an alignment moves them, each when it is asked for."""
+    return Asked(list(state), lambda name: alignment.apply_to(name, state[name]))
+
+
+def _of_stream(state: Mapping[str, Tensor], blueprint: Blueprint, space: Space, size: int) -> Tensor:
+    """The rotation of a stream that brings the principal directions of what is written to it to the front."""
+    writers = [
+        name
+        for name, axes in blueprint.touching([space.name]).items()
+        if any((space.name, False) in sides_of(axis) for axis in axes)
+    ]
+    written, _ = grams(Asked(writers, state.__getitem__), blueprint, space)
+    return _rotation(written, space, size)
+
+
+def _inside(state: Mapping[str, Tensor], blueprint: Blueprint, sizes: Mapping[str, int]) -> dict[str, Tensor]:
+    """The elements that balance what lies inside heads and bring its principal directions to the front.
+
+    Args:
+        state: the parameters, streams projected onto what is kept of them.
+        blueprint: of the model.
+        sizes: by space that will be cut, how many coordinates are kept.
+
+    Returns:
+        By space: those that are cut, and those of what is balanced with them or belongs to a head that may be cut.
+    """
+    balanced = {space.name for space in blueprint.spaces.values() if geometry(space.group).has_balance}
+    turned = {
+        name for name in sizes if not isinstance((space := blueprint.spaces[name]).group, Permutation)
+        and space.role not in STREAMS
+    }  # fmt: skip
+    # The lengths that heads are ordered by depend on the basis inside of each; those of units on no factor.
+    looked_at = turned | {
+        name for name in balanced
+        if not (space := blueprint.spaces[name]).group.is_factor and any(outer in sizes for outer in space.index)
+    }  # fmt: skip
+    found: dict[str, Tensor] = {}
+    for part in parts(blueprint, turned | balanced) if looked_at else ():
+        inside = [name for name in part.spaces if name in looked_at]
+        if not inside:
+            continue
+        own = {name: state[name] for name in part.touching([n for n in part.spaces if n in turned | balanced])}
+        alignment = balance(own, part)
+        own |= {name: alignment.apply_to(name, tensor) for name, tensor in own.items()}
+        turns = {}
+        for space in (part.spaces[name] for name in inside if name in turned):
+            written, read = grams(own, part, space)
+            # What is written and never read says nothing, nor what is read and never written; a norm sees all of a
+            # stream.
+            values, vectors = torch.linalg.eigh(read)
+            root = vectors * values.clamp(min=0).sqrt().unsqueeze(-2) @ vectors.mT
+            turns[space.name] = _rotation(root @ written @ root, space, sizes[space.name])
+        found |= Alignment(part, turns).compose(alignment).elements
+    return found
+
+
+def _rotation(written: Tensor, space: Space, size: int) -> Tensor:
     """Orthogonal matrices that bring the principal directions of a space to the front.
 
-    Of a stream those of what is written to it; of others, of what is both written and read.
+    Args:
+        written: Gram matrices of what says something, shape ``(*copies, n, n)``.
+        space: the space.
+        size: how many coordinates are kept.
 
     Returns:
         Shape ``(*copies, n, n)``.
     """
-    written, read = grams(state, blueprint, space)
-    if space.role not in STREAMS:
-        # What is written and never read says nothing, nor what is read and never written; a norm sees all of a stream.
-        values, vectors = torch.linalg.eigh(read)
-        root = vectors * values.clamp(min=0).sqrt().unsqueeze(-2) @ vectors.mT
-        written = root @ written @ root
     if not isinstance(space.group, OrthogonalFixingOnes):
         return _to_front(written, torch.eye(space.group.size, dtype=torch.float64), size)
     # Of the vectors with mean zero, those that end behind the first entries are the small model's.
@@ -142,16 +202,18 @@ def _order(state: Mapping[str, Tensor], blueprint: Blueprint, space: Space, size
     for name, axes in blueprint.touching([space.name]).items():
         for dim, axis in enumerate(axes):
             for leaf in leaves(axis, state[name].double(), dim):
-                spaces = [*leaf.path, leaf.space]
-                if space.name in spaces and leaf.space is not None:
+                spaces = [*leaf.path, *(() if leaf.space is None else (leaf.space,))]
+                if space.name in spaces:
                     kept = [spaces.index(one) for one in (*space.index, space.name)]
                     others = [d for d in range(leaf.view.ndim) if d not in kept]
                     square = leaf.view.square().permute(*kept, *others).flatten(len(kept)).sum(-1)
-                    key = leaf.space, leaf.is_dual
+                    # Blocks in which nothing acts, as of a gate beside what it opens, run along their own space.
+                    key = spaces[-1], leaf.is_dual
                     lengths[key] = lengths[key] + square if key in lengths else square
     score = torch.ones(*space.copies, space.group.size, dtype=torch.float64)
     for (inner, is_dual), length in lengths.items():
-        if (inner, not is_dual) in lengths:
+        # A number for each of them, as a router's for an expert, says nothing by itself.
+        if inner != space.name or (inner, not is_dual) in lengths:
             score = score * length / length.mean().clamp(min=1e-300)
     kept_places = score.sort(dim=-1, descending=True, stable=True).indices[..., :size].sort(-1).values
     is_kept = torch.zeros_like(score).scatter(-1, kept_places, 1.0)

@@ -144,6 +144,11 @@ class StoredModel:
         return main_of((tensor.dtype, tensor.count) for tensor in self.tensors.values())
 
     @property
+    def size(self) -> int:
+        """The bytes of its tensors, as they are read."""
+        return sum(tensor.size for tensor in self.tensors.values())
+
+    @property
     def is_scaled(self) -> bool:
         """True if some of its weights are stored in 8 bits, and read by dequantising."""
         return any(tensor.is_scaled for tensor in self.tensors.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from itertools import cycle
 from typing import Any
 
@@ -10,20 +11,33 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
 from fusionlab.errors import InputError
 from fusionlab.growing import grown, shrunk
 from fusionlab.symmetry import Alignment, blueprint
+from fusionlab.symmetry.roles import Role
 from tests.growing.test_growth import apart
 from tests.symmetry.models import generator, laws, randomize
 
-from .families import CASES, among_silent_layers, bert, gpt2, llama, vit
+from .families import CASES, among_silent_layers, bert, gpt2, gpt_oss, llama, vit
 
 # Whose streams are rotated, and whose heads are divided alike in both sizes.
 COME_BACK = (
     "vit-everything", "vit-heads", "vit-depth", "timm", "gpt2-untied", "llama", "llama-queries", "gpt-oss-experts",
     "mixtral",
 )  # fmt: skip
+
+# Large models, smaller ones, and words of why the first do not become the second.
+REFUSED = {
+    "larger": (vit(hidden_size=20), vit(hidden_size=24), "has a dimension of 24 that would be 20"),
+    "classes": (vit(), bert(), "the model to shrink is a ViTForImageClassification and the smaller one a BertFor"),
+    "mean": (bert(hidden_size=24), bert(), "cannot be mixed"),
+    "tied": (gpt2(n_embd=24), gpt2(), "untied (--untie)"),
+    "one-head": (vit(num_attention_heads=4), vit(num_attention_heads=1), "has a dimension of 12 that would be 3"),
+    "tokens": (bert(vocab_size=23), bert(), "is no hidden one"),
+    "layers": (bert(num_hidden_layers=1), bert(num_hidden_layers=2), "has 2 layers and would have 1"),
+}
 
 
 @pytest.mark.parametrize(("name", "fill"), zip(COME_BACK, cycle((True, False)), strict=False))
@@ -50,6 +64,35 @@ def test_growing_and_shrinking_is_the_identity(seed: int) -> None:
     assert folded is not None
     moved = Alignment.random(folded, generator(seed)).apply(twin)
     assert apart(shrunk(moved, small).model, small) < 1e-9
+
+
+@pytest.mark.parametrize(
+    ("build", "same", "larger"),
+    [
+        (gpt_oss, {}, {"num_local_experts": 5, "intermediate_size": 26}),
+        (llama, {"head_dim": 4}, {"num_attention_heads": 12, "num_key_value_heads": 3, "hidden_size": 24}),
+    ],
+    ids=["experts and their units", "heads and their queries"],
+)
+def test_what_lies_in_what_is_cut_comes_back(
+    build: Callable[..., nn.Module], same: dict[str, Any], larger: dict[str, Any]
+) -> None:
+    """In any order of experts and of the units of each, of heads and of the queries of each."""
+    small = randomize(build(**same), 0)
+    twin = grown(small, build(**same, **larger)).model
+    described = blueprint(twin)
+    moved = Alignment.random(described.after_folding or described, generator(0)).apply(twin)
+    assert apart(shrunk(moved, small).model, small) < 1e-9
+
+
+def test_which_heads_stay_does_not_depend_on_the_basis_inside() -> None:
+    large = randomize(llama(num_attention_heads=12, num_key_value_heads=6, head_dim=4, hidden_size=24), 0)
+    described = blueprint(large)
+    moved = {name: space.group.random(space.copies, generator(1)) for name, space in described.spaces.items()
+             if space.role == Role.VALUE_OUTPUT}  # fmt: skip
+    small = llama(num_attention_heads=4, num_key_value_heads=2, head_dim=4, hidden_size=24)
+    first, second = (shrunk(model, small).model for model in (large, Alignment(described, moved).apply(large)))
+    assert apart(first, second) < 1e-9
 
 
 def test_what_was_left_in_place_is_the_small_model_itself() -> None:
@@ -95,18 +138,7 @@ def test_key_biases_do_not_weigh() -> None:
     assert apart(shrunk(large, small).model, shrunk(longer, small).model) < 1e-9
 
 
-@pytest.mark.parametrize(
-    ("large", "small", "words"),
-    [
-        (vit(hidden_size=20), vit(hidden_size=24), "has a dimension of 24 that would be 20"),
-        (vit(), bert(), "the model to shrink is a ViTForImageClassification and the smaller one a BertFor"),
-        (bert(hidden_size=24), bert(), "cannot be mixed"),
-        (gpt2(n_embd=24), gpt2(), "untied (--untie)"),
-        (vit(num_attention_heads=4), vit(num_attention_heads=1), "has a dimension of 12 that would be 3"),
-        (bert(vocab_size=23), bert(), "is no hidden one"),
-    ],
-    ids=["larger", "classes", "mean", "tied", "one-head", "tokens"],
-)  # fmt: skip
+@pytest.mark.parametrize(("large", "small", "words"), REFUSED.values(), ids=REFUSED)
 def test_what_cannot_be_shrunk_is_refused(large: torch.nn.Module, small: torch.nn.Module, words: str) -> None:
     with pytest.raises(InputError) as refusal:
         shrunk(randomize(large, 0), small)

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from fusionlab.growing.sorting import sorted_forward
+from fusionlab.growing.sorting import to_the_front
 from fusionlab.matching.gauge import grams
 from fusionlab.symmetry import Alignment, blueprint
 from fusionlab.symmetry.groups import complement_of_ones
@@ -22,7 +22,7 @@ def test_the_function_stays_and_singular_values_of_heads_come_first() -> None:
     assert folded is not None
     state = Alignment.identity(folded).apply(model).double().state_dict()
     sizes = {name: space.group.size // 2 for name, space in folded.spaces.items() if space.role != "residual"}
-    found = sorted_forward(state, folded, sizes)
+    found = to_the_front(state, folded, sizes).apply(state)
     twin = vit().double()
     twin.load_state_dict(found)
     assert apart(twin, model) < 1e-9
@@ -45,7 +45,7 @@ def test_a_stream_keeps_the_subspace_in_which_most_is_written() -> None:
     assert folded is not None
     state = Alignment.identity(folded).apply(model).double().state_dict()
     (stream,) = (name for name, space in folded.spaces.items() if space.group.size == 6 and space.role == "residual")
-    found = sorted_forward(state, folded, {stream: 4})
+    found = to_the_front(state, folded, {stream: 4}).apply(state)
     written, _ = grams(state, folded, folded.spaces[stream])
     left, _ = grams(found, folded, folded.spaces[stream])
     inside = complement_of_ones(4)
@@ -59,7 +59,7 @@ def test_units_are_kept_by_what_they_read_and_write() -> None:
     plan = blueprint(model)
     state = model.double().state_dict()
     (units,) = (name for name, space in plan.spaces.items() if space.role == "ffn")
-    found = sorted_forward(state, plan, {units: 4})
+    found = to_the_front(state, plan, {units: 4}).apply(state)
     read, bias, write = (f"vit.layers.0.mlp.{name}" for name in ("fc1.weight", "fc1.bias", "fc2.weight"))
 
     def score(chosen: tuple[int, ...]) -> float:

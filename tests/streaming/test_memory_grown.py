@@ -4,7 +4,9 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import transformers
@@ -41,9 +43,9 @@ for least, output in ((0, out), (2**60, out + "-in-memory")):
 """
 
 
-def zeros(folder: Path) -> Path:
+def zeros(folder: Path, sizes: Mapping[str, Any] = SMALL) -> Path:
     """A Llama in several files, whose numbers take no space on the disk."""
-    config = transformers.LlamaConfig(**SMALL, architectures=["LlamaForCausalLM"])
+    config = transformers.LlamaConfig(**sizes, architectures=["LlamaForCausalLM"])
     config.save_pretrained(folder)
     with without_memory():
         state = transformers.LlamaForCausalLM(config).state_dict()

@@ -15,6 +15,7 @@ from fusionlab.growing.axes import Widening
 from fusionlab.growing.embedding import Embedding
 from fusionlab.growing.layers import lists_of
 from fusionlab.streaming.pipeline import in_order, workers
+from fusionlab.streaming.running import Provide
 from fusionlab.streaming.shards import Writer
 from fusionlab.streaming.stored import TensorSpec
 from fusionlab.streaming.twins import MOST, PartReader
@@ -58,7 +59,7 @@ class GrowingParts:
     ) -> None:
         self.embedding, self.large = embedding, large
         self.stack_of = {entry: stack for stack, entries in embedding.large.stacks.items() for entry in entries}
-        alike = [list(names) for names in (*_together(small), *self._pulled_back(), *self._of_experts())]
+        alike = [list(names) for names in (*together(small), *self._pulled_back(), *self._of_experts())]
         found = parts(embedding.small, (), [names for names in alike if names])
         self.part_of = {name: part for part in found for name in part.parameters}
         self.units = self._units(found)
@@ -77,22 +78,26 @@ class GrowingParts:
 
     @torch.no_grad()
     def write(
-        self, reader: PartReader, widening: Widening, writer: Writer, advance: Callable[[int], object] = lambda _: None
+        self,
+        make: Callable[[], Provide],
+        writer: Writer,
+        advance: Callable[[int], object] = lambda _: None,
+        held: Callable[[str], int] = lambda _: 0,
     ) -> None:
         """Write the grown model's weights.
 
         Args:
-            reader: of the small model.
-            widening: the maps.
+            make: gives what makes parameters when they are asked for, for one thread at a time.
             writer: of the files.
             advance: is told how many bytes have been written since it was called last.
+            held: about how many numbers of 4 bytes that holds for a parameter, beside what growing takes.
 
         Raises:
             InputError: numbers that are NaN or infinite, or that the type to write in cannot hold.
         """
 
         def work(unit: Unit) -> int:
-            size, provide = 0, Grown(self, reader, widening)
+            size, provide = 0, make()
             for group in unit.groups:
                 made = {name: provide(name) for name in group.made}
                 for name, tensor in group.written(made).items():
@@ -100,14 +105,18 @@ class GrowingParts:
                     size += writer.tensors[name].size
             return size
 
+        def numbers(unit: Unit) -> int:
+            beside = max((held(name) for group in unit.groups for name in group.made), default=0)
+            return self._size(unit, writer.tensors) + beside
+
         with workers() as pool:
-            for size in in_order(pool, work, self.units, lambda unit: self._size(unit, writer.tensors), MOST):
+            for size in in_order(pool, work, self.units, numbers, MOST):
                 advance(size)
 
     def _pulled_back(self) -> Iterator[list[str]]:
         """The small model's parameters that become one group of the larger model's, or tied ones."""
         sources = self.embedding.sources
-        for names in _together(self.large):
+        for names in together(self.large):
             targets = (self.stack_of.get(name, name) for name in names)
             yield list(dict.fromkeys(sources[target] for target in targets if target in sources))
 
@@ -205,8 +214,12 @@ class Grown:
         return fold(stacked, part) if part.folded else stacked
 
 
-def _together(model: Weightless) -> list[list[str]]:
-    """Names of a state dict by what of the files they are made of."""
+def together(model: Weightless) -> list[list[str]]:
+    """Names of a state dict by what of the files they are made of.
+
+    Args:
+        model: whose.
+    """
     found: dict[str, list[str]] = {}
     for name, held in model.names.items():
         found.setdefault(model.groups[held].made[0], []).append(name)

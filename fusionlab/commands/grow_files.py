@@ -13,7 +13,6 @@ from transformers import PreTrainedModel
 
 from fusionlab.checkpoints.weightless import Weightless, without_memory
 from fusionlab.commands.match_parts import NotByPartsError
-from fusionlab.commands.match_stream import INPUTS
 from fusionlab.dtypes import main_of
 from fusionlab.evaluation.preservation import EXACT
 from fusionlab.growing import Growth
@@ -29,7 +28,7 @@ from fusionlab.streaming.classes import class_of
 from fusionlab.streaming.filled import FillingParts
 from fusionlab.streaming.grown import GrowingParts, Grown
 from fusionlab.streaming.larger import Larger, untied
-from fusionlab.streaming.running import Provide, logits_of
+from fusionlab.streaming.running import INPUTS, Provide, logits_of
 from fusionlab.streaming.scratch import Scratch
 from fusionlab.streaming.shards import like, written
 from fusionlab.streaming.twins import PartReader

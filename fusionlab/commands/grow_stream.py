@@ -26,11 +26,10 @@ from fusionlab.growing import described
 from fusionlab.growing.growth import CONFIG_ALONE
 from fusionlab.streaming import StoredModel, open_folder
 from fusionlab.streaming.larger import larger
+from fusionlab.streaming.shards import ONE_FILE, largest_file
 
 # Numbers on the way, in the unfinished output.
 _SCRATCH = ".fusionlab-scratch"
-# Bytes of a file where neither model has several.
-_ONE = 50 * 10**9
 
 
 def by_parts(arguments: Namespace, output: Path, alone: Path | None) -> list[str] | None:
@@ -67,7 +66,7 @@ def by_parts(arguments: Namespace, output: Path, alone: Path | None) -> list[str
         growing = GrowingFiles(both, other if arguments.fill else None)
         held = [model for model in (small, other) if model is not None]
         leave_to_memory(output, growing.size + growing.beside + MIB, growing.beside, held)
-        _run(growing, _shard(other) or _shard(small) or _ONE, arguments, output)
+        _run(growing, largest_file(other) or largest_file(small) or ONE_FILE, arguments, output)
     except NotByPartsError as error:
         return [f"Whole models were held in memory: {error}."]
     return None
@@ -98,9 +97,3 @@ def _like(folder: Path, other: StoredModel | None) -> object:
 
 def _bytes(model: StoredModel) -> int:
     return sum(tensor.size for tensor in model.tensors.values())
-
-
-def _shard(model: StoredModel | None) -> int:
-    """The size of a model's largest file where it has several; 0 where it has one."""
-    files = {} if model is None else {tensor.file: tensor.file.stat().st_size for tensor in model.tensors.values()}
-    return max(files.values()) if len(files) > 1 else 0

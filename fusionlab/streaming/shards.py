@@ -19,6 +19,14 @@ from fusionlab.streaming.stored import TYPES, StoredModel, TensorSpec, bytes_of
 _NAMES = {dtype: name for name, dtype in TYPES.items()}
 _UNITS = {"": 1, "B": 1, **{f"{p}B": 1000**i for i, p in enumerate("KMGT", 1)}}
 _UNITS |= {f"{p}IB": 1024**i for i, p in enumerate("KMGT", 1)}
+# Bytes of a file where no model says otherwise.
+ONE_FILE = 50 * 10**9
+
+
+def largest_file(model: StoredModel | None) -> int:
+    """The bytes of a model's largest file where it has several; 0 where it has one, or there is no model."""
+    files = {} if model is None else {tensor.file: tensor.file.stat().st_size for tensor in model.tensors.values()}
+    return max(files.values()) if len(files) > 1 else 0
 
 
 def shard_bytes(text: str) -> int:

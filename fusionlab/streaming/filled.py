@@ -14,9 +14,9 @@ from torch import Tensor
 from fusionlab.checkpoints.weightless import Weightless
 from fusionlab.growing.axes import Widening
 from fusionlab.growing.filling import Filling, Kind, kinds_of
-from fusionlab.matching.parts import of_the_gauge
+from fusionlab.matching.parts import Part, of_the_gauge
 from fusionlab.matching.presets import preset
-from fusionlab.streaming.coupled import coupled_bytes, find_coupled, of_part
+from fusionlab.streaming.coupled import coupled_bytes, coupled_memory, find_coupled, of_part
 from fusionlab.streaming.grown import GrowingParts, Grown, together
 from fusionlab.streaming.running import Provide
 from fusionlab.streaming.scratch import Scratch
@@ -63,7 +63,18 @@ class FillingParts:
         matching = coupled_bytes(counts, self.described.in_gauge(options.gauge), options, torch.float64)
         taken = {name for names in self.kinds.values() for name in names}
         stacks = self.described.stacks
-        return matching + 8 * sum(counts[entry] for name in taken for entry in stacks.get(name, (name,)))
+        return max(matching, 8 * sum(counts[entry] for name in taken for entry in stacks.get(name, (name,))))
+
+    @property
+    def memory(self) -> int:
+        """About how many bytes growing and filling hold at most, beside torch itself."""
+        counts = {name: tensor.numel() for name, tensor in self.growing.large.model.state_dict().items()}
+        # Of matching in float32.
+        return max(self.growing.memory(), 2 * coupled_memory(counts, *self._steps()))
+
+    def _steps(self) -> tuple[Blueprint, list[Part]]:
+        """The blueprint in the gauge that models are matched in, and the parts that they are brought into it by."""
+        return of_the_gauge(self.described, preset("weights"), self.alike)
 
     def held(self, name: str) -> int:
         """About how many numbers of 4 bytes are held in memory for a parameter: its part, before folding and after."""
@@ -77,7 +88,7 @@ class FillingParts:
         Args:
             grown: the grown model's parameters.
             other: the larger model's files; read in float64.
-            scratch: that these numbers lie in; those of the matching lie beside them meanwhile.
+            scratch: that these numbers lie in; those of the matching lay there before.
 
         Returns:
             By name in the blueprint, mapped from the disk, in float64.
@@ -87,7 +98,7 @@ class FillingParts:
             OSError: the disk is full.
         """
         options = preset("weights")
-        blueprint, steps = of_the_gauge(self.described, options, self.alike)
+        blueprint, steps = self._steps()
         options.select(blueprint)
         # Folded before it is matched, as in memory: where nothing is written to, the last bits decide how it is turned.
         folded = _Read(self.growing.large.names, self.entries(_InGauge(grown, self.part_of)))

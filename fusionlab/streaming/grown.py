@@ -113,6 +113,11 @@ class GrowingParts:
             for size in in_order(pool, work, self.units, numbers, MOST):
                 advance(size)
 
+    def memory(self) -> int:
+        """About how many bytes growing holds at most, beside torch itself."""
+        planned = self.planned()
+        return 4 * max(MOST, *(self._size(unit, planned) for unit in self.units))
+
     def _pulled_back(self) -> Iterator[list[str]]:
         """The small model's parameters that become one group of the larger model's, or tied ones."""
         sources = self.embedding.sources

@@ -1,4 +1,4 @@
-"""What `fuse` and `match` hold of models of different sizes, before any number is read."""
+"""Memory and disk that `fuse` and `match` take of models of different sizes, before any number is read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fusionlab.symmetry.any_model import blueprint
 
 @dataclass(frozen=True)
 class Sizes:
-    """What becomes of models of different sizes.
+    """A forecast of what becomes of models of different sizes.
 
     Attributes:
         grown: names of those that grow.
@@ -49,7 +49,7 @@ class Sizes:
 
 
 def of_sizes(models: Mapping[str, StoredModel]) -> Sizes | None:
-    """What `fuse` and `match` hold of models of different sizes.
+    """Memory and disk that `fuse` and `match` take of models of different sizes.
 
     Args:
         models: by name; none is a base model.

@@ -139,7 +139,7 @@ class GrowingFiles:
         )
 
     def _filled(self, parts: FillingParts, grown: Grown, scratch: Scratch) -> tuple[Filling | None, float]:
-        """What is taken of the larger model, and the error; nothing where other inputs tell of a change."""
+        """The filling that changes nothing, and the error; none where other inputs tell of a change."""
         assert self.other is not None
         with self.other.opened() as opened:
             theirs = parts.brought(grown, PartReader(opened, parts.other, torch.float64), scratch)
@@ -150,7 +150,7 @@ class GrowingFiles:
         return (filling, max(error, change)) if change <= EXACT else (None, error)
 
     def _making(self, parts: FillingParts, found: Filling, grown: Callable[[], Grown]) -> Callable[[], Provide]:
-        """What makes the filled model's parameters, for one thread at a time."""
+        """A maker of providers of the filled model's parameters, each for one thread."""
 
         def filled() -> Provide:
             own = parts.filling(grown(), found.theirs)

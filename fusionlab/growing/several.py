@@ -49,7 +49,7 @@ def grown_to_one_size(
 
 
 def to_one_size(models: Mapping[str, nn.Module], like: Any = None) -> tuple[Any, list[str]]:
-    """What models become as large as, a model or a config, and the names of those that grow.
+    """The model or config that models become as large as, and the names of those that grow.
 
     Args:
         models: by name; no number of theirs is looked at.

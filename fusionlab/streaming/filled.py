@@ -1,4 +1,4 @@
-"""What is new in a model grown from files, taken from the larger model's files where that changes nothing.
+"""New entries of a model grown from files, taken from the larger model's files where that changes nothing.
 
 The larger model is brought into the grown one's basis as in memory (`fusionlab.growing.filling`), by the matching of
 models on the disk; what of it may be taken lies in a scratch folder then, in float64.

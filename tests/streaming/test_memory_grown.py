@@ -110,7 +110,7 @@ def test_memory_is_that_of_the_largest_part(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit is one of Linux")
 def test_memory_of_filling_is_that_of_the_largest_part(tmp_path: Path) -> None:
-    """A model of 35 MiB in float64 is filled within 64 MiB of memory; filled in memory it breaks the limit."""
+    """A model of 40 MiB in float64 is filled within 64 MiB of memory; filled in memory it breaks the limit."""
     small, large = tmp_path / "small", tmp_path / "large"
     for folder, sizes in ((small, {}), (large, {"intermediate_size": 512, "num_hidden_layers": 8})):
         transformers.LlamaForCausalLM(transformers.LlamaConfig(**FILLED | sizes)).save_pretrained(folder)

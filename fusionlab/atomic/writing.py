@@ -72,19 +72,23 @@ def replaced_entries(folder: str | Path) -> Iterator[Path]:
 
 
 @contextmanager
-def scratch_folder() -> Iterator[Path]:
-    """Make a folder for what nobody is to keep, in the system's place for temporary files.
+def scratch_folder(beside: str | Path | None = None) -> Iterator[Path]:
+    """Make a folder for what nobody is to keep.
 
     Like a temporary output it is removed at the end, when interrupted, or by the next run.
+
+    Args:
+        beside: an output on whose disk it lies; in the system's place for temporary files if None.
 
     Yields:
         The empty folder.
     """
-    target = Path(tempfile.gettempdir()) / "scratch"
+    target = Path(tempfile.gettempdir()) / "scratch" if beside is None else Path(beside)
     recover(target)
     output = Output(None, hidden(target, "new"))
     pending.append(output)
     try:
+        output.parents = make_parents(target.parent)
         output.temporary.mkdir(mode=0o700)
         yield output.temporary
     finally:

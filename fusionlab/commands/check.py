@@ -19,6 +19,7 @@ from fusionlab.checkpoints.sizes import memory
 from fusionlab.commands import merging_options, parsing
 from fusionlab.commands.check_facts import Facts, facts_of, facts_table, refuse_values, tokens_in
 from fusionlab.commands.check_rate import ReadRate, read_rate
+from fusionlab.commands.check_sizes import of_sizes
 from fusionlab.commands.check_ways import Given, Way, match_ways, merge_ways, ways_table
 from fusionlab.commands.match_parts import NotByPartsError, made_of
 from fusionlab.commands.merging_options import Located
@@ -109,7 +110,12 @@ def run(argv: Sequence[str]) -> None:
         for model in models.values():
             if isinstance(model, StoredModel):
                 refuse_values(model)
-    found = _found(arguments, models, facts, output)
+    try:
+        found = _found(arguments, models, facts, output)
+    except InputError:
+        if arguments.base is None:
+            _tell_sizes({name: model for name, model in models.items() if isinstance(model, StoredModel)}, len(models))
+        raise
     _tell(found, output)
     document, rate = asdict(found), found.reading
     if rate is not None:
@@ -239,6 +245,14 @@ def _notes(models: Mapping[str, StoredModel | Checkpoint], facts: Mapping[str, F
             f"memory: what looks at whole models will not run here."
         )
     return notes
+
+
+def _tell_sizes(stored: Mapping[str, StoredModel], models: int) -> None:
+    """Show what matching takes of models that cannot be merged as they are, where that is because of their sizes."""
+    if len(stored) == models and (sizes := of_sizes(stored)) is not None:
+        console = printing.results()
+        console.print(sizes.note, highlight=False)
+        console.print(ways_table("Matching, then", sizes.matching))
 
 
 def _tell(found: Found, output: Path | None) -> None:

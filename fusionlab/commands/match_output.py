@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,23 @@ def types_note(words: str, dtype: torch.dtype | None) -> list[str]:
 def kept_basis_note(anchor: str, base: str) -> str:
     """A sentence on a base model that needs no twin."""
     return f"{anchor} keeps its basis, and with it {base}: use it as it is."
+
+
+@dataclass(frozen=True)
+class MadeTwin:
+    """A twin that was written.
+
+    Attributes:
+        name: of the model.
+        distances: to the anchor: as given, in the gauge, and matched.
+        difference: of its logits, relative to the largest.
+        seconds: that matching took.
+    """
+
+    name: str
+    distances: tuple[float, float, float]
+    difference: float
+    seconds: float
 
 
 class MatchTable:

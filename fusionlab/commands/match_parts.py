@@ -12,7 +12,6 @@ from torch import nn
 from fusionlab.atomic import free_space
 from fusionlab.checkpoints.sizes import memory
 from fusionlab.checkpoints.weightless import Weightless
-from fusionlab.growing import differ_in_size
 from fusionlab.matching.options import MEAN, MatchOptions
 from fusionlab.matching.parts import Part, of_the_gauge, separated
 from fusionlab.matching.recipe import Recipe
@@ -93,18 +92,12 @@ def described(models: Mapping[str, StoredModel], recipe: Recipe) -> Described:
         recipe: how they are matched.
 
     Raises:
-        NotByPartsError: models that are not stored as their class has them, or that are of different sizes.
-        InputError: models of different classes.
+        NotByPartsError: models that are not stored as their class has them, or a matching that looks at whole models.
+        InputError: models of different classes or sizes.
     """
-    if not looks_at_parts(recipe):
-        raise NotByPartsError(f"this matching ({recipe}) looks at whole models")
+    refuse_whole(recipe)
     refuse_timm(models)
     made = made_of(models)
-    if differ_in_size([one.model for one in made.values()]):
-        raise NotByPartsError(
-            "the models are of different sizes, so that some are grown first and filled from the others, which "
-            "runs whole models; fusionlab grow makes them of one size a part at a time"
-        )
     blueprint = common_blueprint({name: one.model for name, one in made.items()})
     assert isinstance(recipe.options, MatchOptions)
     return Described(made, *parts_of(blueprint, recipe, made), recipe.options)
@@ -134,6 +127,16 @@ def leave_to_memory(output: Path, size: int, scratch: int, models: Iterable[Stor
 def looks_at_parts(recipe: Recipe) -> bool:
     """True if a recipe may be carried out on parts of models, without running them."""
     return type(recipe.options) is MatchOptions and not recipe.needs_inputs and bool(recipe.options.spaces)
+
+
+def refuse_whole(recipe: Recipe) -> None:
+    """Leave a matching that looks at whole models to memory.
+
+    Raises:
+        NotByPartsError: it is one.
+    """
+    if not looks_at_parts(recipe):
+        raise NotByPartsError(f"this matching ({recipe}) looks at whole models")
 
 
 def refuse_mean(count: int, recipes: Iterable[Recipe]) -> None:

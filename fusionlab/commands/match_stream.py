@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -20,10 +20,11 @@ from fusionlab.atomic import MIB, atomic_folder, require_space
 from fusionlab.checkpoints.card import CARD
 from fusionlab.checkpoints.files import GENERATION_CONFIG, read_json
 from fusionlab.checkpoints.fp8 import note as scaled_note
-from fusionlab.commands.match_output import MatchTable, alignment_file, card, kept_basis_note, types_note
-from fusionlab.commands.match_parts import NotByPartsError, described, leave_to_memory
+from fusionlab.commands.match_output import MadeTwin, MatchTable, alignment_file, card, kept_basis_note, types_note
+from fusionlab.commands.match_parts import NotByPartsError, described, leave_to_memory, refuse_whole
 from fusionlab.commands.merge_output import progress
 from fusionlab.commands.repeat import REPEAT, WHERE
+from fusionlab.commands.sizes_stream import OneSize, of_one_size
 from fusionlab.dtypes import differing_of, find_dtype, main_of
 from fusionlab.errors import InputError
 from fusionlab.evaluation.preservation import preserved
@@ -41,7 +42,7 @@ from fusionlab.streaming import (
     write_side_files,
 )
 from fusionlab.streaming.part_files import PartFiles, remove_parts
-from fusionlab.streaming.running import logits_of
+from fusionlab.streaming.running import INPUTS, logits_of
 from fusionlab.streaming.shards import like, written
 from fusionlab.streaming.stored import Reader
 from fusionlab.streaming.twins import Matched, Moved, PartReader, TwinFiles, planned, write_moved
@@ -49,8 +50,6 @@ from fusionlab.symmetry import Alignment
 
 # Models with fewer bytes of weights are matched in memory, where many layers are solved at once.
 IN_MEMORY = 2**28
-# Random inputs that function preservation is checked on.
-INPUTS = 4
 # What holds numbers on the way; no twin is called so.
 _SCRATCH = ".fusionlab-scratch"
 # Paths, in whose place the files are told.
@@ -84,18 +83,30 @@ def by_parts(arguments: Namespace, recipe: Recipe, repeat: str, workplace: Workp
         if len(stored) < len(found):
             other = next(name for name in found if name not in stored)
             raise NotByPartsError(f"{other} is stored in another way than a folder of safetensors")
-        twins = Twins(stored, len(arguments.sources), recipe, find_dtype(arguments.dtype), arguments.seed)
-        if not arguments.resume:
+        refuse_whole(recipe)
+        output, sources = expanded(arguments.output), len(arguments.sources)
+        with of_one_size(stored, output, recipe.matches, _unlike(arguments, workplace)) as sized:
+            twins = Twins(sized.models, sources, recipe, find_dtype(arguments.dtype), arguments.seed, sized)
             beside = twins.described.beside
-            leave_to_memory(expanded(arguments.output), twins.size + beside + MIB, beside, stored.values())
+            if not arguments.resume:
+                leave_to_memory(output, twins.size + beside + MIB, beside, stored.values())
+            twins.go_to(workplace.device)
+            if workplace.team.rank == 0:
+                _run(arguments, twins, repeat)
     except NotByPartsError as error:
         if arguments.resume:
             raise InputError(f"resume goes on with models that are matched a part at a time, but {error}") from error
         return [f"Whole models were held in memory: {error}."]
-    twins.go_to(workplace.device)
-    if workplace.team.rank == 0:
-        _run(arguments, twins, repeat)
     return None
+
+
+def _unlike(arguments: Namespace, workplace: Workplace) -> str | None:
+    """A reason why models of different sizes are left to memory, in words; None where there is none."""
+    if arguments.base is not None:
+        return "fine-tunes of one base are not"
+    if arguments.resume:
+        return "nothing goes on with what is grown on the way; fusionlab grow --fill makes them of one size first"
+    return None if workplace.team.size == 1 else "one process alone grows a part at a time"
 
 
 def _run(arguments: Namespace, twins: Twins, repeat: str) -> None:
@@ -127,23 +138,6 @@ def is_small(models: Mapping[str, StoredModel], arguments: Namespace) -> bool:
     return max(sizes, default=0) < IN_MEMORY and not arguments.resume
 
 
-@dataclass(frozen=True)
-class MadeTwin:
-    """A twin that was written.
-
-    Attributes:
-        name: of the model.
-        distances: to the anchor: as given, in the gauge, and matched.
-        difference: of its logits, relative to the largest.
-        seconds: that matching took.
-    """
-
-    name: str
-    distances: tuple[float, float, float]
-    difference: float
-    seconds: float
-
-
 class Twins:
     """The twins of some models, made a part of the parameters at a time.
 
@@ -153,22 +147,30 @@ class Twins:
         recipe: how.
         dtype: that twins are written in; of each its model's own if None.
         seed: of anything random.
+        sized: what was grown among them, so that an anchor gets a twin that was; None where that is not to be told.
 
     Raises:
         NotByPartsError: they must be matched in memory.
     """
 
     def __init__(
-        self, models: Mapping[str, StoredModel], sources: int, recipe: Recipe, dtype: torch.dtype | None, seed: int
+        self,
+        models: Mapping[str, StoredModel],
+        sources: int,
+        recipe: Recipe,
+        dtype: torch.dtype | None,
+        seed: int,
+        sized: OneSize | None = None,
     ) -> None:
         self.models, self.recipe, self.dtype, self.seed = models, recipe, dtype, seed
         self.manifest: Manifest | None = None
+        self.sized = OneSize(models, models) if sized is None else sized
         names = list(models)
         self.sources, self.anchor = names[:sources], names[sources]
         self.base = names[-1] if len(names) > sources + 1 else None
         self.described = described(models, recipe)
         # A gauge changes the anchor's weights too, and the base model follows the anchor.
-        self.moved = names if recipe.gauge else self.sources
+        self.moved = names if recipe.gauge or self.anchor in self.sized.growths else self.sources
         self.references = {name: self._run(name, models[name]) for name in self.moved}
         self.plans = {name: planned(models[name], dtype) for name in self.moved}
         for name in self.moved:
@@ -189,8 +191,8 @@ class Twins:
         """Sentences on the types that models are stored in, and on a base model that keeps its basis."""
         kept = [] if self.base is None or self.recipe.gauge else [kept_basis_note(self.anchor, self.base)]
         words = differing_of({name: model.main_dtype for name, model in self.models.items()})
-        scaled = [scaled_note(one.source, one.config) for one in self.models.values() if one.is_scaled]
-        return [*scaled, *types_note(words, self.dtype), *kept]
+        scaled = [scaled_note(one.source, one.config) for one in self.sized.given.values() if one.is_scaled]
+        return [*scaled, *types_note(words, self.dtype), *self.sized.notes, *kept]
 
     def place(self, name: str, folder: Path) -> Path:
         """The folder of a twin in that of all; of a single one that folder itself."""
@@ -214,7 +216,7 @@ class Twins:
             place.mkdir(parents=True, exist_ok=True)
         for name in self.sources:
             start = time.perf_counter()
-            along = self.anchor if self.recipe.gauge and name == self.sources[0] else None
+            along = self.anchor if self.anchor in self.moved and name == self.sources[0] else None
             matched = self._match(name, along, places, folder / _SCRATCH, advance)
             seconds = time.perf_counter() - start
             difference = self._finish(name, matched.source, matched.alignment, places[name])
@@ -258,7 +260,8 @@ class Twins:
             The largest difference in logits of the twin as it is stored, relative to the largest logit.
         """
         model, plan = self.models[name], self.plans[name]
-        text = card(name, model, self.anchor, self.recipe, self.seed)
+        given, growth = self.sized.given[name], self.sized.growths.get(name)
+        text = card(name, given, self.anchor, self.recipe, self.seed, growth)
         write_side_files(model, place, main_of((tensor.dtype, tensor.count) for tensor in plan.values()), {CARD: text})
         whole.save(alignment_file(place, len(self.moved) == 1))
         with model.opened() as reader:

@@ -8,10 +8,9 @@ twice, where it reads and where it writes. With the other model's own numbers in
 from __future__ import annotations
 
 import itertools
-import math
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -29,8 +28,11 @@ from fusionlab.symmetry.unseen import filled_state, masked
 # The largest change of the logits in float64, relative to the largest, of what is taken to change nothing.
 UNSEEN = 1e-11
 # Random inputs that each kind of entries is tried on.
-_COUNT = 2
+TRIED_ON = 2
 _NUMBER = re.compile(r"\d+")
+
+# The name and axes of a parameter without numbers, and a part of what is new along each of its dimensions.
+Kind = tuple[str, tuple[int, ...]]
 
 
 @torch.no_grad()
@@ -65,29 +67,79 @@ def filled(
     theirs = {name: theirs[name] if theirs[name].shape == tensor.shape else tensor for name, tensor in state.items()}
     moved, into_one = align_states([ours, theirs], described, preset("weights"))
     theirs = moved.inverse().apply(into_one.apply(theirs))
-    found = {name: tensor.clone() for name, tensor in ours.items()}
-    taken: dict[str, Tensor] = {}
-    trial.load_state_dict(apart(found, blueprint.stacks))
-    reference = random_logits(trial, blueprint.inputs, count=_COUNT)
-    largest = float(reference.abs().max())
-    for kind, names in _kinds(trial, {name: new[name] for name in ours if name in new}, described).items():
-        entries = {name: _entries(new[name], kind[1]) for name in names}
-        before = {name: found[name][entries[name]] for name in names}
-        for name, chosen in entries.items():
-            found[name][chosen] = theirs[name][chosen]
-        trial.load_state_dict(apart(found, blueprint.stacks))
-        change = float((random_logits(trial, blueprint.inputs, count=_COUNT) - reference).abs().max())
-        if math.isnan(change) or change > UNSEEN * largest:
-            for name, chosen in entries.items():
-                found[name][chosen] = before[name]
-            continue
-        # Where both models have the same, as in a norm that was folded, nothing is known of other numbers.
-        for name, chosen in entries.items():
-            if not torch.equal(found[name][chosen], before[name]):
+    filling = Filling(ours.__getitem__, theirs.__getitem__, {name: new[name] for name in ours if name in new})
+
+    def compute(parameter: Callable[[str], Tensor]) -> Tensor:
+        trial.load_state_dict(apart({name: parameter(name) for name in ours}, blueprint.stacks))
+        return random_logits(trial, blueprint.inputs, count=TRIED_ON)
+
+    reference = take_unseen(filling, kinds_of(trial, filling.new, described), compute)
+    found, taken = {name: filling(name) for name in ours}, dict[str, Tensor]()
+    for name, kinds in filling.taken.items():
+        for chosen in (entries_of_parts(new[name], parts) for parts in kinds):
+            # Where both models have the same, as in a norm that was folded, nothing is known of other numbers.
+            if not torch.equal(found[name][chosen], ours[name][chosen]):
                 taken.setdefault(name, torch.zeros_like(found[name], dtype=torch.bool))[chosen] = True
-    trial.load_state_dict(apart(_with_anything(found, taken), blueprint.stacks))
-    change = float((random_logits(trial, blueprint.inputs, count=_COUNT) - reference).abs().max())
-    return found, taken if change <= UNSEEN * largest else {}
+    change = _change(compute(_with_anything(found, taken).__getitem__), reference)
+    return found, taken if change <= UNSEEN else {}
+
+
+class Filling:
+    """The parameters of a grown model, with another model's wherever some kinds of new entries are taken from it.
+
+    Args:
+        ours: the grown model's, by name, in float64.
+        theirs: the other model's, in the same basis.
+        new: by name, for each of its dimensions the part of what is new that an entry belongs to, 0 for none.
+    """
+
+    def __init__(
+        self,
+        ours: Callable[[str], Tensor],
+        theirs: Callable[[str], Tensor],
+        new: Mapping[str, tuple[Tensor, ...]],
+    ) -> None:
+        self.ours, self.theirs, self.new = ours, theirs, new
+        self.taken: dict[str, list[tuple[int, ...]]] = {}
+
+    def __call__(self, name: str) -> Tensor:
+        """A parameter; a new tensor where something of it is taken."""
+        tensor = self.ours(name)
+        if not (kinds := self.taken.get(name)):
+            return tensor
+        tensor, theirs = tensor.clone(), self.theirs(name)
+        for parts in kinds:
+            chosen = entries_of_parts(self.new[name], parts)
+            tensor[chosen] = theirs[chosen]
+        return tensor
+
+
+def take_unseen(
+    filling: Filling, kinds: Mapping[Kind, Sequence[str]], compute: Callable[[Callable[[str], Tensor]], Tensor]
+) -> Tensor:
+    """Take every kind of new entries that changes no logit, one after the other, each beside those taken before it.
+
+    Args:
+        filling: of which nothing is taken yet.
+        kinds: with the parameters that have each, in the order in which they are tried.
+        compute: gives logits in float64 on `TRIED_ON` inputs, of the model whose parameters a function gives by name.
+
+    Returns:
+        The logits before anything was taken.
+    """
+    reference = compute(filling)
+    for (_, parts), names in kinds.items():
+        for name in names:
+            filling.taken.setdefault(name, []).append(parts)
+        if not _change(compute(filling), reference) <= UNSEEN:
+            for name in names:
+                filling.taken[name].remove(parts)
+    return reference
+
+
+def _change(found: Tensor, reference: Tensor) -> float:
+    """The largest change of logits, relative to the largest of those before; NaN where one of them is."""
+    return float((found - reference).abs().max()) / (float(reference.abs().max()) or 1.0)
 
 
 def _with_anything(state: Mapping[str, Tensor], entries: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
@@ -98,11 +150,7 @@ def _with_anything(state: Mapping[str, Tensor], entries: Mapping[str, Tensor]) -
     return filled_state(state, {name: masked(tensor, entries[name]) for name, tensor in random.items()})
 
 
-# The name and axes of a parameter without numbers, and a part of what is new along each of its dimensions.
-Kind = tuple[str, tuple[int, ...]]
-
-
-def _kinds(model: nn.Module, new: Mapping[str, tuple[Tensor, ...]], blueprint: Blueprint) -> dict[Kind, list[str]]:
+def kinds_of(model: nn.Module, new: Mapping[str, tuple[Tensor, ...]], blueprint: Blueprint) -> dict[Kind, list[str]]:
     """The kinds of new entries in a grown model, and the parameters that have each, in all layers.
 
     New experts are none: they are never picked, so whatever they held would change nothing, in a merge either.
@@ -127,7 +175,7 @@ def _kinds(model: nn.Module, new: Mapping[str, tuple[Tensor, ...]], blueprint: B
     return found
 
 
-def _entries(new: tuple[Tensor, ...], parts: tuple[int, ...]) -> tuple[Tensor, ...]:
+def entries_of_parts(new: tuple[Tensor, ...], parts: tuple[int, ...]) -> tuple[Tensor, ...]:
     """Indices of the entries that belong to one part along each dimension; they broadcast against each other."""
     return tuple(
         torch.where(along == part)[0].reshape([-1 if other == dim else 1 for other in range(len(new))])

@@ -35,8 +35,12 @@ from fusionlab.symmetry.stacks import apart
 from fusionlab.symmetry.unseen import note_unseen
 from fusionlab.types import Model
 
+CONFIG_ALONE = (
+    "the larger one is a config alone; expected a model, to align layers by its activations (data) or to take what is "
+    "new from it (fill)"
+)
 # Random inputs that nothing was decided by.
-_OTHERS = {"seed": 1, "count": 8}
+OTHERS = {"seed": 1, "count": 8}
 
 
 @dataclass(frozen=True)
@@ -99,10 +103,7 @@ def grown(model: Model, like: Any, data: Batches | None = None, fill: bool = Fal
     large = larger_model(model, like)
     small = untied_as(model, large).eval()
     if not isinstance(like, nn.Module) and (fill or data is not None):
-        raise InputError(
-            "the larger one is a config alone; expected a model, to align layers by its activations (data) or to take "
-            "what is new from it (fill)"
-        )
+        raise InputError(CONFIG_ALONE)
     lists = lists_of(blueprint(small).stacks)
     costs = None if data is None else unlikeness(small, like, data, lists)
     places = placements(small, large, costs, lists)
@@ -138,11 +139,11 @@ def _filled(
     """
     trial, inputs = copy.deepcopy(large).double(), embedding.small.inputs
     _load(trial, state, embedding)
-    reference = random_logits(trial, inputs, **_OTHERS)
+    reference = random_logits(trial, inputs, **OTHERS)
     new = {name: embedding.new(name, widening) for name in embedding.fresh}
     found, unseen = filled(state, new, trial, embedding.large, like)
     _load(trial, found, embedding)
-    error = _difference(trial, reference, inputs, **_OTHERS)
+    error = _difference(trial, reference, inputs, **OTHERS)
     return (found, unseen, max(exact, error)) if error <= EXACT else (state, {}, exact)
 
 

@@ -38,20 +38,36 @@ def grown_to_one_size(
     Raises:
         InputError: sizes that cannot become one, see `grown`.
     """
+    like, smaller = to_one_size(models, like)
+    if isinstance(like, nn.Module):
+        return {name: grown(models[name], like, data, fill) for name in smaller}
+    found = {name: grown(models[name], like) for name in smaller}
+    if fill:
+        for name, other in before(smaller).items():
+            found[name] = grown(models[name], found[other].model, fill=True)
+    return found
+
+
+def to_one_size(models: Mapping[str, nn.Module], like: Any = None) -> tuple[Any, list[str]]:
+    """The model or config that models become as large as, and the names of those that grow.
+
+    Args:
+        models: by name; no number of theirs is looked at.
+        like: a model or a config that all become as large as, in place of the largest of them.
+    """
     everyone = list(models.values())
     if like is None:
         if not differ_in_size(everyone):
-            return {}
+            return None, []
         like = _largest(everyone)
-    if isinstance(like, nn.Module):
-        smaller = {name: model for name, model in models.items() if _differ_in_size(model, like)}
-        return {name: grown(model, like, data, fill) for name, model in smaller.items()}
-    found = {name: grown(model, like) for name, model in models.items()}
-    if fill:
-        before = list(found)[-1:] + list(found)[:-1]
-        for name, other in zip(found, before, strict=True):
-            found[name] = grown(models[name], found[other].model, fill=True)
-    return found
+    if not isinstance(like, nn.Module):
+        return like, list(models)
+    return like, [name for name, model in models.items() if _differ_in_size(model, like)]
+
+
+def before(names: Sequence[str]) -> dict[str, str]:
+    """By name the one before it, of the first the last: what each is filled from where all have grown."""
+    return dict(zip(names, [*names[-1:], *names[:-1]], strict=True))
 
 
 def differ_in_size(models: Sequence[nn.Module]) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -28,6 +29,20 @@ from fusionlab.symmetry.stacks import entries_of
 
 # Of what is found of a whole pair, among files of parts.
 _WHOLE = 0
+
+
+class Readable(Protocol):
+    """A model whose parameters are read some at a time.
+
+    Attributes:
+        names: for every name in its state dict, the one of the tied ones that is stored.
+    """
+
+    @property
+    def names(self) -> Mapping[str, str]: ...
+
+    def read(self, names: Sequence[str]) -> Mapping[str, Tensor]:
+        """Some parameters, all real numbers in any types."""
 
 
 @torch.no_grad()
@@ -59,11 +74,11 @@ def match_coupled(
     found = None if known is None else known.get(_WHOLE, blueprint)
     if found is None:
         with Scratch(folder) as scratch:
-            found = _found(described, options, models, scratch)
+            found = find_coupled(described, options, models, scratch)
         if known is not None:
             known.put(_WHOLE, *found)
     alignments, squares = found
-    own = [[_of_part(alignment, part.blueprint) for part in parts] for alignment in alignments]
+    own = [[of_part(alignment, part.blueprint) for part in parts] for alignment in alignments]
     matched = 0.0
     for part, *moves in zip(parts, *own, strict=True):
         names = part.blueprint.names
@@ -80,13 +95,21 @@ def match_coupled(
     return Matched(blueprint, own[0], own[1], (lengths[0], lengths[-2], lengths[-1]))
 
 
-def _found(
+@torch.no_grad()
+def find_coupled(
     described: tuple[Blueprint, Sequence[Part]],
     options: MatchOptions,
-    models: tuple[PartReader, PartReader],
+    models: tuple[Readable, Readable],
     scratch: Scratch,
 ) -> tuple[list[Alignment], list[float]]:
-    """The alignments of both models, and their squared distances as they come and in the gauge."""
+    """The alignments of both models, and their squared distances as they come and in the gauge.
+
+    Args:
+        described: the blueprint in the gauge, and the parts that models are brought into it by.
+        options: what is matched and how.
+        models: the one that is matched, and the anchor.
+        scratch: that both lie in while they are matched, in float32 or wider.
+    """
     blueprint, parts = described
     touched = blueprint.touching(space.name for space in options.select(blueprint))
     states: tuple[dict[str, Tensor], dict[str, Tensor]] = ({}, {})
@@ -111,28 +134,36 @@ def _found(
     return [alignment.compose(gauges[0]), gauges[1]], squares
 
 
-def _counted(names: Sequence[str], model: PartReader, state: Mapping[str, Tensor]) -> list[str]:
+def _counted(names: Sequence[str], model: Readable, state: Mapping[str, Tensor]) -> list[str]:
     """One name of every parameter that a distance counts."""
     return [name for name in once(names, model.names) if state[name].is_floating_point()]
 
 
-def _of_part(alignment: Alignment, blueprint: Blueprint) -> Alignment:
-    """The part of an alignment of a whole model that acts on a part of it."""
+def of_part(alignment: Alignment, blueprint: Blueprint) -> Alignment:
+    """The part of an alignment of a whole model that acts on a part of it.
+
+    Args:
+        alignment: of the whole model.
+        blueprint: of the part.
+    """
     return Alignment(blueprint, {name: e for name, e in alignment.elements.items() if name in blueprint.spaces})
 
 
-def coupled_bytes(counts: Mapping[str, int], blueprint: Blueprint, options: MatchOptions) -> int:
+def coupled_bytes(
+    counts: Mapping[str, int], blueprint: Blueprint, options: MatchOptions, dtype: torch.dtype = torch.float32
+) -> int:
     """The bytes on the disk that matching takes beside the twins, at most about.
 
     Args:
         counts: numbers of each parameter, by every name.
         blueprint: of the models, in the gauge.
         options: what is matched and how.
+        dtype: that models lie there in.
     """
     spaces = options.select(blueprint)
     touched = entries_of(blueprint.touching(space.name for space in spaces), blueprint.stacks)
     numbers = 2 * sum(counts.get(name, 0) for name in touched)
-    return 4 * numbers + (table_bytes(blocks(spaces, blueprint)) if options.start == ANNEALED else 0)
+    return dtype.itemsize * numbers + (table_bytes(blocks(spaces, blueprint)) if options.start == ANNEALED else 0)
 
 
 def coupled_memory(counts: Mapping[str, int], blueprint: Blueprint, parts: Iterable[Part]) -> int:

@@ -39,13 +39,13 @@ class Larger:
         return self.stored.main_dtype.itemsize * numbers_of(self.large.model)
 
 
-def larger(stored: StoredModel, like: Any, untied: bool = False) -> Larger | None:
+def larger(stored: StoredModel, like: Any, untie: bool = False) -> Larger | None:
     """A small model's files beside the architecture that they are grown into.
 
     Args:
         stored: the small model's files.
         like: a config of transformers, or a model of the same class without numbers.
-        untied: whether both models' output embeddings are parameters of their own.
+        untie: whether both models' output embeddings are parameters of their own.
 
     Returns:
         None where files hold parameters in a way that is not known to come back as it was.
@@ -57,18 +57,22 @@ def larger(stored: StoredModel, like: Any, untied: bool = False) -> Larger | Non
     if made is None:
         return None
     like = copy.deepcopy(like)
-    if untied:
+    if untie:
         getattr(like, "config", like).tie_word_embeddings = False
     with quiet(), without_memory(vectors=True):
         large = as_written(larger_model(made.model, like).eval())
     if large is None:
         return None
-    small = _untied(made) if is_tied_otherwise(made.model, large.model) else made
+    small = untied(made) if is_tied_otherwise(made.model, large.model) else made
     return Larger(stored, made, small, large)
 
 
-def _untied(made: WeightlessOfTransformers) -> WeightlessOfTransformers:
-    """A model whose output embeddings are a parameter of their own, made of the same tensor as the input's."""
+def untied(made: WeightlessOfTransformers) -> WeightlessOfTransformers:
+    """A model whose output embeddings are a parameter of their own, made of the same tensor as the input's.
+
+    Args:
+        made: a model whose output embeddings are tied.
+    """
     config = copy.deepcopy(made.model.config)
     config.tie_word_embeddings = False
     with quiet(), torch.random.fork_rng(devices=[]), without_memory():

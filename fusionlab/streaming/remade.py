@@ -116,7 +116,11 @@ class RemadeParts(ABC):
 
     @torch.no_grad()
     def write(
-        self, make: Callable[[], Provide], writer: Writer, advance: Callable[[int], object] = lambda _: None
+        self,
+        make: Callable[[], Provide],
+        writer: Writer,
+        advance: Callable[[int], object] = lambda _: None,
+        held: Callable[[str], int] = lambda _: 0,
     ) -> None:
         """Write the other model's weights.
 
@@ -124,6 +128,7 @@ class RemadeParts(ABC):
             make: gives what makes parameters when they are asked for, for one thread at a time.
             writer: of the files.
             advance: is told how many bytes have been written since it was called last.
+            held: about how many numbers of 4 bytes are held for a parameter beside what is read and made.
 
         Raises:
             InputError: numbers that are NaN or infinite, or that the type to write in cannot hold.
@@ -138,9 +143,18 @@ class RemadeParts(ABC):
                     size += writer.tensors[name].size
             return size
 
+        def numbers(unit: Unit) -> int:
+            beside = max((held(name) for group in unit.groups for name in group.made), default=0)
+            return self._size(unit, writer.tensors) + beside
+
         with workers() as pool:
-            for size in in_order(pool, work, self.units, lambda unit: self._size(unit, writer.tensors), MOST):
+            for size in in_order(pool, work, self.units, numbers, MOST):
                 advance(size)
+
+    def memory(self) -> int:
+        """About how many bytes making and writing hold at most, beside torch itself."""
+        planned = self.planned()
+        return 4 * max(MOST, *(self._size(unit, planned) for unit in self.units))
 
     def _pulled_back(self) -> Iterator[list[str]]:
         """The model's parameters that become one group of the other's, or tied ones."""

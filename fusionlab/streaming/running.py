@@ -16,6 +16,8 @@ from fusionlab.symmetry.float64 import InFloat64, take_plain_products
 from fusionlab.symmetry.inputs import Input
 
 Provide = Callable[[str], Tensor]
+# Random inputs that functions are compared on.
+INPUTS = 4
 
 
 @torch.no_grad()

@@ -14,7 +14,10 @@ from torch import Tensor
 
 from fusionlab import checkpoints
 from fusionlab.commands import match_stream
+from fusionlab.commands.check_sizes import of_sizes
 from fusionlab.merging import methods
+from fusionlab.streaming import open_folder
+from fusionlab.streaming.twins import MOST
 from tests.commands.conftest import Command, Outcome
 from tests.commands.small import vit
 from tests.commands.test_lora import family
@@ -142,6 +145,33 @@ def test_the_disk_that_a_matching_takes_meanwhile(
     assert ways["weights"]["disk"] >= 4 * 2 * 0.8 * told["models"]["a"]["numbers"]
     assert "of the disk meanwhile" in ways["weights"]["why"]
     assert ways["paper"]["disk"] == ways["git-rebasin"]["disk"] == 0
+
+
+def test_what_models_of_different_sizes_take(
+    ckpts: Path, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Merge refuses them; match and fuse grow one first, in memory or a part at a time on the disk."""
+    checkpoints.save(vit(3, num_hidden_layers=4, intermediate_size=90), tmp_path / "large")
+    shown = []
+    for least in (2**60, 0):
+        monkeypatch.setattr(match_stream, "IN_MEMORY", least)
+        outcome = command("check", ckpts / "a", tmp_path / "large")
+        assert outcome.code == 2
+        assert "fusionlab fuse grows the smaller one" in outcome.err
+        shown.append(" ".join(outcome.out.split()))
+    assert "fusionlab fuse and match grow a first, in memory." in shown[0]
+    assert "fusionlab fuse and match grow a first, a part at a time: about " in shown[1]
+    assert all("Matching, then" in one for one in shown)
+    opened = {place.name: open_folder(place.name, place) for place in (ckpts / "a", tmp_path / "large")}
+    sizes = of_sizes(opened)
+    numbers = sum(tensor.numel() for tensor in load_file(tmp_path / "large" / "model.safetensors").values())
+    # Two in float64 while they are matched, with tables of these small spaces, and one in float32 that is written.
+    assert (8 * 2 + 4) * 0.8 * numbers < sizes.disk < 80 * numbers
+    assert sizes.memory >= 4 * MOST
+    ways = {way.name: way for way in sizes.matching}
+    assert (ways["paper"].held, ways["git-rebasin"].held) == ("a part at a time", "whole models")
+    assert ways["git-rebasin"].memory == 4 * 4 * numbers
+    assert of_sizes({"a": opened["a"], "b": opened["a"]}) is None
 
 
 def test_one_model_alone(ckpts: Path, command: Command) -> None:

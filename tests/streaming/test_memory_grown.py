@@ -41,6 +41,30 @@ for least, output in ((0, out), (2**60, out + "-in-memory")):
     grow_stream.IN_MEMORY = least
     grow.run([small, "--like", large + "/config.json", "--output", output])
 """
+# Filled in float64, where it has 30 MiB; the largest part 0.4 million numbers.
+FILLED = SMALL | {"hidden_size": 256, "intermediate_size": 384, "num_hidden_layers": 7, "vocab_size": 64}
+FILLING = """
+import resource, sys
+import torch
+from transformers import LlamaForCausalLM
+from fusionlab.commands import grow, grow_stream
+from fusionlab.growing import filling
+from fusionlab.matching.presets import preset
+from fusionlab.streaming import filled, grown
+from fusionlab.symmetry.any_model import blueprint
+small, large, out = sys.argv[1:]
+filling.preset = filled.preset = lambda name: preset(name, start="known", sweeps=1)  # less to wait for
+torch.set_num_threads(1)
+for folder in (small, large):
+    blueprint(LlamaForCausalLM.from_pretrained(folder))
+torch.linalg.svd(torch.eye(600, dtype=torch.float64))
+grown.MOST = 1  # a unit at a time, however many processors there are
+data = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmData"))
+resource.setrlimit(resource.RLIMIT_DATA, (data * 1024 + 64 * 2**20,) * 2)
+for least, output in ((0, out), (2**60, out + "-in-memory")):
+    grow_stream.IN_MEMORY = least
+    grow.run([small, "--like", large, "--fill", "--output", output])
+"""
 
 
 def zeros(folder: Path, sizes: Mapping[str, Any] = SMALL) -> Path:
@@ -59,6 +83,18 @@ def zeros(folder: Path, sizes: Mapping[str, Any] = SMALL) -> Path:
     return folder
 
 
+def limited(folder: Path, program: str, small: Path, large: Path) -> None:
+    """Run a program that writes a part at a time, and then fails to do the same in memory."""
+    line = [sys.executable, "-c", program, small, large, folder / "out"]
+    # What is freed is given back at once, so that the limit is on what is held.
+    environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": str(2**16)}
+    done = subprocess.run(line, capture_output=True, text=True, check=False, env=environment)
+    assert "by itself" in done.stdout, done.stderr
+    assert done.returncode != 0
+    assert "memory" in done.stderr.lower()
+    assert not (folder / "out-in-memory").exists()
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit is one of Linux")
 def test_memory_is_that_of_the_largest_part(tmp_path: Path) -> None:
     """A model of 97 MiB becomes one of 117 MiB within 96 MiB of memory; grown in memory it breaks the limit.
@@ -66,16 +102,19 @@ def test_memory_is_that_of_the_largest_part(tmp_path: Path) -> None:
     The grown model is in files as large as the small one's largest.
     """
     transformers.LlamaConfig(**LARGE).save_pretrained(tmp_path / "large")
-    line = [sys.executable, "-c", PROGRAM, zeros(tmp_path / "small"), tmp_path / "large", tmp_path / "out"]
-    # What is freed is given back at once, so that the limit is on what is held.
-    environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": str(2**16)}
-    done = subprocess.run(line, capture_output=True, text=True, check=False, env=environment)
-    assert "by itself" in done.stdout, done.stderr
-    assert done.returncode != 0
-    assert "memory" in done.stderr.lower()
-    assert not (tmp_path / "out-in-memory").exists()
+    limited(tmp_path, PROGRAM, zeros(tmp_path / "small"), tmp_path / "large")
     assert json.loads((tmp_path / "out" / "config.json").read_text())["num_hidden_layers"] == 10
     sizes = [file.stat().st_size for file in (tmp_path / "out").glob("*.safetensors")]
     assert len(sizes) > FILES
     assert sum(sizes) > 117 * 2**20
     assert max(sizes) <= max(file.stat().st_size for file in (tmp_path / "small").glob("*.safetensors"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit is one of Linux")
+def test_memory_of_filling_is_that_of_the_largest_part(tmp_path: Path) -> None:
+    """A model of 40 MiB in float64 is filled within 64 MiB of memory; filled in memory it breaks the limit."""
+    small, large = tmp_path / "small", tmp_path / "large"
+    for folder, sizes in ((small, {}), (large, {"intermediate_size": 512, "num_hidden_layers": 8})):
+        transformers.LlamaForCausalLM(transformers.LlamaConfig(**FILLED | sizes)).save_pretrained(folder)
+    limited(tmp_path, FILLING, small, large)
+    assert not [path for path in (tmp_path / "out").iterdir() if path.is_dir()]

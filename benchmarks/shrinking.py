@@ -10,12 +10,13 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
-LARGE = {
+LARGE: dict[str, Any] = {
     "hidden_size": 1024, "intermediate_size": 2816, "num_hidden_layers": 16, "num_attention_heads": 16,
     "num_key_value_heads": 8, "vocab_size": 32000, "tie_word_embeddings": False,
 }  # fmt: skip
@@ -50,7 +51,7 @@ def main() -> None:
         found = []
         for kind, least in (("a part at a time", 0), ("in memory", 2**60)):
             output = root / kind.replace(" ", "-")
-            line = [sys.executable, "-c", SHRINK, root / "large", root / "small", output, str(least)]
+            line = [sys.executable, "-c", SHRINK, *map(str, (root / "large", root / "small", output, least))]
             done = subprocess.run(line, capture_output=True, text=True, check=True)
             print(f"{kind}: {done.stderr.strip().splitlines()[-1]}", flush=True)
             found.append(

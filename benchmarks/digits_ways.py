@@ -55,7 +55,7 @@ def transport(*regularizations: float, **given: Any) -> tuple[Given, ...]:
 
 def _closed(seen: Seen) -> Way:
     """Twins by weights, whose maps are merged by what they read: no descent."""
-    grid = ({}, {"alpha": 0.7}, {"alpha": 0.99}, {"relative": 1.0}, {"relative": 1.0, "alpha": 0.99})
+    grid: tuple[Given, ...] = ({}, {"alpha": 0.7}, {"alpha": 0.99}, {"relative": 1.0}, {"relative": 1.0, "alpha": 0.99})
     return Way("`weights`, merged by RegMean", seen, "weights", "regmean", grid)
 
 

@@ -143,8 +143,7 @@ class Gpt2s:
                 behind it, with a hyphen, the number of another pair than the first.
         """
         how, _, number = column.partition("-")
-        number = int(number or 1)
-        tied = self._tied(["small", "large"], 2 * number - 2)
+        tied = self._tied(["small", "large"], 2 * int(number or 1) - 2)
         return tied if how == "tied" else [untie(model) for model in tied]
 
     def _tied(self, names: Sequence[str], first: int) -> list[nn.Module]:

@@ -72,7 +72,7 @@ def of_sizes(models: Mapping[str, StoredModel]) -> Sizes | None:
         return None
     sizes = tuple(models[name].main_dtype.itemsize * numbers_of(one.model) for name, one in every.items())
     given = Given(sizes, len(models), frozenset(), False, {}, described, every, True)
-    largest = max(sum(tensor.size for tensor in model.tensors.values()) for model in models.values())
+    largest = max(model.size for model in models.values())
     if largest < match_stream.IN_MEMORY:
         return Sizes(names, None, 0, match_ways(given))
     written = sum(tensor.size for step in steps for tensor in step.growing.planned().values())

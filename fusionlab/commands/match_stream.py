@@ -134,7 +134,7 @@ def _run(arguments: Namespace, twins: Twins, repeat: str) -> None:
 
 def is_small(models: Mapping[str, StoredModel], arguments: Namespace) -> bool:
     """True if models are held in memory, as the largest is small and nothing is gone on with."""
-    sizes = (sum(tensor.size for tensor in model.tensors.values()) for model in models.values())
+    sizes = (model.size for model in models.values())
     return max(sizes, default=0) < IN_MEMORY and not arguments.resume
 
 

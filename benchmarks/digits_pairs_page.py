@@ -164,7 +164,7 @@ def _alone(rows: Rows) -> str:
             mean, least = (
                 "reached" if value >= aim else "missed" for value, aim in ((fmean(values), AIM), (min(values), LEAST))
             )
-            verdicts.append(f"For {way.name} it is {mean} on the mean and {least} in every pair.")
+            verdicts.append(f"For {way.name} it is {mean} on the mean and {least} in the worst pair.")
     if not verdicts:
         return ""
     return f"""## Without data and without a descent, {len(pairs)} pairs

@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -164,6 +165,10 @@ def test_what_models_of_different_sizes_take(
     assert all("Matching, then" in one for one in shown)
     opened = {place.name: open_folder(place.name, place) for place in (ckpts / "a", tmp_path / "large")}
     sizes = of_sizes(opened)
+    outcome = command("check", ckpts / "a", tmp_path / "large", "--json")
+    told = json.loads(outcome.out)
+    assert (outcome.code, list(told["models"]), told["notes"]) == (2, ["a", "large"], [sizes.note])
+    assert told["sizes"] == asdict(sizes)
     numbers = sum(tensor.numel() for tensor in load_file(tmp_path / "large" / "model.safetensors").values())
     # Two in float64 while they are matched, with tables of these small spaces, and one in float32 that is written.
     assert (8 * 2 + 4) * 0.8 * numbers < sizes.disk < 80 * numbers

@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -50,6 +51,7 @@ def test_fuse_is_what_it_is_in_memory(
     told = []
     for kind, least in (("memory", 2**60), ("parts", 0)):
         monkeypatch.setattr(match_stream, "IN_MEMORY", least)
+        monkeypatch.setattr(sizes_stream, "time", SimpleNamespace(perf_counter=iter([0.0, 5000.0]).__next__))
         line = ["--ckpts", a, b, "--match", matching, "--json", "--output", tmp_path / kind]
         outcome = command("fuse", *line)
         assert (outcome.code, outcome.err) == (0, "")
@@ -68,6 +70,8 @@ def test_fuse_is_what_it_is_in_memory(
     assert "small (ffn 20 to 31;" in notes[1][1]
     assert "large (layers 2 to 3;" in notes[1][1]
     assert "never in memory as a whole" in notes[1][2]
+    words = "growing and merging" if matching == "none" else "growing, matching and merging"
+    assert re.search(rf"; {words} took 50\d\d\.\d s\.", notes[1][2])
     assert {path.name for path in tmp_path.iterdir()} == {"small", "large", "memory", "parts"}
 
 

@@ -125,8 +125,7 @@ class FusionOfFiles:
         described = self._described(arguments) if arguments.resume else None
         done = 0 if described is None else refuse_other(output, described)
         require_space(output, self.space - done, self.scratch)
-        sources = {label: model.source for label, model in self.sized.given.items()}
-        advised = (choose_stored(sources).advice if self.choice is None else self.choice).note
+        advised = (choose_stored(self.sized.given).advice if self.choice is None else self.choice).note
         modules, told = modules_of_fusion(self.sized.given, self.plan, arguments.base)
         merging_options.begin_hashes(self.sized.given, arguments)
         start = time.perf_counter()

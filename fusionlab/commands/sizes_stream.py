@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -119,4 +120,6 @@ class _Sizes:
         copy_side_files(stored.location, folder)
         opened = open_folder(stored.source, folder)
         assert opened is not None
+        if name in self.models:
+            shutil.rmtree(self.models[name].location)
         self.models[name], self.growths[name] = opened, growth

@@ -177,6 +177,11 @@ def test_what_models_of_different_sizes_take(
     assert (ways["paper"].held, ways["git-rebasin"].held) == ("a part at a time", "whole models")
     assert ways["git-rebasin"].memory == 4 * 4 * numbers
     assert of_sizes({"a": opened["a"], "b": opened["a"]}) is None
+    for name, changes in {"deep": {"num_hidden_layers": 4}, "wide": {"intermediate_size": 90}}.items():
+        checkpoints.save(vit(3, **changes), tmp_path / name)
+    several = of_sizes({name: open_folder(name, tmp_path / name) for name in ("deep", "wide")})
+    # Both grow, and one lies there twice while it is filled.
+    assert several.disk == sizes.disk + 2 * 4 * numbers
 
 
 def test_one_model_alone(ckpts: Path, command: Command) -> None:

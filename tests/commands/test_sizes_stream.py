@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from fusionlab.commands import match_stream, sizes_stream
+from fusionlab.streaming import StoredModel, open_folder
 from tests.commands.conftest import Command
 from tests.commands.test_grow_stream import saved
 from tests.commands.test_match_stream import both, numbers, same_files
@@ -48,7 +49,13 @@ def test_fuse_is_what_it_is_in_memory(
 ) -> None:
     """Two models of which each is larger in another dimension, filled from each other where they are matched."""
     a, b = saved(tmp_path, Case(vit, {"intermediate_size": 31}, {"num_hidden_layers": 3}))
-    told = []
+    told, beside = [], [0]
+
+    def opened(source: str, folder: Path) -> StoredModel | None:
+        beside.append(len(list(folder.parent.iterdir())))
+        return open_folder(source, folder)
+
+    monkeypatch.setattr(sizes_stream, "open_folder", opened)
     for kind, least in (("memory", 2**60), ("parts", 0)):
         monkeypatch.setattr(match_stream, "IN_MEMORY", least)
         monkeypatch.setattr(sizes_stream, "time", SimpleNamespace(perf_counter=iter([0.0, 5000.0]).__next__))
@@ -57,6 +64,8 @@ def test_fuse_is_what_it_is_in_memory(
         assert (outcome.code, outcome.err) == (0, "")
         told.append(json.loads(outcome.out))
     first, second = (read(tmp_path / kind / "merged") for kind in ("memory", "parts"))
+    # What is filled replaces what was grown before.
+    assert max(beside) == (2 if matching == "none" else 3)
     assert first.keys() == second.keys()
     for name, tensor in first.items():
         torch.testing.assert_close(second[name], tensor, rtol=0, atol=1e-9, msg=name)

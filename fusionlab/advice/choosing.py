@@ -12,10 +12,11 @@ from fusionlab.advice.agreement import INPUTS, agreement_of
 from fusionlab.advice.costs import cost_of, look_seconds
 from fusionlab.advice.naming import of_one_naming
 from fusionlab.advice.situations import CASES
-from fusionlab.advice.tensors import Weights, module_weights, stored_weights
+from fusionlab.advice.tensors import Weights, folder_weights, module_weights, stored_weights
 from fusionlab.checkpoints import Checkpoint
 from fusionlab.checkpoints.card import is_twin
 from fusionlab.inputs import Inputs
+from fusionlab.streaming import StoredModel
 
 # In place of a preset: the one that advice on the models names.
 AUTO = "auto"
@@ -109,14 +110,20 @@ def read_weights(models: Mapping[str, nn.Module], stored: Mapping[str, Checkpoin
     return weights
 
 
-def choose_stored(sources: Mapping[str, str]) -> Choice:
+def choose_stored(models: Mapping[str, StoredModel]) -> Choice:
     """A preset of matching for checkpoints, whose files are looked at a piece at a time, where there are no inputs.
 
     Args:
-        sources: paths or hub ids of two or more, by name.
+        models: two or more, by name; adapters among others are the models that they make of their base.
 
     Raises:
         InputError: fewer than two models, files that are missing or damaged, or numbers that are not finite.
     """
-    weights = of_one_naming([stored_weights(source, name) for name, source in sources.items()])
+    are_adapters = all(model.base is not None for model in models.values())
+    weights = of_one_naming(
+        [
+            stored_weights(model.source, name, model.base) if are_adapters else folder_weights(model, name)
+            for name, model in models.items()
+        ]
+    )
     return Choice(advice_on(weights), False, weights)

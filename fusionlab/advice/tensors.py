@@ -97,7 +97,7 @@ def stored_weights(source: str, name: str, base: str | None = None) -> Weights:
         return _of_adapter(source, name, location, base)
     stored = open_folder(source, location) if hasattr(os, "preadv") else None
     if stored is not None:
-        return _of_stored(stored, name)
+        return folder_weights(stored, name)
     if location.is_dir():
         config, files = read_config(location), weight_files(location)
         pickled = files[0].suffix != ".safetensors"
@@ -106,6 +106,19 @@ def stored_weights(source: str, name: str, base: str | None = None) -> Weights:
     tensors, described = _of_file(location)
     beside = location.parent / CONFIG
     return state_weights(tensors, name, source, described or (read_json(beside) if beside.is_file() else {}))
+
+
+def folder_weights(stored: StoredModel, name: str) -> Weights:
+    """The weights of a model as it lies on the disk, of an adapter those of its base with what it changes.
+
+    Args:
+        stored: the model.
+        name: of it.
+    """
+    floating = {key: tensor for key, tensor in stored.tensors.items() if tensor.dtype.is_floating_point}
+    kept = {key: tensor for key, tensor in floating.items() if tensor.count}
+    twin = is_twin(stored.location)
+    return Weights(name, stored.source, stored.config, kept, stored.opened, is_twin=twin)
 
 
 def unknown_type(model: Weights) -> str | None:
@@ -173,20 +186,13 @@ class _InMemory:
         return self.state[name].detach().reshape(-1)[start : start + count].cpu()
 
 
-def _of_stored(stored: StoredModel, name: str) -> Weights:
-    floating = {key: tensor for key, tensor in stored.tensors.items() if tensor.dtype.is_floating_point}
-    kept = {key: tensor for key, tensor in floating.items() if tensor.count}
-    twin = is_twin(stored.location)
-    return Weights(name, stored.source, stored.config, kept, stored.opened, is_twin=twin)
-
-
 def _of_adapter(source: str, name: str, location: Path, base: str | None) -> Weights:
     """An adapter: the factors of its changes, and its base model's size where that is here."""
     adapter, config = read_adapter(location), read_json(location / ADAPTER_CONFIG)
     found = state_weights({}, name, source, config)
     named = base or adapter.base or ""
     stored = _stored_base(named)
-    of_base = None if stored is None else _of_stored(stored, named)
+    of_base = None if stored is None else folder_weights(stored, named)
     layers = AdapterLayers(adapter, stored)
     return Weights(name, source, config, {}, found.opened, named, layers=layers, of_base=of_base)
 

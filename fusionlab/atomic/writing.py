@@ -82,6 +82,9 @@ def scratch_folder(beside: str | Path | None = None) -> Iterator[Path]:
 
     Yields:
         The empty folder.
+
+    Raises:
+        OSError: the disk failed or is full; the error names `beside`.
     """
     target = Path(tempfile.gettempdir()) / "scratch" if beside is None else Path(beside)
     recover(target)
@@ -91,6 +94,11 @@ def scratch_folder(beside: str | Path | None = None) -> Iterator[Path]:
         output.parents = make_parents(target.parent)
         output.temporary.mkdir(mode=0o700)
         yield output.temporary
+    except Exception as error:
+        located = error if beside is None else _located(error, output.temporary, target)
+        if located is not error:
+            raise located from error
+        raise
     finally:
         output.abandon()
         pending.remove(output)

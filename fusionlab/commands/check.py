@@ -114,7 +114,7 @@ def run(argv: Sequence[str]) -> None:
         found = _found(arguments, models, facts, output)
     except InputError:
         if arguments.base is None:
-            _tell_sizes({name: model for name, model in models.items() if isinstance(model, StoredModel)}, len(models))
+            _tell_sizes(facts, {name: model for name, model in models.items() if isinstance(model, StoredModel)})
         raise
     _tell(found, output)
     document, rate = asdict(found), found.reading
@@ -247,12 +247,15 @@ def _notes(models: Mapping[str, StoredModel | Checkpoint], facts: Mapping[str, F
     return notes
 
 
-def _tell_sizes(stored: Mapping[str, StoredModel], models: int) -> None:
-    """Show what matching takes of models that cannot be merged as they are, where that is because of their sizes."""
-    if len(stored) == models and (sizes := of_sizes(stored)) is not None:
-        console = printing.results()
-        console.print(sizes.note, highlight=False)
-        console.print(ways_table("Matching, then", sizes.matching))
+def _tell_sizes(facts: Mapping[str, Facts], stored: Mapping[str, StoredModel]) -> None:
+    """Tell what matching takes of models that cannot be merged as they are, where that is because of their sizes."""
+    if len(stored) < len(facts) or (sizes := of_sizes(stored)) is None:
+        return
+    console = printing.results()
+    console.print(sizes.note, highlight=False)
+    console.print(ways_table("Matching, then", sizes.matching))
+    told = {"models": {name: asdict(one) for name, one in facts.items()}, "sizes": asdict(sizes)}
+    printing.publish({**told, "notes": [sizes.note]})
 
 
 def _tell(found: Found, output: Path | None) -> None:

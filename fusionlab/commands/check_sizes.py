@@ -75,8 +75,10 @@ def of_sizes(models: Mapping[str, StoredModel]) -> Sizes | None:
     largest = max(model.size for model in models.values())
     if largest < match_stream.IN_MEMORY:
         return Sizes(names, None, 0, match_ways(given))
-    written = sum(tensor.size for step in steps for tensor in step.growing.planned().values())
-    memory, disk = max(step.memory for step in steps), written + max(step.beside for step in steps)
+    written = [sum(tensor.size for tensor in step.growing.planned().values()) for step in steps]
+    # Where all grow, each is filled from one that has grown, and lies beside what it was before that.
+    again = max(written) if len(names) == len(models) else 0
+    memory, disk = max(step.memory for step in steps), sum(written) + again + max(step.beside for step in steps)
     return Sizes(names, memory, disk, match_ways(given))
 
 

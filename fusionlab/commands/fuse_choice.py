@@ -33,7 +33,7 @@ def chosen(arguments: Namespace) -> Choice | None:
     models = {label: model for label, model in found.items() if model is not None}
     if len(models) < len(found) or (match_stream.is_small(models, arguments) and unknown_among(models) is None):
         return None
-    return choose_stored(dict(zip(found, arguments.ckpts, strict=True)))
+    return choose_stored(models)
 
 
 def asks_for_whole(arguments: Namespace) -> bool:

@@ -125,8 +125,7 @@ class FusionOfFiles:
         described = self._described(arguments) if arguments.resume else None
         done = 0 if described is None else refuse_other(output, described)
         require_space(output, self.space - done, self.scratch)
-        sources = {label: model.source for label, model in self.sized.given.items()}
-        advised = (choose_stored(sources).advice if self.choice is None else self.choice).note
+        advised = (choose_stored(self.sized.given).advice if self.choice is None else self.choice).note
         modules, told = modules_of_fusion(self.sized.given, self.plan, arguments.base)
         merging_options.begin_hashes(self.sized.given, arguments)
         start = time.perf_counter()
@@ -159,17 +158,11 @@ class FusionOfFiles:
             card = merge_card(parents, how, first.format)
             write_side_files(first, folder / _MERGED, main, {CARD: card, **modules})
             (folder / REPEAT).write_text(repeat, encoding="utf-8")
-            seconds = time.perf_counter() - start
-            measured, work = (
-                ("nothing was", "merging")
-                if self.twins is None
-                else ("only distances between the models were", "matching and merging")
-            )
+            seconds = self.sized.seconds + time.perf_counter() - start
             notes = [
                 advised,
                 *self.sized.notes,
-                f"No data was given, so {measured} measured. Models and merge were never in memory as a whole; {work} "
-                f"took {seconds:.1f} s.",
+                self._work(seconds),
                 *unmatched_notes(self.models),
                 *self._notes(),
                 *([note] if (note := merge_note_of(self._types(), self.plan.dtype)) else []),
@@ -202,6 +195,16 @@ class FusionOfFiles:
         of_base = {} if self.base is None else {"that all come from": self.base}
         options |= {"the matching": matching, **statistics_described(arguments)}
         return made_of({"the command": "fuse", **options}, {**self.models, **of_base})
+
+    def _work(self, seconds: float) -> str:
+        """A sentence on what was done, and how long it took."""
+        steps = {"growing": self.sized.growths, "matching": self.twins}
+        work = listing([*(step for step, done in steps.items() if done), "merging"])
+        measured = "nothing was" if self.twins is None else "only distances between the models were"
+        return (
+            f"No data was given, so {measured} measured. Models and merge were never in memory as a whole; {work} took "
+            f"{seconds:.1f} s."
+        )
 
     def _notes(self) -> list[str]:
         """Sentences on models that are dequantised, and on the basis of the base model that the method looks at."""

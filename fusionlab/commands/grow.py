@@ -64,7 +64,8 @@ def run(argv: Sequence[str]) -> None:
     arguments = parsing.parse(parser, argv)
     output = expanded(arguments.output)
     refuse_existing(output, arguments.overwrite)
-    if (notes := by_parts(arguments, output, config_alone(arguments.like))) is None:
+    names = short_names([arguments.ckpt, arguments.like])
+    if (notes := by_parts(arguments, output, config_alone(arguments.like), names)) is None:
         return
     small = checkpoints.read(arguments.ckpt)
     larger = read_size(arguments.like)
@@ -77,7 +78,6 @@ def run(argv: Sequence[str]) -> None:
             models["like"].tie_word_embeddings = False
     growth = grown(models["small"], models["like"], fill=arguments.fill)
     require_space(output, stored_size(growth.model) + MIB)
-    names = short_names([arguments.ckpt, arguments.like])
     made = {"grown": described(growth) or "nothing", "logits differ by": f"{growth.stored:.1e} of the largest"}
     card = grown_card(parent(names[0], small.location), names[1], made, small.format)
     both = {"small": small} | ({"like": larger} if isinstance(larger, checkpoints.Checkpoint) else {})

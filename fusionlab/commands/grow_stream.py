@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from jsonargparse import Namespace
@@ -11,7 +12,6 @@ from fusionlab.checkpoints.beside import write_beside
 from fusionlab.checkpoints.card import CARD, grown_card, parent
 from fusionlab.checkpoints.files import copy_side_files
 from fusionlab.checkpoints.hub import locate
-from fusionlab.checkpoints.names import short_names
 from fusionlab.checkpoints.weightless import described_by
 from fusionlab.commands.grow_files import GrowingFiles
 from fusionlab.commands.grow_output import tell
@@ -29,13 +29,14 @@ from fusionlab.streaming.shards import ONE_FILE, largest_file
 _SCRATCH = ".fusionlab-scratch"
 
 
-def by_parts(arguments: Namespace, output: Path, alone: Path | None) -> list[str] | None:
+def by_parts(arguments: Namespace, output: Path, alone: Path | None, names: Sequence[str]) -> list[str] | None:
     """Grow a part at a time where models are large and may be grown so; write, and tell what was done.
 
     Args:
         arguments: of the command.
         output: to write.
         alone: the folder of a config that gives the size by itself, or None.
+        names: of both models.
 
     Returns:
         None where all is done; else what is to be known of why whole models must be held in memory.
@@ -63,16 +64,15 @@ def by_parts(arguments: Namespace, output: Path, alone: Path | None) -> list[str
         growing = GrowingFiles(both, other if arguments.fill else None)
         held = [model for model in (small, other) if model is not None]
         leave_to_memory(output, growing.size + growing.beside + MIB, growing.beside, held)
-        _run(growing, largest_file(other) or largest_file(small) or ONE_FILE, arguments, output)
+        _run(growing, largest_file(other) or largest_file(small) or ONE_FILE, arguments, output, names)
     except NotByPartsError as error:
         return [f"Whole models were held in memory: {error}."]
     return None
 
 
-def _run(growing: GrowingFiles, most: int, arguments: Namespace, output: Path) -> None:
+def _run(growing: GrowingFiles, most: int, arguments: Namespace, output: Path, names: Sequence[str]) -> None:
     """Write the grown model, and tell."""
     stored = growing.both.stored
-    names = short_names([arguments.ckpt, arguments.like])
     require_space(output, growing.size + growing.beside + MIB, growing.beside)
     with atomic_folder(output, arguments.overwrite) as folder, progress("growing", growing.size) as advance:
         growth = growing.write(folder, most, advance, folder / _SCRATCH)

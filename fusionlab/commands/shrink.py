@@ -64,8 +64,9 @@ def run(argv: Sequence[str]) -> None:
         raise InputError("inputs are what polish looks at, and none was asked for; expected --polish with them")
     output = expanded(arguments.output)
     refuse_existing(output, arguments.overwrite)
+    names = short_names([arguments.ckpt, arguments.like])
     polishing = None if options is None else _polishing(arguments, options)
-    if (notes := by_parts(arguments, output, config_alone(arguments.like), polishing)) is None:
+    if (notes := by_parts(arguments, output, config_alone(arguments.like), names, polishing)) is None:
         return
     large = checkpoints.read(arguments.ckpt, own_module(arguments, argv))
     own_data.fitted(arguments, [large], "shrink")
@@ -81,7 +82,6 @@ def run(argv: Sequence[str]) -> None:
     require_space(output, stored_size(result) + MIB)
     if options is not None:
         result = _polished(result, models["large"], arguments, options)
-    names = short_names([arguments.ckpt, arguments.like])
     text = card(found, names, large.location, large.format, arguments.polish)
     both = {"large": large} | ({"like": smaller} if isinstance(smaller, checkpoints.Checkpoint) else {})
     as_grown(both, {"large": result})["large"].write(result, output, arguments.overwrite, texts={CARD: text})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +18,6 @@ from fusionlab.checkpoints.beside import write_beside
 from fusionlab.checkpoints.card import CARD
 from fusionlab.checkpoints.files import copy_side_files, weight_files
 from fusionlab.checkpoints.hub import locate
-from fusionlab.checkpoints.names import short_names
 from fusionlab.checkpoints.sizes import memory
 from fusionlab.checkpoints.weightless import Weightless, described_by, without_memory
 from fusionlab.commands.match_parts import NotByPartsError
@@ -45,7 +44,7 @@ Polishing = Callable[[PreTrainedModel], PreTrainedModel]
 
 
 def by_parts(
-    arguments: Namespace, output: Path, alone: Path | None, polishing: Polishing | None = None
+    arguments: Namespace, output: Path, alone: Path | None, names: Sequence[str], polishing: Polishing | None = None
 ) -> list[str] | None:
     """Shrink a part at a time where the model is large and may be cut so; write, and tell what was done.
 
@@ -53,6 +52,7 @@ def by_parts(
         arguments: of the command.
         output: to write.
         alone: the folder of a config that gives the size by itself, or None.
+        names: of both models.
         polishing: of the shrunk model; None where it stays as it was cut.
 
     Returns:
@@ -79,13 +79,13 @@ def by_parts(
         both = smaller(stored, described_by(folder, with_model=other is not None), arguments.untie)
         if both is None:
             raise NotByPartsError("the tensors of one are stored in another way than its class has them")
-        _run(both, arguments, output, polishing)
+        _run(both, arguments, output, names, polishing)
     except NotByPartsError as error:
         return [f"The whole model was held in memory: {error}."]
     return None
 
 
-def _run(both: Smaller, arguments: Namespace, output: Path, polishing: Polishing | None) -> None:
+def _run(both: Smaller, arguments: Namespace, output: Path, names: Sequence[str], polishing: Polishing | None) -> None:
     """Decide, make and write the shrunk model, and tell."""
     stored, small, large = both.stored, both.small, both.large
     refuse_tied(small.model, blueprint(large.model), blueprint(small.model))
@@ -99,7 +99,7 @@ def _run(both: Smaller, arguments: Namespace, output: Path, polishing: Polishing
         reference = _logits(both.made, lambda name: of_large.read([name])[name], large)
         differs = difference(_logits(small, Shrunk(cutting, reader, found), large), reference)
         shrinkage = Shrinkage(small.model, shorter(places), both.parameters, differs)
-        names, plan = short_names([arguments.ckpt, arguments.like]), cutting.planned()
+        plan = cutting.planned()
         size = sum(tensor.size for tensor in plan.values())
         require_space(output, size + MIB)
         files = like(stored, plan, largest_file(stored) or ONE_FILE)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -30,11 +32,13 @@ class OneSize:
         given: as they came, by name.
         models: of one size.
         growths: of those that grew.
+        seconds: that growing took.
     """
 
     given: Mapping[str, StoredModel]
     models: Mapping[str, StoredModel]
     growths: Mapping[str, Growth[Any]] = field(default_factory=dict)
+    seconds: float = 0.0
 
     @property
     def notes(self) -> list[str]:
@@ -65,9 +69,10 @@ def of_one_size(models: Mapping[str, StoredModel], output: Path, fill: bool, may
     if may_grow is not None:
         raise NotByPartsError(f"the models are of different sizes, and {may_grow}")
     with scratch_folder(output) as folder:
+        start = time.perf_counter()
         sizes = _Sizes(models, like, folder)
         sizes.grow(names, fill, output)
-        yield OneSize(models, {**models, **sizes.models}, sizes.growths)
+        yield OneSize(models, {**models, **sizes.models}, sizes.growths, time.perf_counter() - start)
 
 
 def _alike(models: Mapping[str, StoredModel]) -> bool:
@@ -115,4 +120,6 @@ class _Sizes:
         copy_side_files(stored.location, folder)
         opened = open_folder(stored.source, folder)
         assert opened is not None
+        if name in self.models:
+            shutil.rmtree(self.models[name].location)
         self.models[name], self.growths[name] = opened, growth

@@ -18,13 +18,12 @@ from fusionlab.matching.parts import Part, of_the_gauge
 from fusionlab.matching.presets import preset
 from fusionlab.streaming.coupled import coupled_bytes, coupled_memory, find_coupled, of_part
 from fusionlab.streaming.grown import GrowingParts, Grown
-from fusionlab.streaming.remade import together
+from fusionlab.streaming.remade import InGauge, together
 from fusionlab.streaming.running import Provide
 from fusionlab.streaming.scratch import Scratch
 from fusionlab.streaming.twins import PartReader
 from fusionlab.symmetry import Blueprint
 from fusionlab.symmetry.blueprint import FOLDED
-from fusionlab.symmetry.folding import fold
 from fusionlab.symmetry.parts import parts
 
 Parameter = Callable[[str], Tensor]
@@ -46,8 +45,8 @@ class FillingParts:
         self.new = {name: embedding.new(name, widening) for name in embedding.fresh}
         self.kinds: Mapping[Kind, list[str]] = kinds_of(growing.large.model, self.new, self.described)
         self.alike = [*together(growing.large), *together(other)]
-        folded = parts(self.described, (), self.alike)
-        self.part_of = {name: part for part in folded for name in part.parameters}
+        self.parts = parts(self.described, (), self.alike)
+        self.part_of = {name: part for part in self.parts for name in part.parameters}
         own = other.model.state_dict()
         # A head of other labels stays as it is.
         self.fitting = {
@@ -102,7 +101,7 @@ class FillingParts:
         blueprint, steps = self._steps()
         options.select(blueprint)
         # Folded before it is matched, as in memory: where nothing is written to, the last bits decide how it is turned.
-        folded = _Read(self.growing.large.names, self.entries(_InGauge(grown, self.part_of)))
+        folded = _Read(self.growing.large.names, self.entries(self._folded(grown)))
         sides = (_Other(other, grown, self.fitting), folded)
         with Scratch(scratch.folder / "matching") as matching:
             (into_one, gauge), _ = find_coupled((blueprint, steps), options, sides, matching)
@@ -123,7 +122,7 @@ class FillingParts:
             grown: the grown model's.
             theirs: gives the larger model's in the same basis.
         """
-        return Filling(_InGauge(grown, self.part_of), theirs, self.new)
+        return Filling(self._folded(grown), theirs, self.new)
 
     def entries(self, parameter: Parameter) -> Provide:
         """The parameters of a model by the names in its state dict.
@@ -133,21 +132,8 @@ class FillingParts:
         """
         return _Entries(parameter, self.growing)
 
-
-class _InGauge:
-    """The parameters of the grown model, folded; those of one part are held."""
-
-    def __init__(self, grown: Grown, part_of: Mapping[str, Blueprint]) -> None:
-        self.grown, self.part_of = grown, part_of
-        self.held: Mapping[str, Tensor] = {}
-
-    def __call__(self, name: str) -> Tensor:
-        if name not in self.held:
-            self.held = {}
-            part = self.part_of[name]
-            state = part.stacked({entry: self.grown(entry) for entry in part.names})
-            self.held = fold(state, part) if part.folded else state
-        return self.held[name]
+    def _folded(self, grown: Grown) -> Parameter:
+        return InGauge(_Read(self.growing.large.names, grown), self.parts).__getitem__
 
 
 class _Entries:

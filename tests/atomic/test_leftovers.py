@@ -1,5 +1,6 @@
 """What a killed run leaves behind is removed by the next one; nothing else ever is."""
 
+import errno
 import os
 import signal
 import tempfile
@@ -93,6 +94,15 @@ def test_what_another_user_left_stays(tmp_path: Path) -> None:
     os.chown(tmp_path / name, 12345, 12345)
     refuse_existing(tmp_path / "out")
     assert hidden_names(tmp_path) == [name]
+
+
+@pytest.mark.parametrize("place", ["", "x"])
+def test_a_full_disk_of_a_scratch_folder_is_told_of_its_output(tmp_path: Path, place: str) -> None:
+    """A mapped file has no name in the error, another one that of the hidden folder."""
+    with pytest.raises(OSError, match="No space left") as caught, scratch_folder(tmp_path / "out") as folder:
+        raise OSError(errno.ENOSPC, "No space left on device", *([str(folder / place)] if place else []))
+    assert caught.value.filename == str(tmp_path / "out" / place)
+    assert not list(tmp_path.iterdir())
 
 
 def test_scratch_folders_are_removed_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

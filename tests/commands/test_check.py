@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -164,6 +165,10 @@ def test_what_models_of_different_sizes_take(
     assert all("Matching, then" in one for one in shown)
     opened = {place.name: open_folder(place.name, place) for place in (ckpts / "a", tmp_path / "large")}
     sizes = of_sizes(opened)
+    outcome = command("check", ckpts / "a", tmp_path / "large", "--json")
+    told = json.loads(outcome.out)
+    assert (outcome.code, list(told["models"]), told["notes"]) == (2, ["a", "large"], [sizes.note])
+    assert told["sizes"] == asdict(sizes)
     numbers = sum(tensor.numel() for tensor in load_file(tmp_path / "large" / "model.safetensors").values())
     # Two in float64 while they are matched, with tables of these small spaces, and one in float32 that is written.
     assert (8 * 2 + 4) * 0.8 * numbers < sizes.disk < 80 * numbers
@@ -172,6 +177,11 @@ def test_what_models_of_different_sizes_take(
     assert (ways["paper"].held, ways["git-rebasin"].held) == ("a part at a time", "whole models")
     assert ways["git-rebasin"].memory == 4 * 4 * numbers
     assert of_sizes({"a": opened["a"], "b": opened["a"]}) is None
+    for name, changes in {"deep": {"num_hidden_layers": 4}, "wide": {"intermediate_size": 90}}.items():
+        checkpoints.save(vit(3, **changes), tmp_path / name)
+    several = of_sizes({name: open_folder(name, tmp_path / name) for name in ("deep", "wide")})
+    # Both grow, and one lies there twice while it is filled.
+    assert several.disk == sizes.disk + 2 * 4 * numbers
 
 
 def test_one_model_alone(ckpts: Path, command: Command) -> None:

@@ -121,6 +121,25 @@ def test_an_adapter_beside_a_whole_model(family: Path, command: Command) -> None
     torch.testing.assert_close(weights(family / "merged"), mean, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("matching", ["auto", "none"])
+def test_a_large_adapter_beside_a_large_whole_model(
+    family: Path, command: Command, monkeypatch: pytest.MonkeyPatch, matching: str
+) -> None:
+    """Fused from files with the base model that is given; what is told and chosen is that of whole models."""
+    (family / "base").rename(family / "elsewhere")
+    paths = ["--ckpts", family / "one", family / "dense_two", "--base", family / "elsewhere"]
+    told = []
+    for kind, least in (("memory", 2**60), ("parts", 0)):
+        monkeypatch.setattr(match_stream, "IN_MEMORY", least)
+        outcome = command("fuse", *paths, "--match", matching, "--json", "--output", family / kind)
+        assert (outcome.code, outcome.err) == (0, "")
+        told.append(json.loads(outcome.out)["notes"])
+    assert told[0][0] == told[1][0]
+    assert "never in memory as a whole" in told[1][1]
+    found, expected = (weights(family / kind / "merged") for kind in ("parts", "memory"))
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     "line", [("merge", "one", "two"), ("fuse", "--ckpts", "one", "two"), ("match", "one", "--anchor", "two")]
 )

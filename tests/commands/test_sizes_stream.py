@@ -3,12 +3,14 @@
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
 from fusionlab.commands import match_stream, sizes_stream
+from fusionlab.streaming import StoredModel, open_folder
 from tests.commands.conftest import Command
 from tests.commands.test_grow_stream import saved
 from tests.commands.test_match_stream import both, numbers, same_files
@@ -47,14 +49,23 @@ def test_fuse_is_what_it_is_in_memory(
 ) -> None:
     """Two models of which each is larger in another dimension, filled from each other where they are matched."""
     a, b = saved(tmp_path, Case(vit, {"intermediate_size": 31}, {"num_hidden_layers": 3}))
-    told = []
+    told, beside = [], [0]
+
+    def opened(source: str, folder: Path) -> StoredModel | None:
+        beside.append(len(list(folder.parent.iterdir())))
+        return open_folder(source, folder)
+
+    monkeypatch.setattr(sizes_stream, "open_folder", opened)
     for kind, least in (("memory", 2**60), ("parts", 0)):
         monkeypatch.setattr(match_stream, "IN_MEMORY", least)
+        monkeypatch.setattr(sizes_stream, "time", SimpleNamespace(perf_counter=iter([0.0, 5000.0]).__next__))
         line = ["--ckpts", a, b, "--match", matching, "--json", "--output", tmp_path / kind]
         outcome = command("fuse", *line)
         assert (outcome.code, outcome.err) == (0, "")
         told.append(json.loads(outcome.out))
     first, second = (read(tmp_path / kind / "merged") for kind in ("memory", "parts"))
+    # What is filled replaces what was grown before.
+    assert max(beside) == (2 if matching == "none" else 3)
     assert first.keys() == second.keys()
     for name, tensor in first.items():
         torch.testing.assert_close(second[name], tensor, rtol=0, atol=1e-9, msg=name)
@@ -68,6 +79,8 @@ def test_fuse_is_what_it_is_in_memory(
     assert "small (ffn 20 to 31;" in notes[1][1]
     assert "large (layers 2 to 3;" in notes[1][1]
     assert "never in memory as a whole" in notes[1][2]
+    words = "growing and merging" if matching == "none" else "growing, matching and merging"
+    assert re.search(rf"; {words} took 50\d\d\.\d s\.", notes[1][2])
     assert {path.name for path in tmp_path.iterdir()} == {"small", "large", "memory", "parts"}
 
 

@@ -50,7 +50,7 @@ from transformers import LlamaForCausalLM
 from fusionlab.commands import grow, grow_stream
 from fusionlab.growing import filling
 from fusionlab.matching.presets import preset
-from fusionlab.streaming import filled, grown
+from fusionlab.streaming import filled, remade
 from fusionlab.symmetry.any_model import blueprint
 small, large, out = sys.argv[1:]
 filling.preset = filled.preset = lambda name: preset(name, start="known", sweeps=1)  # less to wait for
@@ -58,7 +58,7 @@ torch.set_num_threads(1)
 for folder in (small, large):
     blueprint(LlamaForCausalLM.from_pretrained(folder))
 torch.linalg.svd(torch.eye(600, dtype=torch.float64))
-grown.MOST = 1  # a unit at a time, however many processors there are
+remade.MOST = 1  # a unit at a time, however many processors there are
 data = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmData"))
 resource.setrlimit(resource.RLIMIT_DATA, (data * 1024 + 64 * 2**20,) * 2)
 for least, output in ((0, out), (2**60, out + "-in-memory")):
@@ -83,9 +83,9 @@ def zeros(folder: Path, sizes: Mapping[str, Any] = SMALL) -> Path:
     return folder
 
 
-def limited(folder: Path, program: str, small: Path, large: Path) -> None:
-    """Run a program that writes a part at a time, and then fails to do the same in memory."""
-    line = [sys.executable, "-c", program, small, large, folder / "out"]
+def limited(folder: Path, program: str, *models: Path) -> None:
+    """Run a program of two models that writes a part at a time, and then fails to do the same in memory."""
+    line = [sys.executable, "-c", program, *models, folder / "out"]
     # What is freed is given back at once, so that the limit is on what is held.
     environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": str(2**16)}
     done = subprocess.run(line, capture_output=True, text=True, check=False, env=environment)

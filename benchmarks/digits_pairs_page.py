@@ -155,14 +155,15 @@ def _alone(rows: Rows) -> str:
     pairs = (*rows.shown.test, *rows.shown.further)
     lines, verdicts = [], []
     for way in CLOSED:
-        values = [100 * cells[0]["accuracy"] for cells in rows.cells(way, pairs).values()]
+        values = [cells[0]["accuracy"] for cells in rows.cells(way, pairs).values()]
         if len(values) < len(pairs):
             continue
-        told = reached([value / 100 for value in values])
-        lines.append(f"| {SEEN[way.seen]} | {way.name} | {told} | {min(values):.1f} | {max(values):.1f} |")
+        told = f"{reached(values)} | {100 * min(values):.1f} | {100 * max(values):.1f}"
+        lines.append(f"| {SEEN[way.seen]} | {way.name} | {told} |")
         if way.preset == "weights":
             mean, least = (
-                "reached" if value >= aim else "missed" for value, aim in ((fmean(values), AIM), (min(values), LEAST))
+                "reached" if value >= aim else "missed"
+                for value, aim in ((100 * fmean(values), AIM), (100 * min(values), LEAST))
             )
             verdicts.append(f"For {way.name} it is {mean} on the mean and {least} in the worst pair.")
     if not verdicts:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from sizes_measures import STEPS, cell_name
-from sizes_tasks import STARTS, task_cell
+from sizes_tasks import LEARNED, task_cell
 from sizes_trained_page import trained_missing
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def missing(found: dict[str, Any], trained: dict[str, Any], shown: Shown) -> Ite
         there = [cell_name("test", pair, size, f"{what} {seed}") in found for pair, seed in every]
         if not all(there):
             lines.append(f"- {name}, with {size[1]} layers: {sum(there)} of {len(every)} runs.")
-        tasks = sum(task_cell(pair, size, list(STARTS)[2], polished=True) in found for pair in shown.test)
+        tasks = sum(task_cell(pair, size, LEARNED, polished=True) in found for pair in shown.test)
         if what == "learned" and tasks < len(shown.test):
             lines.append(f"- halves of the digits, with {size[1]} layers: {tasks} of {len(shown.test)} pairs.")
     lines += trained_missing(trained)

@@ -25,12 +25,15 @@ from fusionlab.polish import PolishOptions
 from fusionlab.stages import run
 
 HALVES = ((0, 1, 2, 3, 4), (5, 6, 7, 8, 9))
+LEARNED, DISTILLED = "`learned`, `unseen` false", "both distilled into the large one"
+# Options of the presets.
+OPTIONS: dict[str, dict[str, Any]] = {"weights": {}, "learned": {"unseen": False}}
 # By the name of a row, the preset of its matching and how much of each end its start is.
 STARTS: dict[str, tuple[str | None, tuple[float, float]]] = {
     "plain mean after growth": (None, (0.5, 0.5)),
     "`weights`": ("weights", (0.5, 0.5)),
-    "`learned`, `unseen` false": ("learned", (0.5, 0.5)),
-    "both distilled into the large one": (None, (0.0, 1.0)),
+    LEARNED: ("learned", (0.5, 0.5)),
+    DISTILLED: (None, (0.0, 1.0)),
 }
 AIM = 92
 
@@ -71,7 +74,7 @@ class TaskPair:
         inputs = Inputs.from_batches(own, len(HALVES))
         ends = of_one_size(self.ends, inputs, fill=preset is not None)
         plan = FusionPlan(
-            {} if preset is None else {preset: recipe(preset, **({"unseen": False} if preset == "learned" else {}))},
+            {} if preset is None else {preset: recipe(preset, **OPTIONS[preset])},
             weights=weights,
             anchor=1,
             polish=PolishOptions() if polished else None,
@@ -130,8 +133,7 @@ def _row(name: str, values: dict[int, float], pairs: Sequence[int]) -> Iterator[
 
 def _verdict(found: dict[str, Any], sizes: Sequence[Size], pairs: Sequence[int]) -> str:
     lines = []
-    learned, distilled = list(STARTS)[2:]
-    for name, polished in ((learned, False), (learned, True), (distilled, True)):
+    for name, polished in ((LEARNED, False), (LEARNED, True), (DISTILLED, True)):
         cells = [found.get(task_cell(pair, size, name, polished)) for size in sizes for pair in pairs]
         reached = [100 * cell["accuracy"] for cell in cells if cell]
         if reached:

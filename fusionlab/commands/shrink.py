@@ -96,7 +96,7 @@ def _polished(result: Model, large: nn.Module, arguments: Namespace, options: Po
 
 
 def _polishing(arguments: Namespace, options: PolishOptions) -> Callable[[Model], Model]:
-    """What polishes a shrunk model whose large one has not been read yet."""
+    """The polish of a shrunk model whose large one has not been read yet."""
 
     def polishing(result: Model) -> Model:
         large = checkpoints.read(arguments.ckpt)

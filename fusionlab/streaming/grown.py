@@ -12,7 +12,8 @@ from fusionlab.checkpoints.weightless import Weightless
 from fusionlab.dtypes import main_of, widest
 from fusionlab.growing.axes import Widening
 from fusionlab.growing.embedding import Embedding
-from fusionlab.streaming.remade import InGauge, Readable, RemadeParts
+from fusionlab.streaming.coupled import Readable
+from fusionlab.streaming.remade import InGauge, RemadeParts
 
 
 class GrowingParts(RemadeParts):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -14,6 +13,7 @@ from fusionlab.checkpoints.conversions import Group
 from fusionlab.checkpoints.weightless import Weightless
 from fusionlab.dtypes import in_type
 from fusionlab.growing.layers import lists_of
+from fusionlab.streaming.coupled import Readable
 from fusionlab.streaming.pipeline import in_order, workers
 from fusionlab.streaming.running import Provide
 from fusionlab.streaming.shards import Writer
@@ -22,13 +22,6 @@ from fusionlab.streaming.twins import MOST
 from fusionlab.symmetry import Alignment, Blueprint
 from fusionlab.symmetry.parts import parts
 from fusionlab.symmetry.stacks import Stacks
-
-
-class Readable(Protocol):
-    """A model whose parameters are read some at a time."""
-
-    def read(self, names: Sequence[str]) -> Mapping[str, Tensor]:
-        """Some parameters, in any types."""
 
 
 @dataclass(frozen=True)

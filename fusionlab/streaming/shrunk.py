@@ -17,8 +17,9 @@ from fusionlab.growing.layers import Placement
 from fusionlab.growing.no_account import is_vector, numbers_of_no_account
 from fusionlab.growing.shrinking import Shrinking, cleared, folded, refuse_another_class
 from fusionlab.streaming.classes import class_of
+from fusionlab.streaming.coupled import Readable
 from fusionlab.streaming.larger import larger
-from fusionlab.streaming.remade import InGauge, Readable, RemadeParts, together
+from fusionlab.streaming.remade import InGauge, RemadeParts, together
 from fusionlab.streaming.stored import StoredModel
 from fusionlab.symmetry.any_model import blueprint
 from fusionlab.symmetry.biases import biases_along, readers_of_values

@@ -26,6 +26,14 @@ class Cells:
     def keep(self, name: str, values: dict[str, Any]) -> None:
         """Write a cell."""
         self.found[name] = values
+        self._write()
+
+    def drop(self, prefix: str) -> None:
+        """Take out the cells whose names begin so."""
+        self.found = {name: values for name, values in self.found.items() if not name.startswith(prefix)}
+        self._write()
+
+    def _write(self) -> None:
         with atomic_file(self.file, overwrite=True) as temporary:
             lines = (
                 f"{json.dumps(key)}: {json.dumps(cell, sort_keys=True)}" for key, cell in sorted(self.found.items())

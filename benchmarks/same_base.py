@@ -1,12 +1,14 @@
-"""Fine-tunes of one base merged by every method: accuracy on each task, as a share of what its own fine-tune has.
+"""Fine-tunes of one base merged by every method: the score on each task, as a share of what its own fine-tune has.
 
     python benchmarks/same_base.py
+    python benchmarks/same_base.py --setting text
     python benchmarks/same_base.py --page
 
-The first command trains what is missing in `checkpoints/same_base`, measures what is missing in
-`docs/results/same_base.json`, and goes on where it was stopped. Then, as the second does alone, it writes
-`docs/results/same_base.md` from that file. Hyperparameters are chosen on the validation images of the tuning models,
-and the tables are of the test images of other models.
+The first command trains what is missing of ViTs for digits in `checkpoints/same_base`, measures what is missing in
+`docs/results/same_base.json`, and goes on where it was stopped. Then, as `--page` does alone, it writes
+`docs/results/same_base.md` from that file. The second does the same with MiniLM and eight tasks of text, in
+`same_base_text`. Hyperparameters are chosen on the validation examples of the tuning models, and the tables are of the
+test examples of other models.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -24,22 +27,18 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 from cells import Cells
 from same_base_data_page import part
-from same_base_models import TASKS, Family, Task, accuracy, body_of, family, splits
 from same_base_page import cell_name, page
+from same_base_settings import ROOT, SETTINGS, Family, Setting
 from settings import quiet
 from torch import Tensor
 
 from fusionlab.atomic import atomic_file
+from fusionlab.fusion.heads.own import of_body
 from fusionlab.merging import find_method, merge_states
-from fusionlab.models import with_state
 from fusionlab.statistics import Statistics
 from fusionlab.statistics.gather import gather
 
-ROOT = Path(__file__).parents[1]
-TUNING, TEST = (11, 12), (1, 2, 3, 4, 5)
-COUNTS = (4, 8)
 GATHERED = ("gram", "fisher")
-WITH_DATA = "same_base_data.json"
 # By method the values that are tried, beside the defaults.
 FACTORS = [{"lambda_": factor} for factor in (0.7, 1.5, 2.0, 3.0)]
 GRIDS: dict[str, list[dict[str, Any]]] = {
@@ -69,73 +68,92 @@ GRIDS: dict[str, list[dict[str, Any]]] = {
 
 
 class Measuring:
-    """The cells of one seed."""
+    """The cells of one seed.
 
-    def __init__(self, seed: int, split: str, cells: Cells, folder: Path) -> None:
-        self.seed, self.split, self.cells, self.folder = seed, split, cells, folder
-        self.images = splits()
-        self._family: Family | None = None
-        self._statistics: list[dict[str, Statistics]] = []
+    Args:
+        setting: of which fine-tunes.
+        seed: of the models.
+        split: that they are measured on.
+        cells: what was measured.
+        args: of the command.
+    """
 
-    @property
+    def __init__(self, setting: Setting, seed: int, split: str, cells: Cells, args: argparse.Namespace) -> None:
+        self.setting, self.seed, self.split, self.cells, self._args = setting, seed, split, cells, args
+
+    @cached_property
     def models(self) -> Family:
-        if self._family is None:
-            self._family = family(self.seed, self.folder, self.images)
-        return self._family
+        """The models of the seed."""
+        return self.setting.family(self.seed, self._args)
 
-    @property
+    @cached_property
     def statistics(self) -> list[dict[str, Statistics]]:
-        """Gram matrices and Fisher information of every fine-tune on its own training images, without labels."""
-        if not self._statistics:
-            for model, task in zip(self.models.tuned, TASKS, strict=True):
-                self._statistics.append(gather(model, self.batches(task), GATHERED))
-        return self._statistics
+        """Gram matrices and Fisher information of every fine-tune's body on its own training inputs, without labels."""
+        models, found = self.models, []
+        for place, model in enumerate(models.tuned):
+            known, body = gather(model, models.inputs(place), GATHERED), models.body(model)
+            found.append({kind: of_body(one, body) for kind, one in known.items()})
+        return found
 
-    def batches(self, task: Task) -> list[dict[str, Tensor]]:
-        """The images that a task was fine-tuned on, without labels."""
-        pixels, _ = task.of(self.images["tuned"])
-        return [{"pixel_values": part} for part in pixels.split(100)]
+    def scores(self, body: dict[str, Tensor], count: int, split: str | None = None) -> list[float]:
+        """What a body reaches on each of the first tasks, under the heads of their fine-tunes."""
+        models, where = self.models, split or self.split
+        return [models.score(models.under(body, place), place, where) for place in range(count)]
 
-    def ends(self) -> None:
-        """What each fine-tune reaches on its task, and the base model with that fine-tune's head."""
+    def begin(self, wanted: Iterable[str]) -> None:
+        """Measure what each fine-tune reaches on its task, and the base model with that fine-tune's head.
+
+        Where it was measured with other models of the same seed, as another processor trains them, all other cells of
+        the seed are dropped, to be measured with these. Nothing is done where nothing is missing.
+
+        Args:
+            wanted: names of the seed's cells.
+        """
         name = f"{self.split} {self.seed} ends"
-        if name not in self.cells.found:
-            images = self.images[self.split]
-            own = [accuracy(model, task.of(images)) for model, task in zip(self.models.tuned, TASKS, strict=True)]
-            body = body_of(self.models.base)
-            base = [self.models.score(body, place, images) for place in range(len(TASKS))]
-            self.cells.keep(name, {"own": own, "base": base})
+        if all(one in self.cells.found for one in (name, *wanted)):
+            return
+        models = self.models
+        own = [models.score(model, place, self.split) for place, model in enumerate(models.tuned)]
+        found = {"own": own, "base": self.scores(models.body(models.base), len(self.setting.names))}
+        if self.cells.found.get(name) != found:
+            self.cells.drop(f"{self.split} {self.seed} ")
+            self.cells.keep(name, found)
 
     def merge(self, count: int, method: str, given: dict[str, Any]) -> None:
-        """The accuracy on each of the first tasks of their merge."""
+        """The score on each of the first tasks of their merge.
+
+        Args:
+            count: of tasks.
+            method: of merging.
+            given: its hyperparameters.
+        """
         name = cell_name(self.split, self.seed, count, method, given)
         if name in self.cells.found:
             return
         known: dict[str, Any] = {}
-        needs = find_method(method).requires(**given)
-        tuned = self.models.tuned[:count]
+        needs, models = find_method(method).requires(**given), self.models
         if "inputs" in needs:
-            known["inputs"] = [self.batches(task) for task in TASKS[:count]]
-            known["model"] = lambda state, place: with_state(tuned[place], {**tuned[place].state_dict(), **state})
+            known |= {"inputs": [models.inputs(place) for place in range(count)], "model": models.under}
         if set(needs) & set(GATHERED):
-            states = [model.state_dict() for model in tuned]
             known["statistics"] = self.statistics[:count]
         else:
-            states = [body_of(model) for model in tuned]
-            known["base"] = body_of(self.models.base)
-        start = time.perf_counter()
-        merged = merge_states(states, method, seed=self.seed, **known, **given)
+            known["base"] = models.body(models.base)
+        start, bodies = time.perf_counter(), [models.body(model) for model in models.tuned[:count]]
+        merged = merge_states(bodies, method, seed=self.seed, **known, **given)
         seconds = time.perf_counter() - start
-        scores = [self.models.score(merged, place, self.images[self.split]) for place in range(count)]
+        scores = self.scores(merged, count)
         self.cells.keep(name, {"scores": scores, "seconds": seconds})
         print(name, f"{fmean(scores):.3f}", file=sys.stderr, flush=True)
 
 
-def chosen(cells: Cells, count: int, method: str, tried: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The hyperparameters with the best share of the fine-tunes' accuracy on the tuning models' validation images.
+def chosen(
+    cells: Cells, seeds: Sequence[int], count: int, method: str, tried: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
+    """The hyperparameters with the best share of the fine-tunes' scores on the tuning models' validation examples.
 
     Args:
         cells: what was measured.
+        seeds: of the tuning models.
         count: of tasks.
         method: of merging.
         tried: hyperparameters; one alone needs no cells.
@@ -143,7 +161,7 @@ def chosen(cells: Cells, count: int, method: str, tried: Sequence[dict[str, Any]
 
     def reached(given: dict[str, Any]) -> float:
         values = []
-        for seed in TUNING:
+        for seed in seeds:
             own = cells.found[f"validation {seed} ends"]["own"]
             scores = cells.found[cell_name("validation", seed, count, method, given)]["scores"]
             values += [score / end for score, end in zip(scores, own, strict=False)]
@@ -152,51 +170,85 @@ def chosen(cells: Cells, count: int, method: str, tried: Sequence[dict[str, Any]
     return tried[0] if len(tried) == 1 else max(tried, key=reached)
 
 
-def write_page(file: Path) -> None:
+def measure(setting: Setting, cells: Cells, args: argparse.Namespace) -> None:
+    """Measure what is missing: every setting on the tuning models, then on the test models what is best there."""
+    grids = {method: [{}, *grid] for method, grid in GRIDS.items()}
+    for seed in setting.tuning:
+        _merge(Measuring(setting, seed, "validation", cells, args), grids, lambda _, method: grids[method])
+    best = {
+        f"{count} {method}": chosen(cells, setting.tuning, count, method, grid)
+        for count in setting.counts
+        for method, grid in grids.items()
+    }
+    cells.keep("chosen", best)
+
+    def both(count: int, method: str) -> list[dict[str, Any]]:
+        return [{}, best[f"{count} {method}"]]
+
+    for seed in setting.test:
+        _merge(Measuring(setting, seed, "test", cells, args), grids, both)
+
+
+def _merge(measuring: Measuring, methods: Iterable[str], tried: Callable[[int, str], Sequence[dict[str, Any]]]) -> None:
+    """Measure what is missing of a seed.
+
+    Args:
+        measuring: of the seed.
+        methods: of merging.
+        tried: hyperparameters of each number of tasks and method.
+    """
+    counts = measuring.setting.counts
+    wanted = [(count, method, given) for method in methods for count in counts for given in tried(count, method)]
+    measuring.begin(cell_name(measuring.split, measuring.seed, *one) for one in wanted)
+    for one in wanted:
+        measuring.merge(*one)
+
+
+def write_page(setting: Setting, folder: Path) -> None:
     """Write the page beside the cells, with what `same_base_data.py` measured where that is there.
 
     Args:
-        file: of the cells.
+        setting: of which fine-tunes.
+        folder: of the cells.
     """
-    text, more = page(Cells(file).found, list(GRIDS), COUNTS, TEST), Cells(file.with_name(WITH_DATA))
+    file = folder / f"{setting.file}.json"
+    text, more = page(Cells(file).found, list(GRIDS), setting), Cells(with_data_file(file))
     if "chosen" in more.found:
-        text += "\n" + part(more.found, COUNTS)
+        text += "\n" + part(more.found, setting)
     with atomic_file(file.with_suffix(".md"), overwrite=True) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cells", type=Path, default=ROOT / "docs" / "results" / "same_base.json")
-    parser.add_argument("--models", type=Path, default=ROOT / "checkpoints" / "same_base")
+def with_data_file(file: Path) -> Path:
+    """The file of what `same_base_data.py` measures, beside that of the other cells."""
+    return file.with_stem(f"{file.stem}_data")
+
+
+def run(
+    measured: Callable[[Setting, Cells, argparse.Namespace], None], file_of: Callable[[Path], Path], doc: str | None
+) -> int:
+    """The command: measure what is missing, unless only the page is asked for, and write the page.
+
+    Args:
+        measured: measures.
+        file_of: the file of its cells, from that of this benchmark's.
+        doc: of the command.
+    """
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--setting", choices=SETTINGS, default="digits", help="which fine-tunes")
+    parser.add_argument("--results", type=Path, default=ROOT / "docs" / "results", help="folder of cells and pages")
+    parser.add_argument("--models", type=Path, default=ROOT / "checkpoints", help="folder of end models")
+    parser.add_argument("--texts", type=Path, default=ROOT.parent / "shared" / "data", help="folder of data sets")
+    parser.add_argument("--minilm", default=str(ROOT / "checkpoints" / "minilm"), help="folder or hub id of MiniLM")
     parser.add_argument("--page", action="store_true", help="write the page from the cells, and measure nothing")
     args = parser.parse_args()
     quiet(1)
-    cells = Cells(args.cells)
+    setting = SETTINGS[args.setting]
     if not args.page:
-        for seed in TUNING:
-            measuring = Measuring(seed, "validation", cells, args.models)
-            measuring.ends()
-            for method, grid in GRIDS.items():
-                for count in COUNTS:
-                    for given in [{}, *grid]:
-                        measuring.merge(count, method, given)
-        best = {
-            f"{count} {method}": chosen(cells, count, method, [{}, *GRIDS[method]])
-            for count in COUNTS
-            for method in GRIDS
-        }
-        cells.keep("chosen", best)
-        for seed in TEST:
-            measuring = Measuring(seed, "test", cells, args.models)
-            measuring.ends()
-            for method in GRIDS:
-                for count in COUNTS:
-                    measuring.merge(count, method, {})
-                    measuring.merge(count, method, best[f"{count} {method}"])
-    write_page(args.cells)
+        measured(setting, Cells(file_of(args.results / f"{setting.file}.json")), args)
+    write_page(setting, args.results)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(measure, lambda file: file, __doc__))

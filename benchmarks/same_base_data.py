@@ -1,12 +1,13 @@
 """Fine-tunes of one base merged with data at hand: unlabelled inputs, labelled ones, and a polish after the merge.
 
     python benchmarks/same_base_data.py
+    python benchmarks/same_base_data.py --setting text
     python benchmarks/same_base_data.py --page
 
 The first command trains what is missing in `checkpoints/same_base`, as `same_base.py` does, measures what is missing in
-`docs/results/same_base_data.json`, and goes on where it was stopped. Then, as the second does alone, it writes
-`docs/results/same_base.md` from that file and `same_base.json`. What is chosen is chosen on the validation images of
-the tuning models.
+`docs/results/same_base_data.json`, and goes on where it was stopped. Then, as `--page` does alone, it writes
+`docs/results/same_base.md` from that file and `same_base.json`. The second does the same with MiniLM and eight tasks of
+text. What is chosen is chosen on the validation examples of the tuning models.
 """
 
 from __future__ import annotations
@@ -15,38 +16,26 @@ import argparse
 import os
 import sys
 import time
-from pathlib import Path
+from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
-import torch
 from cells import Cells
-from same_base import COUNTS, ROOT, TEST, TUNING, WITH_DATA, Measuring, chosen, write_page
+from same_base import Measuring, chosen, run, with_data_file
 from same_base_data_page import polish_name
-from same_base_models import TASKS, accuracy, body_of
 from same_base_page import cell_name
-from settings import quiet
+from same_base_settings import SEARCHED, Setting
 
 from fusionlab.fusion import TaskModels
 from fusionlab.merging import merge_states
-from fusionlab.models import with_state
 from fusionlab.polish import PolishOptions, polish
 from fusionlab.search import SearchOptions, Space, Trials
+from fusionlab.trainers import quiet_factory
 
-SEARCHED = ", searched"
-# By method what is tried on the tuning models, where it is more than one. Methods that see weights alone, and regmean,
-# are as same_base.py chose; searches look at validation images of the test models, so there is nothing to choose.
-GRIDS: dict[str, list[dict[str, Any]]] = {
-    "simple": [{}],
-    "tsv_m": [{}],
-    "regmean": [{"alpha": 0.99}],
-    "adamerging": [{}, {"by": "task"}],
-    f"task_arithmetic{SEARCHED}": [{"trials": 40}],
-}
-# Of the curve: images of each task without labels; and the steps that are tried on the tuning models, with 64 of them.
-IMAGES, COUNT, START = (16, 64, 256), 8, "tsv_m"
+# Of the curve: inputs of each task without labels; and the steps that are tried on the tuning models, with 64 of them.
+INPUTS, START = (16, 64, 256), "tsv_m"
 STEPS, TRIED_ON = (100, 300), 64
 
 
@@ -54,109 +43,118 @@ class WithData(Measuring):
     """The cells of one seed."""
 
     def merge(self, count: int, method: str, given: dict[str, Any]) -> None:
-        """The accuracy on each of the first tasks of their merge, which may be searched for first."""
+        """The score on each of the first tasks of their merge, which may be searched for first."""
         if method.endswith(SEARCHED):
             self._search(count, method, given)
         else:
             super().merge(count, method, given)
 
     def _search(self, count: int, named: str, given: dict[str, Any]) -> None:
-        """The merge with the settings that a search found best on the validation images, with labels."""
+        """The merge with the settings that a search found best on the validation examples, with labels."""
         name, method = cell_name(self.split, self.seed, count, named, given), named.removesuffix(SEARCHED)
         if name in self.cells.found:
             return
-        seen = self.images["validation"]
-        models, base = [body_of(model) for model in self.models.tuned[:count]], body_of(self.models.base)
-        pairs = list(zip(self.models.tuned, TASKS, strict=True))[:count]
-        own = [accuracy(model, task.of(seen)) for model, task in pairs]
+        models = self.models
+        bodies, base = [models.body(model) for model in models.tuned[:count]], models.body(models.base)
+        own = [models.score(model, place, "validation") for place, model in enumerate(models.tuned[:count])]
         options = SearchOptions(**given, seed=self.seed)
         trials = Trials(Space.of(method, count, options, names=list(base)), options)
         start, best = time.perf_counter(), {}
         while (settings := trials.ask()) is not None:
             how = settings.hyperparameters
-            merged = merge_states(models, method, settings.weights, base=base, seed=self.seed, **how)
-            found = [self.models.score(merged, place, seen) for place in range(count)]
+            merged = merge_states(bodies, method, settings.weights, base=base, seed=self.seed, **how)
+            found = self.scores(merged, count, "validation")
             trials.tell(fmean(score / end for score, end in zip(found, own, strict=True)))
             if trials.done[-1] is trials.found().best:
                 best = merged
         seconds = time.perf_counter() - start
-        scores = [self.models.score(best, place, self.images[self.split]) for place in range(count)]
+        scores = self.scores(best, count)
         self.cells.keep(name, {"scores": scores, "seconds": seconds, "trials": [one.score for one in trials.done]})
         print(name, f"{fmean(scores):.3f}", file=sys.stderr, flush=True)
 
-    def polish(self, images: int, steps: int) -> None:
-        """The accuracy on each task of a merge that was polished on so many images of each, without labels.
+    def polish(self, given: dict[str, Any], inputs: int, steps: int) -> None:
+        """The score on each task of a merge of all that was polished on so many inputs of each, without labels.
 
         Args:
-            images: of each task, the same ones of every task, drawn by the seed of the models.
+            given: hyperparameters of the merge.
+            inputs: of each task.
             steps: of the distillation.
         """
-        name = polish_name(self.split, self.seed, COUNT, START, images, steps)
+        count = max(self.setting.counts)
+        name = polish_name(self.split, self.seed, count, START, inputs, steps)
         if name in self.cells.found:
             return
-        tuned, tasks = self.models.tuned[:COUNT], TASKS[:COUNT]
-        body = merge_states([body_of(one) for one in tuned], START, base=body_of(self.models.base))
-        merged = TaskModels([with_state(one, {**one.state_dict(), **body}) for one in tuned])
-        pixels, digits = self.images["tuned"]
-        taken = torch.randperm(len(digits), generator=torch.Generator().manual_seed(self.seed))[:images]
-        inputs = [[{"pixel_values": task.of((pixels[taken], digits[taken]))[0]}] for task in tasks]
-        start, options = time.perf_counter(), PolishOptions(steps=steps, seed=self.seed)
-        found = polish(merged.sharing(), tuned, inputs, options, answering=TaskModels.answering)
+        models = self.models
+        body = merge_states([models.body(one) for one in models.tuned], START, base=models.body(models.base), **given)
+        merged = TaskModels([models.under(body, place) for place in range(count)])
+        batches = [models.inputs(place, inputs) for place in range(count)]
+        start, options = time.perf_counter(), PolishOptions(steps=steps, seed=self.seed, **self.setting.polish)
+        trainer = quiet_factory(self.setting.passes)
+        found = polish(merged.sharing(), models.tuned, batches, options, trainer, answering=TaskModels.answering)
         seconds = time.perf_counter() - start
-        scores = [
-            accuracy(model, task.of(self.images[self.split])) for model, task in zip(found.tasks, tasks, strict=True)
-        ]
+        scores = [models.score(model, place, self.split) for place, model in enumerate(found.tasks)]
         self.cells.keep(name, {"scores": scores, "seconds": seconds})
         print(name, f"{fmean(scores):.3f}", file=sys.stderr, flush=True)
 
 
-def steps_of(cells: Cells) -> int:
-    """The number of steps of the curve: the better one on the tuning models' validation images."""
+def steps_of(setting: Setting, cells: Cells) -> int:
+    """The number of steps of the curve: the better one on the tuning models' validation examples."""
 
     def reached(steps: int) -> float:
-        names = (polish_name("validation", seed, COUNT, START, TRIED_ON, steps) for seed in TUNING)
+        names = (
+            polish_name("validation", seed, max(setting.counts), START, TRIED_ON, steps) for seed in setting.tuning
+        )
         return fmean(score for name in names for score in cells.found[name]["scores"])
 
     return max(STEPS, key=reached)
 
 
-def measure(cells: Cells, folder: Path) -> None:
+def measure(setting: Setting, cells: Cells, args: argparse.Namespace) -> None:
     """Measure what is missing: on the tuning models what is chosen by, then on the test models what was chosen."""
-    for seed in TUNING:
-        measuring = WithData(seed, "validation", cells, folder)
-        measuring.ends()
-        for steps in STEPS:
-            measuring.polish(TRIED_ON, steps)
-        for method, grid in GRIDS.items():
-            for count in COUNTS:
-                for given in grid if len(grid) > 1 else ():
-                    measuring.merge(count, method, given)
-    best: dict[str, Any] = {
-        f"{count} {method}": chosen(cells, count, method, tried) for count in COUNTS for method, tried in GRIDS.items()
+    known = Cells(args.results / f"{setting.file}.json").found["chosen"]
+    grids = {
+        (count, method): grid or [known[f"{count} {method}"]]
+        for method, grid in setting.with_data.items()
+        for count in setting.counts
     }
-    cells.keep("chosen", best | {"steps": steps_of(cells), "images": IMAGES, "seeds": TEST})
-    for seed in TEST:
-        measuring = WithData(seed, "test", cells, folder)
-        measuring.ends()
-        for method in GRIDS:
-            for count in COUNTS:
-                measuring.merge(count, method, best[f"{count} {method}"])
-        for images in IMAGES:
-            measuring.polish(images, cells.found["chosen"]["steps"])
+    start = grids[max(setting.counts), START][0]
+    for seed in setting.tuning:
+        several = [(*key, given) for key, grid in grids.items() if len(grid) > 1 for given in grid]
+        measuring = WithData(setting, seed, "validation", cells, args)
+        _measure(measuring, several, start, [(TRIED_ON, steps) for steps in STEPS])
+    best: dict[str, Any] = {
+        f"{count} {method}": chosen(cells, setting.tuning, count, method, grid)
+        for (count, method), grid in grids.items()
+    }
+    cells.keep("chosen", best | {"steps": steps_of(setting, cells), "inputs": INPUTS})
+    for seed in setting.test:
+        single = [(count, method, best[f"{count} {method}"]) for count, method in grids]
+        polished = [(inputs, cells.found["chosen"]["steps"]) for inputs in INPUTS]
+        _measure(WithData(setting, seed, "test", cells, args), single, start, polished)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cells", type=Path, default=ROOT / "docs" / "results" / WITH_DATA)
-    parser.add_argument("--models", type=Path, default=ROOT / "checkpoints" / "same_base")
-    parser.add_argument("--page", action="store_true", help="write the page from the cells, and measure nothing")
-    args = parser.parse_args()
-    quiet(1)
-    if not args.page:
-        measure(Cells(args.cells), args.models)
-    write_page(args.cells.with_name("same_base.json"))
-    return 0
+def _measure(
+    measuring: WithData,
+    merged: Sequence[tuple[int, str, dict[str, Any]]],
+    start: dict[str, Any],
+    polished: Sequence[tuple[int, int]],
+) -> None:
+    """Measure what is missing of a seed.
+
+    Args:
+        measuring: of the seed.
+        merged: number of tasks, method and hyperparameters of each merge.
+        start: hyperparameters of the merge that is polished.
+        polished: inputs of each task and steps of each polish.
+    """
+    split, seed, count = measuring.split, measuring.seed, max(measuring.setting.counts)
+    names = [cell_name(split, seed, *one) for one in merged]
+    measuring.begin([*names, *(polish_name(split, seed, count, START, *one) for one in polished)])
+    for one in merged:
+        measuring.merge(*one)
+    for inputs, steps in polished:
+        measuring.polish(start, inputs, steps)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(measure, with_data_file, __doc__))

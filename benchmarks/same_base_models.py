@@ -15,6 +15,8 @@ from transformers import ViTConfig, ViTForImageClassification
 
 from fusionlab.atomic import atomic_file
 from fusionlab.data import Digits
+from fusionlab.models import with_state
+from fusionlab.types import Batch
 
 Images = tuple[Tensor, Tensor]
 HEAD = "classifier."
@@ -55,25 +57,43 @@ TASKS = (
 )
 
 
-@dataclass(frozen=True)
-class Family:
-    """A base model and its fine-tunes, one for each of `TASKS`, each with a head of its own."""
+class DigitsFamily:
+    """A base model and its fine-tunes, one for each of `TASKS`, each under a head that was fitted to the base model.
 
-    base: nn.Module
-    tuned: list[nn.Module]
+    Args:
+        seed: of weights and order.
+        folder: of the models; what is missing in it is trained.
+    """
 
-    def score(self, body: dict[str, Tensor], task: int, images: Images) -> float:
-        """The accuracy of a body with the head of one fine-tune, on its task."""
-        model = copy.deepcopy(self.tuned[task])
-        model.load_state_dict(
-            {name: tensor for name, tensor in body.items() if not name.startswith(HEAD)}, strict=False
-        )
-        return accuracy(model, TASKS[task].of(images))
+    names = tuple(task.name for task in TASKS)
 
+    def __init__(self, seed: int, folder: Path) -> None:
+        self.seed, self._images = seed, splits()
+        self.base, *self.tuned = family(seed, folder, self._images)
 
-def body_of(model: nn.Module) -> dict[str, Tensor]:
-    """A model's parameters but for its head, which is not merged."""
-    return {name: tensor for name, tensor in model.state_dict().items() if not name.startswith(HEAD)}
+    def body(self, model: nn.Module) -> dict[str, Tensor]:
+        """A model's parameters but for its head, which is not merged."""
+        return {name: tensor for name, tensor in model.state_dict().items() if not name.startswith(HEAD)}
+
+    def under(self, body: dict[str, Tensor], place: int) -> nn.Module:
+        """A body under the head of the fine-tune in a place."""
+        return with_state(self.tuned[place], {**self.tuned[place].state_dict(), **body})
+
+    def score(self, model: nn.Module, place: int, split: str) -> float:
+        """The accuracy of a model under the head of a task, on that task's ``validation`` or ``test`` images."""
+        return accuracy(model, TASKS[place].of(self._images[split]))
+
+    def inputs(self, place: int, count: int | None = None) -> list[Batch]:
+        """The images that a task was fine-tuned on, without labels.
+
+        Args:
+            place: of the task.
+            count: how many, drawn by the seed of the models, the same ones of every task; all in their order if None.
+        """
+        pixels, _ = TASKS[place].of(self._images["tuned"])
+        if count is not None:
+            pixels = pixels[torch.randperm(len(pixels), generator=torch.Generator().manual_seed(self.seed))[:count]]
+        return [{"pixel_values": part} for part in pixels.split(100 if count is None else count)]
 
 
 def splits() -> dict[str, Images]:
@@ -88,21 +108,21 @@ def splits() -> dict[str, Images]:
     }
 
 
-def family(seed: int, folder: Path, images: dict[str, Images]) -> Family:
-    """The models of a seed, trained where they are not in the folder."""
+def family(seed: int, folder: Path, images: dict[str, Images]) -> list[nn.Module]:
+    """The base model and its fine-tunes, trained where they are not in the folder."""
     file = folder / f"{seed}.pt"
     models = [new_model(seed) for _ in range(1 + len(TASKS))]
     if file.exists():
         for model, state in zip(models, torch.load(file, weights_only=True), strict=True):
             model.load_state_dict(state)
-        return Family(models[0].eval(), [model.eval() for model in models[1:]])
+        return [model.eval() for model in models]
     base = pretrained(models[0], images["base"], seed)
     torch.manual_seed(seed)
-    tuned = [fine_tuned(base, task.of(images["tuned"]), seed) for task in TASKS]
+    found = [base, *(fine_tuned(base, task.of(images["tuned"]), seed) for task in TASKS)]
     folder.mkdir(parents=True, exist_ok=True)
     with atomic_file(file, overwrite=True) as temporary:
-        torch.save([model.state_dict() for model in (base, *tuned)], temporary)
-    return Family(base, tuned)
+        torch.save([model.state_dict() for model in found], temporary)
+    return found
 
 
 def new_model(seed: int) -> nn.Module:

@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
 from intervals import half_width
-from same_base_models import OF_BASE, TASKS, VALIDATION
-
-WITH_DATA = ("fisher", "regmean", "regmean_pp")
+from same_base_settings import Setting
 
 
-def page(found: dict[str, Any], methods: Sequence[str], counts: Sequence[int], seeds: Sequence[int]) -> str:
+def page(found: dict[str, Any], methods: Sequence[str], setting: Setting) -> str:
     """The whole page.
 
     Args:
         found: all cells.
         methods: in the order of the grids.
-        counts: how many tasks are merged.
-        seeds: of the test models.
+        setting: of which fine-tunes.
     """
-    best = found["chosen"]
-    parts = [_introduction(seeds)]
-    for count in counts:
+    best, seeds, words = found["chosen"], setting.test, setting.words
+    parts = [
+        f"# {words.title}\n\n    python benchmarks/same_base.py{words.option}\n\nThat command writes this page from "
+        f"[`{setting.file}.json`]({setting.file}.json); no number is typed by hand. How this page follows\nthe "
+        f"[protocol](protocol.md), and where it does not, is told there.\n",
+        *(filled(text) for text in (words.done, words.counting(len(seeds)), words.besides)),
+    ]
+    for count in setting.counts:
         own = fmean(score for seed in seeds for score in found[f"test {seed} ends"]["own"][:count])
         base = _shares(found, [found[f"test {seed} ends"]["base"][:count] for seed in seeds], count, seeds)
         rows = []
@@ -40,46 +43,22 @@ def page(found: dict[str, Any], methods: Sequence[str], counts: Sequence[int], s
             "chosen |\n"
             "|---|---:|---:|---:|---:|---:|---:|---|\n" + "\n".join(row for _, row in rows) + "\n"
         )
-    return "\n".join([*parts, _by_task(found, best, methods, max(counts), seeds)])
+    return "\n".join([*parts, _by_task(found, methods, setting)])
 
 
-def _introduction(seeds: Sequence[int]) -> str:
-    names = "; ".join(task.name for task in TASKS)
-    *some, last = (f"`{name}`" for name in WITH_DATA)
-    data = f"{', '.join(some)} and {last}"
-    own = 1400 - VALIDATION - OF_BASE
-    return f"""# Fine-tunes of one base: every method
-
-    python benchmarks/same_base.py
-
-That command writes this page from [`same_base.json`](same_base.json); no number is typed by hand. A ViT (4 layers,
-64 wide) learns scikit-learn's digits from {OF_BASE} images that are turned, mirrored, moved, negative and noisy at
-random. It is fine-tuned on {own} other images for each of eight tasks:
-{names}.
-The first four make the group of four. A task's head is fitted to the base model first and then stays; bodies are
-fine-tuned and merged, and each task is tested with its own head on 397 images that nothing else sees.
-
-Numbers are accuracies in percent of what the task's own fine-tune has, averaged over tasks and over {len(seeds)} base
-models, each with fine-tunes of its own; behind ± is half the width of a 95 % interval over base models (Student's
-t). The worst task is that which keeps least, averaged over the base models.
-*Defaults* are the tool's. *Chosen* hyperparameters are the best on the validation images of two other base models and
-their fine-tunes, so that choice and test share neither models nor images; the grids stand in
-`benchmarks/same_base.py`. How far fine-tuning goes was settled on one of those two families. The tasks and the
-way heads are fitted are those of a fourth design: the others, in which the base models knew the tasks already, were
-thrown away, one of them after its test tables, of base models 1 to 3 and the same images, had been seen. {data} look at
-the fine-tunes' training images, without labels; all others see weights alone. Seconds are of one merge on one thread
-of a busy machine, gathering of statistics left out (`regmean_pp` runs models in the merge). How
-this page follows the [protocol](protocol.md), and where it does not, is told there.
-"""
+def filled(text: str) -> str:
+    """A paragraph, its lines broken again."""
+    return textwrap.fill(" ".join(text.split()), 118) + "\n"
 
 
-def _by_task(
-    found: dict[str, Any], best: dict[str, Any], methods: Sequence[str], count: int, seeds: Sequence[int]
-) -> str:
+def _by_task(found: dict[str, Any], methods: Sequence[str], setting: Setting) -> str:
+    best, seeds, count = found["chosen"], setting.test, max(setting.counts)
     rows = []
     own = [[found[f"test {seed} ends"][key][:count] for seed in seeds] for key in ("own", "base")]
     rows.append(
-        "| fine-tunes, accuracy in % | " + " | ".join(f"{100 * value:.1f}" for value in _columns(own[0])) + " |"
+        f"| fine-tunes, {setting.words.score} | "
+        + " | ".join(f"{100 * value:.1f}" for value in _columns(own[0]))
+        + " |"
     )
     table: dict[str, list[list[float]]] = {
         "base model": [[b / o for o, b in zip(*pair, strict=True)] for pair in zip(*own, strict=True)]
@@ -94,7 +73,7 @@ def _by_task(
     rows += [
         f"| {name} | " + " | ".join(f"{100 * value:.1f}" for value in _columns(table[name])) + " |" for name in ordered
     ]
-    heads = " | ".join(task.name for task in TASKS[:count])
+    heads = " | ".join(setting.names[:count])
     return (
         f"## By task, {count} tasks, chosen hyperparameters\n\n| | {heads} |\n|---|{'---:|' * count}\n"
         + "\n".join(rows)

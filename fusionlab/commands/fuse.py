@@ -59,6 +59,9 @@ any option of Lightning's Trainer then, and --ckpt_path last resumes a run that 
 AFTERWARDS = ("search", "polish", "correct", "heads", "ensemble")
 # Of what the best end model has on a task; a merge that keeps less of some is told how to get it back.
 NOTED_SHARE = 0.99
+# Of what a merge of eight image classifiers lost, what a polish on so many inputs of each task brought back, in percent
+# (docs/results/same_base.md).
+BROUGHT_BACK = {16: 29, 64: 64, 256: 76}
 # Ends the name of a file beside the output, where the trials of a search are until the output is there.
 JOURNAL = ".search"
 # Defaults that are not the plan's: whoever reads a report wants the reference.
@@ -247,10 +250,11 @@ def _way_back(argv: Sequence[str], results: Results, may_polish: bool) -> list[s
     if len(shares) < 2 or min(shares) >= NOTED_SHARE or not may_polish:
         return []
     command = shlex.join(["fusionlab", "fuse", *argv, "--polish"])
+    inputs, percent = (listing([str(one) for one in of]) for of in (BROUGHT_BACK, BROUGHT_BACK.values()))
     return [
         f"A short distillation towards the end models' outputs, on inputs without labels, may bring back what was "
         f"lost: {command} (with another --output; --samples says on how many inputs). Of what a merge of eight image "
-        f"classifiers lost, 64 inputs of each task brought back half (docs/results/same_base.md)."
+        f"classifiers lost, {inputs} inputs of each task brought back {percent} % (docs/results/same_base.md)."
     ]
 
 

@@ -2,6 +2,7 @@
 
 import re
 
+from fusionlab.commands.fuse import BROUGHT_BACK
 from tests.site.hooks import ROOT
 
 RESULTS = re.compile(r"\((?:\.\./)*(results/\w+\.md)\)")
@@ -43,6 +44,14 @@ def test_cited_numbers_are_results() -> None:
             assert any(re.search(shown, text) for text in texts), (page, number, pages)
             count += 1
     assert count > 80
+
+
+def test_what_fuse_says_of_a_polish_is_the_curve() -> None:
+    """Each point of the page's curve, and no other."""
+    page = (ROOT / "docs" / "results" / "same_base.md").read_text(encoding="utf-8")
+    _, curve = page.split("### What a polish brings back")
+    points = re.findall(r"^\| (\d+) \|.*\| (\d+) % \|$", curve, re.MULTILINE)
+    assert {int(inputs): int(percent) for inputs, percent in points} == BROUGHT_BACK
 
 
 def test_a_number_that_is_no_result_would_be_found() -> None:

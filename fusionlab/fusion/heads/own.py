@@ -140,7 +140,7 @@ class OwnHeads(HeadStrategy):
             for value in known.values():
                 value.check(model.state_dict(), f"model {index}")
         of_bodies = [
-            {kind: _of_body(value, body) for kind, value in known.items()}
+            {kind: of_body(value, body) for kind, value in known.items()}
             for known, body in zip(statistics, bodies, strict=True)
         ]
         return TaskModels(split_heads(merge(bodies, of_bodies), models))
@@ -160,7 +160,7 @@ class OwnHeads(HeadStrategy):
         return batch
 
 
-def _of_body(statistics: Statistics, body: Mapping[str, Tensor]) -> Statistics:
+def of_body(statistics: Statistics, body: Mapping[str, Tensor]) -> Statistics:
     """The part of a whole model's statistics that is about its body."""
     changes: dict[str, Any] = {"basis": basis_of(body)}
     if isinstance(statistics, Grams | Activations):

@@ -1,0 +1,99 @@
+"""What the pages about fine-tunes of one base say beside their numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import same_base_models as digits
+import same_base_text_models as text
+
+
+@dataclass(frozen=True)
+class Words:
+    """What a page says.
+
+    Attributes:
+        title: of the page.
+        option: of the commands, for this page.
+        done: what was trained and merged, before the way of counting.
+        besides: what else is to be known, behind it.
+        score: of the fine-tunes, in the table by task.
+        over: what a mean and an interval are over.
+        apart: how tuning models and test models differ.
+        looked: what methods look at that need inputs.
+        unlabelled: what a polish looks at.
+        labelled: what searches look at.
+    """
+
+    title: str
+    option: str
+    done: str
+    besides: str
+    score: str
+    over: str
+    apart: str
+    looked: str
+    unlabelled: str
+    labelled: str
+
+    def counting(self, number: int) -> str:
+        """The way of counting.
+
+        Args:
+            number: of models that a mean is over.
+        """
+        return f"""Numbers are scores in percent of what the task's own fine-tune has, averaged over tasks and over
+{number} {self.over}; behind ± is half the width of a 95 % interval over them (Student's t). The worst task is that
+which keeps least, averaged over the same. *Defaults* are the tool's. *Chosen* hyperparameters are the best on the
+validation examples of two other {self.over}, {self.apart}; the grids stand in
+`benchmarks/same_base.py`. `fisher`, `regmean` and `regmean_pp` look at {self.looked},
+without labels; all others see weights alone. Seconds are of one merge on one thread of a machine that other
+programs used, gathering of statistics left out (`regmean_pp` runs models in the merge).
+"""
+
+
+DIGITS = Words(
+    title="Fine-tunes of one base: every method",
+    option="",
+    done=f"""A ViT (4 layers, 64 wide) learns scikit-learn's digits from {digits.OF_BASE} images that are turned,
+mirrored, moved, negative and noisy at random. It is fine-tuned on {1400 - digits.VALIDATION - digits.OF_BASE} other
+images for each of eight tasks:
+{"; ".join(task.name for task in digits.TASKS)}.
+The first four make the group of four. A task's head is fitted to the base model first and then stays; bodies are
+fine-tuned and merged, and each task is tested with its own head, by accuracy, on 397 images that nothing else sees.
+""",
+    besides="""How far fine-tuning goes was settled on one of the two tuning families. The tasks and the way heads are
+fitted are those of a fourth design: the others, in which the base models knew the tasks already, were thrown away, one
+of them after its test tables, of base models 1 to 3 and the same images, had been seen.
+""",
+    score="accuracy in %",
+    over="base models, each with fine-tunes of its own",
+    apart="so that choice and test share neither models nor images",
+    looked="the fine-tunes' training images",
+    unlabelled="training images",
+    labelled=f"{digits.VALIDATION} validation images of each task",
+)
+TEXT = Words(
+    title="Fine-tunes of one encoder on eight tasks of text",
+    option=" --setting text",
+    done=f"""MiniLM (all-MiniLM-L6-v2: 6 layers, 384 wide) is fine-tuned on each of eight tasks:
+{", ".join(task.name for task in text.TASKS)}.
+The first two and the first four make smaller groups. Each task has at most {text.TRAINED:,} training texts,
+{text.EPOCHS} passes and a head of its own, which learns with the body from random numbers; the pooler, which models for
+entities lack, counts with the head. Bodies are merged, and each task is tested with its
+own head on at most {text.TESTED} texts that nothing else sees: SST-2 by accuracy; ISEAR, GoEmotions and CrowdFlower
+(several labels at once) by macro F1 over the emotions that the set annotates; entities (persons, places, organisations
+of English EWT, of Broad Twitter and of SEC filings) by F1 of whole ones; STS-B by Pearson's correlation.
+""",
+    besides="""There is one encoder: what differs from seed to seed is the heads' first numbers, the order of the texts,
+and the rounding. Learning rate and passes are those of [text](text.md), where they were chosen on validation texts of
+some of these sets. CoLA was to be one of the eight: MiniLM learned nothing of it from 6,000 sentences (Matthews'
+correlation 0 on the validation sentences of the first tuning seed), and SEC filings took its place.
+""",
+    score="in percent",
+    over="seeds of fine-tuning",
+    apart="on texts that nothing is trained or tested on",
+    looked=f"the first {text.LOOKED_AT} training texts of each task",
+    unlabelled="training texts",
+    labelled=f"{text.VALIDATED} validation texts of each task",
+)

@@ -27,6 +27,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 from cells import Cells
 from same_base_data_page import part
+from same_base_figure import figure
 from same_base_page import cell_name, page
 from same_base_settings import ROOT, SETTINGS, Family, Setting
 from settings import quiet
@@ -205,7 +206,7 @@ def _merge(measuring: Measuring, methods: Iterable[str], tried: Callable[[int, s
 
 
 def write_page(setting: Setting, folder: Path) -> None:
-    """Write the page beside the cells, with what `same_base_data.py` measured where that is there.
+    """Write the page and its picture beside the cells, with what `same_base_data.py` measured where that is there.
 
     Args:
         setting: of which fine-tunes.
@@ -217,6 +218,8 @@ def write_page(setting: Setting, folder: Path) -> None:
         text += "\n" + part(more.found, setting)
     with atomic_file(file.with_suffix(".md"), overwrite=True) as temporary:
         temporary.write_text(text, encoding="utf-8")
+    with atomic_file(file.with_suffix(".png"), overwrite=True) as temporary:
+        temporary.write_bytes(figure(Cells(file).found, list(GRIDS), setting))
 
 
 def with_data_file(file: Path) -> Path:

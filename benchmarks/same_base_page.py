@@ -26,6 +26,7 @@ def page(found: dict[str, Any], methods: Sequence[str], setting: Setting) -> str
         f"[`{setting.file}.json`]({setting.file}.json); no number is typed by hand. How this page follows\nthe "
         f"[protocol](protocol.md), and where it does not, is told there.\n",
         *(filled(text) for text in (words.done, words.counting(len(seeds)), words.besides)),
+        f"![What every method keeps, by the number of tasks]({setting.file}.png)\n",
     ]
     for count in setting.counts:
         own = fmean(score for seed in seeds for score in found[f"test {seed} ends"]["own"][:count])
@@ -90,15 +91,22 @@ def _of(
 ) -> tuple[float, float, float, float]:
     """The mean share in percent, half the width of its interval, the share of the worst task, and seconds."""
     cells = [found[cell_name("test", seed, count, method, given)] for seed in seeds]
-    shares = _by_seed(found, [cell["scores"] for cell in cells], count, seeds)
+    shares = shares_of(found, [cell["scores"] for cell in cells], count, seeds)
     means = [100 * fmean(row) for row in shares]
     return fmean(means), half_width(means), 100 * fmean(map(min, shares)), fmean(cell["seconds"] for cell in cells)
 
 
-def _by_seed(
+def shares_of(
     found: dict[str, Any], scores: Sequence[Sequence[float]], count: int, seeds: Sequence[int]
 ) -> list[list[float]]:
-    """For each base model the share of every task."""
+    """For each seed the share of every task.
+
+    Args:
+        found: all cells.
+        scores: of each seed and task.
+        count: of tasks.
+        seeds: of the test models.
+    """
     ends = [found[f"test {seed} ends"]["own"][:count] for seed in seeds]
     return [[s / o for s, o in zip(row, end, strict=True)] for row, end in zip(scores, ends, strict=True)]
 
@@ -106,7 +114,7 @@ def _by_seed(
 def _shares(
     found: dict[str, Any], scores: Sequence[Sequence[float]], count: int, seeds: Sequence[int]
 ) -> tuple[float, float]:
-    shares = _by_seed(found, scores, count, seeds)
+    shares = shares_of(found, scores, count, seeds)
     return 100 * fmean(map(fmean, shares)), 100 * fmean(map(min, shares))
 
 

@@ -19,6 +19,8 @@ from torch import Tensor
 
 # Units and features of a tensor that are looked at; a sample of units is renumbered at random as all of them are.
 UNITS, FEATURES = 256, 4096
+# Of fewer features a unit is near many others even in a fine-tune of its model: such axes tell nothing.
+FEWEST = 8
 # How improbable it is for models that share nothing to be taken for others, at most.
 LEVEL = 1e-3
 Relation = Literal["own", "related", "unrelated"]
@@ -100,7 +102,7 @@ def worst_axis(first: Tensor, second: Tensor) -> Nearness | None:
     """
     found = []
     for axis, size in enumerate(first.shape):
-        if size < LEAST:
+        if size < LEAST or first.numel() < FEWEST * size:
             continue
         places = spread(size, UNITS)
         one, other = (_features(t.index_select(axis, places).movedim(axis, 0).flatten(1)) for t in (first, second))

@@ -84,6 +84,15 @@ def test_the_axis_that_shares_least_tells() -> None:
     assert worst_axis(torch.randn(3, 4), torch.randn(3, 4)) is None
 
 
+def test_units_of_few_features_tell_nothing() -> None:
+    """The columns of two rows that hardly moved, as fine-tunes of one base have for kinds of segments."""
+    generator = torch.Generator().manual_seed(0)
+    first = torch.randn(2, 384, generator=generator)
+    second = first + 0.05 * torch.randn(2, 384, generator=generator)
+    assert 2 * nearness(first.T, second.T).own < 384
+    assert worst_axis(first, second) is None
+
+
 def test_convolutions_have_units_of_their_own() -> None:
     """Renumbered input channels are found, kernels are no units."""
     kernel = torch.randn(12, 10, 3, 3)

@@ -162,6 +162,7 @@ def test_each_cell_is_measured_once(
     command.measure(setting, command.Cells(tmp_path / "same_base.json"), args)
     data.measure(setting, command.Cells(tmp_path / "same_base_data.json"), args)
     command.write_page(setting, tmp_path)
+    assert (tmp_path / "same_base.png").read_bytes().startswith(b"\x89PNG")
     page = (tmp_path / "same_base.md").read_text()
     assert page.count("\n| `task_arithmetic` |") == 3
     assert "\n| 3 |" in page

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from same_base_models import DigitsFamily
-from same_base_text_models import PASSES, TextFamily
-from same_base_words import DIGITS, TEXT, Words
+from same_base_text_models import PASSES, AdapterFamily, TextFamily
+from same_base_words import ADAPTERS, DIGITS, TEXT, Words
 from torch import Tensor, nn
 
 from fusionlab.types import Batch
@@ -81,16 +81,21 @@ WITH_DATA: dict[str, list[dict[str, Any]] | None] = {
     "adamerging": [{}, {"by": "task"}],
     f"task_arithmetic{SEARCHED}": [{"trials": 40}],
 }
+# Entities and similarity have no classes of a text, whose entropy AdaMerging lowers.
+_OF_TEXT = Setting(
+    file="same_base_text", words=TEXT, names=TextFamily.names, counts=(2, 4, 8), tuning=(11, 12), test=(1, 2, 3),
+    family=lambda seed, args: TextFamily(seed, args.models / "same_base_text", args.texts, args.minilm),
+    with_data={method: grid for method, grid in WITH_DATA.items() if method != "adamerging"},
+    polish={"batch_size": 16}, passes=PASSES,
+)  # fmt: skip
 SETTINGS = {
     "digits": Setting(
         file="same_base", words=DIGITS, names=DigitsFamily.names, counts=(4, 8), tuning=(11, 12), test=(1, 2, 3, 4, 5),
         family=lambda seed, args: DigitsFamily(seed, args.models / "same_base"), with_data=WITH_DATA,
     ),
-    # Entities and similarity have no classes of a text, whose entropy AdaMerging lowers.
-    "text": Setting(
-        file="same_base_text", words=TEXT, names=TextFamily.names, counts=(2, 4, 8), tuning=(11, 12), test=(1, 2, 3),
-        family=lambda seed, args: TextFamily(seed, args.models / "same_base_text", args.texts, args.minilm),
-        with_data={method: grid for method, grid in WITH_DATA.items() if method != "adamerging"},
-        polish={"batch_size": 16}, passes=PASSES,
+    "text": _OF_TEXT,
+    "adapters": replace(
+        _OF_TEXT, file="same_base_adapters", words=ADAPTERS,
+        family=lambda seed, args: AdapterFamily(seed, args.models / "same_base_adapters", args.texts, args.minilm),
     ),
 }  # fmt: skip

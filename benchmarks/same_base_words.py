@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import same_base_models as digits
 import same_base_text_models as text
@@ -96,4 +96,18 @@ correlation 0 on the validation sentences of the first tuning seed), and SEC fil
     looked=f"the first {text.LOOKED_AT} training texts of each task",
     unlabelled="training texts",
     labelled=f"{text.VALIDATED} validation texts of each task",
+)
+ADAPTERS = replace(
+    TEXT,
+    title="LoRA adapters of one encoder on eight tasks of text",
+    option=" --setting adapters",
+    done=f"""The tasks, texts and scores are those of [fine-tunes of one encoder](same_base_text.md). In place of all
+numbers of MiniLM, LoRA adapters of rank {text.RANK} on every matrix of the encoder are trained, with the pooler and a
+head of each task's own. An adapter counts as the whole model that it makes, less the encoder: a task vector of low
+rank.
+""",
+    besides=f"""What differs from seed to seed is the first numbers of adapters and heads, the order of the texts, and
+the rounding. The learning rate, {text.ADAPTER_RATE}, is the best of three on the validation texts of SST-2, ISEAR and
+STS-B, with the first tuning seed.
+""",
 )

@@ -42,12 +42,25 @@ def of_sizes(configs: Sequence[Any]) -> str:
     Returns:
         Nothing where no size is known to differ.
     """
+    shown = other_sizes(configs)
+    way = "fusionlab fuse grows the smaller one and matches them, and fusionlab grow writes it alone"
+    return f" ({shown}; {way})" if shown else ""
+
+
+def other_sizes(configs: Sequence[Any]) -> str:
+    """The sizes that differ in the configs of two models of one type, with their values; empty where none is known to.
+
+    Args:
+        configs: of two models, as objects or mappings.
+    """
     kinds = [_entry(config, "model_type") for config in configs]
     differing = list(_sizes(*configs)) if kinds[0] == kinds[1] is not None else []
-    if not differing:
-        return ""
-    shown = ", ".join(f"{name}: {one} and {other}" for name, one, other in differing[:_SHOWN])
-    return f" ({shown}; fusionlab fuse grows the smaller one and matches them, and fusionlab grow writes it alone)"
+    return ", ".join(f"{name}: {one} and {other}" for name, one, other in differing[:_SHOWN])
+
+
+def words_of(shape: Sequence[int]) -> str:
+    """A shape, as sentences have it."""
+    return " x ".join(map(str, shape)) or "of a scalar"
 
 
 def _sizes(one: Any, other: Any) -> Iterator[tuple[str, int, int]]:

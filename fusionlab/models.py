@@ -42,9 +42,10 @@ def common_blueprint(models: Mapping[str, nn.Module]) -> Blueprint:
             )
         for parameter in reference:
             if parameter not in state or state[parameter].shape != reference[parameter].shape:
-                found = "is missing" if parameter not in state else f"has shape {_shape(state[parameter])}"
+                own, wanted = state.get(parameter), misfits.words_of(reference[parameter].shape)
+                found = "is missing" if own is None else f"has shape {misfits.words_of(own.shape)}"
                 raise InputError(
-                    f"the parameter {parameter!r} {found} in {name}; expected shape {_shape(reference[parameter])} "
+                    f"the parameter {parameter!r} {found} in {name}; expected shape {wanted} "
                     f"as in {first_name}{_way_on(parameter, model, first)}"
                 )
         if blueprint(model).fingerprint != shared.fingerprint:
@@ -70,8 +71,9 @@ def refuse_misfit(models: Sequence[nn.Module]) -> None:
         for parameter, tensor in model.state_dict().items():
             if parameter in reference and tensor.shape != reference[parameter].shape:
                 raise InputError(
-                    f"the parameter {parameter!r} has shape {_shape(tensor)} in model {index}; expected shape "
-                    f"{_shape(reference[parameter])} as in model 0{_way_on(parameter, model, first)}"
+                    f"the parameter {parameter!r} has shape {misfits.words_of(tensor.shape)} in model {index}; "
+                    f"expected shape {misfits.words_of(reference[parameter].shape)} as in model 0"
+                    f"{_way_on(parameter, model, first)}"
                 )
 
 
@@ -143,7 +145,3 @@ def _way_on(parameter: str, model: nn.Module, first: nn.Module) -> str:
 
 def _configs(*models: nn.Module) -> list[Any]:
     return [getattr(model, "config", model) for model in models]
-
-
-def _shape(tensor: Tensor) -> str:
-    return " x ".join(map(str, tensor.shape)) or "of a scalar"

@@ -12,8 +12,9 @@ from fusionlab.advice import AUTO, choose
 from fusionlab.api.given import Source, module_of, modules_of
 from fusionlab.api.growing import of_one_size
 from fusionlab.api.matching import Data, alignments_and_anchor
-from fusionlab.api.merging import given_statistics, merge
+from fusionlab.api.merging import given_statistics, merged
 from fusionlab.dtypes import find_dtype, widened
+from fusionlab.fusion.heads.of_base import NAME, fitted_base
 from fusionlab.inputs import Inputs
 from fusionlab.matching.recipe import recipe
 from fusionlab.merge_weights import merge_weights
@@ -51,7 +52,8 @@ def fuse(
         weights: see `merge`.
         options: of the matching, and its ``trainer``, see `align`.
         data: for both, see `align` and `merge`.
-        base: the model that all were fine-tuned from, for methods that need it; it is brought into the twins' basis.
+        base: the model that all were fine-tuned from, for methods that need it, under any head or none; it is brought
+            into the twins' basis. What it lacks is averaged.
         seed: of anything random.
         dtype: see `merge`.
         hyperparameters: of the merge method.
@@ -68,9 +70,9 @@ def fuse(
         _LOGGER.info(choice.sentence)
         preset = choice.match
     given = of_one_size(given, batches, recipe(preset).matches)
-    if base is not None:
-        base = module_of(base, "base")
-        common_blueprint({"model 0": given[0], "the base model": base})
+    fitted = None if base is None else fitted_base(module_of(base, "base"), given[0])
+    if fitted is not None:
+        common_blueprint({"model 0": given[0], NAME: fitted.model})
     # In the merge's type from the start, so that matching rounds nothing that the merge would keep.
     ends = list(widened(dict(enumerate(given)), find_dtype(dtype)).values())
     check_merge(
@@ -78,13 +80,14 @@ def fuse(
         method,
         weights,
         hyperparameters,
-        None if base is None else base.state_dict(),
+        None if fitted is None else fitted.known(fitted.model.state_dict()),
     )
     found, index = alignments_and_anchor(ends, anchor, preset, data, **{"seed": seed, **(options or {})})
     twins = [alignment.apply(model) for alignment, model in zip(found, ends, strict=True)]
     # What an anchor that was grown is filled with is none of the base model's.
-    moved = None if base is None else replace(found[index], filling={}).apply(base)
-    return merge(twins, method, weights, data, moved, seed, dtype, **hyperparameters)
+    if fitted is not None:
+        fitted = replace(fitted, model=replace(found[index], filling={}).apply(fitted.model))
+    return merged(twins, method, weights, data, fitted, seed, dtype, **hyperparameters)
 
 
 def _refuse_method(

@@ -13,6 +13,7 @@ from fusionlab.batch_norm import AVERAGED, batch_norms, remeasured
 from fusionlab.dtypes import find_dtype, in_types, widened
 from fusionlab.errors import InputError
 from fusionlab.evaluation.task_scores import score_of
+from fusionlab.fusion.heads.of_base import FittedBase, fitted_base
 from fusionlab.inputs import Inputs
 from fusionlab.merging import check_merge, find_method, merge_states
 from fusionlab.merging.method import KINDS
@@ -44,8 +45,8 @@ def merge(
         data: for methods that look at data, and for models with BatchNorm, whose running statistics are measured on it
             in the merge: an iterable of batches for all models, one for each, or the statistics of
             each model by kind, as `gather` and `load_statistics` give them.
-        base: the model that all were fine-tuned from, for methods that need it; in the models' basis (see `alignments`
-            where they are matched twins).
+        base: the model that all were fine-tuned from, for methods that need it, under any head or none; in the models'
+            basis (see `alignments` where they are matched twins). What it lacks, such as a head, is averaged.
         seed: of anything random.
         dtype: of the merge, such as ``bfloat16``; that of the models, or the widest where theirs differ, if None.
         hyperparameters: the method's own.
@@ -55,14 +56,43 @@ def merge(
             method needs is missing.
     """
     stored: list[Model] = modules_of(models, "merge", method)
-    base = None if base is None else module_of(base, "base")
+    given = None if base is None else module_of(base, "base")
     if any(type(model) is not type(stored[0]) for model in stored):
         raise InputError(f"merge was given models of classes {_classes(stored)}; expected one class")
     if len(stored) > 1:
         refuse_misfit(stored)
+    fitted = None if given is None else fitted_base(given, stored[0])
+    return merged(stored, method, weights, data, fitted, seed, dtype, **hyperparameters)
+
+
+def merged(
+    stored: Sequence[Model],
+    method: str,
+    weights: Sequence[float] | None,
+    data: Data | Sequence[Mapping[str, Statistics]],
+    base: FittedBase | None,
+    seed: int,
+    dtype: str | torch.dtype | None,
+    **hyperparameters: Any,
+) -> Model:
+    """The merge of models that fit each other.
+
+    Args:
+        stored: end models.
+        method: see `merge`, like all that follows.
+        weights: one for each model.
+        data: batches or statistics.
+        base: the base model in the models' class.
+        seed: of anything random.
+        dtype: of the merge.
+        hyperparameters: the method's own.
+
+    Raises:
+        InputError: see `merge`.
+    """
     chosen = find_dtype(dtype)
     ends = list(widened(dict(enumerate(stored)), chosen).values())
-    of_base = None if base is None else base.state_dict()
+    of_base = None if base is None else base.known(base.model.state_dict())
     check_merge([model.state_dict() for model in ends], method, weights, hyperparameters, of_base)
     needs = find_method(method).requires(**hyperparameters)
     description = blueprint(ends[0]) if set(needs) - {"inputs"} else None
@@ -98,13 +128,13 @@ def merge(
         model=lambda state, _: with_state(ends[0], state),
         **hyperparameters,
     )
-    merged = with_state(ends[0], state)
-    if batch_norms(merged):
+    made = with_state(ends[0], state)
+    if batch_norms(made):
         if data is None or given_statistics(data):
             warnings.warn(f"{AVERAGED[0].upper()}{AVERAGED[1:]}.", stacklevel=2)
         else:
-            merged = remeasured(merged, Inputs.from_batches(data, len(ends)).shared)
-    return merged if chosen is None else in_types(merged, chosen)
+            made = remeasured(made, Inputs.from_batches(data, len(ends)).shared)
+    return made if chosen is None else in_types(made, chosen)
 
 
 def given_statistics(data: Any) -> Sequence[Mapping[str, Statistics]]:

@@ -27,6 +27,7 @@ from fusionlab.commands.option_groups import add_fields
 from fusionlab.dtypes import common_types, merge_note_of, stored_size
 from fusionlab.errors import InputError
 from fusionlab.fusion import Fuser, FusionPlan
+from fusionlab.fusion.heads.of_base import fitted_base
 from fusionlab.merging import find_method
 from fusionlab.models import common_blueprint
 from fusionlab.paths import expanded
@@ -203,8 +204,11 @@ def _given(
                 made = made_of(stored)
             except NotByPartsError:
                 whole = _read(arguments, stored)
-        models = whole or made or {}
-        blueprint = common_blueprint({name: one.model for name, one in models.items()})
+        models = {name: one.model for name, one in (whole or made or {}).items()}
+        if whole and arguments.base is not None:
+            first, *_, last = models
+            models[last] = fitted_base(models[last], models[first]).model
+        blueprint = common_blueprint(models)
     except (InputError, SymmetryError) as error:
         blueprint, made = str(error), None
     shapes = frozenset(tuple(tensor.shape) for model in stored.values() for tensor in model.tensors.values())

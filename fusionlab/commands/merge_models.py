@@ -89,6 +89,7 @@ def run(arguments: Namespace, argv: Sequence[str], repeat: str) -> None:
     texts = {CARD: card, REPEAT: with_hashes(repeat, parents)}
     notes += [note] if (note := merge_note(models, dtype)) else []
     notes += [averaged_note()] if fuser.averaged else []
+    notes += fuser.base.notes if fuser.base is not None and fuser.needs_base else []
     most = None if arguments.max_shard_size is None else shard_bytes(arguments.max_shard_size)
     _write(merged, found, fuser.weights, output, arguments.overwrite, types, {**texts, **modules}, most, notes)
 

@@ -30,8 +30,8 @@ class MergingOptions:
     Attributes:
         method: merge method, or several with commas between them, of which the first makes the merge that is kept.
         hyperparameters: of the method, as ``--hyperparameters.NAME``; of several methods by their names.
-        base: the checkpoint that all were fine-tuned from, for methods that need it, and that LoRA adapters change; the
-            one that these name if None.
+        base: the checkpoint that all were fine-tuned from, under any head or none, for methods that need it, and that
+            LoRA adapters change; the one that these name if None.
         statistics: files of ``fusionlab gather``, of any of the models.
         weights: one for each model, scaled to sum to 1; equal ones if None.
         dtype: type that merges are written in, and are rounded to before they are tested; the widest of the end models'

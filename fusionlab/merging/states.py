@@ -48,7 +48,7 @@ def merge_states(
         weights: one for each model, scaled to sum to 1; equal if None.
         blueprint: see `Ingredients`, like all that follows.
         statistics: for each model, by kind.
-        base: the model that all were fine-tuned from.
+        base: the model that all were fine-tuned from. Parameters that it lacks, such as a head, are averaged.
         score: how good a merged state is, higher is better.
         seed: of anything random.
         inputs: for each model batches like those that it was trained on, for methods that run models.
@@ -62,6 +62,7 @@ def merge_states(
     chosen = find_method(method)
     tied = check_merge(states, method, weights, hyperparameters, base)
     needs = chosen.requires(**hyperparameters)
+    lacking = [name for name in states[0] if base is not None and name not in base] if "base" in needs else []
     runs = model if inputs else None
     given = {"base": base, "score": score, "blueprint": blueprint, "inputs": runs}
     for need in needs:
@@ -74,15 +75,17 @@ def merge_states(
     shares = merge_weights(weights, len(states))
     ingredients = Ingredients(states, shares, blueprint, statistics, base, score, seed, inputs=inputs, model=model)
     # A variance is measured, not learned: with a task vector added it may be negative.
-    measured = running_statistics(states[0]) if "base" in needs else []
+    measured = [*lacking, *(running_statistics(states[0]) if "base" in needs else [])]
     averaged = ingredients.only(measured)
+    mean = find_method("simple").merge(averaged, **weights_alone(hyperparameters)) if measured else {}
     ingredients = ingredients.without({*tied, *measured})
+    if model is not None and mean:
+        whole = model
+        ingredients = replace(ingredients, model=lambda state, place: whole({**mean, **state}, place))
     if chosen.survey is not None:
         found = chosen.survey(WholeSurvey(ingredients), **(chosen.hyperparameters | hyperparameters))
         ingredients = replace(ingredients, surveyed=found)
-    merged = chosen.merge(ingredients, **hyperparameters)
-    if measured:
-        merged |= find_method("simple").merge(averaged, **weights_alone(hyperparameters))
+    merged = chosen.merge(ingredients, **hyperparameters) | mean
     return {name: merged[tied.get(name, name)] for name in states[0]}
 
 
@@ -106,8 +109,11 @@ def check_merge(
     needs = chosen.requires(**hyperparameters)
     if len(states) < 2:
         raise InputError(f"merging was given {len(states)} model; expected at least two")
-    everything = states if base is None else [*states, base]
-    _check_alike(everything)
+    _check_alike(states)
+    everything = list(states)
+    if base is not None:
+        _check_alike([{name: tensor for name, tensor in states[0].items() if name in base}, base])
+        everything.append(base)
     # A tied parameter is merged once, but by methods that go by layers or look at a whole state.
     tied = _tied(everything) if chosen.unit != "model" or set(needs) <= {"base"} else {}
     chosen.check(merge_weights(weights, len(states)), hyperparameters, list(states[0]), tied)

@@ -77,8 +77,8 @@ def _refuse_shapes(first: StoredModel, other: StoredModel) -> None:
         found = other.tensors[name]
         if found.shape != stored.shape:
             raise InputError(
-                f"the parameter {name!r} has shape {_words(found.shape)} in {other.source}; expected shape "
-                f"{_words(stored.shape)} as in {first.source}"
+                f"the parameter {name!r} has shape {misfits.words_of(found.shape)} in {other.source}; expected shape "
+                f"{misfits.words_of(stored.shape)} as in {first.source}"
                 f"{misfits.of_shapes([found.shape, stored.shape], [other.config, first.config])}"
             )
         if found.dtype.is_floating_point != stored.dtype.is_floating_point:
@@ -86,10 +86,6 @@ def _refuse_shapes(first: StoredModel, other: StoredModel) -> None:
             raise InputError(
                 f"{whole.location}: parameter {name} holds integers, but floating-point numbers were expected"
             )
-
-
-def _words(shape: tuple[int, ...]) -> str:
-    return " x ".join(map(str, shape)) or "of a scalar"
 
 
 def _difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> str | None:

@@ -70,7 +70,7 @@ def family(benchmark: Any, monkeypatch: pytest.MonkeyPatch, texts: Path, minilm:
         monkeypatch.setattr(made, name, value)
     options = {**made.TASKS[0].options, "val_size": 2}
     monkeypatch.setattr(made, "TASKS", (replace(made.TASKS[0], options=options), *made.TASKS[1:]))
-    return lambda seed: made.TextFamily(seed, tmp_path / "models", texts, minilm)
+    return lambda seed, kind="TextFamily": getattr(made, kind)(seed, tmp_path / "models", texts, minilm)
 
 
 def test_fine_tunes_of_text_have_one_body_and_own_heads(family: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,6 +92,19 @@ def test_fine_tunes_of_text_have_one_body_and_own_heads(family: Any, monkeypatch
     monkeypatch.setattr("lightning.pytorch.Trainer.fit", lambda *_, **__: pytest.fail("trained again"))
     for one, other in zip(found.tuned, again.tuned, strict=True):
         assert all(torch.equal(tensor, other.state_dict()[name]) for name, tensor in one.state_dict().items())
+
+
+def test_adapters_are_changes_of_low_rank(family: Any, benchmark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In every matrix of the encoder, and nowhere else in the body."""
+    monkeypatch.setattr(benchmark("same_base_text_models"), "RANK", 2)
+    found = family(1, "AdapterFamily")
+    body = found.body(found.base)
+    for model in found.tuned:
+        changes = {name: tensor - body[name] for name, tensor in found.body(model).items()}
+        moved = {name for name, change in changes.items() if change.abs().max() > 0}
+        matrices = {name for name, change in changes.items() if "encoder" in name and change.ndim == 2}
+        assert moved == matrices
+        assert all(torch.linalg.matrix_rank(changes[name], rtol=1e-4) <= 2 for name in matrices)
 
 
 def test_inputs_of_text_are_training_texts_without_labels(family: Any) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from torch import Tensor, nn
 
 from fusionlab.errors import InputError
-from fusionlab.fusion.heads.parameters import head_parameters
+from fusionlab.fusion.heads.parameters import base_module, head_parameters, prefix_of
 from fusionlab.matching.align import align_states, gauged
 from fusionlab.matching.options import Selection
 from fusionlab.matching.workplace import HERE, Workplace
@@ -17,16 +17,24 @@ from fusionlab.symmetry import Alignment, Blueprint, blueprint
 from fusionlab.types import Model, State
 
 
-def body_states(models: Sequence[nn.Module]) -> list[dict[str, Tensor]]:
+def body_states(models: Sequence[nn.Module], among: Sequence[nn.Module] = ()) -> list[dict[str, Tensor]]:
     """The parameters of each model's body, for the engine and the merge methods.
+
+    A part of the body that some models do not have at all, as BERT's pooler is none of a model for tokens, counts with
+    the heads of those that have it.
+
+    Args:
+        models: of one architecture under their heads.
+        among: all models whose bodies are to be one; these alone if empty.
 
     Raises:
         InputError: bodies that differ in a name or a shape.
     """
-    states = []
+    own, states = _own_parts(among or models), []
     for model in models:
         head = set(head_parameters(model))
-        states.append({name: tensor for name, tensor in model.state_dict().items() if name not in head})
+        state = {name: tensor for name, tensor in model.state_dict().items() if name not in head}
+        states.append({name: tensor for name, tensor in state.items() if not name.startswith(own)})
     for index, state in enumerate(states[1:], start=1):
         if odd := [name for name in {**states[0], **state} if _shape(states[0], name) != _shape(state, name)]:
             raise InputError(
@@ -94,9 +102,13 @@ def under_head_of(alignment: Alignment, model: nn.Module) -> Alignment:
     return Alignment(own, {name: element for name, element in alignment.elements.items() if name in own.spaces})
 
 
-def body_blueprint(model: nn.Module) -> Blueprint:
-    """The blueprint of a model's body alone: what its parameters' axes are, its head left out."""
-    return _restricted(blueprint(model), body_states([model])[0])
+def body_blueprint(models: Sequence[nn.Module]) -> Blueprint:
+    """The blueprint of the body of several models: what its parameters' axes are, their heads left out.
+
+    Raises:
+        InputError: bodies that differ in a name or a shape.
+    """
+    return _restricted(blueprint(models[0]), body_states(models)[0])
 
 
 def split_heads(body: State, twins: Sequence[Model]) -> list[Model]:
@@ -146,6 +158,21 @@ def _restricted(described: Blueprint, names: State) -> Blueprint:
     indexed = {outer for name in touching for outer in described.spaces[name].index}
     spaces = {name: space for name, space in described.spaces.items() if name in touching | indexed}
     return replace(part, spaces=spaces, norms=(), layer_scales=(), centred=(), after_folding=None)
+
+
+def _own_parts(models: Sequence[nn.Module]) -> tuple[str, ...]:
+    """What the names of parameters begin with in parts of the base model that not all of several models have."""
+    bodies = [base_module(model) for model in models]
+    kinds = {type(body) for body in bodies}
+    if len(kinds) > 1 or kinds == {type(None)}:
+        return ()
+    parts: list[set[str]] = [
+        {prefix_of(model) + name.partition(".")[0] + "." for name in body.state_dict()}
+        for model, body in zip(models, bodies, strict=True)
+        if body is not None
+    ]
+    common = {part for part in parts[0] if all(part in other for other in parts)}
+    return tuple(set().union(*parts) - common)
 
 
 def _shape(state: State, name: str) -> tuple[int, ...] | None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor, nn
 
+from fusionlab.fusion.heads.of_base import NAME, FittedBase, fitted_base
 from fusionlab.fusion.heads.strategy import HeadStrategy, MergeStates, State, StatisticsByKind
 from fusionlab.fusion.plan import FusionPlan
 from fusionlab.fusion.results import Candidate, TestSet
@@ -30,10 +31,12 @@ class MergedHeads(HeadStrategy):
     def states(self, models: Sequence[nn.Module]) -> list[State]:
         return [model.state_dict() for model in models]
 
-    def base(self, base: nn.Module) -> nn.Module:
+    def base(self, base: nn.Module) -> FittedBase:
         name, model = next(iter(self.models.items()))
-        common_blueprint({name: model, "the base model": base})
-        return base.eval()
+        fitted = fitted_base(base, model)
+        common_blueprint({name: model, NAME: fitted.model})
+        fitted.model.eval()
+        return fitted
 
     def moved(self, model: nn.Module, alignment: Alignment) -> State:
         return alignment.apply(model.state_dict())

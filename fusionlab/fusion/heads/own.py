@@ -18,6 +18,7 @@ from fusionlab.fusion.heads.bodies import (
     split_heads,
     under_head_of,
 )
+from fusionlab.fusion.heads.of_base import FittedBase, fitted_base
 from fusionlab.fusion.heads.refusals import refuse_scoring
 from fusionlab.fusion.heads.strategy import HeadStrategy, MergeStates, State, StatisticsByKind
 from fusionlab.fusion.plan import FusionPlan
@@ -45,7 +46,7 @@ class TaskModels(nn.Module):
         """A copy whose tasks have one body in common; heads are frozen, and stay their tasks' own."""
         found = copy.deepcopy(self)
         first, *others = found.tasks
-        body = set(body_states([first])[0])
+        body = set(body_states([first, *others])[0])
         own = dict(first.named_parameters(remove_duplicate=False))
         for task in others:
             for name, _ in list(task.named_parameters(remove_duplicate=False)):
@@ -91,17 +92,18 @@ class OwnHeads(HeadStrategy):
         models = list(self.models.values())
         if len(models) < 2:
             raise InputError(f"{len(models)} end model was given; expected at least two")
-        body_states(models)
-        return body_blueprint(models[0])
+        return body_blueprint(models)
 
     def states(self, models: Sequence[nn.Module]) -> list[State]:
-        """The parameters of the bodies."""
-        return body_states(models)
+        """The parameters of the bodies: of what all end models have below their heads."""
+        return body_states(models, list(self.models.values()))
 
-    def base(self, base: nn.Module) -> nn.Module:
+    def base(self, base: nn.Module) -> FittedBase:
         """The base model, whatever its head is, once its body is known to fit."""
-        body_states([next(iter(self.models.values())), base])
-        return base.eval()
+        fitted = fitted_base(base, next(iter(self.models.values())))
+        self.states([fitted.model])
+        fitted.model.eval()
+        return fitted
 
     def moved(self, model: nn.Module, alignment: Alignment) -> State:
         """The parameters of a model's body in another basis."""

@@ -28,10 +28,18 @@ def head_parameters(model: nn.Module) -> tuple[str, ...]:
         return tuple(name for name in state if name.startswith(within))
     if base is model:
         return ()
-    prefix = next(f"{name}." for name, module in model.named_modules() if module is base)
+    prefix = prefix_of(model)
     first = aliases(state)
     shared = {first.get(name, name) for name in state if name.startswith(prefix)}
     return tuple(name for name in state if not name.startswith(prefix) and first.get(name, name) not in shared)
+
+
+def prefix_of(model: nn.Module) -> str:
+    """The beginning of the names of a body's parameters in a whole model, with a point behind; none for bare bodies."""
+    base = base_module(model)
+    if base is None or base is model:
+        return ""
+    return next(f"{name}." for name, module in model.named_modules() if module is base)
 
 
 def base_module(model: nn.Module) -> nn.Module | None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from torch import Tensor, nn
 
+from fusionlab.fusion.heads.of_base import FittedBase
 from fusionlab.fusion.plan import FusionPlan
 from fusionlab.fusion.results import Candidate, TestSet
 from fusionlab.inputs import Inputs
@@ -60,8 +61,8 @@ class HeadStrategy(ABC):
         """The parameters of each model that are merged."""
 
     @abstractmethod
-    def base(self, base: nn.Module) -> nn.Module:
-        """The base model, once it is known to fit the end models.
+    def base(self, base: nn.Module) -> FittedBase:
+        """The base model in the end models' class, once it is known to fit them.
 
         Raises:
             InputError: it does not.

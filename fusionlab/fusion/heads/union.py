@@ -12,6 +12,7 @@ from fusionlab.evaluation.results import END_MODEL
 from fusionlab.forward import LABELS
 from fusionlab.fusion.heads.labels import merge_heads, with_labels, with_union_heads
 from fusionlab.fusion.heads.merged import MergedHeads
+from fusionlab.fusion.heads.of_base import FittedBase
 from fusionlab.fusion.heads.refusals import refuse_scoring
 from fusionlab.fusion.heads.strategy import MergeStates, StatisticsByKind
 from fusionlab.fusion.plan import FusionPlan
@@ -43,9 +44,10 @@ class UnionHeads(MergedHeads):
         """
         refuse_scoring(needs, "union")
 
-    def base(self, base: nn.Module) -> nn.Module:
+    def base(self, base: nn.Module) -> FittedBase:
         """The base model with a head of all labels, so that it fits; a merge takes no label's row from it."""
-        return super().base(with_labels(base, self.union.labels))
+        is_classifier = type(base) is type(self.union.models[0])
+        return super().base(with_labels(base, self.union.labels) if is_classifier else base)
 
     def combine(
         self,

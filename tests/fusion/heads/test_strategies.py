@@ -174,7 +174,7 @@ def test_own_heads_take_the_body_of_a_base(method: str) -> None:
     merged = run(Fuser(models, FusionPlan(methods={method: {}}, heads="own"), base=base).merge(method, "none")).model
     assert isinstance(merged, TaskModels)
     bodies = [body_of(model) for model in models.values()]
-    wanted = merge_states(bodies, method, blueprint=body_blueprint(base), base=body_of(base))
+    wanted = merge_states(bodies, method, blueprint=body_blueprint([base]), base=body_of(base))
     assert all(torch.equal(body_of(merged.tasks[0])[name], tensor) for name, tensor in wanted.items())
 
 

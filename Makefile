@@ -121,6 +121,8 @@ wheel: $(STAMP)
 rows: $(STAMP)
 	$(BIN)/python benchmarks/same_base.py
 	$(BIN)/python benchmarks/same_base_data.py
+	$(BIN)/python benchmarks/same_base.py --setting text
+	$(BIN)/python benchmarks/same_base_data.py --setting text
 	$(BIN)/python benchmarks/different_sizes.py
 	$(BIN)/python benchmarks/sizes_trained.py
 	$(BIN)/python benchmarks/digits_pairs.py
@@ -128,7 +130,7 @@ rows: $(STAMP)
 
 results: $(STAMP)
 	$(BIN)/python benchmarks/same_base.py --page
-	$(BIN)/python benchmarks/same_base_data.py --page
+	$(BIN)/python benchmarks/same_base.py --setting text --page
 	$(BIN)/python benchmarks/different_sizes.py --page
 	$(BIN)/python benchmarks/on_gpu.py --page
 	$(BIN)/python benchmarks/digits_pairs.py --page

@@ -41,7 +41,7 @@ from fusionlab.statistics.gather import gather
 
 GATHERED = ("gram", "fisher")
 # By method the values that are tried, beside the defaults.
-FACTORS = [{"lambda_": factor} for factor in (0.7, 1.5, 2.0, 3.0)]
+FACTORS = [{"lambda_": factor} for factor in (0.7, 1.5, 2.0, 3.0, 4.0)]
 GRIDS: dict[str, list[dict[str, Any]]] = {
     "simple": [],
     "task_arithmetic": FACTORS,

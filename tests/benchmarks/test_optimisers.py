@@ -1,0 +1,109 @@
+"""Optimisers of learned matching in the benchmark: their steps, and the page."""
+
+import importlib
+import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from fusionlab.matching.coordinates import cayley
+from tests.benchmarks.examples import BENCHMARKS
+
+
+@pytest.fixture
+def benchmark(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return importlib.import_module
+
+
+def test_muon_makes_all_singular_values_one(benchmark: Any) -> None:
+    """Of the skew matrices of rotations, of general matrices; factors go by Adam's rule, whose first step is a sign."""
+    tried = benchmark("optimisers_tried")
+    generator = torch.Generator().manual_seed(0)
+    skew, general, factors = (
+        nn.Parameter(torch.zeros(shape, dtype=torch.float64)) for shape in ((2, 3, 28), (2, 3, 16), (2, 5, 7))
+    )
+    optimizer = tried.Muon([skew, general, factors], 0.1)
+    for parameter in (skew, general, factors):
+        parameter.grad = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+    optimizer.step()
+    rows, columns = torch.triu_indices(8, 8, 1)
+    matrix = torch.zeros(2, 3, 8, 8, dtype=torch.float64)
+    matrix[..., rows, columns] = skew.detach()
+    assert torch.allclose(torch.linalg.svdvals(matrix - matrix.mT), torch.tensor(0.1 * math.sqrt(8)).double())
+    assert torch.allclose(torch.linalg.svdvals(general.detach().unflatten(-1, (4, 4))), torch.tensor(0.2).double())
+    assert factors.grad is not None
+    assert torch.allclose(factors.detach(), -0.1 * factors.grad.sign(), rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["adamw", "adamw 0.95", "muon", "lbfgs"])
+def test_optimisers_find_a_rotation(benchmark: Any, name: str) -> None:
+    """A target ten degrees away, in coordinates as learned matching has them."""
+    one = benchmark("optimisers_tried").TRIED[name]
+    target = cayley(0.05 * torch.randn(1, 15, generator=torch.Generator().manual_seed(0)).double(), 6)
+    coordinates = nn.Parameter(torch.zeros(1, 15, dtype=torch.float64))
+    optimizer = one.make([coordinates], one.rate)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 60)
+
+    def loss() -> Any:
+        optimizer.zero_grad()
+        found = (cayley(coordinates, 6) - target).square().sum()
+        found.backward()
+        return found
+
+    before = float(loss())
+    for _ in range(60):
+        optimizer.step(loss)
+        schedule.step()
+    assert float(loss()) < 0.01 * before
+
+
+def test_cells_are_measured_once_and_shown(
+    benchmark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every optimiser at both numbers of looks, on both kinds of pairs."""
+    command = benchmark("optimisers")
+
+    def measured(*_: Any) -> dict[str, Any]:
+        return {"barrier": [0.25, 0.5], "loss": [1.0], "seconds": 3.0}
+
+    monkeypatch.setattr(command, "measured", measured)
+    monkeypatch.setattr("sys.argv", ["optimisers.py", "--results", str(tmp_path)])
+    assert command.main() == 0
+    page = (tmp_path / "optimisers.md").read_text()
+    assert page.count("| 0.375 | 0.250, 0.500 | 1.0000 | 3 |") == 4 * len(command.TRIED)
+    monkeypatch.setattr(command, "measured", lambda *_: pytest.fail("measured again"))
+    assert command.main() == 0
+    assert "digits muon 150" in capsys.readouterr().err
+
+
+def test_a_pair_is_matched_by_the_optimiser(benchmark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twins of two models that nobody trained, by as many looks as were asked for."""
+    command = benchmark("optimisers")
+    from transformers import ViTConfig, ViTForImageClassification  # noqa: PLC0415 - slow
+
+    sizes: dict[str, Any] = {"num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 8, "patch_size": 4}
+    config = ViTConfig(hidden_size=8, intermediate_size=8, num_channels=1, num_labels=10, **sizes)
+    ends = []
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        ends.append(ViTForImageClassification(config).eval())
+    inputs = [{"pixel_values": torch.randn(16, 1, 8, 8)}]
+    scored = [{**inputs[0], "labels": torch.arange(16) % 10}]
+    monkeypatch.setattr(command, "pairs", lambda *_: [("0", ends, inputs, scored)])
+    steps: list[str] = []
+    original = command.TriedRefinement.loss
+    monkeypatch.setattr(
+        command.TriedRefinement, "loss", lambda self, *given: (steps.append("look"), original(self, *given))[1]
+    )
+    for name, looks in (("muon", 20), ("lbfgs", 20)):
+        steps.clear()
+        found = command.measured("digits", name, looks, Path(), "")
+        assert all(map(math.isfinite, (*found["barrier"], *found["loss"], found["seconds"])))
+        # Permutations are judged by losses too.
+        assert len(steps) >= looks
+    assert SimpleNamespace(**found).barrier[0] >= 0

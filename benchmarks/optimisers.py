@@ -100,7 +100,8 @@ starts from `weights` and takes AdamW's steps in the coordinates of the groups. 
 tuning pairs of [digits](digits.md) and of [assignments](assignments.md) (tied GPT-2s), measured on validation data: in
 as many looks at a batch, one forward and one backward pass each, and in half as many. A rate falls as a cosine.
 Given are the highest loss above the straight line between the twins' losses ({POINTS} points), the mean over
-pairs and each pair, and the loss half way. Nothing here is of test models, so a row says what to try, not what to expect.
+pairs and each pair, and the loss half way. Nothing here is of test models, so a row says what to try, not what to
+expect.
 
 *Muon* makes all singular values of the momentum one, of the skew matrix of a rotation and of a general matrix alike.
 *L-BFGS* looks ten times at each batch and each random point of the line.

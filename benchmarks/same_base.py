@@ -57,7 +57,7 @@ GRIDS: dict[str, list[dict[str, Any]]] = {
     "consensus": [{"threshold": least, "lambda_": factor} for least in (0.2, 0.4) for factor in (1.0, 1.5, 2.0)],
     "pcb": [{"ratio": share, "lambda_": factor} for share in (0.05, 0.2, 0.5) for factor in (0.8, 1.0)],
     "tsv_m": [{"lambda_": factor} for factor in (0.5, 0.7, 1.3, 1.6, 2.0)],
-    "iso_c": [{"lambda_": factor} for factor in (0.5, 0.7, 1.3, 1.6, 2.0)],
+    "iso_c": [{"lambda_": factor} for factor in (0.5, 0.7, 1.3, 1.6, 2.0, 3.0)],
     "iso_cts": [{"lambda_": factor, "common": share} for factor in (0.7, 1.0, 1.3, 1.6) for share in (0.5, 0.8)],
     "knots": [{"density": kept, "lambda_": factor} for kept in (0.2, 0.5, 1.0) for factor in (1.0, 1.5)],
     "ace": [{"epsilon": small, "lambda_": factor} for small in (1e-2, 1e-1, 1.0) for factor in (0.7, 1.0)],

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from fusionlab import misfits
+from fusionlab.dtypes import main_dtype, widened
 from fusionlab.errors import InputError
 from fusionlab.fusion.heads.parameters import base_module, head_parameters, prefix_of
 from fusionlab.models import aliases, with_state
@@ -47,9 +48,9 @@ def fitted_base(base: nn.Module, like: nn.Module) -> FittedBase:
         InputError: bodies of two classes, or that differ in a size or a shape.
     """
     state, given = like.state_dict(), base.state_dict()
-    heads = {**dict.fromkeys(head_parameters(like)), **dict.fromkeys(head_parameters(base))}
-    differing = [name for name in {**state, **given} if _shape(state, name) != _shape(given, name)]
-    if not differing or (type(base) is type(like) and not set(differing) & heads.keys()):
+    heads = {*head_parameters(like), *head_parameters(base)}
+    differing = {name for name in {**state, **given} if _shape(state, name) != _shape(given, name)}
+    if not differing or (type(base) is type(like) and not differing & heads):
         return FittedBase(base)
     own, theirs = base_module(like) or like, base_module(base) or base
     if type(own) is not type(theirs):
@@ -76,7 +77,9 @@ def fitted_base(base: nn.Module, like: nn.Module) -> FittedBase:
     # A weight of the head that is the body's comes with it.
     taken |= {name for name, first in tied.items() if first in taken}
     found |= {name: found[first] for name, first in tied.items()}
-    return FittedBase(with_state(like, found), frozenset(state.keys() - taken))
+    # In the base's type where that is wider, as its numbers are not to be rounded.
+    wide = widened({"like": like}, main_dtype(given))["like"]
+    return FittedBase(with_state(wide, found), frozenset(state.keys() - taken))
 
 
 def _body(model: nn.Module) -> dict[str, Tensor]:

@@ -104,6 +104,15 @@ def test_every_method_averages_a_head_that_the_base_lacks(method: str) -> None:
         assert torch.allclose(merge[name], mean, atol=1e-12)
 
 
+def test_a_base_of_a_wider_type_is_not_rounded() -> None:
+    tuned, base = family("bert", 2)
+    narrow = [model.to(torch.bfloat16) for model in tuned]
+    found = fitted_base(base, narrow[0]).model.state_dict()
+    name = "encoder.layer.0.output.dense.weight"
+    assert torch.equal(found[f"bert.{name}"], base.state_dict()[name])
+    assert fusionlab.merge(narrow, "ties", base=base).dtype is torch.bfloat16
+
+
 def test_a_base_of_the_same_class_is_itself() -> None:
     """Its head counts, where it has the fine-tunes' labels."""
     tuned, base = family("bert", 0)

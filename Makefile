@@ -127,6 +127,7 @@ rows: $(STAMP)
 	$(BIN)/python benchmarks/sizes_trained.py
 	$(BIN)/python benchmarks/digits_pairs.py
 	$(BIN)/python benchmarks/assignments.py
+	$(BIN)/python benchmarks/optimisers.py
 
 results: $(STAMP)
 	$(BIN)/python benchmarks/same_base.py --page
@@ -135,6 +136,7 @@ results: $(STAMP)
 	$(BIN)/python benchmarks/on_gpu.py --page
 	$(BIN)/python benchmarks/digits_pairs.py --page
 	$(BIN)/python benchmarks/assignments.py --page
+	$(BIN)/python benchmarks/optimisers.py --page
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/matching.py

@@ -34,9 +34,8 @@ from fusionlab.polish import PolishOptions, polish
 from fusionlab.search import SearchOptions, Space, Trials
 from fusionlab.trainers import quiet_factory
 
-# Of the curve: inputs of each task without labels; and the steps that are tried on the tuning models, with 64 of them.
-INPUTS, START = (16, 64, 256), "tsv_m"
-STEPS, TRIED_ON = (100, 300), 64
+# What is polished; and the inputs of each task that numbers of steps are tried with on the tuning models.
+START, TRIED_ON = "tsv_m", 64
 
 
 class WithData(Measuring):
@@ -98,7 +97,7 @@ class WithData(Measuring):
 
 
 def steps_of(setting: Setting, cells: Cells) -> int:
-    """The number of steps of the curve: the better one on the tuning models' validation examples."""
+    """The number of steps of the curve: the better one on the tuning models' validation examples, or the only one."""
 
     def reached(steps: int) -> float:
         names = (
@@ -106,7 +105,7 @@ def steps_of(setting: Setting, cells: Cells) -> int:
         )
         return fmean(score for name in names for score in cells.found[name]["scores"])
 
-    return max(STEPS, key=reached)
+    return setting.steps[0] if len(setting.steps) == 1 else max(setting.steps, key=reached)
 
 
 def measure(setting: Setting, cells: Cells, args: argparse.Namespace) -> None:
@@ -121,15 +120,16 @@ def measure(setting: Setting, cells: Cells, args: argparse.Namespace) -> None:
     for seed in setting.tuning:
         several = [(*key, given) for key, grid in grids.items() if len(grid) > 1 for given in grid]
         measuring = WithData(setting, seed, "validation", cells, args)
-        _measure(measuring, several, start, [(TRIED_ON, steps) for steps in STEPS])
+        tried = [(TRIED_ON, steps) for steps in setting.steps] if len(setting.steps) > 1 else []
+        _measure(measuring, several, start, tried)
     best: dict[str, Any] = {
         f"{count} {method}": chosen(cells, setting.tuning, count, method, grid)
         for (count, method), grid in grids.items()
     }
-    cells.keep("chosen", best | {"steps": steps_of(setting, cells), "inputs": INPUTS})
+    cells.keep("chosen", best | {"steps": steps_of(setting, cells), "inputs": setting.inputs})
     for seed in setting.test:
         single = [(count, method, best[f"{count} {method}"]) for count, method in grids]
-        polished = [(inputs, cells.found["chosen"]["steps"]) for inputs in INPUTS]
+        polished = [(inputs, cells.found["chosen"]["steps"]) for inputs in setting.inputs]
         _measure(WithData(setting, seed, "test", cells, args), single, start, polished)
 
 

@@ -122,8 +122,8 @@ def _curve(found: dict[str, Any], setting: Setting, seeds: Sequence[int], inputs
         rows.append(f"| {number} | {_told(shares)} | {100 * (_mean(shares) - _mean(start)) / lost:.0f} % |")
     return (
         f"### What a polish brings back\n\nThe merge of {count} fine-tunes by `tsv_m`, polished on n "
-        f"{setting.words.unlabelled} of each task without labels ({found['chosen']['steps']} steps, chosen on the "
-        f"tuning models):\n\n"
+        f"{setting.words.unlabelled} of each task without labels ({found['chosen']['steps']} steps"
+        f"{', chosen on the tuning models' if len(setting.steps) > 1 else ''}):\n\n"
         "| n | kept, interval | worst task | of what was lost, back |\n|---:|---:|---:|---:|\n" + "\n".join(rows) + "\n"
     )
 

@@ -25,7 +25,7 @@ def page(found: dict[str, Any], methods: Sequence[str], setting: Setting) -> str
         f"# {words.title}\n\n    python benchmarks/same_base.py{words.option}\n\nThat command writes this page from "
         f"[`{setting.file}.json`]({setting.file}.json); no number is typed by hand. How this page follows\nthe "
         f"[protocol](protocol.md), and where it does not, is told there.\n",
-        *(filled(text) for text in (words.done, words.counting(len(seeds)), words.besides)),
+        *(filled(text) for text in (words.done, words.counting(len(seeds), setting.tuning), words.besides)),
         f"![What every method keeps, by the number of tasks]({setting.file}.png)\n",
     ]
     for count in setting.counts:

@@ -56,8 +56,11 @@ class Setting:
         family: the models of a seed.
         with_data: by method what is tried on the tuning models beside data at hand, where it is more than one; None for
             what same_base.py chose.
+        steps: of a polish that are tried on the tuning models, where it is more than one.
+        inputs: of each task, without labels, of the polishes of the curve.
         polish: options of a polish, beside its steps.
         passes: accelerator, devices and precision of a polish.
+        left_out: methods that are not measured.
     """
 
     file: str
@@ -68,8 +71,11 @@ class Setting:
     test: Sequence[int]
     family: Callable[[int, argparse.Namespace], Family]
     with_data: dict[str, list[dict[str, Any]] | None]
+    steps: Sequence[int] = (100, 300)
+    inputs: Sequence[int] = (16, 64, 256)
     polish: dict[str, Any] = field(default_factory=dict)
     passes: dict[str, Any] = field(default_factory=lambda: {"accelerator": "cpu", "devices": 1})
+    left_out: Sequence[str] = ()
 
 
 SEARCHED = ", searched"
@@ -83,10 +89,10 @@ WITH_DATA: dict[str, list[dict[str, Any]] | None] = {
 }
 # Entities and similarity have no classes of a text, whose entropy AdaMerging lowers.
 _OF_TEXT = Setting(
-    file="same_base_text", words=TEXT, names=TextFamily.names, counts=(2, 4, 8), tuning=(11, 12), test=(1, 2, 3),
+    file="same_base_text", words=TEXT, names=TextFamily.names, counts=(2, 4, 8), tuning=(11,), test=(1, 2, 3),
     family=lambda seed, args: TextFamily(seed, args.models / "same_base_text", args.texts, args.minilm),
     with_data={method: grid for method, grid in WITH_DATA.items() if method != "adamerging"},
-    polish={"batch_size": 16}, passes=PASSES,
+    steps=(100,), inputs=(64, 256), polish={"batch_size": 16}, passes=PASSES, left_out=("wudi",),
 )  # fmt: skip
 SETTINGS = {
     "digits": Setting(

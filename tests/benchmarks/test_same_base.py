@@ -141,7 +141,7 @@ def digits(benchmark: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> A
     grids: dict[str, list[dict[str, Any]]] = {"simple": [], "task_arithmetic": [{"lambda_": 2.0}], "regmean": []}
     monkeypatch.setattr(command, "GRIDS", grids)
     data: dict[str, Any] = {"simple": None, "tsv_m": [{}], f"task_arithmetic{settings.SEARCHED}": [{"trials": 2}]}
-    few = {"counts": (2, 8), "tuning": (11,), "test": (1, 2), "with_data": data}
+    few = {"counts": (2, 8), "tuning": (11,), "test": (1, 2), "with_data": data, "steps": (1, 2), "inputs": (3,)}
     return replace(settings.SETTINGS["digits"], **few), Namespace(models=tmp_path / "models", results=tmp_path)
 
 
@@ -165,8 +165,6 @@ def test_each_cell_is_measured_once(
         assert best[f"{count} task_arithmetic"] == wanted
         for seed in setting.test:
             assert len(cells.found[command.cell_name("test", seed, count, "regmean", {})]["scores"]) == count
-    monkeypatch.setattr(data, "STEPS", (1, 2))
-    monkeypatch.setattr(data, "INPUTS", (3,))
     monkeypatch.setattr(data, "TRIED_ON", 4)
     more = command.Cells(tmp_path / "same_base_data.json")
     data.measure(setting, more, args)

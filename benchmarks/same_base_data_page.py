@@ -80,11 +80,13 @@ def _introduction(setting: Setting, seeds: Sequence[int]) -> str:
     measured = f"""That command measures this part, in [`{file}`]({file}), and writes the page. Models, tasks and the
 way of counting are those above, over the seeds {", ".join(map(str, seeds))}{few}. `simple`, `tsv_m` and `regmean`,
 with what is chosen above, stand here once more for comparison."""
-    meaning = f"""*Searched* means the search of `fusionlab fuse --search`: Optuna looks for the method's
+    searched = f"""*Searched* means the search of `fusionlab fuse --search`: Optuna looks for the method's
 hyperparameters and the models' weights by the score on {words.labelled}, with labels, which nothing was trained
-on and nothing is tested on; nothing about the searches was chosen. *Polished* means that the merge by `tsv_m` was
-polished with heads of its own (`--heads own --polish`): each fine-tune teaches on n of its {words.unlabelled},
-without labels. Seconds are of one thread of a machine that other programs used."""
+on and nothing is tested on; nothing about the searches was chosen. """
+    polished = f"""*Polished* means that the merge by `tsv_m` was polished with heads of its own (`--heads own
+--polish`): each fine-tune teaches on n of its {words.unlabelled}, without labels. Seconds are of one thread of a
+machine that other programs used."""
+    meaning = (searched if any(one.endswith(SEARCHED) for one in setting.with_data) else "") + polished
     head = f"## With data at hand\n\n    python benchmarks/same_base_data.py{words.option}\n"
     return "\n".join([head, filled(measured), filled(meaning)])
 

@@ -49,7 +49,7 @@ def page(found: dict[str, Any], methods: Sequence[str], setting: Setting) -> str
 
 def filled(text: str) -> str:
     """A paragraph, its lines broken again."""
-    return textwrap.fill(" ".join(text.split()), 118) + "\n"
+    return textwrap.fill(" ".join(text.split()), 118, break_on_hyphens=False) + "\n"
 
 
 def _by_task(found: dict[str, Any], methods: Sequence[str], setting: Setting) -> str:

@@ -120,8 +120,8 @@ CASES: dict[CaseName, Case] = {
     ),
     "one_base": Case(
         "fine-tunes of one base, or merges or snapshots of one run: they share a basis and most of their weights",
-        "The merge method decides: with data regmean or fisher; of different tasks, or without data, tsv_m where the base "
-        "model is at hand, else simple.",
+        "The merge method decides: with data regmean or fisher; of different tasks, or without data, tsv_m where the "
+        "base model is at hand, else simple.",
         "Matching by weights changes nothing: each unit is nearest to itself.",
         "none",
         "none",

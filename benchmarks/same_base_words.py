@@ -111,7 +111,6 @@ head of each task's own. An adapter counts as the whole model that it makes, les
 rank.
 """,
     besides=f"""What differs from seed to seed is the first numbers of adapters and heads, the order of the texts, and
-the rounding. The learning rate, {text.ADAPTER_RATE}, is the best of three on the validation texts of SST-2, ISEAR and
-STS-B, with the tuning seed.
+the rounding. The learning rate is {text.ADAPTER_RATE}.
 """,
 )

@@ -44,14 +44,13 @@ TEXT_PAIRS = ((11, 12), (13, 14))
 
 
 @cache
-def pairs(kind: str, models: Path, shakespeare: str) -> list[tuple[str, list[nn.Module], list[Batch], list[Batch]]]:
-    """The tuning pairs of a kind: a name, both models, inputs without labels, and what the line is measured on."""
+def pairs(kind: str, models: Path, shakespeare: str) -> list[tuple[list[nn.Module], list[Batch], list[Batch]]]:
+    """The tuning pairs of a kind: both models, inputs without labels, and what the line is measured on."""
     if kind == "digits":
         split = Split.tuning()
         inputs = [{"pixel_values": x} for x in torch.cat([batch["pixel_values"] for batch in split.seen]).split(128)]
         return [
             (
-                str(seed),
                 [kept_model(models / "digits_pairs", s, width=WIDTH, val_size=HELD_OUT) for s in (seed, seed + 1)],
                 inputs,
                 split.scored,
@@ -59,8 +58,8 @@ def pairs(kind: str, models: Path, shakespeare: str) -> list[tuple[str, list[nn.
             for seed in TUNING
         ]
     args = argparse.Namespace(small=False, shakespeare=shakespeare, models=models / "assignments")
-    trials = {seeds: assignments.Trials(seeds, args) for seeds in TEXT_PAIRS}
-    return [(str(seeds[0]), one.models, one.inputs, one.test) for seeds, one in trials.items()]
+    trials = [assignments.Trials(seeds, args) for seeds in TEXT_PAIRS]
+    return [(one.models, one.inputs, one.test) for one in trials]
 
 
 def cells_of(cells: Cells) -> Iterator[tuple[str, str, int]]:
@@ -75,7 +74,7 @@ def cells_of(cells: Cells) -> Iterator[tuple[str, str, int]]:
 def measured(kind: str, name: str, looks: int, models: Path, shakespeare: str) -> dict[str, Any]:
     """A cell: barrier and loss half way of every pair, and the mean of the seconds of a processor."""
     found: dict[str, list[float]] = {"barrier": [], "loss": [], "seconds": []}
-    for _, ends, inputs, scored in pairs(kind, models, shakespeare):
+    for ends, inputs, scored in pairs(kind, models, shakespeare):
         start = time.process_time()
         starts = fusionlab.alignments(ends, anchor=1, preset="weights")
         options = RefineOptions(steps=looks // TRIED[name].looks)

@@ -22,8 +22,9 @@ LOOKS = 10
 class Muon(Optimizer):
     """Steps along the momentum with all singular values made one (Jordan et al., "Muon", 2024), inside the group.
 
-    The coordinates of a rotation are a skew matrix, whose nearest orthogonal matrix is skew again; those of a general
-    matrix are one. Coordinates of neither kind, such as factors, go by Adam's rule.
+    The coordinates of a rotation are a skew matrix, whose nearest orthogonal matrix is skew again, but for one
+    dimension where the size is odd; those of a general matrix are one. Coordinates of neither kind, such as factors, go
+    by Adam's rule.
 
     Args:
         parameters: coordinates, the last dimension of each being those of one element.
@@ -61,7 +62,9 @@ def _direction(gradient: Tensor, state: dict[str, Tensor], momentum: float) -> T
         rows, columns = torch.triu_indices(size, size, 1)
         upper = ahead.new_zeros(*ahead.shape[:-1], size, size)
         upper[..., rows, columns] = ahead
-        return _orthogonal(upper - upper.mT)[..., rows, columns]
+        nearest = _orthogonal(upper - upper.mT)
+        # Of an odd size one singular value is zero, and what stands along it is symmetric.
+        return ((nearest - nearest.mT) / 2)[..., rows, columns]
     size = round(count**0.5)
     if size > 1 and size**2 == count:
         return _orthogonal(ahead.unflatten(-1, (size, size))).flatten(-2)

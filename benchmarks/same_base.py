@@ -40,6 +40,7 @@ from fusionlab.statistics import Statistics
 from fusionlab.statistics.gather import gather
 
 GATHERED = ("gram", "fisher")
+ROUNDING = 1e-6
 # By method the values that are tried, beside the defaults.
 FACTORS = [{"lambda_": factor} for factor in (0.7, 1.5, 2.0, 3.0, 4.0)]
 GRIDS: dict[str, list[dict[str, Any]]] = {
@@ -116,7 +117,7 @@ class Measuring:
         models = self.models
         own = [models.score(model, place, self.split) for place, model in enumerate(models.tuned)]
         found = {"own": own, "base": self.scores(models.body(models.base), len(self.setting.names))}
-        if self.cells.found.get(name) != found:
+        if not _alike(self.cells.found.get(name), found):
             self.cells.drop(f"{self.split} {self.seed} ")
             self.cells.keep(name, found)
 
@@ -145,6 +146,13 @@ class Measuring:
         scores = self.scores(merged, count)
         self.cells.keep(name, {"scores": scores, "seconds": seconds})
         print(name, f"{fmean(scores):.3f}", file=sys.stderr, flush=True)
+
+
+def _alike(measured: dict[str, list[float]] | None, found: dict[str, list[float]]) -> bool:
+    """True for the same scores but for rounding: those of the same models."""
+    return measured is not None and all(
+        abs(one - other) < ROUNDING for key in found for one, other in zip(measured[key], found[key], strict=True)
+    )
 
 
 def chosen(

@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from intervals import half_width
-from same_base_page import cell_name, filled
+from same_base_page import cell_name, filled, settings_words, shares_of
 from same_base_settings import SEARCHED, Setting
 
 LABELLED = "with labels"
@@ -97,8 +97,8 @@ def _row(found: dict[str, Any], setting: Setting, seeds: Sequence[int], count: i
     cells = [found[cell_name("test", seed, count, method, given)] for seed in seeds]
     shares = _shares(found, seeds, count, [cell["scores"] for cell in cells])
     seconds = fmean(cell["seconds"] for cell in cells)
-    words = ", ".join(f"`{name}` {value}" for name, value in given.items()) or "the defaults"
-    return _mean(shares), f"| `{method}` | {_looks_at(setting, method)} | {_told(shares)} | {seconds:.1f} | {words} |"
+    what = f"`{method}` | {_looks_at(setting, method)} | {_told(shares)} | {seconds:.1f} | {settings_words(given)}"
+    return _mean(shares), f"| {what} |"
 
 
 def _polished_row(
@@ -139,11 +139,8 @@ def _shares(
     found: dict[str, Any], seeds: Sequence[int], count: int, scores: Sequence[Sequence[float]]
 ) -> list[list[float]]:
     """For each base model the share of every task, in percent."""
-    ends = [found[f"test {seed} ends"]["own"][:count] for seed in seeds]
-    return [
-        [100 * score / end for score, end in zip(row[:count], own, strict=True)]
-        for row, own in zip(scores, ends, strict=True)
-    ]
+    shares = shares_of(found, [row[:count] for row in scores], count, seeds)
+    return [[100 * share for share in row] for row in shares]
 
 
 def _mean(shares: Sequence[Sequence[float]]) -> float:

@@ -35,7 +35,7 @@ def page(found: dict[str, Any], methods: Sequence[str], setting: Setting) -> str
         for method in methods:
             given = best[f"{count} {method}"]
             tuned, plain = _of(found, count, method, given, seeds), _of(found, count, method, {}, seeds)
-            rows.append((tuned[0], f"| `{method}` | {_cells(*plain)} | {_cells(*tuned)} | {_words(given)} |"))
+            rows.append((tuned[0], f"| `{method}` | {_cells(*plain)} | {_cells(*tuned)} | {settings_words(given)} |"))
         rows.sort(key=lambda row: -row[0])
         parts.append(
             f"## {count} tasks\n\nThe fine-tunes reach {100 * own:.1f} % on average, which is 100 here. The base model "
@@ -127,5 +127,6 @@ def _cells(mean: float, half: float, worst: float, seconds: float) -> str:
     return f"{mean:.1f} ± {half:.1f} | {worst:.1f} | {seconds:.2f}"
 
 
-def _words(given: dict[str, Any]) -> str:
+def settings_words(given: dict[str, Any]) -> str:
+    """Hyperparameters, as tables have them."""
     return ", ".join(f"`{name}` {value}" for name, value in given.items()) or "the defaults"

@@ -28,25 +28,24 @@ class BaseModel:
         end_models: in order.
         fused: has the alignments and twins of every matching that was matched by.
 
-    Attributes:
-        model: the base model in the end models' class.
-        lacking: parameters that it lacks, such as a head; merges average those.
-
     Raises:
         InputError: a model that does not fit the end models.
     """
 
     def __init__(self, model: nn.Module, heads: HeadStrategy, end_models: Sequence[nn.Module], fused: Fused) -> None:
         least = widest(main_dtype(end.state_dict()) for end in heads.models.values())
-        fitted = heads.base(widened({"base": model}, least)["base"])
-        self.model, self.lacking = fitted.model, fitted.lacking
-        self._known = fitted.known
+        self._fitted = heads.base(widened({"base": model}, least)["base"])
         self.heads, self.end_models, self.fused = heads, end_models, fused
+
+    @property
+    def model(self) -> nn.Module:
+        """The base model in the end models' class."""
+        return self._fitted.model
 
     @property
     def notes(self) -> list[str]:
         """A sentence on the parameters that are averaged, as the base model lacks them; none where it has all."""
-        names = [name for name in self.heads.states([self.model])[0] if name in self.lacking]
+        names = [name for name in self.heads.states([self.model])[0] if name in self._fitted.lacking]
         shown = listing([*names[:2], *([f"{len(names) - 2} more"] if len(names) > 2 else [])]) if names else ""
         return [f"The base model has no {shown}, which a merge then averages."] if names else []
 
@@ -57,10 +56,10 @@ class BaseModel:
             matching: the name of one that was matched by, or ``none``.
         """
         if matching == UNMATCHED:
-            return self._known(self.heads.states([self.model])[0])
+            return self._fitted.known(self.heads.states([self.model])[0])
         of_anchor = self.fused.matched[matching].alignments[self.fused.anchor]
         # What an anchor that was grown is filled with is none of the base model's.
-        return self._known(self.heads.moved(self.model, replace(of_anchor, filling={})))
+        return self._fitted.known(self.heads.moved(self.model, replace(of_anchor, filling={})))
 
     def task_lengths(self, matching: str) -> list[tuple[float, float]]:
         """Lengths of the end models' task vectors as the models come, and in the basis of one of the matchings.
@@ -70,5 +69,5 @@ class BaseModel:
         """
         given, moved = self.state(UNMATCHED), self.state(matching)
         ends, twins = self.heads.states(self.end_models), self.heads.states(self.fused.matched[matching].twins)
-        pairs = zip(map(self._known, ends), map(self._known, twins), strict=True)
+        pairs = zip(map(self._fitted.known, ends), map(self._fitted.known, twins), strict=True)
         return [(parameter_distance(end, given), parameter_distance(twin, moved)) for end, twin in pairs]

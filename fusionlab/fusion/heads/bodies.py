@@ -161,7 +161,7 @@ def _restricted(described: Blueprint, names: State) -> Blueprint:
 
 
 def _own_parts(models: Sequence[nn.Module]) -> tuple[str, ...]:
-    """What the names of parameters begin with in parts of the base model that not all of several models have."""
+    """The beginnings of names of parameters in those parts of the base model that not all of several models have."""
     bodies = [base_module(model) for model in models]
     kinds = {type(body) for body in bodies}
     if len(kinds) > 1 or kinds == {type(None)}:

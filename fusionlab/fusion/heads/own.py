@@ -100,8 +100,9 @@ class OwnHeads(HeadStrategy):
 
     def base(self, base: nn.Module) -> FittedBase:
         """The base model, whatever its head is, once its body is known to fit."""
-        fitted = fitted_base(base, next(iter(self.models.values())))
-        self.states([fitted.model])
+        first = next(iter(self.models.values()))
+        fitted = fitted_base(base, first)
+        self.states([first, fitted.model])
         fitted.model.eval()
         return fitted
 

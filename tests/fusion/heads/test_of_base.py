@@ -200,3 +200,12 @@ def test_another_model_is_no_base(changes: dict[str, Any], kind: str, said: str,
     if heads == "merged":
         with pytest.raises(InputError, match=said):
             fusionlab.merge(tuned, "ties", base=base)
+
+
+@pytest.mark.parametrize("heads", ["merged", "own"])
+def test_a_deeper_model_under_the_same_head_is_no_base(heads: Any) -> None:
+    tuned, _ = family("bert", 0)
+    config = transformers.BertConfig(vocab_size=40, **{**SIZES, "num_hidden_layers": 3})
+    base = made("BertForSequenceClassification", config, 0)
+    with pytest.raises(InputError, match=r"encoder\.layer\.2\."):
+        Fuser({"a": tuned[0], "b": tuned[1]}, FusionPlan(methods={"simple": {}}, heads=heads), base=base)

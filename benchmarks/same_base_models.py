@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from peft import LoraConfig, get_peft_model
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import OneCycleLR
 from transformers import ViTConfig, ViTForImageClassification
@@ -22,6 +23,9 @@ Images = tuple[Tensor, Tensor]
 HEAD = "classifier."
 # Of the 1,400 training images the base sees the first, the fine-tunes the next; the last are for validation.
 OF_BASE, VALIDATION = 600, 200
+RATE = 5e-4
+# Of adapters: their rank, the matrices that have one, and the learning rate.
+RANK, ADAPTED, ADAPTER_RATE = 8, r".*(query|key|value|dense|fc1|fc2|proj)", 1e-2
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,14 @@ class DigitsFamily:
 
     def __init__(self, seed: int, folder: Path) -> None:
         self.seed, self._images = seed, splits()
-        self.base, *self.tuned = family(seed, folder, self._images)
+        self.base, *self.tuned = family(seed, folder, self._images, self.body_tuned)
+
+    @staticmethod
+    def body_tuned(model: nn.Module, batches: Sequence[Images]) -> nn.Module:
+        """The model after a step on each batch, in which all but its head learns."""
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(not name.startswith(HEAD))
+        return descended(model, batches, len(batches), RATE)
 
     def body(self, model: nn.Module) -> dict[str, Tensor]:
         """A model's parameters but for its head, which is not merged."""
@@ -96,6 +107,20 @@ class DigitsFamily:
         return [{"pixel_values": part} for part in pixels.split(100 if count is None else count)]
 
 
+class AdapterFamily(DigitsFamily):
+    """The same with LoRA adapters (Hu et al., 2022) in place of the body, each kept as the whole model it makes."""
+
+    @staticmethod
+    def body_tuned(model: nn.Module, batches: Sequence[Images]) -> nn.Module:
+        """The model with adapters that took a step on each batch, all else staying as it is."""
+        options = LoraConfig(r=RANK, lora_alpha=2 * RANK, target_modules=ADAPTED)
+        # So that the heads of the next tasks are drawn as if nothing were here.
+        with torch.random.fork_rng(devices=[]):
+            adapted = descended(get_peft_model(model, options), batches, len(batches), ADAPTER_RATE)
+        whole: nn.Module = adapted.get_submodule("base_model").merge_and_unload()  # type: ignore[operator]
+        return whole
+
+
 def splits() -> dict[str, Images]:
     """Images for the base, for the fine-tunes, for validation and for the test."""
     data = Digits(val_size=VALIDATION)
@@ -108,7 +133,9 @@ def splits() -> dict[str, Images]:
     }
 
 
-def family(seed: int, folder: Path, images: dict[str, Images]) -> list[nn.Module]:
+def family(
+    seed: int, folder: Path, images: dict[str, Images], body_tuned: Callable[[nn.Module, Sequence[Images]], nn.Module]
+) -> list[nn.Module]:
     """The base model and its fine-tunes, trained where they are not in the folder."""
     file = folder / f"{seed}.pt"
     models = [new_model(seed) for _ in range(1 + len(TASKS))]
@@ -118,7 +145,7 @@ def family(seed: int, folder: Path, images: dict[str, Images]) -> list[nn.Module
         return [model.eval() for model in models]
     base = pretrained(models[0], images["base"], seed)
     torch.manual_seed(seed)
-    found = [base, *(fine_tuned(base, task.of(images["tuned"]), seed) for task in TASKS)]
+    found = [base, *(fine_tuned(base, task.of(images["tuned"]), seed, body_tuned) for task in TASKS)]
     folder.mkdir(parents=True, exist_ok=True)
     with atomic_file(file, overwrite=True) as temporary:
         torch.save([model.state_dict() for model in found], temporary)
@@ -155,7 +182,13 @@ def pretrained(model: nn.Module, images: Images, seed: int, steps: int = 1200) -
     return descended(model, (batch() for _ in range(steps)), steps, 2e-3)
 
 
-def fine_tuned(base: nn.Module, images: Images, seed: int, epochs: int = 6) -> nn.Module:
+def fine_tuned(
+    base: nn.Module,
+    images: Images,
+    seed: int,
+    body_tuned: Callable[[nn.Module, Sequence[Images]], nn.Module],
+    epochs: int = 6,
+) -> nn.Module:
     """The base with a head that is fitted to it for a task and then stays, after some passes of the body."""
     model, draw = copy.deepcopy(base), torch.Generator().manual_seed(seed)
     head = model.get_submodule(HEAD.rstrip("."))
@@ -164,11 +197,8 @@ def fine_tuned(base: nn.Module, images: Images, seed: int, epochs: int = 6) -> n
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name.startswith(HEAD))
     descended(model, itertools.repeat(images, 60), 60, 3e-2)
-    for parameter in model.parameters():
-        parameter.requires_grad_(not parameter.requires_grad)
     chosen = [part for _ in range(epochs) for part in torch.randperm(len(images[0]), generator=draw).split(64)]
-    descended(model, ((images[0][part], images[1][part]) for part in chosen), len(chosen), 5e-4)
-    return model.requires_grad_(True)
+    return body_tuned(model, [(images[0][part], images[1][part]) for part in chosen]).requires_grad_(True)
 
 
 def descended(model: nn.Module, batches: Iterable[Images], steps: int, rate: float) -> nn.Module:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from same_base_models import DigitsFamily
-from same_base_text_models import PASSES, AdapterFamily, TextFamily
+from same_base_models import AdapterFamily, DigitsFamily
+from same_base_text_models import PASSES, TextFamily
 from same_base_words import ADAPTERS, DIGITS, TEXT, Words
 from torch import Tensor, nn
 
@@ -89,20 +89,20 @@ WITH_DATA: dict[str, list[dict[str, Any]] | None] = {
 }
 # Entities and similarity have no classes of a text, whose entropy AdaMerging lowers. A search takes minutes for each of
 # three numbers of tasks and seeds.
-_OF_TEXT = Setting(
-    file="same_base_text", words=TEXT, names=TextFamily.names, counts=(2, 4, 8), tuning=(11,), test=(1, 2, 3),
-    family=lambda seed, args: TextFamily(seed, args.models / "same_base_text", args.texts, args.minilm),
-    with_data={method: grid for method, grid in WITH_DATA.items() if grid is None},
-    steps=(100,), inputs=(64, 256), polish={"batch_size": 16}, passes=PASSES, left_out=("wudi",),
-)  # fmt: skip
 SETTINGS = {
     "digits": Setting(
         file="same_base", words=DIGITS, names=DigitsFamily.names, counts=(4, 8), tuning=(11, 12), test=(1, 2, 3, 4, 5),
         family=lambda seed, args: DigitsFamily(seed, args.models / "same_base"), with_data=WITH_DATA,
     ),
-    "text": _OF_TEXT,
-    "adapters": replace(
-        _OF_TEXT, file="same_base_adapters", words=ADAPTERS,
-        family=lambda seed, args: AdapterFamily(seed, args.models / "same_base_adapters", args.texts, args.minilm),
+    "text": Setting(
+        file="same_base_text", words=TEXT, names=TextFamily.names, counts=(2, 4, 8), tuning=(11,), test=(1, 2, 3),
+        family=lambda seed, args: TextFamily(seed, args.models / "same_base_text", args.texts, args.minilm),
+        with_data={method: grid for method, grid in WITH_DATA.items() if grid is None},
+        steps=(100,), inputs=(64, 256), polish={"batch_size": 16}, passes=PASSES, left_out=("wudi",),
+    ),
+    "adapters": Setting(
+        file="same_base_adapters", words=ADAPTERS, names=DigitsFamily.names, counts=(4, 8), tuning=(11, 12),
+        test=(1, 2, 3), family=lambda seed, args: AdapterFamily(seed, args.models / "same_base_adapters"),
+        with_data=WITH_DATA,
     ),
 }  # fmt: skip

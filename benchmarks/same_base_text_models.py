@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import torch
 from lightning.pytorch import seed_everything
-from peft import LoraConfig, get_peft_model
 from settings import Batch
 from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
@@ -24,7 +23,6 @@ from fusionlab.trainers import quiet_trainer
 # Texts to train on, to choose by and to test on; those that methods look at without labels, where no number is said.
 TRAINED, VALIDATED, TESTED, LOOKED_AT = 2_000, 300, 500, 256
 EPOCHS, RATE, AT_ONCE, TOKENS = 4, 2e-4, 32, 64
-RANK, ADAPTER_RATE, ADAPTED = 16, 2e-3, r".*encoder\.layer.*(query|key|value|dense)"
 PASSES: dict[str, Any] = {"accelerator": "cpu", "devices": 1, "precision": "bf16-mixed"}
 EKMAN = ["anger", "disgust", "fear", "joy", "noemo", "sadness", "surprise"]
 ENTITIES = ["O", *(f"{part}-{kind}" for kind in ("PER", "LOC", "ORG") for part in "BI")]
@@ -183,15 +181,10 @@ class TextFamily:
         if not kept.exists():
             seed_everything(100 * self.seed + place, verbose=False)
             module: Any = task.module(self._base)
-            trained = self._freed(module)
             trainer = quiet_trainer(max_epochs=EPOCHS, **PASSES, gradient_clip_val=1.0, limit_val_batches=0)
             trainer.fit(module, datamodule=self._of(place))
-            trained().save_pretrained(kept)
+            module.model.save_pretrained(kept)
         return kind.from_pretrained(kept).eval()
-
-    def _freed(self, module: Any) -> Callable[[], Any]:
-        """Make a LightningModule's model ready to be trained; what gives it when it is."""
-        return lambda: module.model
 
     def _of(self, place: int) -> Any:
         if place not in self._data:
@@ -207,19 +200,6 @@ class TextFamily:
             count = min(VALIDATED if split == "validation" else TESTED, len(loader.dataset))
             self._batches[place, split] = _by_length(loader, list(range(count)))
         return self._batches[place, split]
-
-
-class AdapterFamily(TextFamily):
-    """The same with LoRA adapters on every matrix of the encoder, each kept as the whole model that it makes."""
-
-    def _freed(self, module: Any) -> Callable[[], Any]:
-        module.learning_rate = ADAPTER_RATE
-        options = LoraConfig(
-            r=RANK, lora_alpha=2 * RANK, target_modules=ADAPTED, modules_to_save=["classifier", "pooler"]
-        )
-        module.model = get_peft_model(module.model, options)
-        unloaded: Callable[[], Any] = module.model.merge_and_unload
-        return unloaded
 
 
 def _by_length(loader: Any, rows: Sequence[int], size: int = 64) -> list[Batch]:

@@ -70,7 +70,7 @@ def family(benchmark: Any, monkeypatch: pytest.MonkeyPatch, texts: Path, minilm:
         monkeypatch.setattr(made, name, value)
     options = {**made.TASKS[0].options, "val_size": 2}
     monkeypatch.setattr(made, "TASKS", (replace(made.TASKS[0], options=options), *made.TASKS[1:]))
-    return lambda seed, kind="TextFamily": getattr(made, kind)(seed, tmp_path / "models", texts, minilm)
+    return lambda seed: made.TextFamily(seed, tmp_path / "models", texts, minilm)
 
 
 def test_fine_tunes_of_text_have_one_body_and_own_heads(family: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,17 +94,20 @@ def test_fine_tunes_of_text_have_one_body_and_own_heads(family: Any, monkeypatch
         assert all(torch.equal(tensor, other.state_dict()[name]) for name, tensor in one.state_dict().items())
 
 
-def test_adapters_are_changes_of_low_rank(family: Any, benchmark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In every matrix of the encoder, and nowhere else in the body."""
-    monkeypatch.setattr(benchmark("same_base_text_models"), "RANK", 2)
-    found = family(1, "AdapterFamily")
+def test_adapters_are_changes_of_low_rank(benchmark: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """In every matrix of the layers, and nowhere else in the body; heads are those of a fine-tune of the whole body."""
+    made = benchmark("same_base_models")
+    monkeypatch.setattr(made, "RANK", 2)
+    monkeypatch.setattr(made, "TASKS", made.TASKS[:2])
+    monkeypatch.setattr(made, "pretrained", lambda model, *_: model.eval())
+    found, whole = made.AdapterFamily(1, tmp_path / "adapters"), made.DigitsFamily(1, tmp_path / "whole")
     body = found.body(found.base)
-    for model in found.tuned:
+    for model, other in zip(found.tuned, whole.tuned, strict=True):
         changes = {name: tensor - body[name] for name, tensor in found.body(model).items()}
         moved = {name for name, change in changes.items() if change.abs().max() > 0}
-        matrices = {name for name, change in changes.items() if "encoder" in name and change.ndim == 2}
-        assert moved == matrices
-        assert all(torch.linalg.matrix_rank(changes[name], rtol=1e-4) <= 2 for name in matrices)
+        assert moved == {name for name, change in changes.items() if ".layers." in name and change.ndim == 2}
+        assert all(torch.linalg.matrix_rank(changes[name], rtol=1e-4) <= 2 for name in moved)
+        assert torch.equal(model.state_dict()["classifier.weight"], other.state_dict()["classifier.weight"])
 
 
 def test_inputs_of_text_are_training_texts_without_labels(family: Any) -> None:

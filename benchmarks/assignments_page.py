@@ -32,6 +32,7 @@ class Row:
         steps: of descent; of relaxed permutations first, and as many again with the permutations found.
         batch: examples of a step.
         rate: of the descent, where it is not the default.
+        optimizer: of `learned`.
         is_tested: whether the test pairs are measured too.
     """
 
@@ -41,15 +42,19 @@ class Row:
     batch: int = BATCH
     rate: float | None = None
     is_tested: bool = True
+    optimizer: str = "adamw"
 
 
 ROWS = {
     "weights": Row("annealed", "`weights`, nothing learned", 0),
     "plain": Row("annealed", "no assignment after the start"),
     "swaps": Row("swaps", "swaps by exact losses before the descent"),
-    "learned 32": Row("learned", "`learned` as it is: 300 steps of 32 blocks, assignments by weights", 300, 32),
-    "learned": Row("learned", "`learned`, 300 steps of 128 blocks", 300, 128),
-    "learned 2400": Row("learned", "`learned`, 2,400 steps of 8 blocks at a rate of 0.08", 2400, BATCH, 0.08),
+    "learned 32": Row("learned", "`learned` by AdamW: 300 steps of 32 blocks, assignments by weights", 300, 32),
+    "learned": Row("learned", "`learned` by AdamW, 300 steps of 128 blocks", 300, 128),
+    "learned 2400": Row("learned", "`learned` by AdamW, 2,400 steps of 8 blocks at a rate of 0.08", 2400, BATCH, 0.08),
+    "muon": Row("learned", "`learned` as it is: by Muon, 300 steps of 32 blocks", 300, 32, optimizer="muon"),
+    "muon 1200": Row("learned", "`learned`, 1,200 steps of 8 blocks", 1200, BATCH, optimizer="muon"),
+    "muon 2400": Row("learned", "`learned`, 2,400 steps of 8 blocks", 2400, BATCH, optimizer="muon"),
     "straight": Row("straight", "straight-through for the stream, then as many steps without"),
     "sinkhorn": Row("sinkhorn", "Sinkhorn with annealing for the stream, then as many steps without"),
     "implicit": Row("implicit", "the same, differentiated implicitly", is_tested=False),

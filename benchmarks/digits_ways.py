@@ -24,6 +24,7 @@ class Way:
         preset: of the matching; ``none`` leaves the models in their own bases.
         then: a merge method of the twins, or `DISTILLED` for a distillation of both that begins at their plain mean.
         grid: settings that are tried on the tuning pairs, the defaults first.
+        variant: of another way that sees, matches and merges the same.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Way:
     preset: str
     then: str = MEAN
     grid: tuple[Given, ...] = ({},)
+    variant: str = ""
 
     @property
     def learns(self) -> bool:
@@ -40,10 +42,11 @@ class Way:
     @property
     def key(self) -> str:
         """What its cells are named by."""
-        return f"{self.seen} {self.preset} {self.then}"
+        return " ".join(filter(None, (self.seen, self.preset, self.then, self.variant)))
 
 
-RATES: tuple[Given, ...] = ({}, {"learning_rate": 0.02}, {"learning_rate": 0.08})
+RATES: tuple[Given, ...] = ({}, {"learning_rate": 0.005}, {"learning_rate": 0.02})
+ADAMW: tuple[Given, ...] = tuple({"optimizer": "adamw", "learning_rate": rate} for rate in (0.02, 0.04, 0.08))
 DISTILLATIONS: tuple[Given, ...] = ({}, {"learning_rate": 5e-4}, {"learning_rate": 2e-3}, {"learning_rate": 4e-3})
 
 
@@ -57,6 +60,11 @@ def _closed(seen: Seen) -> Way:
     """Twins by weights, whose maps are merged by what they read: no descent."""
     grid: tuple[Given, ...] = ({}, {"alpha": 0.7}, {"alpha": 0.99}, {"relative": 1.0}, {"relative": 1.0, "alpha": 0.99})
     return Way("`weights`, merged by RegMean", seen, "weights", "regmean", grid)
+
+
+def _by_adamw(seen: Seen) -> Way:
+    """Learned matching by the other optimizer."""
+    return Way("`learned`, by AdamW", seen, "learned", grid=ADAMW, variant="adamw")
 
 
 def _learned(seen: Seen) -> Iterator[Way]:
@@ -74,6 +82,7 @@ WAYS = (
     Way("`weights`", "none", "weights", grid=({}, {"relative": 0.25}, {"relative": 1.0})),
     _closed("synthetic"),
     *_learned("synthetic"),
+    _by_adamw("synthetic"),
     Way(
         "optimal transport (OT-ACTS)", "images", "none", "ot",
         transport(0.03, 0.08, 0.12, features="activations"),
@@ -81,6 +90,7 @@ WAYS = (
     Way("`activations`", "images", "activations"),
     _closed("images"),
     *_learned("images"),
+    _by_adamw("images"),
 )  # fmt: skip
 # No data and no descent.
 CLOSED = tuple(way for way in WAYS if way.seen != "images" and not way.learns)

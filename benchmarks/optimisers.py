@@ -1,4 +1,4 @@
-"""Learned matching by other optimisers than AdamW: what they reach in as many looks at the data, and in half as many.
+"""Learned matching by several optimisers: what they reach in as many looks at the data, and in half as many.
 
     python benchmarks/optimisers.py
     python benchmarks/optimisers.py --page
@@ -39,8 +39,16 @@ from fusionlab.matching.refine_options import RefineOptions
 from fusionlab.stages import result_of, run
 
 ROOT = Path(__file__).parents[1]
-LOOKS, POINTS = (300, 150), 21
+POINTS = 21
 TEXT_PAIRS = ((11, 12), (13, 14))
+# What is measured: optimisers, looks and, where it is not the default, blocks of text in each.
+Cell = tuple[str, int, int | None]
+DIGITS: list[Cell] = [(name, looks, None) for name in TRIED if name != "adamw 0.08" for looks in (300, 150)]
+GPT2: list[Cell] = [
+    *((name, 300, None) for name in ("adamw", "muon 0.005", "muon", "muon 0.02")),
+    *((name, 1200, 8) for name in ("adamw 0.08", "muon", "muon 0.02")),
+    *((name, 2400, 8) for name in ("adamw 0.08", "muon")),
+]
 
 
 @cache
@@ -62,27 +70,30 @@ def pairs(kind: str, models: Path, shakespeare: str) -> list[tuple[list[nn.Modul
     return [(one.models, one.inputs, one.test) for one in trials]
 
 
-def cells_of(cells: Cells) -> Iterator[tuple[str, str, int]]:
-    """The kinds, optimisers and looks that are not measured on every pair."""
-    for kind in ("digits", "gpt2"):
-        for name in TRIED:
-            for looks in LOOKS:
-                if f"{kind} {name} {looks}" not in cells.found:
-                    yield kind, name, looks
+def cell_name(kind: str, name: str, looks: int, blocks: int | None) -> str:
+    """A cell's name in the file."""
+    return f"{kind} {name} {looks}" + (f" of {blocks}" if blocks else "")
 
 
-def measured(kind: str, name: str, looks: int, models: Path, shakespeare: str) -> dict[str, Any]:
+def cells_of(cells: Cells) -> Iterator[tuple[str, str, int, int | None]]:
+    """The kinds and cells that are not measured."""
+    for kind, every in (("digits", DIGITS), ("gpt2", GPT2)):
+        yield from ((kind, *one) for one in every if cell_name(kind, *one) not in cells.found)
+
+
+def measured(kind: str, name: str, looks: int, blocks: int | None, models: Path, shakespeare: str) -> dict[str, Any]:
     """A cell: barrier and loss half way of every pair, and the mean of the seconds of a processor."""
     found: dict[str, list[float]] = {"barrier": [], "loss": [], "seconds": []}
     for ends, inputs, scored in pairs(kind, models, shakespeare):
         start = time.process_time()
         starts = fusionlab.alignments(ends, anchor=1, preset="weights")
-        options = RefineOptions(steps=looks // TRIED[name].looks)
-        if TRIED[name].looks > 1:
+        tried = TRIED[name]
+        options = RefineOptions(looks // tried.looks, tried.own, tried.rate, blocks)
+        if tried.looks > 1:
             # What L-BFGS remembers is of one order of units.
             options = replace(options, every=0)
         stage = TriedRefinement(ends, starts, inputs, options, anchor=1)
-        stage.tried = TRIED[name]
+        stage.tried = tried
         alignments = run(result_of(stage))
         found["seconds"].append(time.process_time() - start)
         twins = [one.apply(model) for one, model in zip(alignments, ends, strict=True)]
@@ -99,24 +110,23 @@ def page(found: dict[str, Any]) -> str:
     python benchmarks/optimisers.py
 
 That command writes this page from [`optimisers.json`](optimisers.json); no number is typed by hand. Learned matching
-starts from `weights` and takes AdamW's steps in the coordinates of the groups. Here other optimisers take them, on the
+starts from `weights` and takes an optimiser's steps in the coordinates of the groups. Here several take them, on the
 tuning pairs of [digits](digits.md) and of [assignments](assignments.md) (tied GPT-2s), measured on validation data: in
-as many looks at a batch, one forward and one backward pass each, and in half as many. A rate falls as a cosine.
-Given are the highest loss above the straight line between the twins' losses ({POINTS} points), the mean over
-pairs and each pair, and the loss half way. Nothing here is of test models, so a row says what to try, not what to
-expect.
+as many looks at a batch, one forward and one backward pass each, and in half as many; of texts also in more looks at
+fewer blocks. A rate falls as a cosine. Given are the highest loss above the straight line between the twins' losses
+({POINTS} points), the mean over pairs and each pair, and the loss half way. Nothing here is of test models: those two
+pages have Muon beside AdamW on theirs.
 
-*Muon* makes all singular values of the momentum one, of the skew matrix of a rotation and of a general matrix alike.
+*Muon* (Jordan et al., 2024) makes all singular values of the momentum alike, of the skew matrix of a rotation and of a
+general matrix.
 *L-BFGS* looks ten times at each batch and each random point of the line; units stay in the order that they start
 in, since what it remembers is of one order.
 """
-    for kind, head, count in (("digits", "Digits, 64 wide", len(TUNING)), ("gpt2", "Tied GPT-2s", len(TEXT_PAIRS))):
-        rows = [
-            _row(tried.name, looks, found[f"{kind} {name} {looks}"])
-            for name, tried in TRIED.items()
-            for looks in LOOKS
-            if f"{kind} {name} {looks}" in found
-        ]
+    for kind, head, count, every in (
+        ("digits", "Digits, 64 wide", len(TUNING), DIGITS),
+        ("gpt2", "Tied GPT-2s", len(TEXT_PAIRS), GPT2),
+    ):
+        rows = [_row(*one, found[cell_name(kind, *one)]) for one in every if cell_name(kind, *one) in found]
         if rows:
             text += (
                 f"\n## {head}, {count} pairs\n\n| optimiser | looks | barrier | each pair | loss half way | seconds |\n"
@@ -125,10 +135,11 @@ in, since what it remembers is of one order.
     return text
 
 
-def _row(name: str, looks: int, cell: dict[str, Any]) -> str:
+def _row(name: str, looks: int, blocks: int | None, cell: dict[str, Any]) -> str:
     each = ", ".join(f"{barrier:.3f}" for barrier in cell["barrier"])
     loss, seconds = fmean(cell["loss"]), cell["seconds"]
-    return f"| {name} | {looks} | {fmean(cell['barrier']):.3f} | {each} | {loss:.4f} | {seconds:.0f} |"
+    words = f"{looks}" + (f" at {blocks} blocks" if blocks else "")
+    return f"| {TRIED[name].name} | {words} | {fmean(cell['barrier']):.3f} | {each} | {loss:.4f} | {seconds:.0f} |"
 
 
 def main() -> int:
@@ -140,9 +151,9 @@ def main() -> int:
     args = parser.parse_args()
     quiet(1)
     cells = Cells(args.results / "optimisers.json")
-    for kind, name, looks in [] if args.page else list(cells_of(cells)):
-        cells.keep(f"{kind} {name} {looks}", measured(kind, name, looks, args.models, args.shakespeare))
-        print(kind, name, looks, cells.found[f"{kind} {name} {looks}"], file=sys.stderr, flush=True)
+    for one in [] if args.page else list(cells_of(cells)):
+        cells.keep(cell_name(*one), measured(*one, args.models, args.shakespeare))
+        print(cell_name(*one), cells.found[cell_name(*one)], file=sys.stderr, flush=True)
     with atomic_file(args.results / "optimisers.md", overwrite=True) as temporary:
         temporary.write_text(page(cells.found), encoding="utf-8")
     return 0

@@ -1,8 +1,8 @@
-"""Optimisers of learned matching beside AdamW: what makes them."""
+"""Optimisers of learned matching that were tried: its own, and what makes the others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,72 +11,12 @@ from torch import Tensor
 from torch.optim import LBFGS, AdamW, Optimizer
 
 from fusionlab.learning.batches import DistillationBatch
-from fusionlab.matching.coordinates import skew_dimension
 from fusionlab.matching.learned import Refinement
+from fusionlab.matching.refine_options import RefineOptimizer
 from fusionlab.stages import Run
 
 # Of L-BFGS, at each batch.
 LOOKS = 10
-
-
-class Muon(Optimizer):
-    """Steps along the momentum with all singular values made one (Jordan et al., "Muon", 2024), inside the group.
-
-    The coordinates of a rotation are a skew matrix, whose nearest orthogonal matrix is skew again, but for one
-    dimension where the size is odd; those of a general matrix are one. Coordinates of neither kind, such as factors, go
-    by Adam's rule.
-
-    Args:
-        parameters: coordinates, the last dimension of each being those of one element.
-        lr: about what a coordinate moves by in a step.
-        momentum: of the gradients, from 0 to below 1.
-    """
-
-    def __init__(self, parameters: Iterable[Tensor], lr: float, momentum: float = 0.95) -> None:
-        super().__init__(parameters, {"lr": lr, "momentum": momentum})
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Take a step."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                state = self.state[parameter]
-                if not state:
-                    state |= {name: torch.zeros_like(parameter) for name in ("mean", "square")}
-                    state["steps"] = torch.zeros(())
-                state["steps"] += 1
-                state["mean"].lerp_(parameter.grad, 1 - group["momentum"])
-                state["square"].lerp_(parameter.grad.square(), 1e-3)
-                parameter.add_(_direction(parameter.grad, state, group["momentum"]), alpha=-group["lr"])
-        return loss
-
-
-def _direction(gradient: Tensor, state: dict[str, Tensor], momentum: float) -> Tensor:
-    count, ahead = gradient.shape[-1], gradient.lerp(state["mean"], momentum)
-    size = round((1 + (1 + 8 * count) ** 0.5) / 2)
-    if size > 1 and skew_dimension(size) == count:
-        rows, columns = torch.triu_indices(size, size, 1)
-        upper = ahead.new_zeros(*ahead.shape[:-1], size, size)
-        upper[..., rows, columns] = ahead
-        nearest = _orthogonal(upper - upper.mT)
-        # Of an odd size one singular value is zero, and what stands along it is symmetric.
-        return ((nearest - nearest.mT) / 2)[..., rows, columns]
-    size = round(count**0.5)
-    if size > 1 and size**2 == count:
-        return _orthogonal(ahead.unflatten(-1, (size, size))).flatten(-2)
-    steps = float(state["steps"])
-    mean, square = state["mean"] / (1 - momentum**steps), state["square"] / (1 - 0.999**steps)
-    return mean / (square.sqrt() + 1e-8)
-
-
-def _orthogonal(matrices: Tensor) -> Tensor:
-    """The nearest orthogonal matrices, times the root of their size: a root mean square of one."""
-    left, _, right = torch.linalg.svd(matrices)
-    return (left @ right) * matrices.shape[-1] ** 0.5
 
 
 @dataclass(frozen=True)
@@ -85,19 +25,21 @@ class Tried:
 
     Attributes:
         name: in tables.
-        make: the optimiser of coordinates, at a learning rate.
         rate: at the start; it falls as a cosine.
+        own: which of the optimisers of `learned` it is.
+        make: the optimiser of coordinates at a learning rate, where it is none of those.
         looks: forward and backward passes of a step.
     """
 
     name: str
-    make: Callable[[list[Tensor], float], Optimizer]
     rate: float
+    own: RefineOptimizer = "muon"
+    make: Callable[[list[Tensor], float], Optimizer] | None = None
     looks: int = 1
 
 
-def _adamw(second: float) -> Callable[[list[Tensor], float], Optimizer]:
-    return lambda parameters, rate: AdamW(parameters, lr=rate, betas=(0.9, second), weight_decay=0.0)
+def _short(parameters: list[Tensor], rate: float) -> Optimizer:
+    return AdamW(parameters, lr=rate, betas=(0.9, 0.95), weight_decay=0.0)
 
 
 class Looking(LBFGS):
@@ -120,13 +62,14 @@ def _lbfgs(parameters: list[Tensor], rate: float) -> Optimizer:
 
 
 TRIED = {
-    "adamw": Tried("AdamW, as `learned` has it", _adamw(0.999), 0.04),
-    "adamw 0.95": Tried("AdamW, second moments over 20 steps", _adamw(0.95), 0.04),
-    "muon 0.005": Tried("Muon, 0.005", Muon, 0.005),
-    "muon": Tried("Muon, 0.01", Muon, 0.01),
-    "muon 0.02": Tried("Muon, 0.02", Muon, 0.02),
-    "lbfgs": Tried(f"L-BFGS, {LOOKS} looks at each batch", _lbfgs, 1.0, LOOKS),
-    "lbfgs 0.3": Tried("L-BFGS, the same with steps of 0.3", _lbfgs, 0.3, LOOKS),
+    "adamw": Tried("AdamW", 0.04, "adamw"),
+    "adamw 0.08": Tried("AdamW, 0.08", 0.08, "adamw"),
+    "adamw 0.95": Tried("AdamW, second moments over 20 steps", 0.04, make=_short),
+    "muon 0.005": Tried("Muon, 0.005", 0.005),
+    "muon": Tried("Muon, 0.01, as `learned` has it", 0.01),
+    "muon 0.02": Tried("Muon, 0.02", 0.02),
+    "lbfgs": Tried(f"L-BFGS, {LOOKS} looks at each batch", 1.0, make=_lbfgs, looks=LOOKS),
+    "lbfgs 0.3": Tried("L-BFGS, the same with steps of 0.3", 0.3, make=_lbfgs, looks=LOOKS),
 }
 
 
@@ -137,6 +80,8 @@ class TriedRefinement(Refinement):
 
     def make_optimizer(self) -> Any:
         """The optimiser, and its rate's fall."""
+        if self.tried.make is None:
+            return super().make_optimizer()
         optimizer = self.tried.make(list(self.twins.parameters()), self.tried.rate)
         return optimizer, torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, self.options.steps)
 

@@ -5,7 +5,8 @@ Each group has a chart around its identity; see `fusionlab.matching.groups.geome
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -49,6 +50,10 @@ class Charts(nn.Module):
             for elements, mine in zip(models, found, strict=True):
                 elements.update(_split(spaces, mine))
         return models
+
+    def steepest(self) -> list[Callable[[Tensor], Tensor | None]]:
+        """For each tensor of coordinates, the direction of a step against a gradient; see `Geometry.steepest`."""
+        return [partial(geometry(group).steepest, general=self.general) for group in self.kinds]
 
     @torch.no_grad()
     def permute(self, model: int, orders: Mapping[str, Tensor], optimizer: torch.optim.Optimizer | None) -> None:

@@ -26,6 +26,7 @@ from fusionlab.learning.batches import DistillationBatch
 from fusionlab.learning.descent import Descent, Mean, share_of_mean
 from fusionlab.learning.distillation import distillation_loss, output_of, rows_that_count
 from fusionlab.learning.points import at_point, random_points
+from fusionlab.matching.muon import Muon
 from fusionlab.matching.refine_options import RefineOptions
 from fusionlab.matching.twins import Twins
 from fusionlab.models import borrowed
@@ -33,7 +34,8 @@ from fusionlab.stages import Run, Stages, result_of
 from fusionlab.symmetry import Alignment, Blueprint, Space
 from fusionlab.symmetry.stacks import apart
 
-PAIR_RATE, MANY_RATE = 0.04, 0.02
+# Learning rates of two models and of more, where none is given.
+RATES = {"muon": (0.01, 0.005), "adamw": (0.04, 0.02)}
 
 
 class Refinement(Descent[list[Alignment]]):
@@ -72,10 +74,15 @@ class Refinement(Descent[list[Alignment]]):
         super().__init__(label, self.twins, teachers, batches, options, known, options.target == "outputs")
 
     def make_optimizer(self) -> tuple[Optimizer, CosineAnnealingLR]:
-        """AdamW with a cosine to zero. Nothing decays: that would pull the coordinates back to the start."""
-        rate = self.options.learning_rate or (PAIR_RATE if len(self.teachers) == 2 else MANY_RATE)
-        optimizer = AdamW(self.twins.parameters(), lr=rate, weight_decay=0.0)
-        return optimizer, CosineAnnealingLR(optimizer, self.options.steps)
+        """The optimizer, with a cosine to zero. Nothing decays: that would pull the coordinates back to the start."""
+        options, twins = self.options, self.twins
+        rate = options.learning_rate or RATES[options.optimizer][len(self.teachers) > 2]
+        optimizer: Optimizer
+        if options.optimizer == "muon":
+            optimizer = Muon(list(twins.parameters()), twins.directions(), rate)
+        else:
+            optimizer = AdamW(twins.parameters(), lr=rate, weight_decay=0.0)
+        return optimizer, CosineAnnealingLR(optimizer, options.steps)
 
     def begin(self, run: Run) -> None:
         """Ask the end models for the targets, where the descent will run."""

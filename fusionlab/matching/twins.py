@@ -241,6 +241,11 @@ class Twins(nn.Module):
         return twin, mean
 
     @torch.no_grad()
+    def directions(self) -> list[Callable[[Tensor], Tensor | None] | None]:
+        """For each parameter, in order, the direction of a step against a gradient; None where it is of no group."""
+        known = dict(zip(self.charts.coordinates, self.charts.steepest(), strict=True))
+        return [known.get(parameter) for parameter in self.parameters()]
+
     def reorder(self, position: int, elements: Mapping[str, Tensor], optimizer: Optimizer) -> None:
         """Let discrete elements act on one moving model's twin.
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from fusionlab.matching.balancing import balancing_matrices
-from fusionlab.matching.coordinates import bounded, cayley, skew_dimension
+from fusionlab.matching.coordinates import bounded, cayley, even, even_rotation, skew_dimension
 from fusionlab.matching.groups.geometry import Geometry, geometry_of
 from fusionlab.matching.mean_field import mean_rotation
 from fusionlab.matching.solvers import Correlation, MatrixRotations, Rescale, procrustes, rotate_and_scale
@@ -42,6 +42,11 @@ class InvertibleGeometry(Geometry[Invertible]):
         matrix = coordinates.unflatten(-1, (self.group.size, self.group.size))
         stretch = (matrix + matrix.mT) / 2
         return torch.linalg.matrix_exp(matrix - stretch + bounded(stretch))
+
+    def steepest(self, gradient: Tensor, general: bool = False) -> Tensor:
+        if not general:
+            return even_rotation(gradient, self.group.size)
+        return even(gradient.unflatten(-1, (self.group.size, self.group.size))).flatten(-2)
 
     def balance(self, primal: Tensor, dual: Tensor) -> Tensor:
         return balancing_matrices(primal, dual)

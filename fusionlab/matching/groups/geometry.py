@@ -105,6 +105,17 @@ class Geometry(ABC, Generic[GroupType]):
         """
         raise TypeError(f"no chart of {self.group}")
 
+    def steepest(self, gradient: Tensor, general: bool = False) -> Tensor | None:
+        """The direction that coordinates of matrices go in against a gradient: every singular value counts alike.
+
+        Its root mean square is near one. None, the default, where coordinates are not those of a matrix.
+
+        Args:
+            gradient: shape ``(..., coordinates)``.
+            general: as in `coordinates`.
+        """
+        return None
+
     def balance(self, primal: Tensor, dual: Tensor) -> Tensor:
         """The elements that balance a space, of which two Gram matrices tell; see `fusionlab.matching.gauge.balance`.
 

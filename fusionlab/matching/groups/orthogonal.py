@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from fusionlab.matching.coordinates import cayley, skew_dimension
+from fusionlab.matching.coordinates import cayley, even_rotation, skew_dimension
 from fusionlab.matching.groups.geometry import Geometry, geometry_of
 from fusionlab.matching.mean_field import mean_rotation
 from fusionlab.matching.solvers import procrustes
@@ -29,6 +29,9 @@ class OrthogonalGeometry(Geometry[Orthogonal]):
     def chart(self, coordinates: Tensor, general: bool = False) -> Tensor:
         return cayley(coordinates, self.group.size)
 
+    def steepest(self, gradient: Tensor, general: bool = False) -> Tensor:
+        return even_rotation(gradient, self.group.size)
+
 
 @geometry_of(OrthogonalFixingOnes)
 class BesideOnesGeometry(Geometry[OrthogonalFixingOnes]):
@@ -50,6 +53,9 @@ class BesideOnesGeometry(Geometry[OrthogonalFixingOnes]):
 
     def chart(self, coordinates: Tensor, general: bool = False) -> Tensor:
         return embed_beside_ones(cayley(coordinates, self.group.size - 1))
+
+    def steepest(self, gradient: Tensor, general: bool = False) -> Tensor:
+        return even_rotation(gradient, self.group.size - 1)
 
     def _inside(self, correlation: Tensor) -> Tensor:
         """The correlation within the complement, shape ``(..., n - 1, n - 1)``."""

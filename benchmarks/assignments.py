@@ -74,7 +74,7 @@ class Trials:
         start = time.process_time()
         if name == "learned":
             options: dict[str, Any] = {"steps": steps, "batch_size": ROWS[row].batch, "learning_rate": ROWS[row].rate}
-            options["optimizer"] = ROWS[row].optimizer
+            options |= {"optimizer": ROWS[row].optimizer, "starts": ROWS[row].starts}
             twins = fusionlab.align(self.models, anchor=1, preset="learned", data=self.inputs, **options)
             return self._judged(twins, start, {})
         where = name if name in ("activations", "known") else "annealed"

@@ -33,6 +33,7 @@ class Row:
         batch: examples of a step.
         rate: of the descent, where it is not the default.
         optimizer: of `learned`.
+        starts: that `learned` tries beside its own.
         is_tested: whether the test pairs are measured too.
     """
 
@@ -43,6 +44,7 @@ class Row:
     rate: float | None = None
     is_tested: bool = True
     optimizer: str = "adamw"
+    starts: tuple[str, ...] = ()
 
 
 ROWS = {
@@ -53,8 +55,11 @@ ROWS = {
     "learned": Row("learned", "`learned` by AdamW, 300 steps of 128 blocks", 300, 128),
     "learned 2400": Row("learned", "`learned` by AdamW, 2,400 steps of 8 blocks at a rate of 0.08", 2400, BATCH, 0.08),
     "muon": Row("learned", "`learned` as it is: by Muon, 300 steps of 32 blocks", 300, 32, optimizer="muon"),
-    "muon 1200": Row("learned", "`learned`, 1,200 steps of 8 blocks", 1200, BATCH, optimizer="muon"),
     "muon 2400": Row("learned", "`learned`, 2,400 steps of 8 blocks", 2400, BATCH, optimizer="muon"),
+    "muon starts": Row(
+        "learned", "the same from the best of three starts (`--starts known,activations`)", 2400, BATCH,
+        optimizer="muon", starts=("known", "activations"),
+    ),
     "straight": Row("straight", "straight-through for the stream, then as many steps without"),
     "sinkhorn": Row("sinkhorn", "Sinkhorn with annealing for the stream, then as many steps without"),
     "implicit": Row("implicit", "the same, differentiated implicitly", is_tested=False),
@@ -64,7 +69,7 @@ ROWS = {
     "fast": Row("annealed", "no assignment after the start, a rate of 0.08", rate=0.08, is_tested=False),
     "wide": Row("annealed", "no assignment after the start, 300 steps of 128 blocks", 300, 128, is_tested=False),
     "after": Row("after", "swaps by exact losses after the descent", is_tested=False),
-}
+}  # fmt: skip
 
 
 def cell(pair: tuple[int, int], row: str) -> str:

@@ -94,7 +94,7 @@ def measured(kind: str, name: str, looks: int, blocks: int | None, models: Path,
             options = replace(options, every=0)
         stage = TriedRefinement(ends, starts, inputs, options, anchor=1)
         stage.tried = tried
-        alignments = run(result_of(stage))
+        alignments = run(result_of(stage)).alignments
         found["seconds"].append(time.process_time() - start)
         twins = [one.apply(model) for one, model in zip(alignments, ends, strict=True)]
         line = fusionlab.barrier(twins[0], twins[1], scored, POINTS)

@@ -29,6 +29,8 @@ SMALL: Size = (48, 4)
 # Positions on the line between two twins, from the small one to the large one.
 POINTS = 21
 STEPS = 300
+# What all cells of `learned` are measured with.
+OPTIMIZER = {"optimizer": "adamw"}
 
 
 def size_name(size: Size) -> str:
@@ -168,6 +170,8 @@ class Pair:
 
     def _matched(self, ends: list[nn.Module], preset: str, **how: Any) -> tuple[nn.Module, dict[str, Any]]:
         start = time.process_time()
+        if preset == "learned":
+            how |= OPTIMIZER
         twins = fusionlab.align(ends, anchor=1, preset=preset, **how)
         merge = fusionlab.merge(twins)
         seconds = time.process_time() - start

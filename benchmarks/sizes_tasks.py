@@ -12,7 +12,7 @@ from typing import Any
 from cells import Cells
 from intervals import half_width
 from settings import batches
-from sizes_measures import SMALL, Images, Size, cell_name
+from sizes_measures import OPTIMIZER, SMALL, Images, Size, cell_name
 from sizes_models import end_model
 from torch import nn
 
@@ -27,7 +27,7 @@ from fusionlab.stages import run
 HALVES = ((0, 1, 2, 3, 4), (5, 6, 7, 8, 9))
 LEARNED, DISTILLED = "`learned`, `unseen` false", "both distilled into the large one"
 # Options of the presets.
-OPTIONS: dict[str, dict[str, Any]] = {"weights": {}, "learned": {"unseen": False}}
+OPTIONS: dict[str, dict[str, Any]] = {"weights": {}, "learned": {"unseen": False, **OPTIMIZER}}
 # By the name of a row, the preset of its matching and how much of each end its start is.
 STARTS: dict[str, tuple[str | None, tuple[float, float]]] = {
     "plain mean after growth": (None, (0.5, 0.5)),

@@ -29,6 +29,7 @@ import torch
 from cells import Cells
 from different_sizes import write_page
 from settings import quiet
+from sizes_measures import OPTIMIZER
 from sizes_trained_models import COLUMNS, KINDS, Looked, MissingError
 from sizes_trained_page import HELD, LEARNED, PLAIN, POINTS, SECTIONS, trained_cell
 from torch import Tensor, nn
@@ -98,6 +99,8 @@ class TrainedPair:
 
     def _matched(self, preset: str, **how: Any) -> dict[str, Any]:
         start = time.process_time()
+        if preset == "learned":
+            how |= OPTIMIZER
         twins = fusionlab.align(self.ends, anchor=1, preset=preset, **how)
         merge = fusionlab.merge(twins)
         seconds = time.process_time() - start

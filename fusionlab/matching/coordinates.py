@@ -71,7 +71,9 @@ def even(matrices: Tensor) -> Tensor:
     """
     work = matrices.to(torch.promote_types(matrices.dtype, torch.float32))
     tiny = torch.finfo(work.dtype).tiny
-    found = work / torch.linalg.matrix_norm(work, keepdim=True).clamp_min(tiny)
+    # By the largest entry first, since squares of small ones vanish.
+    found = work / work.abs().amax((-2, -1), keepdim=True).clamp_min(tiny)
+    found = found / torch.linalg.matrix_norm(found, keepdim=True).clamp_min(tiny)
     first, third, fifth = QUINTIC
     for _ in range(TIMES):
         gram = found @ found.mT

@@ -10,7 +10,7 @@ an alignment like any other.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy
 import torch
@@ -38,7 +38,19 @@ from fusionlab.symmetry.stacks import apart
 RATES = {"muon": (0.01, 0.005), "adamw": (0.04, 0.02)}
 
 
-class Refinement(Descent[list[Alignment]]):
+class Refined(NamedTuple):
+    """What a refinement comes to.
+
+    Attributes:
+        alignments: one for each model.
+        loss: the mean over the last third of the steps.
+    """
+
+    alignments: list[Alignment]
+    loss: float
+
+
+class Refinement(Descent[Refined]):
     """The stage that refines the alignments of several models together.
 
     Args:
@@ -71,6 +83,7 @@ class Refinement(Descent[list[Alignment]]):
         teachers = [borrowed(model).eval().requires_grad_(False) for model in models]
         # What is half way has no running statistics; those of an end model are not even in its twin's basis.
         self.student = by_batch(teachers[0])
+        self._late: list[Tensor] = []
         super().__init__(label, self.twins, teachers, batches, options, known, options.target == "outputs")
 
     def make_optimizer(self) -> tuple[Optimizer, CosineAnnealingLR]:
@@ -105,7 +118,8 @@ class Refinement(Descent[list[Alignment]]):
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on after the steps that were taken, from the same start."""
-        self.twins.start_from(self.unpack(state["start"]))
+        self.twins.start_from(self._unpacked(state["start"]))
+        self._late = list(state["late"])
         super().restore(state)
         self.twins.refresh()
 
@@ -113,6 +127,13 @@ class Refinement(Descent[list[Alignment]]):
         """Assign hidden units and heads again where it is time to."""
         if self.options.every and self.done and self.done % self.options.every == 0:
             self.assign(run, batch)
+
+    def step(self, run: Run, batch: list[DistillationBatch]) -> Tensor:
+        """The loss on one batch of every source."""
+        loss = super().step(run, batch)
+        if 3 * self.done > 2 * self.options.steps:
+            self._late.append(loss.detach())
+        return loss
 
     def loss(self, run: Run, batch: Sequence[DistillationBatch]) -> Tensor:
         """The loss at one random point between all models, or at one between the two of every couple.
@@ -181,22 +202,30 @@ class Refinement(Descent[list[Alignment]]):
         """The loss of the present step, all processes together."""
         return float(run.total(self.loss(run, batch)))
 
-    def finish(self, run: Run) -> list[Alignment]:
-        """The refined alignment of every model."""
+    def finish(self, run: Run) -> Refined:
+        """The refined alignment of every model, and the loss that was come to."""
         self.forget()
-        return self.twins.alignments()
+        return Refined(self.twins.alignments(), float(run.total(torch.stack(self._late).mean())))
 
-    def pack(self, result: list[Alignment]) -> Any:
-        """The elements of every alignment, and what it fills."""
-        return [(dict(alignment.elements), dict(alignment.filling)) for alignment in result]
+    def pack(self, result: Refined) -> Any:
+        """The elements of every alignment with what it fills, and the loss."""
+        return {"alignments": _packed(result.alignments), "loss": result.loss}
 
-    def unpack(self, packed: Any) -> list[Alignment]:
-        """The alignments that have some elements, and fill something."""
-        return [Alignment(self.twins.blueprint, elements, filling) for elements, filling in packed]
+    def unpack(self, packed: Any) -> Refined:
+        """The result that `pack` was given."""
+        return Refined(self._unpacked(packed["alignments"]), packed["loss"])
 
     def state(self) -> dict[str, Any]:
-        """The state of a `Descent`, and its start: another machine may have found another start."""
-        return {**super().state(), "start": self.pack(list(self.twins.start))}
+        """The state of a `Descent`, its last losses, and its start: another machine may have found another start."""
+        return {**super().state(), "late": list(self._late), "start": _packed(self.twins.start)}
+
+    def _unpacked(self, packed: Any) -> list[Alignment]:
+        return [Alignment(self.twins.blueprint, elements, filling) for elements, filling in packed]
+
+
+def _packed(alignments: Sequence[Alignment]) -> Any:
+    """The elements of every alignment, and what it fills."""
+    return [(dict(alignment.elements), dict(alignment.filling)) for alignment in alignments]
 
 
 def refined(
@@ -235,7 +264,7 @@ def refined(
     if any(alignment.blueprint.fingerprint != blueprint.fingerprint for alignment in alignments):
         raise InputError("the alignments belong to another blueprint than the one given")
     stage = Refinement(models, alignments, batches, options or RefineOptions(), anchor, spaces, known, label)
-    return (yield from result_of(stage))
+    return (yield from result_of(stage)).alignments
 
 
 def labels_loss(model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:

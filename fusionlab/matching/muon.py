@@ -63,8 +63,8 @@ class Muon(Optimizer):
     def _move(self, parameter: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
         state, momentum, second = self.state[parameter], group["momentum"], group["second"]
         if not state:
-            state |= {"steps": torch.zeros(()), "mean": torch.zeros_like(parameter)}
-        state["steps"] += 1
+            state |= {"step": torch.zeros(()), "mean": torch.zeros_like(parameter)}
+        state["step"] += 1
         state["mean"].lerp_(gradient, 1 - momentum)
         direction = self._directions[parameter]
         step = direction(gradient.lerp(state["mean"], momentum)) if direction is not None else None
@@ -73,6 +73,6 @@ class Muon(Optimizer):
             return
         square = state.setdefault("square", torch.zeros_like(parameter))
         square.lerp_(gradient.square(), 1 - second)
-        taken = float(state["steps"])
+        taken = float(state["step"])
         root = (square / (1 - second**taken)).sqrt() + 1e-8
         parameter.addcdiv_(state["mean"] / (1 - momentum**taken), root, value=-ADAM * group["lr"])

@@ -13,10 +13,11 @@ from fusionlab.inputs import Batches, Inputs
 from fusionlab.matching.align import gauged, in_one_basis
 from fusionlab.matching.learned import refined
 from fusionlab.matching.matchers.registry import Models, matcher_of, matchers
-from fusionlab.matching.options import ACTIVATIONS, ALL, Selection, describe, given
+from fusionlab.matching.options import ACTIVATIONS, ALL, MatchOptions, Selection, describe, given
 from fusionlab.matching.permutations import PermutationOptions
 from fusionlab.matching.presets import PRESETS
 from fusionlab.matching.refine_options import RefineOptions
+from fusionlab.matching.tried_starts import best_start
 from fusionlab.matching.workplace import HERE, Workplace
 from fusionlab.stages import Stages
 from fusionlab.statistics import Activations
@@ -58,8 +59,24 @@ class Recipe:
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The needs of the matcher beside weights, some of `NEEDS`."""
-        return matcher_of(self.options).needs(self.options)
+        """The needs of the matcher beside weights, some of `NEEDS`, from every start."""
+        every = [need for one in self.every_start.values() for need in matcher_of(one).needs(one)]
+        return tuple(dict.fromkeys(every))
+
+    @property
+    def every_start(self) -> dict[str, Selection]:
+        """The options of the matcher by the start that they name: its own, then those that are tried beside it.
+
+        Raises:
+            InputError: starts are tried of a matcher that has none.
+        """
+        tried = self.refine.starts if self.refine is not None else ()
+        if not isinstance(self.options, MatchOptions):
+            if tried:
+                raise InputError(f"starts is {tried}, but {matcher_of(self.options).name} has none; expected no starts")
+            return {"": self.options}
+        own = self.options
+        return {own.start: own} | {one: replace(own, start=one) for one in tried if one != own.start}
 
     def __str__(self) -> str:
         """The recipe in words, for a report."""
@@ -194,8 +211,11 @@ def align_models(
             label = f"gathering activations of model {index + 1}"
             activations += [(yield from activations_of(twin, inputs.shared, label))]
     states = [gauge.apply(state) for gauge, state in zip(gauges, brought, strict=True)]
-    alignments = in_one_basis(Models(states, described, anchor, activations, place.team), gauges, options)
-    alignments = [place.found(alignment) for alignment in alignments]
+    starts: dict[str, list[Alignment]] = {}
+    for start, one in chosen.every_start.items():
+        found = in_one_basis(Models(states, described, anchor, activations, place.team), gauges, one)
+        starts[start] = [place.found(alignment) for alignment in found]
+    alignments = next(iter(starts.values()))
     del brought, states  # a device is for learning now
     if chosen.refine is None:
         return alignments
@@ -203,6 +223,9 @@ def align_models(
     batches: Batches | list[Batches] = inputs.shared if inputs.is_shared else list(inputs.own)
     spaces = options.select(described)
     label = "learned matching" if name in ("", LEARNED) else f"learned matching {name!r}"
+    if len(starts) > 1:
+        how: dict[str, Any] = {"anchor": anchor, "spaces": spaces, "known": known}
+        alignments = yield from best_start(models, starts, batches, chosen.refine, label, **how)
     refining = refined(models, described, alignments, batches, chosen.refine, anchor, spaces, known, label)
     return (yield from refining)
 

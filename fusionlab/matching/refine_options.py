@@ -7,6 +7,7 @@ from typing import Literal, get_args
 
 from fusionlab.errors import InputError
 from fusionlab.learning.mixtures import ENOUGH
+from fusionlab.matching.starts.registry import find_start
 
 Target = Literal["outputs", "labels"]
 RefineOptimizer = Literal["muon", "adamw"]
@@ -31,6 +32,9 @@ class RefineOptions:
             that pairs can be merged too. In such a step all models are coupled at random.
         every: steps between two attempts to assign hidden units and heads again, by weights, which are kept where the
             loss falls; 0 for never.
+        starts: of the matching by weights (``annealed``, ``known``, ``activations``, ``as-is``), which are tried beside
+            its own: from each a descent of 150 steps at most, of which the one that comes to the lowest loss goes on.
+            Where a stream can only be permuted, as in tied models, much hangs on the start.
         general: whether invertible spaces (inside heads) and rotary planes may be stretched, not only rotated; half
             way between two models it leaves a lower loss.
         unseen: whether what is new in a model that was grown on the way, and changes nothing, is learned too.
@@ -47,6 +51,7 @@ class RefineOptions:
     concentration: float | None = None
     edges: float = 0.9
     every: int = 25
+    starts: tuple[str, ...] = ()
     general: bool = True
     unseen: bool = True
     mixtures: int = ENOUGH
@@ -63,6 +68,8 @@ class RefineOptions:
                 raise InputError(f"{name} is {value}; expected a finite number above 0")
         if not 0 <= self.edges <= 1:
             raise InputError(f"edges is {self.edges}; expected a share from 0 to 1")
+        for one in self.starts:
+            find_start(one)
         for name, known in (("target", Target), ("optimizer", RefineOptimizer)):
             if getattr(self, name) not in get_args(known):
                 raise InputError(f"{name} is {getattr(self, name)!r}; expected one of {', '.join(get_args(known))}")

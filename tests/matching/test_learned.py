@@ -23,7 +23,7 @@ from fusionlab.evaluation.preservation import check_preservation
 from fusionlab.matching.learned import Refinement
 from fusionlab.matching.learned import refined as refined_stages
 from fusionlab.matching.refine_options import RefineOptions
-from fusionlab.stages import StagedModule, Stages
+from fusionlab.stages import StagedModule, Stages, result_of
 from fusionlab.symmetry import Alignment
 from tests.matching.refining import excess, folded, gpt2, inputs, planted, quiet, refined, turned
 from tests.symmetry.models import generator, randomize, text_config, timm_model
@@ -161,9 +161,12 @@ class StopAfter(Callback):
         trainer.should_stop = self.batches == 0
 
 
-@pytest.mark.parametrize("steps", [3, 6])
+@pytest.mark.parametrize("steps", [3, 6, 8])
 def test_a_descent_that_was_cut_ends_in_the_same_place(tmp_path, steps):
-    """Its checkpoint holds the start, the coordinates and their moments, the rate, the orders, which batch is next."""
+    """Its checkpoint holds the start, the coordinates and their moments, the rate, the orders, which batch is next.
+
+    And the last losses.
+    """
     models = planted()
     description = folded(models[0])
     units = [space for space in description.spaces.values() if space.role == "ffn"]
@@ -174,7 +177,7 @@ def test_a_descent_that_was_cut_ends_in_the_same_place(tmp_path, steps):
 
     def fit(start: Alignment) -> Fit:
         found = [Alignment.identity(description), start]
-        return Fit(lambda: refined_stages(models, description, found, data, options))
+        return Fit(lambda: result_of(Refinement(models, found, data, options)))
 
     whole, cut = fit(Alignment.identity(description)), fit(Alignment.identity(description))
     quiet().fit(whole)
@@ -185,9 +188,10 @@ def test_a_descent_that_was_cut_ends_in_the_same_place(tmp_path, steps):
     # As if matching by weights had found another start, on another machine: the checkpoint's own counts.
     resumed = fit(shuffled.inverse())
     quiet().fit(resumed, ckpt_path=str(tmp_path / "last.ckpt"))
-    assert len(whole.outcome[1].elements) > len(units)
-    for name, element in whole.outcome[1].elements.items():
-        torch.testing.assert_close(resumed.outcome[1].elements[name], element, rtol=0, atol=1e-7)
+    assert len(whole.outcome.alignments[1].elements) > len(units)
+    for name, element in whole.outcome.alignments[1].elements.items():
+        torch.testing.assert_close(resumed.outcome.alignments[1].elements[name], element, rtol=0, atol=1e-7)
+    assert resumed.outcome.loss == pytest.approx(whole.outcome.loss, rel=1e-6)
 
 
 def test_a_checkpoint_of_another_plan_is_refused(tmp_path):

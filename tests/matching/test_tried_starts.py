@@ -1,0 +1,109 @@
+"""Several starts of a learned matching: the one that a short descent brings lowest goes on."""
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import fusionlab
+from fusionlab.errors import InputError
+from fusionlab.evaluation.preservation import check_preservation
+from fusionlab.matching import tried_starts
+from fusionlab.matching.learned import Refinement
+from fusionlab.matching.permutations import PermutationOptions
+from fusionlab.matching.recipe import Recipe, recipe
+from fusionlab.matching.refine_options import RefineOptions
+from fusionlab.matching.tried_starts import best_start
+from fusionlab.stages import result_of, run
+from fusionlab.symmetry import Alignment
+from tests.matching.refining import excess, folded, gpt2, inputs, planted, quiet
+from tests.symmetry.models import generator, randomize
+
+
+def tied_pair() -> tuple[list[nn.Module], Alignment]:
+    """A tied GPT-2 and its twin with everything permuted, and what brings the twin back."""
+    model = randomize(gpt2(tie_word_embeddings=True), seed=0).float()
+    description = folded(model)
+    draw = generator(3)
+    orders = {n: s.group.random(s.copies, draw) for n, s in description.spaces.items() if s.group.name == "S"}
+    moved = Alignment(description, orders)
+    return [moved.apply(model), model], moved.inverse()
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(("right", "as-is"))))
+def test_the_start_of_the_lowest_loss_goes_on(order: tuple[str, ...]) -> None:
+    """A permuted twin is brought back by one start, and not by the other; in whichever order they are tried."""
+    models, back = tied_pair()
+    description, data = folded(models[1]), inputs(models[1], 4)
+    stays = Alignment.identity(description)
+    starts = {"right": [back, stays], "as-is": [stays, stays]}
+    options = RefineOptions(steps=4, batch_size=8)
+    tried = {name: starts[name] for name in order}
+    found = run(best_start(models, tried, data, options, "learned matching", anchor=1), quiet)
+    assert excess(models, found, data) < 0.1 * excess(models, starts["as-is"], data)
+    for model, alignment in zip(models, found, strict=True):
+        check_preservation(model, alignment.apply(model), alignment)
+
+
+def test_descents_of_starts_are_short_and_see_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No more steps than one of them takes, the same inputs in each, and a loss of the last third."""
+    models = [model.float() for model in planted()]
+    description, data = folded(models[0]), inputs(models[0], 4)
+    monkeypatch.setattr(tried_starts, "TRIAL", 6)
+    losses: list[float] = []
+    original = Refinement.step
+
+    def noted(stage: Refinement, *given: Any) -> torch.Tensor:
+        losses.append(float(original(stage, *given)))
+        return torch.tensor(losses[-1], requires_grad=True)
+
+    start = [Alignment.identity(description)] * 2
+    with monkeypatch.context() as patched:
+        patched.setattr(Refinement, "step", noted)
+        run(best_start(models, {"a": start, "b": start}, data, RefineOptions(steps=9, every=0), "x"), quiet)
+    assert len(losses) == 2 * 6
+    assert losses[:6] == pytest.approx(losses[6:])
+    stage = Refinement(models, start, data, RefineOptions(steps=6, every=0))
+    seen: list[float] = []
+    found = Refinement.loss
+
+    def told(*given: Any) -> torch.Tensor:
+        loss = found(*given)
+        seen.append(float(loss))
+        return loss
+
+    monkeypatch.setattr(Refinement, "loss", told)
+    assert run(result_of(stage), quiet).loss == pytest.approx(sum(seen[4:]) / 2)
+
+
+def test_activations_are_needed_where_a_start_needs_them() -> None:
+    assert recipe("learned").needs == ()
+    assert recipe("learned", starts=("known", "activations")).needs == ("activations",)
+
+
+def test_starts_that_do_not_exist_are_refused() -> None:
+    with pytest.raises(InputError, match="warm"):
+        RefineOptions(starts=("warm",))
+    with pytest.raises(InputError, match="expected no starts"):
+        _ = Recipe(PermutationOptions(), RefineOptions(starts=("known",))).every_start
+
+
+def test_learned_tries_its_own_start_and_those_that_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each once, then the descent; through the Python call, and twins keep their functions."""
+    models = [model.double() for model in tied_pair()[0]]
+    data, labels = inputs(models[0], 4), list[str]()
+    original = Refinement.__init__
+
+    def noted(stage: Refinement, *given: Any, **how: Any) -> None:
+        original(stage, *given, **how)
+        labels.append(stage.label)
+
+    monkeypatch.setattr(Refinement, "__init__", noted)
+    how: dict[str, Any] = {"steps": 3, "batch_size": 4, "starts": ("known", "annealed", "activations")}
+    twins = fusionlab.align(models, anchor=1, preset="learned", data=data, **how)
+    tried = [f"learned matching, start {name}" for name in ("annealed", "known", "activations")]
+    assert labels == [*tried, "learned matching"]
+    for model, twin in zip(models, twins, strict=True):
+        assert torch.allclose(twin(**data[0]).logits, model(**data[0]).logits, atol=1e-8)

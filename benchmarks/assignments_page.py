@@ -70,6 +70,8 @@ ROWS = {
     "wide": Row("annealed", "no assignment after the start, 300 steps of 128 blocks", 300, 128, is_tested=False),
     "after": Row("after", "swaps by exact losses after the descent", is_tested=False),
 }  # fmt: skip
+# Rows that were measured on the models of the processor that measured last; the others' models have the same seeds.
+NEWER, OLDER = ("weights", "learned 32", "learned 2400", "muon", "muon 2400", "muon starts"), " †"
 
 
 def cell(pair: tuple[int, int], row: str) -> str:
@@ -102,7 +104,8 @@ def _line(found: dict[str, Any], row: str) -> str:
     tested = [found[cell(pair, row)]["barrier"] for pair in TESTED if cell(pair, row) in found]
     mean = _mean(tested) if len(tested) == len(TESTED) else ""
     seconds = f"{fmean(one['seconds'] for one in cells if one):.0f}" if any(cells) else ""
-    return f"| {' | '.join([ROWS[row].words, *barriers, mean, seconds])} |"
+    words = ROWS[row].words + ("" if row in NEWER else OLDER)
+    return f"| {' | '.join([words, *barriers, mean, seconds])} |"
 
 
 def _mean(values: Sequence[float]) -> str:
@@ -138,7 +141,8 @@ text; the others on 400 blocks of the test text. Given is the barrier on the lin
 nats, and its mean over the test pairs with half the width of a 95 % interval (Student's t) once all are measured.
 Rows of `learned` are that; all others take {STEPS} steps of {BATCH} blocks from what `weights` finds, unless they say
 otherwise, and never try an assignment by weights. Seconds are of processor time, the end models' answers included, a
-mean over the pairs that are measured, on a busy machine.
+mean over the pairs that are measured, on a busy machine.{OLDER}: on other end models of the same seeds, which another
+processor trained.
 
 - *Swaps*: all 2,016 exchanges of two channels of the stream, with all else of the twin as it is, are scored by the
   exact loss half way on {blocks} blocks. Those that improve are tried again, the best first, on {judges} others, and

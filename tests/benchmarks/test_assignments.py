@@ -96,7 +96,7 @@ def test_twin_keeps_its_function(kind: str, benchmark: Any) -> None:
 def test_rows_run_and_go_on(tmp_path: Path, benchmark: Any) -> None:
     """With tiny models a row has a finite barrier; the next call measures what is left and nothing again."""
     command, rows = benchmark("assignments"), benchmark("assignments_page").ROWS
-    tried = ["swaps", "learned", "sinkhorn", "random"]
+    tried = ["swaps", "learned", "muon starts", "sinkhorn", "random"]
     small = ["--small", "--results", str(tmp_path / "results"), "--models", str(tmp_path / "models")]
     small += ["--rows", *tried]
     small += ["--shakespeare", str(text(tmp_path / "plays.parquet"))]
@@ -114,4 +114,4 @@ def test_rows_run_and_go_on(tmp_path: Path, benchmark: Any) -> None:
     assert {name.removeprefix("gpt2 11-12 ") for name in found} == set(tried)
     assert all(math.isfinite(one["barrier"]) for one in found.values())
     page = (tmp_path / "results" / "assignments.md").read_text()
-    assert all(f"| {row.words} | " in page for row in rows.values())
+    assert all(f"| {row.words}" in page for row in rows.values())

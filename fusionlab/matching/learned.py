@@ -132,7 +132,7 @@ class Refinement(Descent[Refined]):
         """The loss on one batch of every source."""
         loss = super().step(run, batch)
         if 3 * self.done > 2 * self.options.steps:
-            self._late.append(loss.detach())
+            self._late.append(run.total(loss.detach()).cpu())
         return loss
 
     def loss(self, run: Run, batch: Sequence[DistillationBatch]) -> Tensor:
@@ -205,7 +205,7 @@ class Refinement(Descent[Refined]):
     def finish(self, run: Run) -> Refined:
         """The refined alignment of every model, and the loss that was come to."""
         self.forget()
-        return Refined(self.twins.alignments(), float(run.total(torch.stack(self._late).mean())))
+        return Refined(self.twins.alignments(), float(torch.stack(self._late).mean()))
 
     def pack(self, result: Refined) -> Any:
         """The elements of every alignment with what it fills, and the loss."""

@@ -1,12 +1,14 @@
 """Small models to refine alignments of, inputs, and how much of what they know is lost half way between them."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from lightning.pytorch import Trainer
 from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import CosineAnnealingLR
 from transformers import (
     GPT2Config,
     GPT2LMHeadModel,
@@ -15,6 +17,7 @@ from transformers import (
 from fusionlab.learning.distillation import distillation_loss, output_of, teacher_targets
 from fusionlab.matching import learned
 from fusionlab.matching.charts import Charts
+from fusionlab.matching.coordinates import cayley
 from fusionlab.matching.refine_options import RefineOptions
 from fusionlab.stages import run
 from fusionlab.symmetry import Alignment, Blueprint, blueprint
@@ -92,3 +95,28 @@ def gpt2(**changes: Any) -> nn.Module:
 @torch.no_grad()
 def labelled(model: nn.Module, batches: Batches) -> Batches:
     return [{**batch, "labels": output_of(model, batch).argmax(-1)} for batch in batches]
+
+
+def rotation_left(make: Callable[[nn.Parameter], Optimizer], steps: int = 60) -> float:
+    """The share of a squared distance from a rotation some degrees away that an optimizer leaves.
+
+    Args:
+        make: the optimizer of coordinates of one rotation, 6 wide, in float64; its rate falls as a cosine.
+        steps: that it takes.
+    """
+    target = cayley(0.05 * torch.randn(1, 15, generator=generator(0), dtype=torch.float64), 6)
+    coordinates = nn.Parameter(torch.zeros(1, 15, dtype=torch.float64))
+    optimizer = make(coordinates)
+    schedule = CosineAnnealingLR(optimizer, steps)
+
+    def loss() -> Any:
+        optimizer.zero_grad()
+        found = (cayley(coordinates, 6) - target).square().sum()
+        found.backward()
+        return found
+
+    before = float(loss())
+    for _ in range(steps):
+        optimizer.step(loss)
+        schedule.step()
+    return float(loss()) / before

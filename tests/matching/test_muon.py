@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from fusionlab.matching.coordinates import cayley, even, even_rotation, skew_dimension, skew_matrices
+from fusionlab.matching.coordinates import even, even_rotation, skew_dimension, skew_matrices
 from fusionlab.matching.groups import geometry
 from fusionlab.matching.muon import ADAM, Muon
 from fusionlab.symmetry.groups import (
@@ -19,6 +19,7 @@ from fusionlab.symmetry.groups import (
     Rotary,
     Scale,
 )
+from tests.matching.refining import rotation_left
 from tests.symmetry.models import generator
 
 # What the iteration makes of one, at least and at most (Jordan et al., 2024).
@@ -111,20 +112,5 @@ def test_momentum_is_nesterovs() -> None:
 
 
 def test_a_rotation_is_found() -> None:
-    """A target some degrees away; the closure is asked for the loss."""
-    target = cayley(0.05 * drawn(1, 15), 6)
-    coordinates = nn.Parameter(torch.zeros(1, 15, dtype=torch.float64))
-    optimizer = Muon([coordinates], [lambda x: even_rotation(x, 6)], 0.01)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 60)
-
-    def loss() -> Tensor:
-        optimizer.zero_grad()
-        found = (cayley(coordinates, 6) - target).square().sum()
-        found.backward()
-        return found
-
-    before = float(loss())
-    for _ in range(60):
-        optimizer.step(loss)
-        schedule.step()
-    assert float(loss()) < 0.01 * before
+    """The closure is asked for the loss."""
+    assert rotation_left(lambda coordinates: Muon([coordinates], [lambda x: even_rotation(x, 6)], 0.01)) < 0.01

@@ -76,7 +76,7 @@ class Recipe:
                 raise InputError(f"starts is {tried}, but {matcher_of(self.options).name} has none; expected no starts")
             return {"": self.options}
         own = self.options
-        return {own.start: own} | {one: replace(own, start=one) for one in tried if one != own.start}
+        return {start: replace(own, start=start) for start in dict.fromkeys((own.start, *tried))}
 
     def __str__(self) -> str:
         """The recipe in words, for a report."""

@@ -103,7 +103,9 @@ def jobs(found: dict[str, Any]) -> Iterator[Job]:
     """All cells of the test pairs once settings are chosen, those of the first tables first."""
     alone = [way for way in WAYS if way.seen == "none"]
     for seed, pair, way in itertools.product(SEEDS, TEST, WAYS):
-        yield from _jobs("the main table", pair, WIDTH, way, seed)
+        # A variant stands beside its way for comparison, with one seed.
+        if not way.variant or seed == SEEDS[0]:
+            yield from _jobs("the main table", pair, WIDTH, way, seed)
     for pair, way in itertools.product(FURTHER, CLOSED):
         yield from _jobs("ten pairs", pair, WIDTH, way, SEEDS[0])
     rivals = [way for ways in LEARNING.values() for way in ways if way.then == DISTILLED]

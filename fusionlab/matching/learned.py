@@ -10,6 +10,8 @@ an alignment like any other.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import inf
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy
@@ -43,7 +45,7 @@ class Refined(NamedTuple):
 
     Attributes:
         alignments: one for each model.
-        loss: the mean over the last third of the steps.
+        loss: the mean over the last third of the steps that were taken; infinity if none was.
     """
 
     alignments: list[Alignment]
@@ -83,7 +85,7 @@ class Refinement(Descent[Refined]):
         teachers = [borrowed(model).eval().requires_grad_(False) for model in models]
         # What is half way has no running statistics; those of an end model are not even in its twin's basis.
         self.student = by_batch(teachers[0])
-        self._late: list[Tensor] = []
+        self._losses: list[Tensor] = []
         super().__init__(label, self.twins, teachers, batches, options, known, options.target == "outputs")
 
     def make_optimizer(self) -> tuple[Optimizer, CosineAnnealingLR]:
@@ -119,7 +121,7 @@ class Refinement(Descent[Refined]):
     def restore(self, state: dict[str, Any]) -> None:
         """Go on after the steps that were taken, from the same start."""
         self.twins.start_from(self._unpacked(state["start"]))
-        self._late = list(state["late"])
+        self._losses = list(state["losses"])
         super().restore(state)
         self.twins.refresh()
 
@@ -131,8 +133,7 @@ class Refinement(Descent[Refined]):
     def step(self, run: Run, batch: list[DistillationBatch]) -> Tensor:
         """The loss on one batch of every source."""
         loss = super().step(run, batch)
-        if 3 * self.done > 2 * self.options.steps:
-            self._late.append(run.total(loss.detach()).cpu())
+        self._losses.append(run.total(loss.detach()))
         return loss
 
     def loss(self, run: Run, batch: Sequence[DistillationBatch]) -> Tensor:
@@ -205,7 +206,9 @@ class Refinement(Descent[Refined]):
     def finish(self, run: Run) -> Refined:
         """The refined alignment of every model, and the loss that was come to."""
         self.forget()
-        return Refined(self.twins.alignments(), float(torch.stack(self._late).mean()))
+        # Those from before a checkpoint may lie elsewhere.
+        late = [float(loss) for loss in self._losses[2 * len(self._losses) // 3 :]]
+        return Refined(self.twins.alignments(), fmean(late) if late else inf)
 
     def pack(self, result: Refined) -> Any:
         """The elements of every alignment with what it fills, and the loss."""
@@ -216,8 +219,8 @@ class Refinement(Descent[Refined]):
         return Refined(self._unpacked(packed["alignments"]), packed["loss"])
 
     def state(self) -> dict[str, Any]:
-        """The state of a `Descent`, its last losses, and its start: another machine may have found another start."""
-        return {**super().state(), "late": list(self._late), "start": _packed(self.twins.start)}
+        """The state of a `Descent`, its losses, and its start: another machine may have found another start."""
+        return {**super().state(), "losses": list(self._losses), "start": _packed(self.twins.start)}
 
     def _unpacked(self, packed: Any) -> list[Alignment]:
         return [Alignment(self.twins.blueprint, elements, filling) for elements, filling in packed]

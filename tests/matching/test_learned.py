@@ -165,7 +165,7 @@ class StopAfter(Callback):
 def test_a_descent_that_was_cut_ends_in_the_same_place(tmp_path, steps):
     """Its checkpoint holds the start, the coordinates and their moments, the rate, the orders, which batch is next.
 
-    And the last losses.
+    And the losses.
     """
     models = planted()
     description = folded(models[0])

@@ -41,7 +41,7 @@ RATES = {"muon": (0.01, 0.005), "adamw": (0.04, 0.02)}
 
 
 class Refined(NamedTuple):
-    """What a refinement comes to.
+    """The alignments that a refinement comes to, and how well they do.
 
     Attributes:
         alignments: one for each model.

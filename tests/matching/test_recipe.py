@@ -46,7 +46,7 @@ def test_changes_go_where_they_belong() -> None:
     assert str(changed).startswith(
         "by weights: spaces all; layers first:1; gauge folded, biases, balanced; rescale off"
     )
-    assert "; then refined: steps 7; learning rate by default; " in str(changed)
+    assert "; then refined: steps 7; optimizer muon; learning rate by default; " in str(changed)
 
 
 @pytest.mark.parametrize(

@@ -41,14 +41,9 @@ from fusionlab.stages import result_of, run
 ROOT = Path(__file__).parents[1]
 POINTS = 21
 TEXT_PAIRS = ((11, 12), (13, 14))
-# What is measured: optimisers, looks and, where it is not the default, blocks of text in each.
-Cell = tuple[str, int, int | None]
-DIGITS: list[Cell] = [(name, looks, None) for name in TRIED if name != "adamw 0.08" for looks in (300, 150)]
-GPT2: list[Cell] = [
-    *((name, 300, None) for name in ("adamw", "muon 0.005", "muon", "muon 0.02")),
-    *((name, 1200, 8) for name in ("adamw 0.08", "muon", "muon 0.02")),
-    *((name, 2400, 8) for name in ("adamw 0.08", "muon")),
-]
+# What is measured: optimisers, and looks.
+DIGITS = [(name, looks) for name in TRIED for looks in (300, 150)]
+GPT2 = [(name, 300) for name in ("adamw", "muon 0.005", "muon")]
 
 
 @cache
@@ -70,25 +65,25 @@ def pairs(kind: str, models: Path, shakespeare: str) -> list[tuple[list[nn.Modul
     return [(one.models, one.inputs, one.test) for one in trials]
 
 
-def cell_name(kind: str, name: str, looks: int, blocks: int | None) -> str:
+def cell_name(kind: str, name: str, looks: int) -> str:
     """A cell's name in the file."""
-    return f"{kind} {name} {looks}" + (f" of {blocks}" if blocks else "")
+    return f"{kind} {name} {looks}"
 
 
-def cells_of(cells: Cells) -> Iterator[tuple[str, str, int, int | None]]:
+def cells_of(cells: Cells) -> Iterator[tuple[str, str, int]]:
     """The kinds and cells that are not measured."""
     for kind, every in (("digits", DIGITS), ("gpt2", GPT2)):
         yield from ((kind, *one) for one in every if cell_name(kind, *one) not in cells.found)
 
 
-def measured(kind: str, name: str, looks: int, blocks: int | None, models: Path, shakespeare: str) -> dict[str, Any]:
+def measured(kind: str, name: str, looks: int, models: Path, shakespeare: str) -> dict[str, Any]:
     """A cell: barrier and loss half way of every pair, and the mean of the seconds of a processor."""
     found: dict[str, list[float]] = {"barrier": [], "loss": [], "seconds": []}
     for ends, inputs, scored in pairs(kind, models, shakespeare):
         start = time.process_time()
         starts = fusionlab.alignments(ends, anchor=1, preset="weights")
         tried = TRIED[name]
-        options = RefineOptions(looks // tried.looks, tried.own, tried.rate, blocks)
+        options = RefineOptions(looks // tried.looks, tried.own, tried.rate)
         if tried.looks > 1:
             # What L-BFGS remembers is of one order of units.
             options = replace(options, every=0)
@@ -112,13 +107,13 @@ def page(found: dict[str, Any]) -> str:
 That command writes this page from [`optimisers.json`](optimisers.json); no number is typed by hand. Learned matching
 starts from `weights` and takes an optimiser's steps in the coordinates of the groups. Here several take them, on the
 tuning pairs of [digits](digits.md) and of [assignments](assignments.md) (tied GPT-2s), measured on validation data: in
-as many looks at a batch, one forward and one backward pass each, and in half as many; of texts also in more looks at
-fewer blocks. A rate falls as a cosine. Given are the highest loss above the straight line between the twins' losses
-({POINTS} points), the mean over pairs and each pair, and the loss half way. Nothing here is of test models: those two
-pages have Muon beside AdamW on theirs.
+as many looks at a batch, one forward and one backward pass each, and in half as many. A rate falls as a cosine. Given
+are the highest loss above the straight line between the twins' losses ({POINTS} points), the mean over pairs and each
+pair, and the loss half way. Nothing here is of test models: those two pages have Muon beside AdamW on theirs.
 
 *Muon* (Jordan et al., 2024) makes all singular values of the momentum alike, of the skew matrix of a rotation and of a
-general matrix.
+general matrix. Its rows were measured when a decomposition made them exactly equal and before `learned` had it; there
+products bring them near one.
 *L-BFGS* looks ten times at each batch and each random point of the line; units stay in the order that they start
 in, since what it remembers is of one order.
 """
@@ -135,11 +130,10 @@ in, since what it remembers is of one order.
     return text
 
 
-def _row(name: str, looks: int, blocks: int | None, cell: dict[str, Any]) -> str:
+def _row(name: str, looks: int, cell: dict[str, Any]) -> str:
     each = ", ".join(f"{barrier:.3f}" for barrier in cell["barrier"])
     loss, seconds = fmean(cell["loss"]), cell["seconds"]
-    words = f"{looks}" + (f" at {blocks} blocks" if blocks else "")
-    return f"| {TRIED[name].name} | {words} | {fmean(cell['barrier']):.3f} | {each} | {loss:.4f} | {seconds:.0f} |"
+    return f"| {TRIED[name].name} | {looks} | {fmean(cell['barrier']):.3f} | {each} | {loss:.4f} | {seconds:.0f} |"
 
 
 def main() -> int:

@@ -63,7 +63,6 @@ def _lbfgs(parameters: list[Tensor], rate: float) -> Optimizer:
 
 TRIED = {
     "adamw": Tried("AdamW", 0.04, "adamw"),
-    "adamw 0.08": Tried("AdamW, 0.08", 0.08, "adamw"),
     "adamw 0.95": Tried("AdamW, second moments over 20 steps", 0.04, make=_short),
     "muon 0.005": Tried("Muon, 0.005", 0.005),
     "muon": Tried("Muon, 0.01, as `learned` has it", 0.01),

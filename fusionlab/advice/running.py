@@ -76,7 +76,7 @@ def commands(
         alone = ["fuse", "--ckpts", *sources, "--heads", "own", "--match", str(found.match_alone), "--method", "simple"]
     if case == "adapters":
         base = ["--base", str(models[0].base)] if models[0].base else []
-        with_data, alone = [*with_data, *base], ["merge", *sources, "--method", found.methods[0], *base]
+        with_data, alone = [*with_data, *base], ["merge", *sources, "--method", found.methods[-1], *base]
     return [shlex.join(["fusionlab", *words, "--output", "merged"]) for words in (with_data, alone)]
 
 

@@ -148,7 +148,7 @@ def test_adapters(tmp_path: Path) -> None:
     found = fusionlab.advise(one, two)
     assert found.case == "adapters"
     assert found.cost is not None
-    assert found.commands[1].startswith(f"fusionlab merge {one} {two} --method ties --base {tmp_path / 'base'}")
+    assert found.commands[1].startswith(f"fusionlab merge {one} {two} --method simple --base {tmp_path / 'base'}")
     assert fusionlab.advise(one, other).case == "architectures"
     with pytest.raises(InputError, match="one is an adapter, and others are whole models"):
         fusionlab.advise(one, str(tmp_path / "base"))

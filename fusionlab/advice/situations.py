@@ -132,8 +132,8 @@ CASES: dict[CaseName, Case] = {
     ),
     "adapters": Case(
         "LoRA adapters of one base",
-        "The merge method decides: with data regmean, else simple; ties, tsv_m and others want a lambda_ that is chosen "
-        "on data of yours. The base model is known from the adapters.",
+        "The merge method decides: with data regmean, else simple; ties, tsv_m and others want a lambda_ chosen on data. "
+        "The base model is known from the adapters.",
         "Matching changes nothing: adapters of one base share its basis.",
         "none",
         "none",

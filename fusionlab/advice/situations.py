@@ -132,7 +132,7 @@ CASES: dict[CaseName, Case] = {
     ),
     "adapters": Case(
         "LoRA adapters of one base",
-        "The merge method decides: with data regmean, else simple; ties, tsv_m and others want a lambda_ chosen on data. "
+        "The merge method decides: with data regmean, else simple; ties, tsv_m and others want a chosen lambda_. "
         "The base model is known from the adapters.",
         "Matching changes nothing: adapters of one base share its basis.",
         "none",

@@ -107,7 +107,9 @@ def test_adapters_are_changes_of_low_rank(benchmark: Any, monkeypatch: pytest.Mo
         moved = {name for name, change in changes.items() if change.abs().max() > 0}
         assert moved == {name for name, change in changes.items() if ".layers." in name and change.ndim == 2}
         assert all(torch.linalg.matrix_rank(changes[name], rtol=1e-4) <= 2 for name in moved)
-        assert torch.equal(model.state_dict()["classifier.weight"], other.state_dict()["classifier.weight"])
+        heads = [one.state_dict()["classifier.weight"] for one in (model, other)]
+        # Descended twice, so alike but for rounding.
+        torch.testing.assert_close(*heads, rtol=0, atol=1e-4)
 
 
 def test_inputs_of_text_are_training_texts_without_labels(family: Any) -> None:

@@ -9,8 +9,8 @@ import transformers
 
 from tests.streaming.test_memory_grown import limited, zeros
 
-# Of a layer 0.7 million numbers; of the model 81 MiB, and of the shrunk one 20. Within 54 MiB parts are shrunk on the
-# processor that takes most of those this was tried on.
+# Of a layer 0.7 million numbers; of the model 81 MiB, and of the shrunk one 20. What parts take differs between
+# processors.
 LARGE = {
     "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 32, "num_attention_heads": 8,
     "num_key_value_heads": 8, "vocab_size": 300, "max_position_embeddings": 64, "tie_word_embeddings": False,

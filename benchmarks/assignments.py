@@ -3,9 +3,10 @@
     python benchmarks/assignments.py
     python benchmarks/assignments.py --page
 
-The first command trains what is missing in `checkpoints/assignments` (two minutes of a core each), measures what is
-missing in `docs/results/assignments.json` and goes on where it was stopped. Then, as the second does alone, it writes
-`docs/results/assignments.md`. `--small` goes through the first pair with tiny models and a step or two.
+The first command trains what is missing in `checkpoints/assignments` (two to five minutes of a core each), measures
+what is missing in `docs/results/assignments.json` and goes on where it was stopped; small DeBERTas come after GPT-2s,
+with `learned` alone. Then, as the second does alone, it writes `docs/results/assignments.md`. `--small` goes through
+the first pair with tiny models and a step or two.
 """
 
 from __future__ import annotations
@@ -23,7 +24,22 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import torch
 import yaml
 from assignment_trials import RATE, STREAM, Halfway, ImplicitSinkhorn, annealed, sinkhorn, straight_through
-from assignments_page import BATCH, COLD, RATES, ROWS, SCORED, SWEEPS, TESTED, TUNED, WARM, Row, cell, page, wanted
+from assignments_page import (
+    BATCH,
+    COLD,
+    KINDS,
+    RATES,
+    ROWS,
+    SCORED,
+    SWEEPS,
+    TESTED,
+    TUNED,
+    WARM,
+    Row,
+    cell,
+    page,
+    wanted,
+)
 from cells import Cells
 from settings import batches, quiet
 
@@ -38,9 +54,8 @@ from fusionlab.models import with_state
 from fusionlab.symmetry import Alignment
 
 ROOT = Path(__file__).parents[1]
-CONFIG = "gpt2_shakespeare_small.yaml"
 BLOCKS, POINTS = 4_000, 5
-TINY = {"n_positions": 16, "n_embd": 16, "n_layer": 1, "n_head": 2}
+SMALL_LENGTH = 16
 
 
 class Trials:
@@ -49,13 +64,14 @@ class Trials:
     Args:
         seeds: of the source and of the anchor.
         args: of the command.
+        kind: one of `KINDS`.
     """
 
-    def __init__(self, seeds: tuple[int, int], args: argparse.Namespace) -> None:
-        self.small = args.small
+    def __init__(self, seeds: tuple[int, int], args: argparse.Namespace, kind: str = "gpt2") -> None:
+        self.small, self.kind = args.small, kind
         self.models = [self._trained(seed, args).eval() for seed in seeds]
-        how = yaml.safe_load(configs.resolve(CONFIG).read_text(encoding="utf-8"))["data"]["init_args"]
-        length = {"max_length": TINY["n_positions"]} if args.small else {}
+        how = yaml.safe_load(configs.resolve(KINDS[kind].config).read_text(encoding="utf-8"))["data"]["init_args"]
+        length = {"max_length": SMALL_LENGTH} if args.small else {}
         text: Any = LanguageModelling(**{**how, "path": args.shakespeare, **length})
         text.prepare_data()
         for stage in ("fit", "test"):
@@ -74,7 +90,7 @@ class Trials:
         start = time.process_time()
         if name == "learned":
             options: dict[str, Any] = {"steps": steps, "batch_size": ROWS[row].batch, "learning_rate": ROWS[row].rate}
-            options |= {"optimizer": ROWS[row].optimizer, "starts": ROWS[row].starts}
+            options |= {"optimizer": ROWS[row].optimizer, "start": ROWS[row].start, "starts": ROWS[row].starts}
             twins = fusionlab.align(self.models, anchor=1, preset="learned", data=self.inputs, **options)
             return self._judged(twins, start, {})
         where = name if name in ("activations", "known") else "annealed"
@@ -128,13 +144,15 @@ class Trials:
         return {"barrier": line.barrier, "losses": list(line.loss), "seconds": seconds, **told}
 
     def _trained(self, seed: int, args: argparse.Namespace) -> Any:
-        output = args.models / f"gpt2_{seed}"
+        output, kind = args.models / f"{self.kind}_{seed}", KINDS[self.kind]
         if not output.exists():
-            command = ["fit", "--config", CONFIG, "--seed", str(seed), "--trainer.callbacks.output", str(output)]
+            command = ["fit", "--config", kind.config, "--seed", str(seed), "--trainer.callbacks.output", str(output)]
             command += ["--data.path", str(args.shakespeare)]
             if args.small:
-                command += [part for name, value in TINY.items() for part in (f"--model.model.{name}", str(value))]
-                command += ["--data.max_length", str(TINY["n_positions"]), "--trainer.max_epochs", "1"]
+                command += [
+                    part for name, value in kind.small.items() for part in (f"--model.model.{name}", str(value))
+                ]
+                command += ["--data.max_length", str(SMALL_LENGTH), "--trainer.max_epochs", "1"]
             if cli.main(command) != 0:
                 raise SystemExit(f"fusionlab {' '.join(command)} failed")
         return fusionlab.load(output)
@@ -142,15 +160,19 @@ class Trials:
 
 def measure(args: argparse.Namespace, cells: Cells) -> None:
     """Measure what is missing, as many cells as were asked for."""
-    chosen = [(pair, row) for pair, row in wanted() if row in args.rows and (pair in TUNED or not args.small)]
+    every = [(kind, pair, row) for kind in args.kinds for pair, row in wanted(kind) if row in args.rows]
+    chosen = [one for one in every if one[1] in TUNED or not args.small]
     if args.pairs:
-        chosen = [(pair, row) for pair, row in chosen if "-".join(map(str, pair)) in args.pairs]
-    known: dict[tuple[int, int], Trials] = {}
-    for pair, row in [one for one in chosen if cell(*one) not in cells.found][: args.count]:
-        trials = known.setdefault(pair, known.get(pair) or Trials(pair, args))
-        values = trials.measure(row)
-        cells.keep(cell(pair, row), values)
-        print(cell(pair, row), f"{values['barrier']:.4f}", f"{values['seconds']:.0f} s", file=sys.stderr, flush=True)
+        chosen = [one for one in chosen if "-".join(map(str, one[1])) in args.pairs]
+    known: dict[tuple[str, tuple[int, int]], Trials] = {}
+    for kind, pair, row in [one for one in chosen if cell(*one) not in cells.found][: args.count]:
+        if (kind, pair) not in known:
+            known[kind, pair] = Trials(pair, args, kind)
+        values = known[kind, pair].measure(row)
+        cells.keep(cell(kind, pair, row), values)
+        print(
+            cell(kind, pair, row), f"{values['barrier']:.4f}", f"{values['seconds']:.0f} s", file=sys.stderr, flush=True
+        )
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -161,6 +183,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--models", type=Path, default=ROOT / "checkpoints" / "assignments", help="that are trained")
     parser.add_argument("--pairs", nargs="+", metavar="A-B", help="only those of these seeds; all if not given")
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS), help="only those")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS), help="only those models")
     parser.add_argument("--count", type=int, help="measure so many cells at most")
     parser.add_argument("--small", action="store_true", help="tiny models, a step or two of everything")
     parser.add_argument("--threads", type=int, default=1)

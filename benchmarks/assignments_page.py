@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -23,6 +23,33 @@ RATES = {"straight": 0.01, "sinkhorn": 0.05, "implicit": 0.05}
 
 
 @dataclass(frozen=True)
+class Kind:
+    """A kind of models.
+
+    Attributes:
+        config: that they are trained by.
+        small: sizes of tiny ones.
+        title: of its table.
+    """
+
+    config: str
+    small: Mapping[str, int]
+    title: str
+
+
+KINDS = {
+    "gpt2": Kind(
+        "gpt2_shakespeare_small.yaml", {"n_positions": 16, "n_embd": 16, "n_layer": 1, "n_head": 2}, "Tied GPT-2s"
+    ),
+    "deberta": Kind(
+        "deberta_shakespeare_small.yaml",
+        {"max_position_embeddings": 16, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2},
+        "DeBERTas, whose norms come after the sums",
+    ),
+}
+
+
+@dataclass(frozen=True)
 class Row:
     """One way to come to an alignment.
 
@@ -33,8 +60,10 @@ class Row:
         batch: examples of a step.
         rate: of the descent, where it is not the default.
         optimizer: of `learned`.
+        start: of the matching by weights before `learned`.
         starts: that `learned` tries beside its own.
         is_tested: whether the test pairs are measured too.
+        kinds: of models that it is measured on.
     """
 
     how: str
@@ -44,21 +73,31 @@ class Row:
     rate: float | None = None
     is_tested: bool = True
     optimizer: str = "adamw"
+    start: str = "annealed"
     starts: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ("gpt2",)
 
 
+BOTH = tuple(KINDS)
 ROWS = {
-    "weights": Row("annealed", "`weights`, nothing learned", 0),
+    "weights": Row("annealed", "`weights`, nothing learned", 0, kinds=BOTH),
     "plain": Row("annealed", "no assignment after the start"),
     "swaps": Row("swaps", "swaps by exact losses before the descent"),
-    "learned 32": Row("learned", "`learned` by AdamW: 300 steps of 32 blocks, assignments by weights", 300, 32),
+    "learned 32": Row("learned", "`learned` by AdamW, 300 steps of 32 blocks", 300, 32, kinds=BOTH),
     "learned": Row("learned", "`learned` by AdamW, 300 steps of 128 blocks", 300, 128),
     "learned 2400": Row("learned", "`learned` by AdamW, 2,400 steps of 8 blocks at a rate of 0.08", 2400, BATCH, 0.08),
-    "muon": Row("learned", "`learned` as it is: by Muon, 300 steps of 32 blocks", 300, 32, optimizer="muon"),
-    "muon 2400": Row("learned", "`learned`, 2,400 steps of 8 blocks", 2400, BATCH, optimizer="muon"),
+    "muon": Row("learned", "`learned`, 300 steps of 32 blocks", 300, 32, optimizer="muon"),
+    "muon 2400": Row("learned", "the same, 2,400 steps of 8 blocks", 2400, BATCH, optimizer="muon"),
     "muon starts": Row(
         "learned", "the same from the best of three starts (`--starts known,activations`)", 2400, BATCH,
         optimizer="muon", starts=("known", "activations"),
+    ),
+    "default": Row(
+        "learned", "**`learned` as it is**: from activations, 600 steps of 16 blocks", 600, 16,
+        optimizer="muon", start="auto", kinds=BOTH,
+    ),
+    "long": Row(
+        "learned", "the same, 2,400 steps of 8 blocks", 2400, BATCH, optimizer="muon", start="auto", kinds=BOTH
     ),
     "straight": Row("straight", "straight-through for the stream, then as many steps without"),
     "sinkhorn": Row("sinkhorn", "Sinkhorn with annealing for the stream, then as many steps without"),
@@ -71,17 +110,19 @@ ROWS = {
     "after": Row("after", "swaps by exact losses after the descent", is_tested=False),
 }  # fmt: skip
 # Rows that were measured on the models of the processor that measured last; the others' models have the same seeds.
-NEWER, OLDER = ("weights", "learned 32", "learned 2400", "muon", "muon 2400", "muon starts"), " †"
+NEWER = ("weights", "learned 32", "learned 2400", "muon", "muon 2400", "muon starts", "default", "long")
+OLDER = " †"
 
 
-def cell(pair: tuple[int, int], row: str) -> str:
+def cell(kind: str, pair: tuple[int, int], row: str) -> str:
     """The name of a cell."""
-    return f"gpt2 {pair[0]}-{pair[1]} {row}"
+    return f"{kind} {pair[0]}-{pair[1]} {row}"
 
 
-def wanted() -> list[tuple[tuple[int, int], str]]:
-    """Pairs and rows of all cells, in the order to measure in."""
-    return [(pair, name) for name, row in ROWS.items() for pair in (PAIRS if row.is_tested else TUNED)]
+def wanted(kind: str) -> list[tuple[tuple[int, int], str]]:
+    """Pairs and rows of all cells of a kind, in the order to measure in."""
+    rows = {name: row for name, row in ROWS.items() if kind in row.kinds}
+    return [(pair, name) for name, row in rows.items() for pair in (PAIRS if row.is_tested else TUNED)]
 
 
 def page(found: dict[str, Any]) -> str:
@@ -90,18 +131,23 @@ def page(found: dict[str, Any]) -> str:
     Args:
         found: all cells.
     """
-    rows = [_line(found, name) for name in ROWS]
+    return "\n".join([_introduction(), *(_table(found, kind) for kind in KINDS), _swaps(found)])
+
+
+def _table(found: dict[str, Any], kind: str) -> str:
+    rows = [_line(found, kind, name) for name, row in ROWS.items() if kind in row.kinds]
     head = " | ".join(f"{one} and {other}" for one, other in PAIRS)
     table = [f"| barrier, seeds | {head} | mean of test pairs | seconds |", f"|---|{'---:|' * (len(PAIRS) + 2)}", *rows]
-    missing = [cell(*one) for one in wanted() if cell(*one) not in found]
-    left = f"Not measured so far: {len(missing)} of {len(wanted())} cells, which are empty.\n\n" if missing else ""
-    return "\n".join([_introduction(), *table, "", left + _swaps(found)])
+    every = [cell(kind, *one) for one in wanted(kind)]
+    missing = [name for name in every if name not in found]
+    left = f"Not measured so far: {len(missing)} of {len(every)} cells, which are empty.\n" if missing else ""
+    return "\n".join([f"## {KINDS[kind].title}\n", *table, "", left])
 
 
-def _line(found: dict[str, Any], row: str) -> str:
-    cells = [found.get(cell(pair, row)) for pair in PAIRS]
+def _line(found: dict[str, Any], kind: str, row: str) -> str:
+    cells = [found.get(cell(kind, pair, row)) for pair in PAIRS]
     barriers = [f"{one['barrier']:.3f}" if one else "" for one in cells]
-    tested = [found[cell(pair, row)]["barrier"] for pair in TESTED if cell(pair, row) in found]
+    tested = [found[cell(kind, pair, row)]["barrier"] for pair in TESTED if cell(kind, pair, row) in found]
     mean = _mean(tested) if len(tested) == len(TESTED) else ""
     seconds = f"{fmean(one['seconds'] for one in cells if one):.0f}" if any(cells) else ""
     words = ROWS[row].words + ("" if row in NEWER else OLDER)
@@ -116,12 +162,13 @@ def _swaps(found: dict[str, Any]) -> str:
     """What was found of swaps, in words."""
     parts = []
     for row, when in (("swaps", "before the descent"), ("after", "after it")):
-        sweeps = [found[cell(pair, row)]["swaps"] for pair in PAIRS if cell(pair, row) in found]
+        names = [cell("gpt2", pair, row) for pair in PAIRS]
+        sweeps = [found[name]["swaps"] for name in names if name in found]
         if sweeps:
             told = "; ".join(", ".join(f"{better:,} ({taken})" for better, taken in one) for one in sweeps)
             parts.append(f"{when} {told}")
-    intro = "Of the 2,016 swaps so many improved by themselves (so many were taken), sweep by sweep and pair by pair:"
-    return f"{intro}\n{'; '.join(parts)}.\n" if parts else ""
+    intro = "Of the 2,016 swaps of GPT-2s so many improved by themselves (so many were taken), sweep by sweep and pair"
+    return f"{intro}\nby pair: {'; '.join(parts)}.\n" if parts else ""
 
 
 def _introduction() -> str:
@@ -134,15 +181,16 @@ def _introduction() -> str:
 That command writes this page from [`assignments.json`](assignments.json); no number is typed by hand. Two tied GPT-2s
 of 3 layers, 64 wide (`gpt2_shakespeare_small.yaml`, bytes of Tiny Shakespeare) can be brought together by permutations
 of the stream only; inside heads, and in factors of gains, matching learns. Is it the order of the stream that keeps a
-barrier, and does an assignment that follows the loss find a better one than weights do?
+barrier, and does an assignment that follows the loss find a better one than weights do? The same holds of two small
+DeBERTas (`deberta_shakespeare_small.yaml`, which fill in masked bytes), on which `learned` alone is measured.
 
 The pair of seeds {tuned} is the one that settings were chosen on, and is measured on 400 blocks of the validation
 text; the others on 400 blocks of the test text. Given is the barrier on the line between the twins at five points, in
 nats, and its mean over the test pairs with half the width of a 95 % interval (Student's t) once all are measured.
-Rows of `learned` are that; all others take {STEPS} steps of {BATCH} blocks from what `weights` finds, unless they say
-otherwise, and never try an assignment by weights. Seconds are of processor time, the end models' answers included, a
-mean over the pairs that are measured, on a busy machine.{OLDER}: on other end models of the same seeds, which another
-processor trained.
+Rows of `learned` are that, annealed by weights at the start unless they say otherwise; all others take {STEPS} steps of
+{BATCH} blocks from what `weights` finds, unless they say otherwise, and never try an assignment by weights. Seconds are
+of processor time, the end models' answers included, a mean over the pairs that are measured, on a busy machine.{OLDER}:
+on other end models of the same seeds, which another processor trained.
 
 - *Swaps*: all 2,016 exchanges of two channels of the stream, with all else of the twin as it is, are scored by the
   exact loss half way on {blocks} blocks. Those that improve are tried again, the best first, on {judges} others, and

@@ -112,7 +112,7 @@ def tasks(args: argparse.Namespace) -> Iterator[Line]:
     pair = Setting("digits 0-4 and 5-9, ten-way, no labels", [list(models.values())], test)
     yield pair.line("end models", [pair.measure(model) for model in models.values()])
     for variant, chosen in (("plain mean", None), ("weights", recipe("weights")), ("learned", recipe("learned"))):
-        for options in (None, PolishOptions()):
+        for options in (None, PolishOptions(steps=300)):
             matchings: dict[str, Any] = {} if chosen is None else {variant: chosen}
             start = time.perf_counter()
             plan = FusionPlan(matchings, anchor=1, polish=options, heads="union")

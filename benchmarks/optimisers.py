@@ -40,6 +40,8 @@ from fusionlab.stages import result_of, run
 
 ROOT = Path(__file__).parents[1]
 POINTS = 21
+# Examples of a step.
+BATCHES = {"digits": 128, "gpt2": 32}
 TEXT_PAIRS = ((11, 12), (13, 14))
 # What is measured: optimisers, and looks.
 DIGITS = [(name, looks) for name in TRIED for looks in (300, 150)]
@@ -83,7 +85,7 @@ def measured(kind: str, name: str, looks: int, models: Path, shakespeare: str) -
         start = time.process_time()
         starts = fusionlab.alignments(ends, anchor=1, preset="weights")
         tried = TRIED[name]
-        options = RefineOptions(looks // tried.looks, tried.own, tried.rate)
+        options = RefineOptions(looks // tried.looks, tried.own, tried.rate, BATCHES[kind])
         if tried.looks > 1:
             # What L-BFGS remembers is of one order of units.
             options = replace(options, every=0)

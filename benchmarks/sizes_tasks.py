@@ -27,7 +27,7 @@ from fusionlab.stages import run
 HALVES = ((0, 1, 2, 3, 4), (5, 6, 7, 8, 9))
 LEARNED, DISTILLED = "`learned`, `unseen` false", "both distilled into the large one"
 # Options of the presets.
-OPTIONS: dict[str, dict[str, Any]] = {"weights": {}, "learned": {"unseen": False, **OPTIMIZER}}
+OPTIONS: dict[str, dict[str, Any]] = {"weights": {}, "learned": {"unseen": False, "steps": 300, **OPTIMIZER}}
 # By the name of a row, the preset of its matching and how much of each end its start is.
 STARTS: dict[str, tuple[str | None, tuple[float, float]]] = {
     "plain mean after growth": (None, (0.5, 0.5)),
@@ -77,7 +77,7 @@ class TaskPair:
             {} if preset is None else {preset: recipe(preset, **OPTIONS[preset])},
             weights=weights,
             anchor=1,
-            polish=PolishOptions() if polished else None,
+            polish=PolishOptions(steps=300) if polished else None,
             heads="union",
         )
         kept = run(Fuser({"small": ends[0], "large": ends[1]}, plan, inputs).fuse()).kept

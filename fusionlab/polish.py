@@ -45,7 +45,7 @@ class PolishOptions:
         learning_rate: peak learning rate of AdamW, above 0; None for 0.064 over the model's width, at most 0.001 (0.001
             for width 64, 0.00008 for 768).
         batch_size: examples in one step, at least 1; fewer where fewer are given. None is 128, or fewer whose outputs
-            are 4,096 together, as texts with one for each token have.
+            are 2,048 together, as texts with one for each token have.
         weight_decay: AdamW's, 0 or more.
         temperature: of the distillation, above 0; softer targets say more where inputs are few or synthetic.
         mixtures: fewer inputs than this are filled up with mixtures of two of them (mixup), where they are images or
@@ -53,7 +53,7 @@ class PolishOptions:
         seed: of the mixtures and of the order of the examples.
     """
 
-    steps: int = 300
+    steps: int = 600
     learning_rate: float | None = None
     batch_size: int | None = None
     weight_decay: float = 0.01

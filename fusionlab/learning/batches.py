@@ -19,8 +19,8 @@ from fusionlab.learning.mixtures import mixtures
 MEMORY = 2**31
 # Examples in a step, and mixtures that the end models are shown at once.
 BATCH = 128
-# Answers in a step, where an example has several: as many as 32 texts of 128 tokens have.
-ANSWERS = 4096
+# Answers in a step, where an example has several: as many as 16 texts of 128 tokens have.
+ANSWERS = 2048
 
 
 # Not frozen: a Trainer in double precision converts the tensors of a batch in place.
@@ -97,7 +97,7 @@ def draws(
 
 
 def examples_at_once(answers: int) -> int:
-    """The count of examples in a step where no other is asked for: 128, or fewer that have 4,096 answers together.
+    """The count of examples in a step where no other is asked for: 128, or fewer that have 2,048 answers together.
 
     More answers in a step cost more than they tell (docs/matching.md).
 

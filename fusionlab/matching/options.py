@@ -15,6 +15,8 @@ GAUGES = (FOLDED, BIASES, BALANCED)
 ALL = "all"
 KNOWN, ANNEALED, AS_IS = "known", "annealed", "as-is"
 ACTIVATIONS = "activations"
+# The start that suits the models.
+AUTO = "auto"
 ANCHOR, MEAN = "anchor", "mean"
 TOWARDS = (ANCHOR, MEAN)
 # What transformers have inside of their layers; a model of another kind may lack some.
@@ -87,8 +89,9 @@ class MatchOptions(Selection):
             which each counts the same; 0.5 is between them.
         start: of spaces that are coupled: ``known`` (first what connects a space with tokens, pixels, positions and
             labels), ``annealed`` (all together, while a temperature falls; models that share most of their basis
-            already start as they are), ``activations`` (residual streams by what the models compute on inputs) or
-            ``as-is``.
+            already start as they are), ``activations`` (residual streams by what the models compute on inputs),
+            ``as-is``, or ``auto``: ``activations`` where the models are run to learn and a stream can only be permuted,
+            ``annealed`` everywhere else.
         temperatures: steps of annealing.
         sweeps: the most passes of block coordinate ascent over spaces that are coupled (the residual stream with
             all others), after the start; uncoupled spaces are solved once, exactly.

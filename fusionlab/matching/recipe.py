@@ -13,7 +13,7 @@ from fusionlab.inputs import Batches, Inputs
 from fusionlab.matching.align import gauged, in_one_basis
 from fusionlab.matching.learned import refined
 from fusionlab.matching.matchers.registry import Models, matcher_of, matchers
-from fusionlab.matching.options import ACTIVATIONS, ALL, MatchOptions, Selection, describe, given
+from fusionlab.matching.options import ACTIVATIONS, ALL, ANNEALED, AUTO, MEAN, MatchOptions, Selection, describe, given
 from fusionlab.matching.permutations import PermutationOptions
 from fusionlab.matching.presets import PRESETS
 from fusionlab.matching.refine_options import RefineOptions
@@ -24,10 +24,15 @@ from fusionlab.statistics import Activations
 from fusionlab.statistics.gather import gathered
 from fusionlab.suggestions import did_you_mean
 from fusionlab.symmetry import Alignment, Blueprint
+from fusionlab.symmetry.groups import Permutation
+from fusionlab.symmetry.roles import Role
+from fusionlab.symmetry.unseen import unseen_entries
 
 # In place of a name, where advice may choose one (`fusionlab.advice`).
 CHOSEN = "auto"
 LEARNED, GIT_REBASIN, OT_FUSION = "learned", "git-rebasin", "ot-fusion"
+# Inputs that activations are compared on where nobody asked for that start, and rows that are kept of each map.
+LOOKED_AT = 1024
 
 
 @dataclass(frozen=True)
@@ -78,6 +83,24 @@ class Recipe:
         own = self.options
         return {start: replace(own, start=start) for start in dict.fromkeys((own.start, *tried))}
 
+    def suited_to(self, blueprint: Blueprint, models: Sequence[nn.Module]) -> Recipe:
+        """The recipe with one of the other starts in place of `AUTO`.
+
+        A stream that can only be permuted keeps the order that the start gives it, and activations on inputs tell that
+        order better than weights do (docs/results/assignments.md).
+
+        Args:
+            blueprint: of the models, in the gauge.
+            models: what was grown starts as annealed, since what is new in it computes nothing yet.
+        """
+        own = self.options
+        if not isinstance(own, MatchOptions) or own.start != AUTO:
+            return self
+        streams = [space for space in own.select(blueprint) if space.role == Role.RESIDUAL]
+        permuted = any(isinstance(space.group, Permutation) for space in streams)
+        is_run = self.refine is not None and own.towards != MEAN and not any(map(unseen_entries, models))
+        return replace(self, options=replace(own, start=ACTIVATIONS if permuted and is_run else ANNEALED))
+
     def __str__(self) -> str:
         """The recipe in words, for a report."""
         if not self.matches:
@@ -94,7 +117,7 @@ Match = str | Mapping[str, str | Mapping[str, Any] | Recipe] | Recipe
 RECIPES: dict[str, Recipe] = {
     **{name: Recipe(options) for name, options in PRESETS.items()},
     ACTIVATIONS: Recipe(replace(PRESETS["weights"], start=ACTIVATIONS)),
-    LEARNED: Recipe(PRESETS["weights"], refine=RefineOptions()),
+    LEARNED: Recipe(replace(PRESETS["weights"], start=AUTO), refine=RefineOptions()),
     GIT_REBASIN: Recipe(PermutationOptions(spaces=(ALL,))),
     OT_FUSION: Recipe(PermutationOptions(spaces=("ffn",), objective="euclidean")),
 }
@@ -107,7 +130,8 @@ MEANINGS: dict[str, str] = {
     "sequential rescale, heads in the order they are in",
     "weights": "every space that is exact for the architecture, in every gauge, by weights alone",
     ACTIVATIONS: "as `weights`, residual streams started from what the models compute on inputs",
-    LEARNED: "as `weights`, then refined by gradient descent inside the group, on inputs without labels",
+    LEARNED: "as `weights`, or as `activations` where a stream can only be permuted, then refined by gradient descent "
+    "inside the group, on inputs without labels",
     GIT_REBASIN: "permutations of all spaces by weights (Ainsworth et al., 2023)",
     OT_FUSION: "exact transport of feed-forward units (Singh and Jaggi, 2020)",
 }
@@ -202,14 +226,17 @@ def align_models(
     brought = [place.brought(model.state_dict()) for model in models]
     described, gauges = gauged(brought, blueprint, options, place.team)
     options.select(described)
+    asked, chosen = chosen, chosen.suited_to(described, models)
     activations = None
     if ACTIVATIONS in chosen.needs:
         assert inputs is not None
+        is_asked = ACTIVATIONS in asked.needs
+        looked, settings = (inputs.shared, {}) if is_asked else (inputs.part(LOOKED_AT), {"samples": LOOKED_AT})
         twins = [place.found(gauge).apply(model) for gauge, model in zip(gauges, models, strict=True)]
         activations = []
         for index, twin in enumerate(twins):
             label = f"gathering activations of model {index + 1}"
-            activations += [(yield from activations_of(twin, inputs.shared, label))]
+            activations += [(yield from activations_of(twin, looked, label, **settings))]
     states = [gauge.apply(state) for gauge, state in zip(gauges, brought, strict=True)]
     starts: dict[str, list[Alignment]] = {}
     for start, one in chosen.every_start.items():
@@ -230,15 +257,16 @@ def align_models(
     return (yield from refining)
 
 
-def activations_of(model: nn.Module, batches: Batches, label: str = "") -> Stages[Activations]:
+def activations_of(model: nn.Module, batches: Batches, label: str = "", **settings: Any) -> Stages[Activations]:
     """Activations of a model's linear maps at a sample of rows of some inputs.
 
     Args:
         model: see `fusionlab.statistics.gather.gather`.
         batches: the same ones for all models whose activations are compared.
         label: see `Stage`.
+        settings: of the kind, such as ``samples``.
     """
-    found = (yield from gathered(model, batches, [Activations.kind], label=label))[Activations.kind]
+    found = (yield from gathered(model, batches, [Activations.kind], label=label, **settings))[Activations.kind]
     assert isinstance(found, Activations)
     return found
 

@@ -23,7 +23,7 @@ class RefineOptions:
         learning_rate: the first and largest, above 0, about radians a step for rotations; it falls to zero along a
             cosine. None is 0.01 of Muon or 0.04 of AdamW for two models, and half of that for more, whose loss is
             rougher.
-        batch_size: inputs in one step, all sources together, at least 1. None is 128, or fewer whose outputs are 4,096
+        batch_size: inputs in one step, all sources together, at least 1. None is 128, or fewer whose outputs are 2,048
             together, as texts with one for each token have.
         target: ``outputs``, what the end models return, or ``labels``.
         concentration: of the Dirichlet distribution that points between the models are drawn from, above 0: large for
@@ -43,7 +43,7 @@ class RefineOptions:
         seed: of the draws.
     """
 
-    steps: int = 300
+    steps: int = 600
     optimizer: RefineOptimizer = "muon"
     learning_rate: float | None = None
     batch_size: int | None = None

@@ -192,15 +192,15 @@ def test_draws_follow_from_the_seed():
 
 
 def test_a_step_has_fewer_examples_of_several_answers():
-    """128 images, or texts of 4,096 tokens together; the longest texts count, and no more are read than are drawn."""
-    assert list(map(examples_at_once, (1, 32, 128, 1024, ANSWERS, 2 * ANSWERS))) == [BATCH, BATCH, 32, 4, 1, 1]
+    """128 images, or texts of 2,048 tokens together; the longest texts count, and no more are read than are drawn."""
+    assert list(map(examples_at_once, (1, 16, 128, 1024, ANSWERS, 2 * ANSWERS))) == [BATCH, BATCH, 16, 2, 1, 1]
     config = GPT2Config(n_embd=24, n_layer=1, n_head=3, n_positions=256, vocab_size=40)
     model = randomize(GPT2LMHeadModel(config), seed=0)
-    texts = [{"input_ids": torch.randint(40, (12, length), generator=generator(0))} for length in (8, 256, 256, 256)]
+    texts = [{"input_ids": torch.randint(40, (12, length), generator=generator(0))} for length in (8, 128, 128, 128)]
     pool = collect([model], texts, None, 10_000, with_targets=True)
-    assert [group.answers for group in pool.groups] == [8, 256]
+    assert [group.answers for group in pool.groups] == [8, 128]
     steps = [(len(step), step.inputs["input_ids"].shape[1]) for (step,) in draws([pool], 6, None, 0)]
-    assert set(steps) == {(12, 8), (ANSWERS // 256, 256)}
+    assert set(steps) == {(12, 8), (ANSWERS // 128, 128)}
     (asked,) = next(draws([pool], 1, 5, 0))
     assert len(asked) == 5
     read = collect([model], iter(texts), None, 10_000, with_targets=True, answers=20 * 8)

@@ -28,11 +28,11 @@ def inputs(count: int = 24) -> Inputs:
 
 
 def test_presets_without_inputs_are_the_options() -> None:
-    """none, paper and weights run nothing; activations and learned start from weights."""
+    """none, paper and weights run nothing; activations and learned start elsewhere."""
     for name, options in PRESETS.items():
         assert recipe(name).options == options
         assert not recipe(name).needs_inputs
-    for name, start in (("activations", "activations"), ("learned", "annealed")):
+    for name, start in (("activations", "activations"), ("learned", "auto")):
         assert recipe(name).needs_inputs
         assert recipe(name).options == replace(PRESETS["weights"], start=start)
 

@@ -10,14 +10,17 @@ from torch import nn
 import fusionlab
 from fusionlab.errors import InputError
 from fusionlab.evaluation.preservation import check_preservation
+from fusionlab.matching import recipe as recipes
 from fusionlab.matching import tried_starts
 from fusionlab.matching.learned import Refinement
+from fusionlab.matching.options import MatchOptions
 from fusionlab.matching.permutations import PermutationOptions
 from fusionlab.matching.recipe import Recipe, recipe
 from fusionlab.matching.refine_options import RefineOptions
 from fusionlab.matching.tried_starts import best_start
 from fusionlab.stages import result_of, run
 from fusionlab.symmetry import Alignment
+from fusionlab.symmetry.unseen import note_unseen
 from tests.matching.refining import excess, folded, gpt2, inputs, planted, quiet
 from tests.symmetry.models import generator, randomize
 
@@ -83,6 +86,45 @@ def test_activations_are_needed_where_a_start_needs_them() -> None:
     assert recipe("learned", starts=("known", "activations")).needs == ("activations",)
 
 
+def test_a_permuted_stream_starts_from_activations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a part of the inputs, unless another start is named; streams that turn and what was grown start by weights."""
+    tied, untied = gpt2(), gpt2(tie_word_embeddings=False)
+    learned = recipe("learned")
+
+    def start(chosen: Recipe, model: nn.Module) -> str:
+        options = chosen.suited_to(folded(model), [model]).options
+        assert isinstance(options, MatchOptions)
+        return options.start
+
+    assert (start(learned, tied), start(learned, untied)) == ("activations", "annealed")
+    assert start(recipe("learned", start="known"), tied) == "known"
+    assert start(recipe("learned", towards="mean"), tied) == start(recipe("weights", start="auto"), tied) == "annealed"
+    note_unseen(tied, {"transformer.wte.weight": torch.zeros(1, dtype=torch.bool)})
+    assert start(learned, tied) == "annealed"
+    assert recipe("git-rebasin").suited_to(folded(tied), [tied]) == recipe("git-rebasin")
+
+    monkeypatch.setattr(recipes, "LOOKED_AT", 6)
+    seen: list[tuple[int, int]] = []
+    original = recipes.activations_of
+
+    def noted(model: nn.Module, batches: Any, label: str = "", **settings: Any) -> Any:
+        seen.append((len(batches), settings.get("samples", 0)))
+        return original(model, batches, label, **settings)
+
+    monkeypatch.setattr(recipes, "activations_of", noted)
+    models, _ = tied_pair()
+    data, few = inputs(models[0], 6, batch=4), {"steps": 1, "batch_size": 4}
+    for wanted, how in (
+        ([(2, 6)] * 2, {}),
+        ([(6, 0)] * 2, {"start": "activations"}),
+        ([(6, 0)] * 2, {"starts": ("activations",)}),
+        ([], {"start": "known"}),
+    ):
+        fusionlab.align(models, preset="learned", data=data, **few, **how)
+        assert seen == wanted
+        seen.clear()
+
+
 def test_starts_that_do_not_exist_are_refused() -> None:
     with pytest.raises(InputError, match="warm"):
         RefineOptions(starts=("warm",))
@@ -101,9 +143,9 @@ def test_learned_tries_its_own_start_and_those_that_are_named(monkeypatch: pytes
         labels.append(stage.label)
 
     monkeypatch.setattr(Refinement, "__init__", noted)
-    how: dict[str, Any] = {"steps": 3, "batch_size": 4, "starts": ("known", "annealed", "activations")}
+    how: dict[str, Any] = {"steps": 3, "batch_size": 4, "starts": ("known", "activations", "annealed")}
     twins = fusionlab.align(models, anchor=1, preset="learned", data=data, **how)
-    tried = [f"learned matching, start {name}" for name in ("annealed", "known", "activations")]
+    tried = [f"learned matching, start {name}" for name in ("activations", "known", "annealed")]
     assert labels == [*tried, "learned matching"]
     for model, twin in zip(models, twins, strict=True):
         assert torch.allclose(twin(**data[0]).logits, model(**data[0]).logits, atol=1e-8)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import DebertaV2Config, DebertaV2ForMaskedLM, GPT2Config, GPT2LMHeadModel
 
 from fusionlab.learning.distillation import output_of
 from fusionlab.learning.points import at_point
@@ -95,15 +95,18 @@ def test_twin_keeps_its_function(kind: str, benchmark: Any) -> None:
 
 def test_rows_run_and_go_on(tmp_path: Path, benchmark: Any) -> None:
     """With tiny models a row has a finite barrier; the next call measures what is left and nothing again."""
-    command, rows = benchmark("assignments"), benchmark("assignments_page").ROWS
-    tried = ["swaps", "learned", "muon starts", "sinkhorn", "random"]
+    command, shown = benchmark("assignments"), benchmark("assignments_page")
+    tried = ["swaps", "muon starts", "sinkhorn", "random", "default"]
     small = ["--small", "--results", str(tmp_path / "results"), "--models", str(tmp_path / "models")]
     small += ["--rows", *tried]
     small += ["--shakespeare", str(text(tmp_path / "plays.parquet"))]
     for seed in (11, 12):
         torch.manual_seed(seed)
-        sizes = {"n_positions": 16, "n_embd": 16, "n_layer": 1, "n_head": 2}
-        GPT2LMHeadModel(GPT2Config(vocab_size=259, **sizes)).save_pretrained(tmp_path / "models" / f"gpt2_{seed}")
+        sizes = {kind: one.small for kind, one in shown.KINDS.items()}
+        gpt2 = GPT2LMHeadModel(GPT2Config(vocab_size=259, **sizes["gpt2"]))
+        deberta = DebertaV2ForMaskedLM(DebertaV2Config(vocab_size=259, **sizes["deberta"]))
+        gpt2.save_pretrained(tmp_path / "models" / f"gpt2_{seed}")
+        deberta.save_pretrained(tmp_path / "models" / f"deberta_{seed}")
     assert command.main([*small, "--count", "1"]) == 0
     cells = tmp_path / "results" / "assignments.json"
     before = json.loads(cells.read_text())
@@ -111,7 +114,8 @@ def test_rows_run_and_go_on(tmp_path: Path, benchmark: Any) -> None:
     assert command.main(small) == 0
     found = json.loads(cells.read_text())
     assert {name: found[name] for name in before} == before
-    assert {name.removeprefix("gpt2 11-12 ") for name in found} == set(tried)
+    assert found.keys() == {*(f"gpt2 11-12 {row}" for row in tried), "deberta 11-12 default"}
     assert all(math.isfinite(one["barrier"]) for one in found.values())
     page = (tmp_path / "results" / "assignments.md").read_text()
-    assert all(f"| {row.words}" in page for row in rows.values())
+    assert all(f"| {row.words}" in page for row in shown.ROWS.values())
+    assert all(f"## {kind.title}" in page for kind in shown.KINDS.values())

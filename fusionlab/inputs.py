@@ -16,8 +16,6 @@ from torch.utils.data import ConcatDataset, DataLoader, IterableDataset, Subset
 
 from fusionlab.errors import InputError
 from fusionlab.probes import probes
-from fusionlab.statistics.layout import example_count
-from fusionlab.statistics.loading import ordered_loader
 
 if TYPE_CHECKING:  # the data modules' library takes most of a second
     from fusionlab.data.contract import DataFacts
@@ -48,28 +46,6 @@ class Inputs:
     def is_shared(self) -> bool:
         """True if all models have the same inputs."""
         return all(batches is self.own[0] for batches in self.own)
-
-    def part(self, samples: int, seed: int = 0) -> Batches:
-        """A part of the shared inputs: of a data set or a list drawn at random, of anything else the first.
-
-        Args:
-            samples: how many inputs; whole batches that hold about so many where they come in batches only, and all
-                where there are fewer.
-            seed: of the draw.
-        """
-        shared = self.shared
-        if isinstance(shared, DataLoader) and shared.batch_size and not isinstance(shared.dataset, IterableDataset):
-            return in_order(ordered_loader(shared)[0], samples, seed)
-        batches: Iterable[Mapping[str, Tensor]] = shared
-        if isinstance(shared, Sequence):
-            order = torch.randperm(len(shared), generator=torch.Generator().manual_seed(seed))
-            batches = (shared[place] for place in order.tolist())
-        drawn: list[Mapping[str, Tensor]] = []
-        for batch in batches:
-            drawn.append(batch)
-            if sum(map(example_count, drawn)) >= samples:
-                break
-        return drawn
 
     @staticmethod
     def of(

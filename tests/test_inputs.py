@@ -43,35 +43,6 @@ def test_a_draw_follows_the_seed() -> None:
     assert all(tuple(image.flatten().tolist()) in known for image in pixels(first.shared))
 
 
-def test_a_part_is_drawn_of_what_is_shared() -> None:
-    """At random of a data set and of a list of batches, by the seed; of a stream what comes first; all where few."""
-    module = Digits()
-    inputs = Inputs.of([module], 2)
-    assert inputs is not None
-    part = pixels(inputs.part(50))
-    assert len(part) == 50
-    assert torch.equal(part, pixels(inputs.part(50)))
-    assert not torch.equal(part, pixels(inputs.part(50, seed=1)))
-    assert not torch.equal(part, module.train_set.pixel_values[:50])
-    assert len(pixels(inputs.part(10**6))) == len(module.train_set.pixel_values)
-
-    numbered = [{"pixel_values": torch.full((4, 1), float(place))} for place in range(20)]
-    listed = pixels(Inputs.from_batches(numbered, 2).part(10))
-    assert len(listed) == 12
-    assert len(set(listed.flatten().tolist())) == 3
-    assert set(listed.flatten().tolist()) != {0.0, 1.0, 2.0}
-    assert len(pixels(Inputs.from_batches(numbered, 2).part(1000))) == 80
-
-    chosen = DataLoader(torch.arange(20.0), batch_size=4, sampler=[3, 5, 7], collate_fn=stacked)
-    assert set(pixels(Inputs.from_batches(chosen, 2).part(10)).tolist()) == {3.0, 5.0, 7.0}
-    in_batches = Inputs((numbered,) * 2, DataLoader(numbered, batch_size=None, shuffle=False))
-    assert pixels(in_batches.part(10)).flatten().tolist() == [0.0] * 4 + [1.0] * 4 + [2.0] * 4
-
-
-def stacked(numbers: list[torch.Tensor]) -> dict[str, torch.Tensor]:
-    return {"pixel_values": torch.stack(numbers)}
-
-
 def test_one_module_for_each_model() -> None:
     """Each model has its own, and all of them together are shared."""
     modules = [Digits(classes=[0, 1]), Digits(classes=[2])]

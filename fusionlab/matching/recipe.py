@@ -22,6 +22,7 @@ from fusionlab.matching.workplace import HERE, Workplace
 from fusionlab.stages import Stages
 from fusionlab.statistics import Activations
 from fusionlab.statistics.gather import gathered
+from fusionlab.statistics.loading import part_of
 from fusionlab.suggestions import did_you_mean
 from fusionlab.symmetry import Alignment, Blueprint
 from fusionlab.symmetry.groups import Permutation
@@ -231,7 +232,8 @@ def align_models(
     if ACTIVATIONS in chosen.needs:
         assert inputs is not None
         is_asked = ACTIVATIONS in asked.needs
-        looked, settings = (inputs.shared, {}) if is_asked else (inputs.part(LOOKED_AT), {"samples": LOOKED_AT})
+        looked = inputs.shared if is_asked else part_of(inputs.shared, LOOKED_AT)
+        settings = {} if is_asked else {"samples": LOOKED_AT}
         twins = [place.found(gauge).apply(model) for gauge, model in zip(gauges, models, strict=True)]
         activations = []
         for index, twin in enumerate(twins):

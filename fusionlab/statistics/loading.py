@@ -6,9 +6,12 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler, Subset
 
 from fusionlab.errors import InputError
+from fusionlab.inputs import in_order
+from fusionlab.statistics.layout import example_count
 from fusionlab.types import Batch
 
 
@@ -64,6 +67,29 @@ class Stream(IterableDataset[Batch]):
 
     def __iter__(self) -> Iterator[Batch]:
         return iter(self._batches)
+
+
+def part_of(batches: Iterable[Batch], samples: int, seed: int = 0) -> Iterable[Batch]:
+    """A part of some inputs: of a data set or a list drawn at random, of anything else the first.
+
+    Args:
+        batches: a DataLoader, or any iterable of batches.
+        samples: how many inputs; whole batches that hold about so many where they come in batches only, and all where
+            there are fewer.
+        seed: of the draw.
+    """
+    if isinstance(batches, DataLoader) and batches.batch_size and not isinstance(batches.dataset, IterableDataset):
+        return in_order(_in_order(batches), samples, seed)
+    taken = batches
+    if isinstance(batches, Sequence):
+        order = torch.randperm(len(batches), generator=torch.Generator().manual_seed(seed))
+        taken = (batches[place] for place in order.tolist())
+    drawn: list[Batch] = []
+    for batch in taken:
+        drawn.append(batch)
+        if sum(map(example_count, drawn)) >= samples:
+            break
+    return drawn
 
 
 def count_of(loader: DataLoader[Any]) -> int | None:

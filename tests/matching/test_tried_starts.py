@@ -125,6 +125,15 @@ def test_a_permuted_stream_starts_from_activations(monkeypatch: pytest.MonkeyPat
         seen.clear()
 
 
+def test_auto_is_annealed_where_nothing_is_run() -> None:
+    models = [randomize(gpt2(), seed) for seed in (0, 1)]
+    found, expected, other = (
+        fusionlab.alignments(models, anchor=1, preset="weights", start=start)[0].element("residual")
+        for start in ("auto", "annealed", "as-is")
+    )
+    assert found.tolist() == expected.tolist() != other.tolist()
+
+
 def test_starts_that_do_not_exist_are_refused() -> None:
     with pytest.raises(InputError, match="warm"):
         RefineOptions(starts=("warm",))

@@ -107,8 +107,9 @@ def _minimum(units: Tensor, norms: Tensor, factors: Tensor) -> Tensor:
 
 
 def _gradient(units: Tensor, norms: Tensor, factors: Tensor) -> Callable[[Tensor], Tensor]:
-    """The gradient of the loss, by products of the smaller side."""
-    if units.shape[2] <= units.shape[1]:
+    """The gradient of the loss: by the sum over the models where its side is less than all of their rows."""
+    models, rows, columns = units.shape
+    if columns <= models * rows:
         total, wanted = _sums(units, norms, factors)
         return lambda merged: 2 * (merged @ total - wanted)
     twice, lengths = 2 * factors[:, None, None], norms[:, None, None].to(units)

@@ -28,7 +28,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 from cells import Cells
 from same_base_data_page import part
 from same_base_figure import figure
-from same_base_page import cell_name, page
+from same_base_page import alike, cell_name, page
 from same_base_settings import ROOT, SETTINGS, Family, Setting
 from settings import quiet
 from torch import Tensor
@@ -40,7 +40,6 @@ from fusionlab.statistics import Statistics
 from fusionlab.statistics.gather import gather
 
 GATHERED = ("gram", "fisher")
-ROUNDING = 1e-6
 # By method the values that are tried, beside the defaults.
 FACTORS = [{"lambda_": factor} for factor in (0.7, 1.5, 2.0, 3.0, 4.0)]
 GRIDS: dict[str, list[dict[str, Any]]] = {
@@ -117,7 +116,7 @@ class Measuring:
         models = self.models
         own = [models.score(model, place, self.split) for place, model in enumerate(models.tuned)]
         found = {"own": own, "base": self.scores(models.body(models.base), len(self.setting.names))}
-        if not _alike(self.cells.found.get(name), found):
+        if not alike(self.cells.found.get(name), found):
             self.cells.drop(f"{self.split} {self.seed} ")
             self.cells.keep(name, found)
 
@@ -146,13 +145,6 @@ class Measuring:
         scores = self.scores(merged, count)
         self.cells.keep(name, {"scores": scores, "seconds": seconds})
         print(name, f"{fmean(scores):.3f}", file=sys.stderr, flush=True)
-
-
-def _alike(measured: dict[str, list[float]] | None, found: dict[str, list[float]]) -> bool:
-    """True for the same scores but for rounding: those of the same models."""
-    return measured is not None and all(
-        abs(one - other) < ROUNDING for key in found for one, other in zip(measured[key], found[key], strict=True)
-    )
 
 
 def chosen(
@@ -226,13 +218,14 @@ def write_page(setting: Setting, folder: Path) -> None:
         folder: of the cells.
     """
     file = folder / f"{setting.file}.json"
-    text, more = page(Cells(file).found, methods_of(setting), setting), Cells(with_data_file(file))
+    cells, more = Cells(file), Cells(with_data_file(file))
+    text = page(cells.found, methods_of(setting), setting)
     if "chosen" in more.found:
-        text += "\n" + part(more.found, setting)
+        text += "\n" + part(more.found, cells.found, setting)
     with atomic_file(file.with_suffix(".md"), overwrite=True) as temporary:
         temporary.write_text(text, encoding="utf-8")
     with atomic_file(file.with_suffix(".png"), overwrite=True) as temporary:
-        temporary.write_bytes(figure(Cells(file).found, methods_of(setting), setting))
+        temporary.write_bytes(figure(cells.found, methods_of(setting), setting))
 
 
 def with_data_file(file: Path) -> Path:

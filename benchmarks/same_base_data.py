@@ -34,8 +34,8 @@ from fusionlab.polish import PolishOptions, polish
 from fusionlab.search import SearchOptions, Space, Trials
 from fusionlab.trainers import quiet_factory
 
-# What is polished; and the inputs of each task that numbers of steps are tried with on the tuning models.
-START, TRIED_ON = "tsv_m", 64
+# What is polished.
+START = "tsv_m"
 
 
 class WithData(Measuring):
@@ -71,23 +71,25 @@ class WithData(Measuring):
         self.cells.keep(name, {"scores": scores, "seconds": seconds, "trials": [one.score for one in trials.done]})
         print(name, f"{fmean(scores):.3f}", file=sys.stderr, flush=True)
 
-    def polish(self, given: dict[str, Any], inputs: int, steps: int) -> None:
+    def polish(self, given: dict[str, Any], inputs: int, steps: int, rate: float | None) -> None:
         """The score on each task of a merge of all that was polished on so many inputs of each, without labels.
 
         Args:
             given: hyperparameters of the merge.
             inputs: of each task.
             steps: of the distillation.
+            rate: of learning; its default if None.
         """
         count = max(self.setting.counts)
-        name = polish_name(self.split, self.seed, count, START, inputs, steps)
+        name = polish_name(self.split, self.seed, count, START, inputs, steps, rate)
         if name in self.cells.found:
             return
         models = self.models
         body = merge_states([models.body(one) for one in models.tuned], START, base=models.body(models.base), **given)
         merged = TaskModels([models.under(body, place) for place in range(count)])
         batches = [models.inputs(place, inputs) for place in range(count)]
-        start, options = time.perf_counter(), PolishOptions(steps=steps, seed=self.seed, **self.setting.polish)
+        start = time.perf_counter()
+        options = PolishOptions(steps=steps, learning_rate=rate, seed=self.seed, **self.setting.polish)
         trainer = quiet_factory(self.setting.passes)
         found = polish(merged.sharing(), models.tuned, batches, options, trainer, answering=TaskModels.answering)
         seconds = time.perf_counter() - start
@@ -96,16 +98,20 @@ class WithData(Measuring):
         print(name, f"{fmean(scores):.3f}", file=sys.stderr, flush=True)
 
 
-def steps_of(setting: Setting, cells: Cells) -> int:
-    """The number of steps of the curve: the better one on the tuning models' validation examples, or the only one."""
+def tried_polishes(setting: Setting) -> list[tuple[int, float | None]]:
+    """Steps and rates that are tried on the tuning models."""
+    return [(steps, rate) for steps in setting.steps for rate in setting.rates]
 
-    def reached(steps: int) -> float:
-        names = (
-            polish_name("validation", seed, max(setting.counts), START, TRIED_ON, steps) for seed in setting.tuning
-        )
+
+def polish_of(setting: Setting, cells: Cells) -> tuple[int, float | None]:
+    """Steps and rate of the curve: the best on the tuning models' validation examples, or the only ones."""
+    tried, count = tried_polishes(setting), max(setting.counts)
+
+    def reached(how: tuple[int, float | None]) -> float:
+        names = [polish_name("validation", seed, count, START, setting.tried_on, *how) for seed in setting.tuning]
         return fmean(score for name in names for score in cells.found[name]["scores"])
 
-    return setting.steps[0] if len(setting.steps) == 1 else max(setting.steps, key=reached)
+    return tried[0] if len(tried) == 1 else max(tried, key=reached)
 
 
 def measure(setting: Setting, cells: Cells, args: argparse.Namespace) -> None:
@@ -120,16 +126,17 @@ def measure(setting: Setting, cells: Cells, args: argparse.Namespace) -> None:
     for seed in setting.tuning:
         several = [(*key, given) for key, grid in grids.items() if len(grid) > 1 for given in grid]
         measuring = WithData(setting, seed, "validation", cells, args)
-        tried = [(TRIED_ON, steps) for steps in setting.steps] if len(setting.steps) > 1 else []
-        _measure(measuring, several, start, tried)
+        every = tried_polishes(setting)
+        _measure(measuring, several, start, [(setting.tried_on, *how) for how in every] if len(every) > 1 else [])
     best: dict[str, Any] = {
         f"{count} {method}": chosen(cells, setting.tuning, count, method, grid)
         for (count, method), grid in grids.items()
     }
-    cells.keep("chosen", best | {"steps": steps_of(setting, cells), "inputs": setting.inputs})
+    steps, rate = polish_of(setting, cells)
+    cells.keep("chosen", best | {"steps": steps, "rate": rate, "inputs": setting.inputs})
     for seed in setting.test:
         single = [(count, method, best[f"{count} {method}"]) for count, method in grids]
-        polished = [(inputs, cells.found["chosen"]["steps"]) for inputs in setting.inputs]
+        polished = [(inputs, steps, rate) for inputs in setting.inputs]
         _measure(WithData(setting, seed, "test", cells, args), single, start, polished)
 
 
@@ -137,7 +144,7 @@ def _measure(
     measuring: WithData,
     merged: Sequence[tuple[int, str, dict[str, Any]]],
     start: dict[str, Any],
-    polished: Sequence[tuple[int, int]],
+    polished: Sequence[tuple[int, int, float | None]],
 ) -> None:
     """Measure what is missing of a seed.
 
@@ -145,15 +152,15 @@ def _measure(
         measuring: of the seed.
         merged: number of tasks, method and hyperparameters of each merge.
         start: hyperparameters of the merge that is polished.
-        polished: inputs of each task and steps of each polish.
+        polished: inputs of each task, steps and rate of each polish.
     """
     split, seed, count = measuring.split, measuring.seed, max(measuring.setting.counts)
     names = [cell_name(split, seed, *one) for one in merged]
     measuring.begin([*names, *(polish_name(split, seed, count, START, *one) for one in polished)])
     for one in merged:
         measuring.merge(*one)
-    for inputs, steps in polished:
-        measuring.polish(start, inputs, steps)
+    for one_polish in polished:
+        measuring.polish(start, *one_polish)
 
 
 if __name__ == "__main__":

@@ -7,25 +7,27 @@ from statistics import fmean
 from typing import Any
 
 from intervals import half_width
-from same_base_page import cell_name, filled, settings_words, shares_of
+from same_base_page import alike, cell_name, filled, settings_words, shares_of
 from same_base_settings import SEARCHED, Setting
 
 LABELLED = "with labels"
 AIM = 95
 
 
-def part(found: dict[str, Any], setting: Setting) -> str:
+def part(found: dict[str, Any], above: dict[str, Any], setting: Setting) -> str:
     """The part of the page.
 
     Args:
         found: all cells.
+        above: those of the rest of the page.
         setting: of which fine-tunes.
     """
     counts, chosen = setting.counts, found["chosen"]
     measured = {count: [seed for seed in setting.test if _is_complete(found, setting, count, seed)] for count in counts}
     seeds = measured[max(counts)]
     inputs = [number for number in chosen["inputs"] if _is_polished(found, max(counts), number, seeds)]
-    parts = [_introduction(setting, seeds)]
+    same = all(alike(above.get(name), found[name]) for name in (f"test {seed} ends" for seed in seeds))
+    parts = [_introduction(setting, seeds, same)]
     for count in counts:
         if measured[count] != seeds:
             continue
@@ -51,7 +53,7 @@ def part(found: dict[str, Any], setting: Setting) -> str:
                 f"The aim at {count} tasks, {AIM} % of the fine-tunes' own scores with unlabelled data, is {word}: "
                 f"{reached:.1f}, and {alone:.1f} without a polish.\n"
             )
-    return "\n".join([*parts, _curve(found, setting, seeds, inputs)])
+    return "\n".join([*parts, _curve(found, setting, seeds, inputs), *_tried(found, setting)])
 
 
 def _looks_at(setting: Setting, method: str) -> str:
@@ -70,16 +72,17 @@ def _is_complete(found: dict[str, Any], setting: Setting, count: int, seed: int)
 
 def _is_polished(found: dict[str, Any], count: int, inputs: int, seeds: Sequence[int]) -> bool:
     """True if a point of the curve was measured on all of some base models."""
-    steps = found["chosen"]["steps"]
-    return all(polish_name("test", seed, count, "tsv_m", inputs, steps) in found for seed in seeds)
+    return all(_polish_name(found, seed, count, inputs) in found for seed in seeds)
 
 
-def _introduction(setting: Setting, seeds: Sequence[int]) -> str:
+def _introduction(setting: Setting, seeds: Sequence[int], same: bool) -> str:
     words, meant, file = setting.words, len(setting.test), f"{setting.file}_data.json"
     few = "" if len(seeds) == meant else f" (of {meant} that are meant: the others are not measured yet)"
+    again = """ The fine-tunes were trained again for it, from the same seeds: another processor rounds differently,
+and what they reach differs a little from the above."""
     measured = f"""That command measures this part, in [`{file}`]({file}), and writes the page. Models, tasks and the
 way of counting are those above, over the seeds {", ".join(map(str, seeds))}{few}. `simple`, `tsv_m` and `regmean`,
-with what is chosen above, stand here once more for comparison."""
+with what is chosen above, stand here once more for comparison.{"" if same else again}"""
     searched = f"""*Searched* means the search of `fusionlab fuse --search`: Optuna looks for the method's
 hyperparameters and the models' weights by the score on {words.labelled}, with labels, which nothing was trained
 on and nothing is tested on; nothing about the searches was chosen. """
@@ -108,7 +111,10 @@ def _polished_row(
     cells = _curve_cells(found, seeds, count, inputs)
     shares = _shares(found, seeds, count, [cell["scores"] for cell in cells])
     looks = f"the base model; {inputs} {setting.words.unlabelled} of each task, no labels"
-    seconds, words = fmean(cell["seconds"] for cell in cells), f"`polish.steps` {found['chosen']['steps']}"
+    chosen, seconds = found["chosen"], fmean(cell["seconds"] for cell in cells)
+    words = f"`polish.steps` {chosen['steps']}"
+    if chosen.get("rate"):
+        words += f", `polish.learning_rate` {chosen['rate']:g}"
     return _mean(shares), f"| `tsv_m`, polished | {looks} | {_told(shares)} | {seconds:.1f} | {words} |"
 
 
@@ -125,21 +131,44 @@ def _curve(found: dict[str, Any], setting: Setting, seeds: Sequence[int], inputs
     return (
         f"### What a polish brings back\n\nThe merge of {count} fine-tunes by `tsv_m`, polished on n "
         f"{setting.words.unlabelled} of each task without labels ({found['chosen']['steps']} steps"
-        f"{', chosen on the tuning models' if len(setting.steps) > 1 else ''}):\n\n"
+        f"{', chosen on the tuning models' if len(setting.steps) * len(setting.rates) > 1 else ''}):\n\n"
         "| n | kept, interval | worst task | of what was lost, back |\n|---:|---:|---:|---:|\n" + "\n".join(rows) + "\n"
     )
 
 
+def _tried(found: dict[str, Any], setting: Setting) -> list[str]:
+    """What the steps and the rate of a polish were chosen by, where there was a choice."""
+    count, rows = max(setting.counts), []
+    for steps in setting.steps:
+        for rate in setting.rates:
+            names = [
+                polish_name("validation", seed, count, "tsv_m", setting.tried_on, steps, rate)
+                for seed in setting.tuning
+            ]
+            if any(name not in found for name in names):
+                return []
+            shares = _shares(found, setting.tuning, count, [found[name]["scores"] for name in names], "validation")
+            worst = fmean(map(min, shares))
+            how = "the default" if rate is None else f"{rate:g}"
+            rows.append(f"| {steps} | {how} | {_mean(shares):.1f} | {worst:.1f} |")
+    if len(rows) == 1:
+        return []
+    seeds = f"seed{'s' if len(setting.tuning) > 1 else ''} {', '.join(map(str, setting.tuning))}"
+    told = f"""Steps and rate were chosen by what the tuning models ({seeds}) keep on validation examples, polished on
+{setting.tried_on:,} {setting.words.unlabelled} of each task:"""
+    heads = "\n| steps | learning rate | kept | worst task |\n|---:|---:|---:|---:|\n"
+    return [filled(told) + heads + "\n".join(rows) + "\n"]
+
+
 def _curve_cells(found: dict[str, Any], seeds: Sequence[int], count: int, inputs: int) -> list[dict[str, Any]]:
-    steps = found["chosen"]["steps"]
-    return [found[polish_name("test", seed, count, "tsv_m", inputs, steps)] for seed in seeds]
+    return [found[_polish_name(found, seed, count, inputs)] for seed in seeds]
 
 
 def _shares(
-    found: dict[str, Any], seeds: Sequence[int], count: int, scores: Sequence[Sequence[float]]
+    found: dict[str, Any], seeds: Sequence[int], count: int, scores: Sequence[Sequence[float]], split: str = "test"
 ) -> list[list[float]]:
     """For each base model the share of every task, in percent."""
-    shares = shares_of(found, [row[:count] for row in scores], count, seeds)
+    shares = shares_of(found, [row[:count] for row in scores], count, seeds, split)
     return [[100 * share for share in row] for row in shares]
 
 
@@ -154,6 +183,15 @@ def _told(shares: Sequence[Sequence[float]]) -> str:
     return f"{fmean(means):.1f}{half} | {fmean(map(min, shares)):.1f}"
 
 
-def polish_name(split: str, seed: int, count: int, method: str, inputs: int, steps: int) -> str:
+def _polish_name(found: dict[str, Any], seed: int, count: int, inputs: int) -> str:
+    """The name of the cell of a test model, as it was chosen."""
+    chosen = found["chosen"]
+    return polish_name("test", seed, count, "tsv_m", inputs, chosen["steps"], chosen.get("rate"))
+
+
+def polish_name(
+    split: str, seed: int, count: int, method: str, inputs: int, steps: int, rate: float | None = None
+) -> str:
     """The name of a cell of the curve of polish."""
-    return f"{split} {seed} {count} {method}, polished on {inputs} inputs of each task, {steps} steps"
+    name = f"{split} {seed} {count} {method}, polished on {inputs} inputs of each task, {steps} steps"
+    return name if rate is None else f"{name} at {rate:g}"

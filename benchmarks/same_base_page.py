@@ -11,6 +11,8 @@ from typing import Any
 from intervals import half_width
 from same_base_settings import Setting
 
+ROUNDING = 1e-6
+
 
 def page(found: dict[str, Any], methods: Sequence[str], setting: Setting) -> str:
     """The whole page.
@@ -50,6 +52,13 @@ def page(found: dict[str, Any], methods: Sequence[str], setting: Setting) -> str
 def filled(text: str) -> str:
     """A paragraph, its lines broken again."""
     return textwrap.fill(" ".join(text.split()), 118, break_on_hyphens=False) + "\n"
+
+
+def alike(measured: dict[str, list[float]] | None, found: dict[str, list[float]]) -> bool:
+    """True for the same scores but for rounding: those of the same models."""
+    return measured is not None and all(
+        abs(one - other) < ROUNDING for key in found for one, other in zip(measured[key], found[key], strict=True)
+    )
 
 
 def _by_task(found: dict[str, Any], methods: Sequence[str], setting: Setting) -> str:
@@ -97,7 +106,7 @@ def _of(
 
 
 def shares_of(
-    found: dict[str, Any], scores: Sequence[Sequence[float]], count: int, seeds: Sequence[int]
+    found: dict[str, Any], scores: Sequence[Sequence[float]], count: int, seeds: Sequence[int], split: str = "test"
 ) -> list[list[float]]:
     """For each seed the share of every task.
 
@@ -105,9 +114,10 @@ def shares_of(
         found: all cells.
         scores: of each seed and task.
         count: of tasks.
-        seeds: of the test models.
+        seeds: of the models.
+        split: that they were measured on.
     """
-    ends = [found[f"test {seed} ends"]["own"][:count] for seed in seeds]
+    ends = [found[f"{split} {seed} ends"]["own"][:count] for seed in seeds]
     return [[s / o for s, o in zip(row, end, strict=True)] for row, end in zip(scores, ends, strict=True)]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from same_base_models import AdapterFamily, DigitsFamily
-from same_base_text_models import PASSES, TextFamily
+from same_base_text_models import PASSES, TRAINED, TextFamily
 from same_base_words import ADAPTERS, DIGITS, TEXT, Words
 from torch import Tensor, nn
 
@@ -57,6 +57,8 @@ class Setting:
         with_data: by method what is tried on the tuning models beside data at hand, where it is more than one; None for
             what same_base.py chose.
         steps: of a polish that are tried on the tuning models, where it is more than one.
+        rates: of learning in a polish that are tried likewise, each with every number of steps; None for its default.
+        tried_on: inputs of each task that both are tried with.
         inputs: of each task, without labels, of the polishes of the curve.
         polish: options of a polish, beside its steps.
         passes: accelerator, devices and precision of a polish.
@@ -72,6 +74,8 @@ class Setting:
     family: Callable[[int, argparse.Namespace], Family]
     with_data: dict[str, list[dict[str, Any]] | None]
     steps: Sequence[int] = (100, 300)
+    rates: Sequence[float | None] = (None,)
+    tried_on: int = 64
     inputs: Sequence[int] = (16, 64, 256)
     polish: dict[str, Any] = field(default_factory=dict)
     passes: dict[str, Any] = field(default_factory=lambda: {"accelerator": "cpu", "devices": 1})
@@ -98,7 +102,8 @@ SETTINGS = {
         file="same_base_text", words=TEXT, names=TextFamily.names, counts=(2, 4, 8), tuning=(11,), test=(1, 2, 3),
         family=lambda seed, args: TextFamily(seed, args.models / "same_base_text", args.texts, args.minilm),
         with_data={method: grid for method, grid in WITH_DATA.items() if grid is None},
-        steps=(100,), inputs=(64, 256), polish={"batch_size": 16}, passes=PASSES, left_out=("wudi",),
+        steps=(100, 300), rates=(None, 6e-5), tried_on=TRAINED, inputs=(64, 256, TRAINED), polish={"batch_size": 16},
+        passes=PASSES, left_out=("wudi",),
     ),
     "adapters": Setting(
         file="same_base_adapters", words=ADAPTERS, names=DigitsFamily.names, counts=(4, 8), tuning=(11, 12),

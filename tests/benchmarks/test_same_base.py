@@ -146,7 +146,8 @@ def digits(benchmark: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> A
     grids: dict[str, list[dict[str, Any]]] = {"simple": [], "task_arithmetic": [{"lambda_": 2.0}], "regmean": []}
     monkeypatch.setattr(command, "GRIDS", grids)
     data: dict[str, Any] = {"simple": None, "tsv_m": [{}], f"task_arithmetic{settings.SEARCHED}": [{"trials": 2}]}
-    few = {"counts": (2, 8), "tuning": (11,), "test": (1, 2), "with_data": data, "steps": (1, 2), "inputs": (3,)}
+    few = {"counts": (2, 8), "tuning": (11,), "test": (1, 2), "with_data": data, "steps": (1, 2)}
+    few |= {"inputs": (3,), "tried_on": 4}
     return replace(settings.SETTINGS["digits"], **few), Namespace(models=tmp_path / "models", results=tmp_path)
 
 
@@ -170,7 +171,6 @@ def test_each_cell_is_measured_once(
         assert best[f"{count} task_arithmetic"] == wanted
         for seed in setting.test:
             assert len(cells.found[command.cell_name("test", seed, count, "regmean", {})]["scores"]) == count
-    monkeypatch.setattr(data, "TRIED_ON", 4)
     more = command.Cells(tmp_path / "same_base_data.json")
     data.measure(setting, more, args)
     assert len(more.found[command.cell_name("test", 1, 8, "task_arithmetic, searched", {"trials": 2})]["trials"]) == 2
@@ -183,6 +183,10 @@ def test_each_cell_is_measured_once(
     assert page.count("\n| `task_arithmetic` |") == 3
     assert "\n| 3 |" in page
     assert "over the seeds 1, 2." in page
+    assert "trained again" not in page
+    more.keep("test 1 ends", {**more.found["test 1 ends"], "own": [0.5] * 8})
+    command.write_page(setting, tmp_path)
+    assert "trained again for it" in (tmp_path / "same_base.md").read_text()
 
 
 def test_cells_of_other_models_are_dropped(digits: Any, benchmark: Any, tmp_path: Path) -> None:

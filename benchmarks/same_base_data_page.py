@@ -110,7 +110,7 @@ def _polished_row(
     """The same of a polish."""
     cells = _curve_cells(found, seeds, count, inputs)
     shares = _shares(found, seeds, count, [cell["scores"] for cell in cells])
-    looks = f"the base model; {inputs} {setting.words.unlabelled} of each task, no labels"
+    looks = f"the base model; {inputs:,} {setting.words.unlabelled} of each task, no labels"
     chosen, seconds = found["chosen"], fmean(cell["seconds"] for cell in cells)
     words = f"`polish.steps` {chosen['steps']}"
     if chosen.get("rate"):
@@ -127,7 +127,7 @@ def _curve(found: dict[str, Any], setting: Setting, seeds: Sequence[int], inputs
     rows = [f"| 0 | {_told(start)} | |"]
     for number in inputs:
         shares = _shares(found, seeds, count, [cell["scores"] for cell in _curve_cells(found, seeds, count, number)])
-        rows.append(f"| {number} | {_told(shares)} | {100 * (_mean(shares) - _mean(start)) / lost:.0f} % |")
+        rows.append(f"| {number:,} | {_told(shares)} | {100 * (_mean(shares) - _mean(start)) / lost:.0f} % |")
     return (
         f"### What a polish brings back\n\nThe merge of {count} fine-tunes by `tsv_m`, polished on n "
         f"{setting.words.unlabelled} of each task without labels ({found['chosen']['steps']} steps"

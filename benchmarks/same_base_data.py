@@ -122,12 +122,13 @@ def measure(setting: Setting, cells: Cells, args: argparse.Namespace) -> None:
         for method, grid in setting.with_data.items()
         for count in setting.counts
     }
-    start = grids[max(setting.counts), START][0]
+    start, every = grids[max(setting.counts), START][0], tried_polishes(setting)
+    several = [(*key, given) for key, grid in grids.items() if len(grid) > 1 for given in grid]
+    tried = [(setting.tried_on, *how) for how in every] if len(every) > 1 else []
+    if tried:
+        several.append((max(setting.counts), START, start))
     for seed in setting.tuning:
-        several = [(*key, given) for key, grid in grids.items() if len(grid) > 1 for given in grid]
-        measuring = WithData(setting, seed, "validation", cells, args)
-        every = tried_polishes(setting)
-        _measure(measuring, several, start, [(setting.tried_on, *how) for how in every] if len(every) > 1 else [])
+        _measure(WithData(setting, seed, "validation", cells, args), several, start, tried)
     best: dict[str, Any] = {
         f"{count} {method}": chosen(cells, setting.tuning, count, method, grid)
         for (count, method), grid in grids.items()

@@ -138,21 +138,23 @@ def _curve(found: dict[str, Any], setting: Setting, seeds: Sequence[int], inputs
 
 def _tried(found: dict[str, Any], setting: Setting) -> list[str]:
     """What the steps and the rate of a polish were chosen by, where there was a choice."""
-    count, rows = max(setting.counts), []
-    for steps in setting.steps:
-        for rate in setting.rates:
-            names = [
-                polish_name("validation", seed, count, "tsv_m", setting.tried_on, steps, rate)
-                for seed in setting.tuning
-            ]
-            if any(name not in found for name in names):
-                return []
-            shares = _shares(found, setting.tuning, count, [found[name]["scores"] for name in names], "validation")
-            worst = fmean(map(min, shares))
-            how = "the default" if rate is None else f"{rate:g}"
-            rows.append(f"| {steps} | {how} | {_mean(shares):.1f} | {worst:.1f} |")
-    if len(rows) == 1:
+    count, chosen, rows = max(setting.counts), found["chosen"], []
+    ways: list[tuple[int, float | None]] = [(steps, rate) for steps in setting.steps for rate in setting.rates]
+    if len(ways) == 1:
         return []
+
+    def name(seed: int, steps: int, rate: float | None) -> str:
+        if not steps:
+            return cell_name("validation", seed, count, "tsv_m", chosen[f"{count} tsv_m"])
+        return polish_name("validation", seed, count, "tsv_m", setting.tried_on, steps, rate)
+
+    for steps, rate in [(0, None), *ways]:
+        names = [name(seed, steps, rate) for seed in setting.tuning]
+        if any(one not in found for one in names):
+            continue
+        shares = _shares(found, setting.tuning, count, [found[one]["scores"] for one in names], "validation")
+        how = (("the default" if rate is None else f"{rate:g}") + " ") if steps else ""
+        rows.append(f"| {steps} | {how}| {_mean(shares):.1f} | {fmean(map(min, shares)):.1f} |")
     seeds = f"seed{'s' if len(setting.tuning) > 1 else ''} {', '.join(map(str, setting.tuning))}"
     told = f"""Steps and rate were chosen by what the tuning models ({seeds}) keep on validation examples, polished on
 {setting.tried_on:,} {setting.words.unlabelled} of each task:"""

@@ -98,14 +98,9 @@ class WithData(Measuring):
         print(name, f"{fmean(scores):.3f}", file=sys.stderr, flush=True)
 
 
-def tried_polishes(setting: Setting) -> list[tuple[int, float | None]]:
-    """Steps and rates that are tried on the tuning models."""
-    return [(steps, rate) for steps in setting.steps for rate in setting.rates]
-
-
 def polish_of(setting: Setting, cells: Cells) -> tuple[int, float | None]:
     """Steps and rate of the curve: the best on the tuning models' validation examples, or the only ones."""
-    tried, count = tried_polishes(setting), max(setting.counts)
+    tried, count = setting.polishes, max(setting.counts)
 
     def reached(how: tuple[int, float | None]) -> float:
         names = [polish_name("validation", seed, count, START, setting.tried_on, *how) for seed in setting.tuning]
@@ -122,7 +117,7 @@ def measure(setting: Setting, cells: Cells, args: argparse.Namespace) -> None:
         for method, grid in setting.with_data.items()
         for count in setting.counts
     }
-    start, every = grids[max(setting.counts), START][0], tried_polishes(setting)
+    start, every = grids[max(setting.counts), START][0], setting.polishes
     several = [(*key, given) for key, grid in grids.items() if len(grid) > 1 for given in grid]
     tried = [(setting.tried_on, *how) for how in every] if len(every) > 1 else []
     if tried:

@@ -131,7 +131,7 @@ def _curve(found: dict[str, Any], setting: Setting, seeds: Sequence[int], inputs
     return (
         f"### What a polish brings back\n\nThe merge of {count} fine-tunes by `tsv_m`, polished on n "
         f"{setting.words.unlabelled} of each task without labels ({found['chosen']['steps']} steps"
-        f"{', chosen on the tuning models' if len(setting.steps) * len(setting.rates) > 1 else ''}):\n\n"
+        f"{', chosen on the tuning models' if len(setting.polishes) > 1 else ''}):\n\n"
         "| n | kept, interval | worst task | of what was lost, back |\n|---:|---:|---:|---:|\n" + "\n".join(rows) + "\n"
     )
 
@@ -139,8 +139,7 @@ def _curve(found: dict[str, Any], setting: Setting, seeds: Sequence[int], inputs
 def _tried(found: dict[str, Any], setting: Setting) -> list[str]:
     """What the steps and the rate of a polish were chosen by, where there was a choice."""
     count, chosen, rows = max(setting.counts), found["chosen"], []
-    ways: list[tuple[int, float | None]] = [(steps, rate) for steps in setting.steps for rate in setting.rates]
-    if len(ways) == 1:
+    if len(setting.polishes) == 1:
         return []
 
     def name(seed: int, steps: int, rate: float | None) -> str:
@@ -148,7 +147,7 @@ def _tried(found: dict[str, Any], setting: Setting) -> list[str]:
             return cell_name("validation", seed, count, "tsv_m", chosen[f"{count} tsv_m"])
         return polish_name("validation", seed, count, "tsv_m", setting.tried_on, steps, rate)
 
-    for steps, rate in [(0, None), *ways]:
+    for steps, rate in [(0, None), *setting.polishes]:
         names = [name(seed, steps, rate) for seed in setting.tuning]
         if any(one not in found for one in names):
             continue

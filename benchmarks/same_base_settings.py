@@ -81,6 +81,11 @@ class Setting:
     passes: dict[str, Any] = field(default_factory=lambda: {"accelerator": "cpu", "devices": 1})
     left_out: Sequence[str] = ()
 
+    @property
+    def polishes(self) -> list[tuple[int, float | None]]:
+        """Steps and rates that are tried on the tuning models."""
+        return [(steps, rate) for steps in self.steps for rate in self.rates]
+
 
 SEARCHED = ", searched"
 # Searches look at validation examples of the test models, so there is nothing to choose. None: as same_base.py chose.

@@ -87,8 +87,8 @@ with what is chosen above, stand here once more for comparison.{"" if same else 
 hyperparameters and the models' weights by the score on {words.labelled}, with labels, which nothing was trained
 on and nothing is tested on; nothing about the searches was chosen. """
     polished = f"""*Polished* means that the merge by `tsv_m` was polished with heads of its own (`--heads own
---polish`): each fine-tune teaches on n of its {words.unlabelled}, without labels. Seconds are of one thread of a
-machine that other programs used."""
+--polish`): each fine-tune teaches on n of its {words.unlabelled}, or on all where it has fewer, without labels.
+Seconds are of one thread of a machine that other programs used."""
     meaning = (searched if any(one.endswith(SEARCHED) for one in setting.with_data) else "") + polished
     head = f"## With data at hand\n\n    python benchmarks/same_base_data.py{words.option}\n"
     return "\n".join([head, filled(measured), filled(meaning)])
@@ -112,9 +112,8 @@ def _polished_row(
     shares = _shares(found, seeds, count, [cell["scores"] for cell in cells])
     looks = f"the base model; {inputs:,} {setting.words.unlabelled} of each task, no labels"
     chosen, seconds = found["chosen"], fmean(cell["seconds"] for cell in cells)
-    words = f"`polish.steps` {chosen['steps']}"
-    if chosen.get("rate"):
-        words += f", `polish.learning_rate` {chosen['rate']:g}"
+    how = {"steps": chosen["steps"], "learning_rate": chosen.get("rate"), **setting.polish}
+    words = settings_words({f"polish.{name}": value for name, value in how.items() if value is not None})
     return _mean(shares), f"| `tsv_m`, polished | {looks} | {_told(shares)} | {seconds:.1f} | {words} |"
 
 
@@ -139,8 +138,6 @@ def _curve(found: dict[str, Any], setting: Setting, seeds: Sequence[int], inputs
 def _tried(found: dict[str, Any], setting: Setting) -> list[str]:
     """What the steps and the rate of a polish were chosen by, where there was a choice."""
     count, chosen, rows = max(setting.counts), found["chosen"], []
-    if len(setting.polishes) == 1:
-        return []
 
     def name(seed: int, steps: int, rate: float | None) -> str:
         if not steps:
@@ -154,6 +151,8 @@ def _tried(found: dict[str, Any], setting: Setting) -> list[str]:
         shares = _shares(found, setting.tuning, count, [found[one]["scores"] for one in names], "validation")
         how = (("the default" if rate is None else f"{rate:g}") + " ") if steps else ""
         rows.append(f"| {steps} | {how}| {_mean(shares):.1f} | {fmean(map(min, shares)):.1f} |")
+    if len(setting.polishes) == 1 or not rows:
+        return []
     seeds = f"seed{'s' if len(setting.tuning) > 1 else ''} {', '.join(map(str, setting.tuning))}"
     told = f"""Steps and rate were chosen by what the tuning models ({seeds}) keep on validation examples, polished on
 {setting.tried_on:,} {setting.words.unlabelled} of each task:"""

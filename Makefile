@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Modules are compiled when they are first imported: most of what is installed never is.
+INSTALL := $(BIN)/python -m pip install --quiet --no-compile
 # Environments of their own: the lowest versions that pyproject.toml admits, and the merge tools that tests compare with.
 LOWEST := .venv-lowest
 PEERS := .venv-peers
@@ -18,7 +20,7 @@ $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	@echo "Installing fusionlab and what it needs (some minutes, several GB) ..."
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	$(INSTALL) --editable '.[dev]'
 	@touch $(STAMP)
 
 demo: $(STAMP)
@@ -55,7 +57,7 @@ $(PEERS)/.installed: $(STAMP)
 
 # The cells of a grid on a Ray cluster of two local nodes, of which one is killed in the middle.
 test-ray: $(STAMP)
-	@$(BIN)/python -c 'import ray' 2>/dev/null || $(BIN)/python -m pip install --quiet --editable '.[ray]'
+	@$(BIN)/python -c 'import ray' 2>/dev/null || $(INSTALL) --editable '.[ray]'
 	RAY_CLUSTER=1 HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -n 0 tests/grid/test_ray_cluster.py
 
 # Changes lines of the source, one at a time, and asks whether a test notices; make mutants SAMPLE=60 ONLY=merging
@@ -64,7 +66,7 @@ SAMPLE ?= 200
 SEED ?= 0
 JOBS ?= 1
 mutants: $(STAMP)
-	@$(BIN)/python -c 'import cosmic_ray, coverage' 2>/dev/null || $(BIN)/python -m pip install --quiet --editable '.[mutants]'
+	@$(BIN)/python -c 'import cosmic_ray, coverage' 2>/dev/null || $(INSTALL) --editable '.[mutants]'
 	$(BIN)/python -m tests.mutation --sample $(SAMPLE) --seed $(SEED) --jobs $(JOBS) --only '$(ONLY)' $(if $(AGAIN),--again)
 
 # Damaged inputs with any seed, kills, and sizes of a full disk: make fuzz SEED=7 N=3000 KILLS=100 DISKS=20; one case is
@@ -92,7 +94,7 @@ tables: $(STAMP)
 
 # The pages of docs/, README and examples as a site in site/; any warning fails.
 docs: $(STAMP)
-	@$(BIN)/python -c 'import mkdocstrings, material, jupytext' 2>/dev/null || $(BIN)/python -m pip install --quiet --editable '.[docs]'
+	@$(BIN)/python -c 'import mkdocstrings, material, jupytext' 2>/dev/null || $(INSTALL) --editable '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
 
 # Writes constraints.txt: the versions in .venv, of all that fusionlab needs.
@@ -106,7 +108,7 @@ look: $(STAMP)
 
 # The examples, executed two at a time, in notebooks/; their pictures lie beside them.
 notebooks: $(STAMP)
-	@$(BIN)/python -c 'import jupytext, nbconvert, ipykernel, peft' 2>/dev/null || $(BIN)/python -m pip install --quiet --editable '.[notebooks]'
+	@$(BIN)/python -c 'import jupytext, nbconvert, ipykernel, peft' 2>/dev/null || $(INSTALL) --editable '.[notebooks]'
 	rm -rf notebooks
 	printf '%s\n' $(notdir $(basename $(wildcard examples/*.py))) | OMP_NUM_THREADS=1 xargs -P 2 -I NAME sh -c 'mkdir -p notebooks/NAME && \
 	  $(BIN)/python -m jupytext --quiet --to ipynb --set-kernel python3 --execute --run-path $(CURDIR)/notebooks/NAME \
@@ -129,6 +131,7 @@ rows: $(STAMP)
 	$(BIN)/python benchmarks/sizes_trained.py
 	$(BIN)/python benchmarks/digits_pairs.py
 	$(BIN)/python benchmarks/assignments.py
+	$(BIN)/python benchmarks/encoders.py
 	$(BIN)/python benchmarks/optimisers.py
 
 results: $(STAMP)
@@ -139,6 +142,7 @@ results: $(STAMP)
 	$(BIN)/python benchmarks/on_gpu.py --page
 	$(BIN)/python benchmarks/digits_pairs.py --page
 	$(BIN)/python benchmarks/assignments.py --page
+	$(BIN)/python benchmarks/encoders.py --page
 	$(BIN)/python benchmarks/optimisers.py --page
 
 bench: $(STAMP)

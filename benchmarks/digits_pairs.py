@@ -27,8 +27,9 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 from cells import Cells
 from digits_pairs_cells import STEPS, Pair, Split
 from digits_pairs_page import Shown, page
-from digits_ways import CLOSED, DISTILLED, LEARNING, WAYS, Given, Way, cell_name, what
+from digits_ways import CLOSED, LEARNING, WAYS, cell_name
 from settings import quiet
+from ways import DISTILLED, Given, Way, what
 
 from fusionlab.atomic import atomic_file
 
@@ -112,7 +113,7 @@ def jobs(found: dict[str, Any]) -> Iterator[Job]:
     for seed, pair, way in itertools.product(SEEDS, TEST, rivals):
         yield from _jobs("equal time", pair, WIDTH, way, seed, steps=found["equal time"][way.key])
     for seed, pair, count, way in itertools.product(SEEDS, TEST, COUNTS, LEARNING["images"]):
-        yield from _jobs("few images", pair, WIDTH, way, seed, count=count)
+        yield from _jobs("few images", pair, WIDTH, way, seed, images=count)
     for seed, width, pair, way in itertools.product(SEEDS, OTHER_WIDTHS, TEST, [*alone, LEARNING["images"][0]]):
         yield from _jobs(f"{width} wide", pair, width, way, seed)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,16 +12,15 @@ from typing import Any
 import torch
 from cells import Cells
 from digits_models import kept_model
-from digits_ways import DISTILLED, MEAN, Given, Way, cell_name, split_options, what
+from digits_ways import cell_name
 from settings import Batch, batches
 from torch import nn
+from ways import MEAN, Given, Way, make, what
 
 import fusionlab
 from fusionlab.data import Digits
 from fusionlab.evaluation.ensemble import Ensemble
 from fusionlab.evaluation.task_scores import make_scores
-from fusionlab.matching.recipe import recipe
-from fusionlab.polish import PolishOptions, polish
 from fusionlab.probes import probes
 
 # Images that tuning models are not trained on, of the 1,400.
@@ -94,7 +92,7 @@ class Pair:
             self.cells.keep(name, {"ends": scores, "ensemble": self._scores(Ensemble(self.ends))["accuracy"]})
 
     def measure(
-        self, way: Way, given: Given, seed: int | None = None, count: int | None = None, steps: int | None = None
+        self, way: Way, given: Given, seed: int | None = None, images: int | None = None, steps: int | None = None
     ) -> None:
         """Measure a cell that is missing.
 
@@ -102,31 +100,20 @@ class Pair:
             way: to one model.
             given: its settings.
             seed: of learning, for ways that learn.
-            count: of images; all if None.
+            images: how many; all if None.
             steps: of a distillation; as many as learned matching takes if None.
         """
-        name = self.name(what(way, given, seed, count, steps))
+        name = self.name(what(way, given, seed, images=images, steps=steps))
         if name not in self.cells.found:
-            self.cells.keep(name, self._made(way, given, seed or 0, count, steps or STEPS))
+            self.cells.keep(name, self._made(way, given, seed or 0, images, steps or STEPS))
             print(name, f"{self.cells.found[name]['accuracy']:.3f}", file=sys.stderr, flush=True)
 
     def _made(self, way: Way, given: Given, seed: int, count: int | None, steps: int) -> dict[str, Any]:
         inputs = self._inputs(way, seed, count)
-        start = time.process_time()
-        options: dict[str, Any] = {"data": inputs} if recipe(way.preset).needs_inputs else {}
-        if way.preset == "learned":
-            options |= {"steps": steps, "seed": seed}
-        own, others = split_options(way, given)
-        twins = fusionlab.align(self.ends, anchor=1, preset=way.preset, **options, **own)
-        if way.then == DISTILLED:
-            merge: nn.Module = fusionlab.merge(twins)
-            merge = polish(merge, self.ends, inputs, PolishOptions(steps=steps, seed=seed, **others))
-        else:
-            merge = fusionlab.merge(twins, way.then, data=inputs, **others)
-        seconds = time.process_time() - start
-        found = self._scores(merge) | {"seconds": seconds}
+        made = make(way, given, self.ends, inputs, {"steps": steps}, seed)
+        found = self._scores(made.model) | {"seconds": made.seconds}
         if way.then == MEAN:
-            line = fusionlab.barrier(twins[0], twins[1], self.split.scored, POINTS)
+            line = fusionlab.barrier(made.twins[0], made.twins[1], self.split.scored, POINTS)
             found |= {"barrier": line.barrier}
         return found
 

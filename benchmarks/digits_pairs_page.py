@@ -8,8 +8,9 @@ from statistics import fmean
 from typing import Any
 
 from digits_pairs_cells import HELD_OUT, POINTS, STEPS, SYNTHETIC
-from digits_ways import CLOSED, LEARNING, WAYS, Given, Way, cell_name, what
+from digits_ways import CLOSED, LEARNING, WAYS, cell_name
 from intervals import half_width
+from ways import Given, Way, what
 
 SEEN = {"none": "nothing", "synthetic": "synthetic inputs", "images": "1,400 images"}
 # Percent, on the mean and at least, without data and without a descent.
@@ -215,7 +216,7 @@ def _few(rows: Rows) -> str:
     for way in LEARNING["images"]:
         values = []
         for count in (*rows.shown.counts, None):
-            cells = rows.cells(way, rows.shown.test, count=count)
+            cells = rows.cells(way, rows.shown.test, images=count)
             means = [fmean(cell["accuracy"] for cell in several) for several in cells.values()]
             values.append(reached(means) if len(means) == len(rows.shown.test) else "")
         if any(values[:-1]):

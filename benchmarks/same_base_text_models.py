@@ -172,7 +172,7 @@ class TextFamily:
         else:
             draw = torch.Generator().manual_seed(self.seed)
             chosen = torch.randperm(len(rows), generator=draw)[:count].tolist()
-        made = _by_length(self._of(place).train_dataloader(), chosen)
+        made = by_length(self._of(place).train_dataloader(), chosen)
         return [{name: value for name, value in batch.items() if name != "labels"} for batch in made]
 
     def _tuned(self, place: int) -> nn.Module:
@@ -198,11 +198,11 @@ class TextFamily:
             data = self._of(place)
             loader = data.val_dataloader() if split == "validation" else data.test_dataloader()
             count = min(VALIDATED if split == "validation" else TESTED, len(loader.dataset))
-            self._batches[place, split] = _by_length(loader, list(range(count)))
+            self._batches[place, split] = by_length(loader, list(range(count)))
         return self._batches[place, split]
 
 
-def _by_length(loader: Any, rows: Sequence[int], size: int = 64) -> list[Batch]:
+def by_length(loader: Any, rows: Sequence[int], size: int = 64) -> list[Batch]:
     """Batches of some rows of a loader's data, short texts first, which saves padding."""
     data = loader.dataset
     ordered = sorted(rows, key=lambda row: len(data[row]["input_ids"]))

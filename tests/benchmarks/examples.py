@@ -1,11 +1,14 @@
 """Tiny files in the shapes of the data sets that benchmarks read."""
 
 import io
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
 import torch
 from PIL import Image
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -29,3 +32,13 @@ def text(path: Path) -> Path:
     words = "to be or not to be that is the question " * 200
     pd.DataFrame([{"text": words, "split": split} for split in ("train", "validation", "test")]).to_parquet(path)
     return path
+
+
+def word_tokenizer(folder: Path, words: Sequence[str]) -> str:
+    """The folder of a tokenizer of some words, with all special tokens."""
+    special = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "sep", "mask")}
+    vocabulary = {word: index for index, word in enumerate([*special.values(), *words])}
+    split = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    split.pre_tokenizer = pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=split, **special).save_pretrained(folder)
+    return str(folder)

@@ -102,14 +102,14 @@ def test_what_is_missing_is_left_out(benchmark: Any) -> None:
     found: dict[str, Any] = {"chosen": {way.key: {} for way in ways.WAYS}, "equal time": {}}
     for way in ways.WAYS:
         for given in way.grid:
-            found[ways.cell_name("tuning", 1, 8, ways.what(way, given, 0 if way.learns else None))] = end
+            found[ways.cell_name("tuning", 1, 8, benchmark("ways").what(way, given, 0 if way.learns else None))] = end
     text = page.page(found, shown, {"few images": 6})
     assert "Not measured so far are 6 cells: 6 of few images." in text
     assert "without a descent" not in text
     assert "**the defaults: 50.0**" in text
     (weights,) = (way for way in ways.WAYS if way.key == "none weights simple")
     for pair, accuracy in ((5, 0.7), (7, 0.9)):
-        found[ways.cell_name("test", pair, 8, ways.what(weights, {}))] = end | {"accuracy": accuracy}
+        found[ways.cell_name("test", pair, 8, benchmark("ways").what(weights, {}))] = end | {"accuracy": accuracy}
     text = page.page(found, shown, {})
     assert "For `weights` it is reached on the mean and reached in the worst pair." in text
     assert "| nothing | `weights` | 80.0 | 70.0 | 90.0 |" in text
@@ -117,7 +117,7 @@ def test_what_is_missing_is_left_out(benchmark: Any) -> None:
 
 def test_settings_go_to_matching_or_to_merging(benchmark: Any) -> None:
     ways = benchmark("digits_ways")
-    closed = ways.CLOSED[-1]
-    assert ways.split_options(closed, {"relative": 1.0, "alpha": 0.7}) == ({"relative": 1.0}, {"alpha": 0.7})
-    assert ways.split_options(ways.LEARNING["images"][0], {"learning_rate": 0.1}) == ({"learning_rate": 0.1}, {})
-    assert ways.split_options(ways.LEARNING["images"][1], {"learning_rate": 0.1}) == ({}, {"learning_rate": 0.1})
+    _, distilled, _ = ways.LEARNING["images"]
+    assert ways.CLOSED[-1].options({"relative": 1.0, "alpha": 0.7}) == ({"relative": 1.0}, {"alpha": 0.7})
+    assert ways.LEARNING["images"][0].options({"learning_rate": 0.1}) == ({"learning_rate": 0.1}, {})
+    assert distilled.options({"learning_rate": 0.1}) == ({}, {"learning_rate": 0.1})

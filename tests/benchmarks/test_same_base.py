@@ -11,11 +11,10 @@ import datasets
 import pandas as pd
 import pytest
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import nn
-from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+from transformers import BertConfig, BertModel
 
-from tests.benchmarks.examples import BENCHMARKS
+from tests.benchmarks.examples import BENCHMARKS, word_tokenizer
 
 WORDS = ["a", "good", "bad", "film", "man", "went", "to", "london", "and", "paris"]
 
@@ -29,15 +28,11 @@ def benchmark(monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.fixture
 def minilm(tmp_path: Path) -> str:
     """A BERT of one layer with a tokenizer of words."""
-    vocabulary = {word: index for index, word in enumerate(["[PAD]", "[UNK]", *WORDS])}
-    words = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
-    words.pre_tokenizer = pre_tokenizers.Whitespace()
-    folder = tmp_path / "minilm"
-    PreTrainedTokenizerFast(tokenizer_object=words, pad_token="[PAD]", unk_token="[UNK]").save_pretrained(folder)
+    folder = word_tokenizer(tmp_path / "minilm", WORDS)
     torch.manual_seed(0)
     sizes: dict[str, Any] = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
-    BertModel(BertConfig(vocab_size=12, intermediate_size=8, **sizes)).save_pretrained(folder)
-    return str(folder)
+    BertModel(BertConfig(vocab_size=14, intermediate_size=8, **sizes)).save_pretrained(folder)
+    return folder
 
 
 @pytest.fixture

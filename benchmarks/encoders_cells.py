@@ -1,0 +1,151 @@
+"""What is measured of two BERTs from different seeds, fine-tuned on two sets of emotions: cells of one pair."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+import yaml
+from cells import Cells
+from encoders_ways import AT_ONCE, STEPS
+from same_base_text_models import by_length
+from settings import Batch
+from torch import nn
+from ways import Given, Way, make, what
+
+import fusionlab
+from fusionlab import configs
+from fusionlab.commands.end_models import EndModelOptions, train_end_model
+from fusionlab.evaluation.ensemble import Ensemble
+from fusionlab.evaluation.task_scores import make_scores
+
+# How an encoder is pretrained, and the grid that says how it is fine-tuned on each set.
+ENCODER, GRID = "bert_small_mlm.yaml", "bert_small_pairs.yaml"
+SETS = {"isear": "research_only/isear.parquet", "xed_en": "open/xed_en.parquet"}
+GOEMOTIONS = "open/goemotions.parquet"
+SMALL: Mapping[str, Any] = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+
+
+def cell_name(split: str, pair: tuple[int, int], what: str) -> str:
+    """A cell's name in the file."""
+    return f"{split} {pair[0]}-{pair[1]} {what}"
+
+
+class BertPair:
+    """A BERT that was fine-tuned on the first set, one of another seed that was on the second, and cells about them.
+
+    Args:
+        split: ``tuning``, scored on validation texts, or ``test``.
+        seeds: of both.
+        cells: where what is measured is kept.
+        args: of the command.
+    """
+
+    def __init__(self, split: str, seeds: tuple[int, int], cells: Cells, args: argparse.Namespace) -> None:
+        self.split, self.seeds, self.cells, self.args = split, seeds, cells, args
+        self._fine = yaml.safe_load(configs.resolve(GRID).read_text(encoding="utf-8"))["end_models"]
+
+    @cached_property
+    def ends(self) -> list[nn.Module]:
+        """Both models, trained where they are not in the folder."""
+        return [fusionlab.load(self._fine_tune(name, seed)).eval() for name, seed in zip(SETS, self.seeds, strict=True)]
+
+    def end_models(self) -> None:
+        """What both and their ensemble reach on each set."""
+        name = cell_name(self.split, self.seeds, "ends")
+        if name not in self.cells.found:
+            scores = [self._scores(end) for end in self.ends]
+            self.cells.keep(name, {"ends": scores, "ensemble": self._scores(Ensemble(self.ends))})
+
+    def measure(self, way: Way, given: Given, seed: int | None = None, steps: int | None = None) -> int:
+        """Measure a cell that is missing, and return how many that were: one or none.
+
+        Args:
+            way: to one model.
+            given: its settings.
+            seed: of learning, for ways that learn.
+            steps: of a distillation; as many as learned matching takes if None.
+        """
+        name = cell_name(self.split, self.seeds, what(way, given, seed, steps=steps))
+        if name in self.cells.found:
+            return 0
+        self.cells.keep(name, self._made(way, given, seed or 0, steps or STEPS))
+        told = ", ".join(f"{score:.3f}" for score in self.cells.found[name]["scores"])
+        print(name, told, file=sys.stderr, flush=True)
+        return 1
+
+    def _made(self, way: Way, given: Given, seed: int, steps: int) -> dict[str, Any]:
+        inputs = None if way.seen == "none" else self._inputs
+        learning = {"steps": 1 if self.args.small else steps, "batch_size": AT_ONCE}
+        made = make(way, given, self.ends, inputs, learning, seed)
+        return {"scores": self._scores(made.model), "seconds": made.seconds}
+
+    def _scores(self, model: nn.Module) -> list[float]:
+        """Macro F1 on each set."""
+        found = []
+        for data, batches in zip(self._data, self._scored, strict=True):
+            scores = make_scores(model.eval(), data.task, data.class_names)
+            for batch in batches:
+                scores.update(model, batch)
+            found.append(float(scores.compute()[scores.main]))
+        return found
+
+    @cached_property
+    def _data(self) -> list[Any]:
+        found = []
+        for name in SETS:
+            data: Any = self._tuned(name, "").end_model(name).data
+            data.prepare_data()
+            data.setup("fit")
+            data.setup("test")
+            found.append(data)
+        return found
+
+    @cached_property
+    def _inputs(self) -> list[list[Batch]]:
+        """All training texts of each set, without labels."""
+        loaders = [data.train_dataloader() for data in self._data]
+        made = [by_length(loader, range(len(loader.dataset))) for loader in loaders]
+        return [[{key: x for key, x in batch.items() if key != "labels"} for batch in batches] for batches in made]
+
+    @cached_property
+    def _scored(self) -> list[list[Batch]]:
+        """Texts of each set with labels, which nothing else sees."""
+        loaders = [data.val_dataloader() if self.split == "tuning" else data.test_dataloader() for data in self._data]
+        return [by_length(loader, range(len(loader.dataset))) for loader in loaders]
+
+    def _tuned(self, name: str, encoder: str) -> EndModelOptions:
+        """How an encoder is fine-tuned on a set."""
+        options = {
+            **self._fine[name]["options"],
+            "model.init_args.model": encoder,
+            "data.init_args.path": str(self.args.texts / SETS[name]),
+            "data.init_args.tokenizer": str(self.args.tokenizer),
+        }
+        if self.args.small:
+            options["trainer.max_epochs"] = 1
+        return EndModelOptions(fit=self._fine[name]["fit"], options=options)
+
+    def _fine_tune(self, name: str, seed: int) -> str:
+        """The folder of a fine-tune."""
+        place = self.args.models / f"bert_small_{name}_seed{seed}"
+        if not place.exists():
+            train_end_model(self._tuned(name, self._encoder(seed)).end_model(name), seed, place)
+        return str(place)
+
+    def _encoder(self, seed: int) -> str:
+        """The folder of an encoder."""
+        place = self.args.models / f"bert_small_mlm_seed{seed}"
+        if not place.exists():
+            options: dict[str, Any] = {
+                "data.init_args.path": str(self.args.texts / GOEMOTIONS),
+                "data.init_args.tokenizer": str(self.args.tokenizer),
+            }
+            if self.args.small:
+                options |= {f"model.init_args.model.{field}": value for field, value in SMALL.items()}
+                options["trainer.max_epochs"] = 1
+            train_end_model(EndModelOptions(fit=ENCODER, options=options).end_model("encoder"), seed, place)
+        return str(place)

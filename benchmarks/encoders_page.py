@@ -1,0 +1,198 @@
+"""The page about small BERTs that were pretrained from other seeds, written from what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Any
+
+from encoders_cells import SETS, cell_name
+from encoders_ways import AT_ONCE, LEARNING, SEEDS, STEPS, TEST, TUNING, WAYS
+from intervals import half_width
+from ways import Given, Way, what
+
+# How many of the pairs a way should bring above their ensembles.
+AIM = 4
+
+
+def page(found: dict[str, Any], missing: int | None) -> str:
+    """The whole page.
+
+    Args:
+        found: all cells.
+        missing: how many cells of the test pairs are not measured yet; None before settings are chosen.
+    """
+    parts = [_introduction()]
+    if missing is not None:
+        parts += [_table(found), _pairs(found), _equal_time(found)]
+    parts += [_choices(found)]
+    if missing is None:
+        parts += ["Settings are not chosen yet, and no test pair is measured.\n"]
+    elif missing:
+        parts += [f"Not measured so far: {missing} cells of the test pairs, which are left out.\n"]
+    return "\n".join(filter(None, parts))
+
+
+def _introduction() -> str:
+    tuning = " and ".join(f"({one}, {other})" for one, other in TUNING)
+    test = ", ".join(f"({one}, {other})" for one, other in TEST)
+    return f"""# Encoders of different initialisation
+
+    python benchmarks/encoders.py
+
+That command writes this page from [`encoders.json`](encoders.json); no number of it is typed by hand. Small BERTs
+(4 layers, 256 wide) are pretrained from scratch on the texts of GoEmotions, each from a seed of its own
+(`bert_small_mlm.yaml`). Of a pair one is fine-tuned on 2,000 texts of ISEAR, the other on 2,000 of XED
+(`bert_small_pairs.yaml`), and one model is made of both, in BERT's own architecture, whose norms come after the sums,
+so that the residual stream may be permuted and not rotated. What stands in the tables is macro F1 in percent, a mean
+over both sets; what looks at texts sees those 4,000 without labels, and each end model teaches on its own set alone.
+
+Settings are chosen on validation texts of the pairs of seeds {tuning}, by which the epochs of the fine-tunes were
+chosen too; the tables are of test texts and of the pairs {test}, in which each encoder is the first of one pair and the
+second of another. Behind ± is half the width of a 95 % interval over pairs (Student's t), as if those had no encoder in
+common; a pair's value is the mean over its seeds of learning. Seconds are of one processor, on a machine that other
+programs used.
+"""
+
+
+def _cells(found: dict[str, Any], way: Way, steps: int | None = None) -> dict[tuple[int, int], list[Any]]:
+    """By test pair the cells of a way with the chosen settings, one for each seed of learning."""
+    seeds = SEEDS if way.learns else (None,)
+    given: Given = found["chosen"][way.key]
+    rows = {pair: [cell_name("test", pair, what(way, given, seed, steps=steps)) for seed in seeds] for pair in TEST}
+    known = {pair: [found[name] for name in names if name in found] for pair, names in rows.items()}
+    return {pair: cells for pair, cells in known.items() if cells}
+
+
+def _ensembles(found: dict[str, Any]) -> dict[tuple[int, int], float]:
+    names = {pair: cell_name("test", pair, "ends") for pair in TEST}
+    return {pair: fmean(found[name]["ensemble"]) for pair, name in names.items() if name in found}
+
+
+def _means(cells: dict[tuple[int, int], list[Any]]) -> dict[tuple[int, int], float]:
+    """By pair the mean score over both sets and over seeds."""
+    return {pair: fmean(fmean(cell["scores"]) for cell in several) for pair, several in cells.items()}
+
+
+def _reached(values: Sequence[float]) -> str:
+    half = f" ± {100 * half_width(values):.1f}" if len(values) > 2 else ""
+    return f"{100 * fmean(values):.1f}{half}"
+
+
+def _above(found: dict[str, Any], means: dict[tuple[int, int], float]) -> str:
+    """How many pairs are above their ensembles, of how many."""
+    ensembles = _ensembles(found)
+    return f"{sum(mean > ensembles[pair] for pair, mean in means.items())} of {len(means)}"
+
+
+def _table(found: dict[str, Any]) -> str:
+    ends = [found[name] for pair in TEST if (name := cell_name("test", pair, "ends")) in found]
+    references: dict[str, list[float]] = {
+        "end models, each on its own set": [fmean((cell["ends"][0][0], cell["ends"][1][1])) for cell in ends],
+        "better end model, on both sets": [max(map(fmean, cell["ends"])) for cell in ends],
+        "ensemble": list(_ensembles(found).values()),
+    }
+    lines = [
+        f"| | {name} | | {_reached(values)} | {100 * min(values):.1f} | | |"
+        for name, values in references.items()
+        if values
+    ]
+    for way in WAYS:
+        cells = _cells(found, way)
+        means = _means(cells)
+        if means:
+            worst = 100 * min(means.values())
+            seconds = fmean(cell["seconds"] for several in cells.values() for cell in several)
+            seeds = _seeds(cells) if way.learns else ""
+            told = f"{_reached(list(means.values()))} | {worst:.1f} | {_above(found, means)} | {seconds:.0f}"
+            lines.append(f"| {way.seen} | {way.name} | {seeds} | {told} |")
+    return f"""## {len(TEST)} pairs
+
+`learned` and distillations take {STEPS} steps of {AT_ONCE} texts. The aim is a model above the ensemble of its pair, in
+at least {AIM} of {len(TEST)} pairs.
+
+| sees | way | seeds | macro F1 (%) | worst pair | above the ensemble | seconds |
+|---|---|---:|---:|---:|---:|---:|
+{chr(10).join(lines)}
+"""
+
+
+def _seeds(cells: dict[tuple[int, int], list[Any]]) -> str:
+    """How many seeds of learning the pairs have."""
+    return " to ".join(map(str, sorted({len(several) for several in cells.values()})))
+
+
+def _pairs(found: dict[str, Any]) -> str:
+    rows: dict[str, dict[tuple[int, int], list[float]]] = {}
+    for pair in TEST:
+        if (name := cell_name("test", pair, "ends")) in found:
+            cell = found[name]
+            rows.setdefault("end models", {})[pair] = [cell["ends"][0][0], cell["ends"][1][1]]
+            rows.setdefault("ensemble", {})[pair] = cell["ensemble"]
+    for way in WAYS:
+        for pair, cells in _cells(found, way).items():
+            both = [fmean(cell["scores"][place] for cell in cells) for place in range(len(SETS))]
+            rows.setdefault(f"{way.name}, sees {way.seen}", {})[pair] = both
+    head = " | ".join(f"{one}, {other}" for one, other in TEST)
+    lines = [
+        f"| {name} | "
+        + " | ".join(", ".join(f"{100 * score:.1f}" for score in of_pair.get(pair, ())) for pair in TEST)
+        + " |"
+        for name, of_pair in rows.items()
+    ]
+    return f"""## Pair by pair
+
+On ISEAR and on XED.
+
+| | {head} |
+|---|{"---:|" * len(TEST)}
+{chr(10).join(lines)}
+"""
+
+
+def _equal_time(found: dict[str, Any]) -> str:
+    lines, is_whole = [], False
+    for way in LEARNING:
+        steps = found["equal time"].get(way.key)
+        cells = _cells(found, way, steps)
+        means = _means(cells)
+        if len(means) == len(TEST):
+            is_whole = is_whole or steps is not None
+            seconds = fmean(cell["seconds"] for several in cells.values() for cell in several)
+            told = f"{_reached(list(means.values()))} | {_above(found, means)} | {seconds:.0f}"
+            lines.append(f"| {way.name} | {steps or STEPS} | {_seeds(cells)} | {told} |")
+    if not is_whole:
+        return ""
+    return f"""## At equal time
+
+Distillations of as many steps as take a processor as long as `learned` does, on the tuning pairs.
+
+| way | steps | seeds | macro F1 (%) | above the ensemble | seconds |
+|---|---:|---:|---:|---:|---:|
+{chr(10).join(lines)}
+"""
+
+
+def _choices(found: dict[str, Any]) -> str:
+    lines = []
+    for way in WAYS:
+        seed, tried = SEEDS[0] if way.learns else None, []
+        for given in way.grid:
+            names = [cell_name("tuning", pair, what(way, given, seed)) for pair in TUNING]
+            if all(name in found for name in names):
+                words = ", ".join(f"`{name}` {value}" for name, value in given.items()) or "the defaults"
+                mark = "**" if given == found.get("chosen", {}).get(way.key) else ""
+                reached = 100 * fmean(fmean(found[name]["scores"]) for name in names)
+                tried.append(f"{mark}{words}: {reached:.1f}{mark}")
+        if tried:
+            lines.append(f"| {way.seen} | {way.name} | {'; '.join(tried)} |")
+    if not lines:
+        return ""
+    return f"""## What was chosen
+
+Scores on validation texts of the tuning pairs; the chosen setting, in bold, is the best of them. One seed of learning.
+
+| sees | way | tried |
+|---|---|---|
+{chr(10).join(lines)}
+"""

@@ -19,8 +19,8 @@ from fusionlab.evaluation.plane import Plane
 from fusionlab.evaluation.plane_points import PlaneModule, corners_of, grid_of, points_of, refuse_plane
 from fusionlab.evaluation.results import UNMATCHED, Curve, Results
 from fusionlab.evaluation.wording import format_value, listing
-from fusionlab.forward import LABELS, logits
-from fusionlab.fusion import BaseModel, Data, Fused, Fuser, FusionModule, FusionPlan
+from fusionlab.forward import LABELS
+from fusionlab.fusion import BaseModel, Data, Fused, Fuser, FusionModule, FusionPlan, HeadStrategy
 from fusionlab.growing import told
 from fusionlab.inputs import Inputs
 from fusionlab.stages import RETURNS_NOTHING
@@ -98,7 +98,7 @@ def run(
     module = FusionModule(
         models, **chosen, inputs=inputs, test_sets=data.sets, statistics=statistics, base=base, **options
     )
-    refuse_misfit(module.fuser.end_models, data)
+    refuse_misfit(module.fuser.end_models, data, module.fuser.heads)
     refuse_no_plane(plan, len(module.models), data)
     trainer.fit(module)
     fused = module.fused
@@ -269,15 +269,16 @@ def draw_planes(fuser: Fuser, data: Data, plan: Plan) -> list[Plane]:
 
 
 @torch.no_grad()
-def refuse_misfit(models: Sequence[nn.Module], data: Data) -> None:
-    """Run one sample of every test set through a model, so that data of another kind is refused before any work.
+def refuse_misfit(models: Sequence[nn.Module], data: Data, heads: HeadStrategy | None = None) -> None:
+    """Score the first batch of every test set by a model, so that data of another kind are refused before any work.
 
     Args:
         models: the end models; a set that belongs to one of them is tried on that one.
         data: the test sets.
+        heads: of the models, which may know labels by other places; those of the data if None.
 
     Raises:
-        InputError: data without labels, or inputs that the model does not take.
+        InputError: data without labels, inputs that the model does not take, or labels that it cannot predict.
     """
     for test_set, loader in zip(data.sets, data.loaders, strict=True):
         batch = next(iter(loader))
@@ -285,7 +286,8 @@ def refuse_misfit(models: Sequence[nn.Module], data: Data) -> None:
             raise InputError(f"the data {test_set.name!r} gives no {LABELS!r}; expected batches of inputs and labels")
         try:
             owner = test_set.owner if test_set.owner is not None and test_set.owner < len(models) else 0
-            logits(models[owner], {name: value[:1] for name, value in batch.items()})
+            known = batch if heads is None else heads.labels(batch, test_set)
+            test_set.scores(models[owner]).update(models[owner], known)
         except Exception as error:
             # Every model refuses foreign inputs in its own way.
             raise InputError(f"the data {test_set.name!r} does not fit the models: {first_line(error)}") from error

@@ -133,11 +133,14 @@ def test_precisions_that_round_the_models_are_refused_before_any_work(
 
 
 def test_data_of_another_kind_is_refused_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One sample is tried first: nothing has been matched when the sentence comes."""
+    """One batch is tried first: nothing has been matched when the sentence comes."""
     monkeypatch.setattr("fusionlab.fusion.Fuser.fuse", lambda self: pytest.fail("work was done"))
     large = {name: vit(seed, image_size=16) for seed, name in enumerate("ab")}
     with pytest.raises(InputError, match=r"the data 'x' does not fit the models: .*16\*16"):
         run(large, Data.of([Named("x")]), Plan({}, trainer=CPU), "title")
+    narrow = {name: vit(seed, num_labels=3) for seed, name in enumerate("ab")}
+    with pytest.raises(InputError, match=r"'digits' does not fit the models: .* label . for a model of 3"):
+        run(narrow, Data.of([Digits()]), Plan({}, trainer=CPU), "title")
     loader = DataLoader([torch.zeros(1, 8, 8)])  # type: ignore[arg-type]
     with pytest.raises(InputError, match="the data 'bare' gives no 'labels'"):
         run(models(), Data((TestSet("bare"),), (loader,)), Plan({}, trainer=CPU), "title")

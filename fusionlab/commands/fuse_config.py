@@ -172,7 +172,7 @@ def _fuse(cli: FuseCLI, command: str, repeat: str) -> None:
         trainer={name: value for name, value in settings.items() if value is not None},
     )
     measured = Data() if data is None else data.data
-    refuse_misfit(module.fuser.end_models, measured)
+    refuse_misfit(module.fuser.end_models, measured, module.fuser.heads)
     refuse_no_plane(plan, len(module.models), measured)
     types = common_types(module.models.values()) if plan.dtype is None else plan.dtype
     kept = list(module.models.values()) if plan.heads == "own" else list(module.models.values())[:1]

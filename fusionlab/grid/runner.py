@@ -172,7 +172,7 @@ class GridRunner:
         heads: HeadStrategy | None = None,
     ) -> Finished:
         """A cell with the scores of one candidate."""
-        refuse_misfit(ends, data)
+        refuse_misfit(ends, data, heads)
         tested = CandidateTest([candidate], data.sets, heads)
         self._trainer("testing").test(tested, list(data.loaders), verbose=False)
         measured = tuple(replace(one, seed=cell.seed) for one in tested.measured)

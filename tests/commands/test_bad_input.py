@@ -204,7 +204,7 @@ CASES = [
     (f"fuse --ckpts a b --data {HERE}.WithoutTest {OUT}", "'half' has no test split", "expected one"),
     (f"fuse --ckpts a b --data {HERE}.EmptyTest {OUT}", "'hollow' has no test split", "expected one"),
     (f"fuse --ckpts a b --data {HERE}.Unlabelled {OUT}", "'bare'", "expected batches of inputs and labels"),
-    (f"fuse --ckpts three_0 three_1 --match none --data Digits {OUT}", "digits", "3 classes; expected labels from 0"),
+    (f"fuse --ckpts three_0 three_1 --data Digits {OUT}", "digits", "3 classes; expected labels from 0"),
     (f"barrier three_0 three_1 --data Digits {OUT}", "digits", "3 classes; expected labels from 0 to 2"),
     (f"fuse --ckpts large_0 large_1 --data Digits {OUT}", "'digits' does not fit the models", "16*16"),
     (f"fuse --ckpts bert_a bert_b --data Digits {OUT}", "'digits' does not fit the models", "input_ids"),

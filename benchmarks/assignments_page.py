@@ -100,6 +100,10 @@ ROWS = {
     "long": Row(
         "learned", "from activations, 2,400 steps of 8 blocks", 2400, BATCH, optimizer="muon", start="auto", kinds=BOTH
     ),
+    "longer": Row(
+        "learned", "from activations, 4,800 steps of 4 blocks", 4800, 4,
+        is_tested=False, optimizer="muon", start="auto", kinds=BOTH,
+    ),
     "straight": Row("straight", "straight-through for the stream, then as many steps without"),
     "sinkhorn": Row("sinkhorn", "Sinkhorn with annealing for the stream, then as many steps without"),
     "implicit": Row("implicit", "the same, differentiated implicitly", is_tested=False),
@@ -111,7 +115,10 @@ ROWS = {
     "after": Row("after", "swaps by exact losses after the descent", is_tested=False),
 }  # fmt: skip
 # Rows that were measured on the models of the processor that measured last; the others' models have the same seeds.
-NEWER = ("weights", "learned 32", "learned 2400", "muon", "muon 2400", "muon starts", "short", "default", "long")
+NEWER = (
+    *("weights", "learned 32", "learned 2400", "muon", "muon 2400", "muon starts"),
+    *("short", "default", "long", "longer"),
+)
 OLDER = " †"
 
 

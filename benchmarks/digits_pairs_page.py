@@ -9,7 +9,7 @@ from typing import Any
 
 from digits_pairs_cells import HELD_OUT, POINTS, STEPS, SYNTHETIC
 from digits_ways import CLOSED, LEARNING, WAYS, cell_name
-from intervals import half_width
+from intervals import reached
 from ways import Given, Way, what
 
 SEEN = {"none": "nothing", "synthetic": "synthetic inputs", "images": "1,400 images"}
@@ -73,12 +73,6 @@ class Rows:
         ):
             if values:
                 yield name, values
-
-
-def reached(values: Sequence[float]) -> str:
-    """A mean in percent, with half the width of its interval where there are three values or more."""
-    half = f" ± {100 * half_width(values):.1f}" if len(values) > 2 else ""
-    return f"{100 * fmean(values):.1f}{half}"
 
 
 def page(found: dict[str, Any], shown: Shown, missing: Mapping[str, int]) -> str:

@@ -77,21 +77,21 @@ def measure(cells: Cells, args: argparse.Namespace) -> None:
         pair.end_models()
         for way in WAYS:
             for given in way.grid:
-                if left > 0:
-                    left -= pair.measure(way, given, SEEDS[0] if way.learns else None)
-    if left == 0:
-        return
+                left -= pair.measure(way, given, SEEDS[0] if way.learns else None)
+                if left == 0:
+                    return
     cells.keep("chosen", {way.key: chosen(cells.found, way) for way in WAYS})
-    times = {way.key: equal_time(cells.found, way) for way in LEARNING if way.then == DISTILLED}
     if "equal time" not in cells.found:
-        cells.keep("equal time", times)
+        rivals = [way for way in LEARNING if way.then == DISTILLED]
+        cells.keep("equal time", {way.key: equal_time(cells.found, way) for way in rivals})
     pairs: dict[tuple[int, int], BertPair] = {}
     for seeds, way, seed, steps in jobs(cells.found):
         if seeds not in pairs:
             pairs[seeds] = BertPair("test", seeds, cells, args)
             pairs[seeds].end_models()
-        if left > 0:
-            left -= pairs[seeds].measure(way, cells.found["chosen"][way.key], seed, steps)
+        left -= pairs[seeds].measure(way, cells.found["chosen"][way.key], seed, steps)
+        if left == 0:
+            return
 
 
 def missing(found: dict[str, Any]) -> int:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
 from encoders_cells import SETS, cell_name
 from encoders_ways import AT_ONCE, LEARNING, SEEDS, STEPS, TEST, TUNING, WAYS
-from intervals import half_width
+from intervals import reached
 from ways import Given, Way, what
 
 # How many of the pairs a way should bring above their ensembles.
@@ -74,11 +73,6 @@ def _means(cells: dict[tuple[int, int], list[Any]]) -> dict[tuple[int, int], flo
     return {pair: fmean(fmean(cell["scores"]) for cell in several) for pair, several in cells.items()}
 
 
-def _reached(values: Sequence[float]) -> str:
-    half = f" ± {100 * half_width(values):.1f}" if len(values) > 2 else ""
-    return f"{100 * fmean(values):.1f}{half}"
-
-
 def _above(found: dict[str, Any], means: dict[tuple[int, int], float]) -> str:
     """How many pairs are above their ensembles, of how many."""
     ensembles = _ensembles(found)
@@ -93,7 +87,7 @@ def _table(found: dict[str, Any]) -> str:
         "ensemble": list(_ensembles(found).values()),
     }
     lines = [
-        f"| | {name} | | {_reached(values)} | {100 * min(values):.1f} | | |"
+        f"| | {name} | | {reached(values)} | {100 * min(values):.1f} | | |"
         for name, values in references.items()
         if values
     ]
@@ -104,7 +98,7 @@ def _table(found: dict[str, Any]) -> str:
             worst = 100 * min(means.values())
             seconds = fmean(cell["seconds"] for several in cells.values() for cell in several)
             seeds = _seeds(cells) if way.learns else ""
-            told = f"{_reached(list(means.values()))} | {worst:.1f} | {_above(found, means)} | {seconds:.0f}"
+            told = f"{reached(list(means.values()))} | {worst:.1f} | {_above(found, means)} | {seconds:.0f}"
             lines.append(f"| {way.seen} | {way.name} | {seeds} | {told} |")
     return f"""## {len(TEST)} pairs
 
@@ -159,7 +153,7 @@ def _equal_time(found: dict[str, Any]) -> str:
         if len(means) == len(TEST):
             is_whole = is_whole or steps is not None
             seconds = fmean(cell["seconds"] for several in cells.values() for cell in several)
-            told = f"{_reached(list(means.values()))} | {_above(found, means)} | {seconds:.0f}"
+            told = f"{reached(list(means.values()))} | {_above(found, means)} | {seconds:.0f}"
             lines.append(f"| {way.name} | {steps or STEPS} | {_seeds(cells)} | {told} |")
     if not is_whole:
         return ""
@@ -182,8 +176,8 @@ def _choices(found: dict[str, Any]) -> str:
             if all(name in found for name in names):
                 words = ", ".join(f"`{name}` {value}" for name, value in given.items()) or "the defaults"
                 mark = "**" if given == found.get("chosen", {}).get(way.key) else ""
-                reached = 100 * fmean(fmean(found[name]["scores"]) for name in names)
-                tried.append(f"{mark}{words}: {reached:.1f}{mark}")
+                score = 100 * fmean(fmean(found[name]["scores"]) for name in names)
+                tried.append(f"{mark}{words}: {score:.1f}{mark}")
         if tried:
             lines.append(f"| {way.seen} | {way.name} | {'; '.join(tried)} |")
     if not lines:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import stdev
+from statistics import fmean, stdev
 
 from scipy.stats import t as student
 
@@ -12,3 +12,9 @@ from scipy.stats import t as student
 def half_width(values: Sequence[float]) -> float:
     """Half the width of the 95 % interval of a mean, by Student's t; at least two values."""
     return float(student.ppf(0.975, len(values) - 1)) * stdev(values) / math.sqrt(len(values))
+
+
+def reached(values: Sequence[float]) -> str:
+    """A mean in percent, with half the width of its interval where there are three values or more."""
+    half = f" ± {100 * half_width(values):.1f}" if len(values) > 2 else ""
+    return f"{100 * fmean(values):.1f}{half}"

@@ -14,7 +14,7 @@ SEEDS = (0, 1, 2)
 # Of whatever learns, and texts in each.
 STEPS, AT_ONCE = 600, 32
 
-RATES: tuple[Given, ...] = ({}, {"learning_rate": 0.005}, {"learning_rate": 0.02})
+RATES: tuple[Given, ...] = ({}, {"learning_rate": 0.0025}, {"learning_rate": 0.005}, {"learning_rate": 0.02})
 # What begins farther from both models has farther to go.
 FAR: tuple[Given, ...] = ({}, {"learning_rate": 5e-4}, {"learning_rate": 1e-3})
 NEAR: tuple[Given, ...] = ({}, {"learning_rate": 1.25e-4}, {"learning_rate": 5e-4})

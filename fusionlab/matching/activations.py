@@ -97,10 +97,11 @@ def activation_axes(activations: Activations, blueprint: Blueprint) -> dict[str,
 
     What a weight writes runs along the axis that it writes; what it reads runs along the dual of the one that reads.
     A tensor that several weights read is there once. What is added to a residual stream is left out where something
-    reads the stream: a reader sees the whole of it, each writer adds a part.
+    reads the stream: a reader sees the whole of it, each writer adds a part. A gradient by what a weight writes runs
+    along the dual of that axis, and is that of the whole stream where the weight adds to one.
 
     Returns:
-        By ``in:`` or ``out:`` and the weight's name, axes that some space acts on.
+        By ``in:``, ``out:`` or ``gradient:`` and the weight's name, axes that some space acts on.
     """
     read: dict[str, Axis] = {}
     written: dict[str, Axis] = {}
@@ -113,9 +114,15 @@ def activation_axes(activations: Activations, blueprint: Blueprint) -> dict[str,
         if linear.inputs not in seen:
             seen.add(linear.inputs)
             read[f"in:{weight}"] = axes[linear.dim].dual()
+    differentiated = {
+        name.replace("out:", "gradient:"): axis.dual()
+        for name, axis in written.items()
+        if name.removeprefix("out:") in activations.gradients
+    }
     streams = {s for axis in read.values() for s in spaces_of(axis) if blueprint.spaces[s].role == Role.RESIDUAL}
     written = {name: axis for name, axis in written.items() if streams.isdisjoint(spaces_of(axis))}
-    return {name: axis for name, axis in (read | written).items() if any(spaces_of(axis))}
+    every = read | written | differentiated
+    return {name: axis for name, axis in every.items() if any(spaces_of(axis))}
 
 
 def _tensor(activations: Activations, name: str, size: int | None) -> Tensor:
@@ -127,5 +134,6 @@ def _tensor(activations: Activations, name: str, size: int | None) -> Tensor:
         size: of its axis. A convolution reads patches, channel after channel, whose pixels are samples of the channel.
     """
     kind, _, weight = name.partition(":")
-    found = (activations.inputs if kind == "in" else activations.outputs)[weight].double()
+    parts = {"in": activations.inputs, "out": activations.outputs, "gradient": activations.gradients}
+    found = parts[kind][weight].double()
     return found if size is None else found.reshape(size, -1)

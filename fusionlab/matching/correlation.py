@@ -4,6 +4,7 @@ Li et al., "Convergent learning: do different neural networks learn the same rep
 "Optimizing mode connectivity via neuron alignment" (2020); Jordan et al., "REPAIR" (2023).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -12,7 +13,7 @@ from fusionlab.matching.activations import activation_tensors
 from fusionlab.matching.options import ALL, Selection
 from fusionlab.matching.permutations import PermutationOptions, match_permutations
 from fusionlab.statistics import Activations
-from fusionlab.symmetry import Alignment, Blueprint
+from fusionlab.symmetry import Alignment, Blueprint, Space
 
 
 @dataclass(frozen=True)
@@ -43,17 +44,32 @@ def match_correlations(
     Raises:
         InputError: the two were not measured at the same rows, or not on the same linear maps.
     """
-    spaces = [space for space in options.select(blueprint) if space.group.has_permutations]
-    pseudo, first, second = activation_tensors(source, anchor, blueprint, spaces)
+    return Alignment(blueprint, correlated(source, anchor, blueprint, options.select(blueprint)))
+
+
+def correlated(
+    source: Activations, anchor: Activations, blueprint: Blueprint, spaces: Sequence[Space]
+) -> dict[str, Tensor]:
+    """Elements of the spaces that linear maps read or write and that admit permutations, as `match_correlations` says.
+
+    Args:
+        source, anchor, blueprint: see `match_correlations`.
+        spaces: those to match.
+
+    Returns:
+        By the space's name; those of all other spaces are left out.
+    """
+    permuted = [space for space in spaces if space.group.has_permutations]
+    pseudo, first, second = activation_tensors(source, anchor, blueprint, permuted)
     if not pseudo.spaces:
-        return Alignment.identity(blueprint)
+        return {}
     found = match_permutations(
         {name: _standardised(tensor) for name, tensor in first.items()},
         {name: _standardised(tensor) for name, tensor in second.items()},
         pseudo,
         PermutationOptions(spaces=(ALL,)),
     )
-    return Alignment(blueprint, found.elements)
+    return {name: found.element(name) for name in pseudo.spaces}
 
 
 def _standardised(tensor: Tensor) -> Tensor:

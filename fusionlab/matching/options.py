@@ -14,7 +14,7 @@ BALANCED = "balanced"
 GAUGES = (FOLDED, BIASES, BALANCED)
 ALL = "all"
 KNOWN, ANNEALED, AS_IS = "known", "annealed", "as-is"
-ACTIVATIONS = "activations"
+ACTIVATIONS, GRADIENTS = "activations", "gradients"
 # The start that suits the models.
 AUTO = "auto"
 ANCHOR, MEAN = "anchor", "mean"
@@ -90,8 +90,9 @@ class MatchOptions(Selection):
         start: of spaces that are coupled: ``known`` (first what connects a space with tokens, pixels, positions and
             labels), ``annealed`` (all together, while a temperature falls; models that share most of their basis
             already start as they are), ``activations`` (residual streams by what the models compute on inputs),
-            ``as-is``, or ``auto``: ``activations`` where the models are run to learn and a stream can only be permuted,
-            ``annealed`` everywhere else.
+            ``gradients`` (residual streams and hidden units permuted by correlations of that, and of gradients),
+            ``as-is``, or ``auto``: ``gradients`` where the models are run to learn, predict labels, and a stream can
+            only be permuted (``activations`` where they predict none), ``annealed`` everywhere else.
         temperatures: steps of annealing.
         sweeps: the most passes of block coordinate ascent over spaces that are coupled (the residual stream with
             all others), after the start; uncoupled spaces are solved once, exactly.

@@ -13,7 +13,18 @@ from fusionlab.inputs import Batches, Inputs
 from fusionlab.matching.align import gauged, in_one_basis
 from fusionlab.matching.learned import refined
 from fusionlab.matching.matchers.registry import Models, matcher_of, matchers
-from fusionlab.matching.options import ACTIVATIONS, ALL, ANNEALED, AUTO, MEAN, MatchOptions, Selection, describe, given
+from fusionlab.matching.options import (
+    ACTIVATIONS,
+    ALL,
+    ANNEALED,
+    AUTO,
+    GRADIENTS,
+    MEAN,
+    MatchOptions,
+    Selection,
+    describe,
+    given,
+)
 from fusionlab.matching.permutations import PermutationOptions
 from fusionlab.matching.presets import PRESETS
 from fusionlab.matching.refine_options import RefineOptions
@@ -22,6 +33,7 @@ from fusionlab.matching.workplace import HERE, Workplace
 from fusionlab.stages import Stages
 from fusionlab.statistics import Activations
 from fusionlab.statistics.gather import gathered
+from fusionlab.statistics.likelihood import predicts
 from fusionlab.statistics.loading import part_of
 from fusionlab.suggestions import did_you_mean
 from fusionlab.symmetry import Alignment, Blueprint
@@ -32,7 +44,7 @@ from fusionlab.symmetry.unseen import unseen_entries
 # In place of a name, where advice may choose one (`fusionlab.advice`).
 CHOSEN = "auto"
 LEARNED, GIT_REBASIN, OT_FUSION = "learned", "git-rebasin", "ot-fusion"
-# Inputs that activations are compared on where nobody asked for that start, and rows that are kept of each map.
+# Inputs that activations are compared on where nobody asked for that start.
 LOOKED_AT = 1024
 
 
@@ -84,15 +96,17 @@ class Recipe:
         own = self.options
         return {start: replace(own, start=start) for start in dict.fromkeys((own.start, *tried))}
 
-    def suited_to(self, blueprint: Blueprint, models: Sequence[nn.Module]) -> Recipe:
+    def suited_to(self, blueprint: Blueprint, models: Sequence[nn.Module], inputs: Inputs | None = None) -> Recipe:
         """The recipe with one of the other starts in place of `AUTO`.
 
-        A stream that can only be permuted keeps the order that the start gives it, and activations on inputs tell that
-        order better than weights do (docs/results/assignments.md).
+        A stream that can only be permuted keeps the order that the start gives it, and what the models compute on
+        inputs, with gradients, tells that order better than weights do (docs/results/assignments.md).
 
         Args:
             blueprint: of the models, in the gauge.
             models: what was grown starts as annealed, since what is new in it computes nothing yet.
+            inputs: what the models are run on, which shows whether they predict labels: gradients are those of a
+                likelihood.
         """
         own = self.options
         if not isinstance(own, MatchOptions) or own.start != AUTO:
@@ -100,7 +114,11 @@ class Recipe:
         streams = [space for space in own.select(blueprint) if space.role == Role.RESIDUAL]
         permuted = any(isinstance(space.group, Permutation) for space in streams)
         is_run = self.refine is not None and own.towards != MEAN and not any(map(unseen_entries, models))
-        return replace(self, options=replace(own, start=ACTIVATIONS if permuted and is_run else ANNEALED))
+        if not permuted or not is_run:
+            return replace(self, options=replace(own, start=ANNEALED))
+        batch = None if inputs is None else next(iter(inputs.shared))
+        has_gradients = batch is not None and all(predicts(model, batch) for model in models)
+        return replace(self, options=replace(own, start=GRADIENTS if has_gradients else ACTIVATIONS))
 
     def __str__(self) -> str:
         """The recipe in words, for a report."""
@@ -131,8 +149,8 @@ MEANINGS: dict[str, str] = {
     "sequential rescale, heads in the order they are in",
     "weights": "every space that is exact for the architecture, in every gauge, by weights alone",
     ACTIVATIONS: "as `weights`, residual streams started from what the models compute on inputs",
-    LEARNED: "as `weights`, or as `activations` where a stream can only be permuted, then refined by gradient descent "
-    "inside the group, on inputs without labels",
+    LEARNED: "as `weights`, a stream that can only be permuted started from gradients, then refined by gradient "
+    "descent inside the group, on inputs without labels",
     GIT_REBASIN: "permutations of all spaces by weights (Ainsworth et al., 2023)",
     OT_FUSION: "exact transport of feed-forward units (Singh and Jaggi, 2020)",
 }
@@ -227,13 +245,13 @@ def align_models(
     brought = [place.brought(model.state_dict()) for model in models]
     described, gauges = gauged(brought, blueprint, options, place.team)
     options.select(described)
-    asked, chosen = chosen, chosen.suited_to(described, models)
+    asked, chosen = chosen, chosen.suited_to(described, models, inputs)
     activations = None
     if ACTIVATIONS in chosen.needs:
         assert inputs is not None
         is_asked = ACTIVATIONS in asked.needs
         looked = inputs.shared if is_asked else part_of(inputs.shared, LOOKED_AT)
-        settings = {} if is_asked else {"samples": LOOKED_AT}
+        settings: dict[str, Any] = {"gradients": True} if GRADIENTS in chosen.needs else {}
         twins = [place.found(gauge).apply(model) for gauge, model in zip(gauges, models, strict=True)]
         activations = []
         for index, twin in enumerate(twins):

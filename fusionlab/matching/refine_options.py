@@ -32,9 +32,9 @@ class RefineOptions:
             that pairs can be merged too. In such a step all models are coupled at random.
         every: steps between two attempts to assign hidden units and heads again, by weights, which are kept where the
             loss falls; 0 for never.
-        starts: of the matching by weights (``annealed``, ``known``, ``activations``, ``as-is``), which are tried beside
-            its own: from each a descent of 150 steps at most, of which the one that comes to the lowest loss goes on.
-            Where a stream can only be permuted, as in tied models, much hangs on the start.
+        starts: of the matching by weights (``annealed``, ``known``, ``activations``, ``gradients``, ``as-is``), which
+            are tried beside its own: from each a descent of 150 steps at most, of which the one that comes to the
+            lowest loss goes on. Where a stream can only be permuted, as in tied models, much hangs on the start.
         general: whether invertible spaces (inside heads) and rotary planes may be stretched, not only rotated; half
             way between two models it leaves a lower loss.
         unseen: whether what is new in a model that was grown on the way, and changes nothing, is learned too.

@@ -79,7 +79,13 @@ class OwnPass(Accumulator):
 
 
 class Watcher(Accumulator):
-    """An accumulator that looks at what linear maps read and write."""
+    """An accumulator that looks at what linear maps read and write.
+
+    Attributes:
+        differentiates: whether it is shown gradients too, by `see_gradient`.
+    """
+
+    differentiates: bool = False
 
     @abstractmethod
     def start(self, maps: LinearMaps) -> None:
@@ -91,6 +97,15 @@ class Watcher(Accumulator):
     @abstractmethod
     def see(self, seen: Seen) -> None:
         """Called whenever a linear map has read data and written, in order of the forward."""
+
+    def see_gradient(self, seen: Seen, gradient: Tensor) -> None:
+        """Called after the forward for each call that was seen, where the watcher differentiates.
+
+        Args:
+            seen: the call.
+            gradient: of the log-likelihood of labels that are drawn from the model's outputs, summed over the batch, by
+                each of the rows that it wrote: shape ``(rows, features)``.
+        """
 
 
 Kind = TypeVar("Kind", bound=type[Accumulator])

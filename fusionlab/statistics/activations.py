@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ class ActivationAccumulator(Watcher):
         samples: how many rows to keep of each linear map, at least 1.
         seed: of the draw.
         weights: names of the weights to keep samples of; all if None.
+        gradients: whether gradients by what the maps write are kept too.
 
     Raises:
         InputError: fewer than one sample.
@@ -39,13 +41,16 @@ class ActivationAccumulator(Watcher):
 
     kind: ClassVar[str] = Activations.kind
 
-    def __init__(self, samples: int = 4096, seed: int = 0, weights: Collection[str] | None = None) -> None:
+    def __init__(
+        self, samples: int = 4096, seed: int = 0, weights: Collection[str] | None = None, gradients: bool = False
+    ) -> None:
         if samples < 1:
             raise InputError(f"samples is {samples}; expected at least 1")
-        self.limit, self.seed, self.chosen = samples, seed, weights
+        self.limit, self.seed, self.chosen, self.differentiates = samples, seed, weights, gradients
         self._maps = LinearMaps({}, {})
         self._inputs: dict[str, RowSample] = {}
         self._outputs: dict[str, RowSample] = {}
+        self._gradients: dict[str, RowSample] = {}
         self._batch: RowPriorities | None = None
 
     def start(self, maps: LinearMaps) -> None:
@@ -64,7 +69,10 @@ class ActivationAccumulator(Watcher):
             parameter: Tensor = weight.modules[0].weight  # type: ignore[assignment]
             dtype = torch.promote_types(parameter.dtype, torch.float32)
             self._inputs.setdefault(maps.inputs[weight.name], RowSample(self.limit, weight.features, dtype))
-            self._outputs[weight.name] = RowSample(self.limit, parameter.shape[0 if weight.dim else 1], dtype)
+            written = RowSample(self.limit, parameter.shape[0 if weight.dim else 1], dtype)
+            self._outputs[weight.name] = written
+            if self.differentiates:
+                self._gradients[weight.name] = copy.deepcopy(written)
 
     def begin(self, batch: Batch) -> None:
         self._batch = RowPriorities(fingerprints(batch), self.seed)
@@ -79,12 +87,18 @@ class ActivationAccumulator(Watcher):
         if seen.weight.name in self._outputs:
             self._outputs[seen.weight.name].add(seen.outputs, rows, priorities)
 
+    def see_gradient(self, seen: Seen, gradient: Tensor) -> None:
+        assert self._batch is not None
+        if seen.weight.name in self._gradients:
+            self._gradients[seen.weight.name].add(gradient, *self._batch.priorities(seen))
+
     def sums(self) -> dict[str, Tensor]:
         return {}
 
     def samples(self) -> dict[str, Tensor]:
         found = {}
-        for part, samples in (("inputs", self._inputs), ("outputs", self._outputs)):
+        parts = {"inputs": self._inputs, "outputs": self._outputs, "gradients": self._gradients}
+        for part, samples in parts.items():
             for name, sample in samples.items():
                 found[f"{part}/{name}/rows"], found[f"{part}/{name}/priorities"] = sample.kept()
         return found
@@ -105,6 +119,7 @@ class ActivationAccumulator(Watcher):
             digest.update(priorities.numpy().tobytes())
         for name in self._outputs:
             written[name] = joined("outputs", name)[0].T.contiguous()
+        differentiated = {name: joined("gradients", name)[0].T.contiguous() for name in self._gradients}
         chosen = [weight for weight in self._maps.watched() if weight.name in self._outputs]
         names = {name: weight.name for weight in chosen for name in weight.names}
         told = with_settings(common, samples=str(self.limit), seed=str(self.seed), **self._maps.omissions())
@@ -112,6 +127,7 @@ class ActivationAccumulator(Watcher):
             **told,
             inputs={name: read[self._maps.inputs[first]] for name, first in names.items()},
             outputs={name: written[first] for name, first in names.items()},
+            gradients={name: differentiated[first] for name, first in names.items() if first in differentiated},
             maps={name: map_ for name, map_ in self._maps.described().items() if name in names},
             drawn=digest.hexdigest(),
         )

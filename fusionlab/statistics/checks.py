@@ -56,6 +56,9 @@ def _refuse_activations(found: Activations) -> None:
         for name, sample in part.items():
             fits = sample.ndim == 2 and sample.shape[1] == found.inputs[name].shape[-1]
             _require(fits and _finite(sample), found, name, "finite numbers of shape (features, samples)")
+    for name, sample in found.gradients.items():
+        fits = name in found.outputs and sample.shape == found.outputs[name].shape
+        _require(fits and _finite(sample), found, name, "gradients of the shape of the outputs")
 
 
 def _maps(found: Grams | Activations) -> Mapping[str, LinearMap]:

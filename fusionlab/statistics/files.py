@@ -24,7 +24,7 @@ from fusionlab.types import State
 FORMAT = "fusionlab statistics 2"
 TYPES: dict[str, type[Statistics]] = {cls.kind: cls for cls in (Grams, Fisher, Activations)}
 # The fields of each kind that are tensors by name; all others are told as JSON.
-TENSORS = {"gram": ("matrices",), "fisher": ("diagonal",), "activations": ("inputs", "outputs")}
+TENSORS = {"gram": ("matrices",), "fisher": ("diagonal",), "activations": ("inputs", "outputs", "gradients")}
 
 
 def save(

@@ -81,8 +81,9 @@ class Gathering(Stage[dict[str, Statistics]]):
             raise InputError(f"the data is too little for {processes} processes; expected some for each")
         self._start = time.perf_counter()
         self._unchanged.enter_context(_unchanged(self.model))
-        # What makes its own passes differentiates by whole parameters.
-        is_shared_out = run.mesh is not None and not self._own
+        # What makes its own passes differentiates by whole parameters, and gradients go through whole ones.
+        differentiates = self._own or any(getattr(one, "differentiates", False) for one in self._accumulators)
+        is_shared_out = run.mesh is not None and not differentiates
         used = borrowed(self.model) if is_shared_out else self.model
         if next(used.parameters()).dtype in (torch.float16, torch.bfloat16):
             # Half precision would blur what is summed; the numbers come back as they were.
@@ -189,7 +190,8 @@ def gather(
         kinds: some of ``gram``, ``fisher`` and ``activations``.
         trainer: makes the Trainer, whose devices and precision are used; one on the model's device if None.
         ready: is told before the first batch how many bytes of sums there will be; what it raises ends the pass.
-        settings: of the kinds: ``samples``, ``seed`` and ``weights`` (activations), ``labels`` and ``seed`` (fisher).
+        settings: of the kinds: ``samples``, ``seed``, ``weights`` and ``gradients`` (activations), ``labels`` and
+            ``seed`` (fisher).
 
     Returns:
         By kind, the statistics, on the CPU.

@@ -24,7 +24,7 @@ from torch.nn import functional
 
 from fusionlab.errors import InputError
 from fusionlab.forward import IGNORED, LABELS, forward, main_output
-from fusionlab.statistics.layout import fingerprints
+from fusionlab.statistics.layout import fingerprints, take_examples
 from fusionlab.types import Batch
 
 Labels = Literal["model", "expected", "empirical"]
@@ -86,6 +86,23 @@ def scores(model: nn.Module, batch: Batch, labels: Labels = "model", seed: int =
             places = prediction.counts[index]
             drawn[index, places] = family.draw(prediction.outputs[index, places].double(), generator)
     return [family.log_likelihood(prediction, drawn)]
+
+
+@torch.no_grad()
+def predicts(model: nn.Module, batch: Batch) -> bool:
+    """True if a model predicts labels of rows or of positions, so that it has `scores`.
+
+    Args:
+        model: in eval mode.
+        batch: of its inputs; its first example is tried.
+    """
+    one = take_examples(batch, torch.tensor([0]))
+    device = next(model.parameters()).device
+    try:
+        scores(model, {name: value.to(device) for name, value in one.items()})
+    except InputError:
+        return False
+    return True
 
 
 # What one place's distribution is

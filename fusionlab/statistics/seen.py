@@ -45,4 +45,8 @@ class Seen:
     @cached_property
     def outputs(self) -> Tensor:
         """All rows that it wrote, in the same order: shape ``(rows, features)``."""
-        return rows_written(self._module, self._written).flatten(0, -2)
+        return self.as_written(self._written)
+
+    def as_written(self, tensor: Tensor) -> Tensor:
+        """The rows of a tensor of the shape of what it wrote: shape ``(rows, features)``."""
+        return rows_written(self._module, tensor).flatten(0, -2)

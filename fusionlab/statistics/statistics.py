@@ -185,6 +185,8 @@ class Activations(Statistics):
         maps: by weight's parameter name, the linear map: which dimension reads, and which maps read the same tensor.
         drawn: a digest of which rows were sampled of what data; activations of two models can be compared only if it
             is the same.
+        gradients: by weight's parameter name, of a log-likelihood by what it writes, at the same rows: shape
+            ``(features, samples)``; empty where they were not asked for.
     """
 
     kind: ClassVar[str] = "activations"
@@ -192,3 +194,4 @@ class Activations(Statistics):
     outputs: Mapping[str, Tensor]
     maps: Mapping[str, LinearMap]
     drawn: str
+    gradients: Mapping[str, Tensor] = field(default_factory=dict)

@@ -36,7 +36,7 @@ def move(
         source_state: of the end model; needed where the alignment folds norms or clears biases.
 
     Returns:
-        Statistics of the same kind. Gram matrices are in float64, activations in their own dtype.
+        Statistics of the same kind. Gram matrices are in float64, activations in their own dtype, without gradients.
 
     Raises:
         InputError: the diagonal of a Fisher matrix, which rotations mix with what is beside it; or a model that the
@@ -56,4 +56,4 @@ def move(
         return replace(moved, matrices=dict(moved.matrices))
     both = {weight: (moved.inputs[weight], moved.outputs[weight]) for weight in moved.inputs}
     inputs, outputs = ({weight: found[place] for weight, found in both.items()} for place in range(2))
-    return replace(moved, inputs=inputs, outputs=outputs)
+    return replace(moved, inputs=inputs, outputs=outputs, gradients={})

@@ -16,6 +16,7 @@ from fusionlab.errors import InputError
 from fusionlab.forward import forward
 from fusionlab.statistics.accumulator import Watcher
 from fusionlab.statistics.layout import Layout, example_count, find_layout, shorter, take_examples, token_masks
+from fusionlab.statistics.likelihood import scores
 from fusionlab.statistics.linear_maps import LinearMaps, Weight, rows_read
 from fusionlab.statistics.seen import Seen
 from fusionlab.types import Batch
@@ -148,27 +149,52 @@ class Observer:
         self._read: dict[tuple[str, int], tuple[weakref.ref[Tensor], int]] = {}
         self._masks: dict[str, Tensor] = {}
         self._valid: dict[tuple[Layout, torch.Size], Tensor | None] = {}
+        self._written: list[tuple[Seen, Tensor]] = []
 
-    @torch.no_grad()
     def watch(self, model: nn.Module, batch: Batch, run: Callable[[nn.Module, Batch], object] = forward) -> None:
-        """Run the model on a batch once, without gradients, for all watchers together.
+        """Run the model on a batch once, for all watchers together; without gradients where none of them wants any.
 
         Args:
             model: whose maps are watched.
             batch: as `fusionlab.forward.forward` takes it.
-            run: runs the model, or a part of it, on the batch.
+            run: runs the model, or a part of it, on the batch, where nothing is differentiated.
 
         Raises:
-            InputError: maps that shared an input in the first batch do not share it in this one.
+            InputError: maps that shared an input in the first batch do not share it in this one, or gradients are
+                wanted of a model that predicts no labels.
         """
         self._masks = token_masks(batch)
         for state in (self._calls, self._data_calls, self._read, self._valid):
             state.clear()
         for watcher in self.watchers:
             watcher.begin(batch)
-        with hooked(self.maps, self._see):
+        if any(watcher.differentiates for watcher in self.watchers):
+            self._differentiate(model, batch)
+            return
+        with torch.no_grad(), hooked(self.maps, self._see):
             run(model, batch)
 
+    def _differentiate(self, model: nn.Module, batch: Batch) -> None:
+        """Show what the maps read and wrote, and the gradients of a log-likelihood by what they wrote."""
+        # What is computed of parameters that are not trained has no gradients either.
+        frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
+        try:
+            for parameter in frozen:
+                parameter.requires_grad_()
+            with torch.enable_grad(), hooked(self.maps, self._see):
+                (likelihood,) = scores(model, batch)
+            written = [tensor for _, tensor in self._written]
+            found = torch.autograd.grad(likelihood.sum(), written, allow_unused=True, materialize_grads=True)
+            for (seen, _), gradient in zip(self._written, found, strict=True):
+                for watcher in self.watchers:
+                    if watcher.differentiates:
+                        watcher.see_gradient(seen, seen.as_written(gradient))
+        finally:
+            self._written.clear()
+            for parameter in frozen:
+                parameter.requires_grad_(False)
+
+    @torch.no_grad()
     def _see(self, weight: Weight, module: nn.Module, read: Tensor, written: Tensor) -> None:
         name = weight.name
         if name not in self.maps.inputs:
@@ -199,6 +225,8 @@ class Observer:
             seen = Seen(weight, source, source == name, call, leading, layout, valid, module, rows, written)
             for watcher in self.watchers:
                 watcher.see(seen)
+            if written.requires_grad:
+                self._written.append((seen, written))
 
     def _check_shared(self, name: str, source: str, call: int, read: Tensor) -> None:
         if source == name:

@@ -10,9 +10,11 @@ from transformers import GPT2LMHeadModel
 
 from fusionlab.errors import InputError
 from fusionlab.matching.activations import activation_axes, match_activations
+from fusionlab.matching.correlation import correlated
 from fusionlab.matching.options import MatchOptions
 from fusionlab.matching.pair import Pair
 from fusionlab.matching.starts.activations import from_activations
+from fusionlab.matching.starts.gradients import from_gradients
 from fusionlab.matching.weights import squared_distance
 from fusionlab.statistics import Activations
 from fusionlab.symmetry import Alignment, Blueprint, blueprint
@@ -96,6 +98,45 @@ def test_planted_alignment_is_recovered_with_weights_after(name, folded):
     batch = inputs(description)
     found = from_activations(both(source, anchor, description, batch), ALL)
     assert difference(found.apply(source), anchor) < 1e-9
+
+
+@pytest.mark.parametrize("name", ["bert-sequence", "bert-token"])
+def test_planted_permutation_is_told_by_gradients(name):
+    """Where activations tell nothing of the stream; it keeps its order, and all else comes back by weights."""
+    _, anchor, description = pair(name, False)
+    planted = length_preserving(description)
+    source, batch = planted.apply(anchor), inputs(description)
+    samples = []
+    for model in (source, anchor):
+        found = sample(model, batch, gradients=True)
+        silent = {weight: torch.ones_like(read) for weight, read in found.inputs.items()}
+        samples.append(replace(found, inputs=silent))
+    one = Pair(source.state_dict(), anchor.state_dict(), description, tuple(samples))
+    found = from_gradients(one, ALL)
+    assert torch.equal(found.element("residual"), planted.inverse().element("residual"))
+    assert difference(found.apply(source), anchor) < 1e-9
+    without = replace(one, activations=tuple(replace(one, gradients={}) for one in samples))
+    with pytest.raises(InputError, match="start 'gradients' compares gradients, and there are none"):
+        from_gradients(without, ALL)
+
+
+@pytest.mark.parametrize("name", ["bert-sequence", "bert-token"])
+def test_weights_leave_what_correlations_tell(name):
+    """Of independent models: streams and units, not signed ones, keep that order; weights bring the rest closer."""
+    source, anchor, description = pair(name, False)
+    first, second = (sample(model, inputs(description), gradients=True) for model in (source, anchor))
+    one = Pair(source.state_dict(), anchor.state_dict(), description, (first, second))
+    found = from_gradients(one, ALL)
+    told = [description.spaces[name] for name in ("residual", "layers.0.ffn", "layers.1.ffn")]
+    expected = Alignment(description, correlated(first, second, description, told))
+    for space in told:
+        assert torch.equal(found.element(space.name), expected.element(space.name))
+        assert not torch.equal(found.element(space.name), torch.arange(space.group.size))
+    goal = anchor.state_dict()
+    before, after = (squared_distance(one.apply(source.state_dict()), goal) for one in (expected, found))
+    assert after < before
+    streams = from_gradients(one, replace(ALL, spaces=("residual",)))
+    assert streams.elements.keys() == {"residual"}
 
 
 @pytest.mark.parametrize("name", ["vit-classifier", "timm-plain", "gpt2"])

@@ -10,6 +10,7 @@ from torch import nn
 import fusionlab
 from fusionlab.errors import InputError
 from fusionlab.evaluation.preservation import check_preservation
+from fusionlab.inputs import Inputs
 from fusionlab.matching import recipe as recipes
 from fusionlab.matching import tried_starts
 from fusionlab.matching.learned import Refinement
@@ -86,17 +87,19 @@ def test_activations_are_needed_where_a_start_needs_them() -> None:
     assert recipe("learned", starts=("known", "activations")).needs == ("activations",)
 
 
-def test_a_permuted_stream_starts_from_activations(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a part of the inputs, unless another start is named; streams that turn and what was grown start by weights."""
+def test_a_permuted_stream_starts_from_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a part of the inputs, unless another start is named; streams that turn and what was grown start by weights."""
     tied, untied = gpt2(), gpt2(tie_word_embeddings=False)
-    learned = recipe("learned")
+    learned, bare = recipe("learned"), tied.transformer
 
-    def start(chosen: Recipe, model: nn.Module) -> str:
-        options = chosen.suited_to(folded(model), [model]).options
+    def start(chosen: Recipe, model: nn.Module, run: nn.Module | None = None) -> str:
+        given = Inputs.from_batches(inputs(tied, 1), 1)
+        options = chosen.suited_to(folded(model), [run or model], given).options
         assert isinstance(options, MatchOptions)
         return options.start
 
-    assert (start(learned, tied), start(learned, untied)) == ("activations", "annealed")
+    assert (start(learned, tied), start(learned, untied)) == ("gradients", "annealed")
+    assert start(learned, tied, bare) == "activations"
     assert start(recipe("learned", start="known"), tied) == "known"
     assert start(recipe("learned", towards="mean"), tied) == start(recipe("weights", start="auto"), tied) == "annealed"
     note_unseen(tied, {"transformer.wte.weight": torch.zeros(1, dtype=torch.bool)})
@@ -104,20 +107,21 @@ def test_a_permuted_stream_starts_from_activations(monkeypatch: pytest.MonkeyPat
     assert recipe("git-rebasin").suited_to(folded(tied), [tied]) == recipe("git-rebasin")
 
     monkeypatch.setattr(recipes, "LOOKED_AT", 6)
-    seen: list[tuple[int, int]] = []
+    seen: list[tuple[int, bool]] = []
     original = recipes.activations_of
 
     def noted(model: nn.Module, batches: Any, label: str = "", **settings: Any) -> Any:
-        seen.append((len(batches), settings.get("samples", 0)))
+        seen.append((len(batches), settings.get("gradients", False)))
         return original(model, batches, label, **settings)
 
     monkeypatch.setattr(recipes, "activations_of", noted)
     models, _ = tied_pair()
     data, few = inputs(models[0], 6, batch=4), {"steps": 1, "batch_size": 4}
     for wanted, how in (
-        ([(2, 6)] * 2, {}),
-        ([(6, 0)] * 2, {"start": "activations"}),
-        ([(6, 0)] * 2, {"starts": ("activations",)}),
+        ([(2, True)] * 2, {}),
+        ([(6, True)] * 2, {"start": "gradients"}),
+        ([(6, False)] * 2, {"start": "activations"}),
+        ([(6, True)] * 2, {"starts": ("activations",)}),
         ([], {"start": "known"}),
     ):
         fusionlab.align(models, preset="learned", data=data, **few, **how)
@@ -154,7 +158,7 @@ def test_learned_tries_its_own_start_and_those_that_are_named(monkeypatch: pytes
     monkeypatch.setattr(Refinement, "__init__", noted)
     how: dict[str, Any] = {"steps": 3, "batch_size": 4, "starts": ("known", "activations", "annealed")}
     twins = fusionlab.align(models, anchor=1, preset="learned", data=data, **how)
-    tried = [f"learned matching, start {name}" for name in ("activations", "known", "annealed")]
+    tried = [f"learned matching, start {name}" for name in ("gradients", "known", "activations", "annealed")]
     assert labels == [*tried, "learned matching"]
     for model, twin in zip(models, twins, strict=True):
         assert torch.allclose(twin(**data[0]).logits, model(**data[0]).logits, atol=1e-8)

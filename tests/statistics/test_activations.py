@@ -11,6 +11,8 @@ from fusionlab.errors import InputError
 from fusionlab.statistics import Activations
 from fusionlab.statistics.activations import RowPriorities, RowSample
 from fusionlab.statistics.layout import Layout
+from fusionlab.statistics.likelihood import scores
+from fusionlab.symmetry.float64 import InFloat64
 from tests.statistics.passes import activations_of, batched, examples_for, inputs_by_hand, model_of
 from tests.symmetry.models import generator
 
@@ -158,3 +160,41 @@ def test_chosen_weights() -> None:
         activations_of(model, batches, weights=["nothing.weight"])
     with pytest.raises(InputError, match="samples is 0"):
         activations_of(model, batches, samples=0)
+
+
+@pytest.mark.parametrize("name", ["bert-sequence", "gpt2-token-relu", "vit-classifier", "t5-lm", "albert-token"])
+def test_gradients_are_those_of_the_likelihood(name: str) -> None:
+    """Over all rows those by what a map writes sum to that by its bias, and with its inputs to that by its weight."""
+    model = model_of(name)
+    batches = batched(examples_for(model), 2)
+    found = activations_of(model, batches, samples=1000, gradients=True)
+    assert_equal(found, activations_of(model, batches, samples=1000))
+    with InFloat64():
+        total = torch.stack([score.sum() for batch in batches for score in scores(model.eval(), batch)]).sum()
+    parameters = dict(model.named_parameters())
+    wanted = {name: parameters[name] for name in found.gradients if name in parameters}
+    expected = torch.autograd.grad(total, list(wanted.values()), allow_unused=True, materialize_grads=True)
+    assert found.gradients.keys() == found.outputs.keys()
+    for (weight, parameter), gradient in zip(wanted.items(), expected, strict=True):
+        product = found.gradients[weight] @ found.inputs[weight].T
+        # A weight that other modules use too, as an embedding, has their gradients beside the map's.
+        if found.inputs[weight].shape[1] < 1000 and not _is_shared(model, parameter):
+            product = product.T if found.maps[weight].dim == 0 else product.view_as(parameter)
+            torch.testing.assert_close(product, gradient, rtol=1e-7, atol=1e-9)
+    assert all(parameter.grad is None and parameter.requires_grad for parameter in parameters.values())
+
+
+def test_gradients_of_what_is_frozen_are_the_same() -> None:
+    """Parameters that are not trained stay so, and change nothing."""
+    model = model_of("bert-sequence")
+    batches = batched(examples_for(model), 2)
+    expected = activations_of(model, batches, samples=9, gradients=True)
+    found = activations_of(model.requires_grad_(False), batches, samples=9, gradients=True)
+    assert not any(parameter.requires_grad for parameter in model.parameters())
+    for name, gradient in expected.gradients.items():
+        torch.testing.assert_close(found.gradients[name], gradient)
+
+
+def _is_shared(model: nn.Module, parameter: Tensor) -> bool:
+    owners = [m for m in model.modules() if any(own is parameter for own in m._parameters.values())]
+    return len(owners) > 1 or isinstance(owners[0], nn.Embedding)

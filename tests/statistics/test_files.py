@@ -22,7 +22,7 @@ KINDS = ("gram", "fisher", "activations")
 @pytest.fixture(scope="module")
 def found() -> dict[str, Statistics]:
     model = model_of("bert-sequence")
-    return passed(model, batched(examples_for(model), 2), *KINDS, samples=5)
+    return passed(model, batched(examples_for(model), 2), *KINDS, samples=5, gradients=True)
 
 
 def assert_equal(first: Statistics, second: Statistics) -> None:

@@ -71,12 +71,14 @@ def test_gains_that_are_stored_as_their_difference_from_one() -> None:
     ("name", "gauge"), [("bert-sequence", ("biases",)), ("whisper-lm", ()), ("vit-classifier", ("folded",))], ids=str
 )
 def test_moved_activations_are_the_twins(name: str, gauge: tuple[str, ...]) -> None:
-    """Inputs move by the axis they are read along, and outputs with them."""
+    """Inputs move by the axis they are read along, and outputs with them; gradients are left behind."""
     model, twin, alignment = twins(name, gauge)
     batches = batched(examples_for(model), 2)
-    source, expected = (activations_of(m, batches, samples=6) for m in (model, twin))
+    source, expected = (activations_of(m, batches, samples=6, gradients=True) for m in (model, twin))
     moved = move(source, alignment, twin.state_dict(), model.state_dict())
     assert (moved.basis, moved.drawn, moved.maps) == (expected.basis, expected.drawn, expected.maps)
+    assert source.gradients
+    assert not moved.gradients
     for part in ("inputs", "outputs"):
         for weight, tensor in getattr(expected, part).items():
             scale = float(tensor.abs().max())

@@ -15,7 +15,7 @@ from fusionlab.statistics import Activations
 from fusionlab.symmetry import Alignment, Blueprint
 from fusionlab.types import State
 
-NEEDS = ("activations",)
+NEEDS = ("activations", "gradients")
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,9 @@ def activation_tensors(
     touched = {space for axis in axes.values() for space in spaces_of(axis)}
     acting = {space.name: space for space in spaces if space.name in touched}
     pseudo = Blueprint(blueprint.architecture, acting, {name: (axis, Fixed()) for name, axis in axes.items()})
-    first, second = ({name: _tensor(a, name, axis.size) for name, axis in axes.items()} for a in (source, anchor))
+    first, second = (
+        {name: activation_tensor(a, name, axis.size) for name, axis in axes.items()} for a in (source, anchor)
+    )
     return pseudo, first, second
 
 
@@ -125,7 +127,7 @@ def activation_axes(activations: Activations, blueprint: Blueprint) -> dict[str,
     return {name: axis for name, axis in every.items() if any(spaces_of(axis))}
 
 
-def _tensor(activations: Activations, name: str, size: int | None) -> Tensor:
+def activation_tensor(activations: Activations, name: str, size: int | None) -> Tensor:
     """A sampled activation by its name in `activation_axes`, float64, shape ``(features, samples)``.
 
     Args:

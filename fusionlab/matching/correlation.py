@@ -4,16 +4,18 @@ Li et al., "Convergent learning: do different neural networks learn the same rep
 "Optimizing mode connectivity via neuron alignment" (2020); Jordan et al., "REPAIR" (2023).
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
-from fusionlab.matching.activations import activation_tensors
+from fusionlab.matching.activations import activation_axes, activation_tensor, check_comparable
 from fusionlab.matching.options import ALL, Selection
 from fusionlab.matching.permutations import PermutationOptions, match_permutations
 from fusionlab.statistics import Activations
 from fusionlab.symmetry import Alignment, Blueprint, Space
+from fusionlab.symmetry.axes import Axis, Fixed, spaces_of
 
 
 @dataclass(frozen=True)
@@ -59,17 +61,38 @@ def correlated(
     Returns:
         By the space's name; those of all other spaces are left out.
     """
-    permuted = [space for space in spaces if space.group.has_permutations]
-    pseudo, first, second = activation_tensors(source, anchor, blueprint, permuted)
-    if not pseudo.spaces:
-        return {}
-    found = match_permutations(
-        {name: _standardised(tensor) for name, tensor in first.items()},
-        {name: _standardised(tensor) for name, tensor in second.items()},
-        pseudo,
-        PermutationOptions(spaces=(ALL,)),
-    )
-    return {name: found.element(name) for name in pseudo.spaces}
+    check_comparable(source, anchor)
+    permuted = {space.name: space for space in spaces if space.group.has_permutations}
+    elements: dict[str, Tensor] = {}
+    for names, axes in _together(activation_axes(anchor, blueprint), permuted):
+        # Tensors along one axis count by the sum of their correlations, which is what is matched, against the identity.
+        sums: dict[Axis, Tensor] = {}
+        for name, axis in axes.items():
+            first, second = (_standardised(activation_tensor(one, name, axis.size)) for one in (source, anchor))
+            sums[axis] = sums[axis] + first @ second.mT if axis in sums else first @ second.mT
+        acting = {name: space for name, space in permuted.items() if name in names}
+        pseudo = Blueprint(blueprint.architecture, acting, {str(i): (axis, Fixed()) for i, axis in enumerate(sums)})
+        found = match_permutations(
+            {str(i): product for i, product in enumerate(sums.values())},
+            {str(i): torch.eye(len(product)).to(product) for i, product in enumerate(sums.values())},
+            pseudo,
+            PermutationOptions(spaces=(ALL,)),
+        )
+        elements |= {name: found.element(name) for name in acting}
+    return elements
+
+
+def _together(axes: Mapping[str, Axis], chosen: Collection[str]) -> list[tuple[set[str], dict[str, Axis]]]:
+    """Chosen spaces that axes have in common, and the axes by name; what none of them runs through is left out."""
+    groups: list[tuple[set[str], dict[str, Axis]]] = []
+    for name, axis in axes.items():
+        spaces, parts = set(chosen) & set(spaces_of(axis)), {name: axis}
+        if spaces:
+            for group in [group for group in groups if group[0] & spaces]:
+                groups.remove(group)
+                spaces, parts = group[0] | spaces, group[1] | parts
+            groups.append((spaces, parts))
+    return groups
 
 
 def _standardised(tensor: Tensor) -> Tensor:

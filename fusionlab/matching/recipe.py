@@ -44,8 +44,9 @@ from fusionlab.symmetry.unseen import unseen_entries
 # In place of a name, where advice may choose one (`fusionlab.advice`).
 CHOSEN = "auto"
 LEARNED, GIT_REBASIN, OT_FUSION = "learned", "git-rebasin", "ot-fusion"
-# Inputs that activations are compared on where nobody asked for that start.
-LOOKED_AT = 1024
+# Inputs that activations are compared on where nobody asked for that start, and numbers that are kept of each model
+# (1 GiB in float32), which may be fewer rows of its maps than elsewhere.
+LOOKED_AT, NUMBERS = 1024, 2**28
 
 
 @dataclass(frozen=True)
@@ -251,7 +252,8 @@ def align_models(
         assert inputs is not None
         is_asked = ACTIVATIONS in asked.needs
         looked = inputs.shared if is_asked else part_of(inputs.shared, LOOKED_AT)
-        settings: dict[str, Any] = {"gradients": True} if GRADIENTS in chosen.needs else {}
+        settings: dict[str, Any] = {} if is_asked else {"numbers": NUMBERS}
+        settings |= {"gradients": True} if GRADIENTS in chosen.needs else {}
         twins = [place.found(gauge).apply(model) for gauge, model in zip(gauges, models, strict=True)]
         activations = []
         for index, twin in enumerate(twins):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -34,6 +33,8 @@ class ActivationAccumulator(Watcher):
         seed: of the draw.
         weights: names of the weights to keep samples of; all if None.
         gradients: whether gradients by what the maps write are kept too.
+        numbers: the most that are kept of a model, in all: where its maps are many or wide, fewer rows are, but never
+            under one. None for no bound.
 
     Raises:
         InputError: fewer than one sample.
@@ -42,11 +43,17 @@ class ActivationAccumulator(Watcher):
     kind: ClassVar[str] = Activations.kind
 
     def __init__(
-        self, samples: int = 4096, seed: int = 0, weights: Collection[str] | None = None, gradients: bool = False
+        self,
+        samples: int = 4096,
+        seed: int = 0,
+        weights: Collection[str] | None = None,
+        gradients: bool = False,
+        numbers: int | None = None,
     ) -> None:
         if samples < 1:
             raise InputError(f"samples is {samples}; expected at least 1")
         self.limit, self.seed, self.chosen, self.differentiates = samples, seed, weights, gradients
+        self.numbers = numbers
         self._maps = LinearMaps({}, {})
         self._inputs: dict[str, RowSample] = {}
         self._outputs: dict[str, RowSample] = {}
@@ -63,16 +70,19 @@ class ActivationAccumulator(Watcher):
         known = maps.described()
         if unknown := [name for name in self.chosen or () if name not in known]:
             raise InputError(f"{unknown[0]!r} is no weight of a linear map that reads data; expected names of those")
-        for weight in maps.watched():
-            if self.chosen is not None and not set(weight.names) & set(self.chosen):
-                continue
-            parameter: Tensor = weight.modules[0].weight  # type: ignore[assignment]
+        chosen = [w for w in maps.watched() if self.chosen is None or set(w.names) & set(self.chosen)]
+        parameters: list[Tensor] = [weight.modules[0].weight for weight in chosen]  # type: ignore[misc]
+        widths = [x.shape[0 if weight.dim else 1] for weight, x in zip(chosen, parameters, strict=True)]
+        if self.numbers is not None and chosen:
+            read = {maps.inputs[weight.name]: weight.features for weight in chosen}
+            of_a_row = sum(read.values()) + sum(widths) * (2 if self.differentiates else 1)
+            self.limit = max(1, min(self.limit, self.numbers // of_a_row))
+        for weight, parameter, width in zip(chosen, parameters, widths, strict=True):
             dtype = torch.promote_types(parameter.dtype, torch.float32)
             self._inputs.setdefault(maps.inputs[weight.name], RowSample(self.limit, weight.features, dtype))
-            written = RowSample(self.limit, parameter.shape[0 if weight.dim else 1], dtype)
-            self._outputs[weight.name] = written
+            self._outputs[weight.name] = RowSample(self.limit, width, dtype)
             if self.differentiates:
-                self._gradients[weight.name] = copy.deepcopy(written)
+                self._gradients[weight.name] = RowSample(self.limit, width, dtype)
 
     def begin(self, batch: Batch) -> None:
         self._batch = RowPriorities(fingerprints(batch), self.seed)

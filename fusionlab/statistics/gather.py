@@ -190,8 +190,8 @@ def gather(
         kinds: some of ``gram``, ``fisher`` and ``activations``.
         trainer: makes the Trainer, whose devices and precision are used; one on the model's device if None.
         ready: is told before the first batch how many bytes of sums there will be; what it raises ends the pass.
-        settings: of the kinds: ``samples``, ``seed``, ``weights`` and ``gradients`` (activations), ``labels`` and
-            ``seed`` (fisher).
+        settings: of the kinds: ``samples``, ``seed``, ``weights``, ``gradients`` and ``numbers`` (activations),
+            ``labels`` and ``seed`` (fisher).
 
     Returns:
         By kind, the statistics, on the CPU.

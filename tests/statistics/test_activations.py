@@ -184,6 +184,19 @@ def test_gradients_are_those_of_the_likelihood(name: str) -> None:
     assert all(parameter.grad is None and parameter.requires_grad for parameter in parameters.values())
 
 
+@pytest.mark.parametrize("gradients", [False, True])
+def test_as_many_rows_as_numbers_hold(gradients: bool) -> None:
+    """A tensor that several maps read counts once; one row more would be too much; one row is always kept."""
+    model = model_of("bert-sequence")
+    batches = batched(examples_for(model), 2)
+    few = activations_of(model, batches, samples=5, gradients=gradients)
+    distinct = {linear.inputs: few.inputs[name] for name, linear in few.maps.items()}
+    widths = sum(len(tensor) for tensor in [*distinct.values(), *few.outputs.values(), *few.gradients.values()])
+    for numbers, rows in ((5 * widths, 5), (6 * widths - 1, 5), (1, 1)):
+        found = activations_of(model, batches, gradients=gradients, numbers=numbers)
+        assert_equal(found, activations_of(model, batches, samples=rows, gradients=gradients))
+
+
 def test_gradients_of_what_is_frozen_are_the_same() -> None:
     """Parameters that are not trained stay so, and change nothing."""
     model = model_of("bert-sequence")

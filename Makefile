@@ -142,6 +142,7 @@ results: $(STAMP)
 	$(BIN)/python benchmarks/on_gpu.py --page
 	$(BIN)/python benchmarks/digits_pairs.py --page
 	$(BIN)/python benchmarks/assignments.py --page
+	$(BIN)/python benchmarks/encoders.py --page
 	$(BIN)/python benchmarks/optimisers.py --page
 
 bench: $(STAMP)

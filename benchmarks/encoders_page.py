@@ -46,9 +46,9 @@ That command writes this page from [`encoders.json`](encoders.json); no number o
 so that the residual stream may be permuted and not rotated. What stands in the tables is macro F1 in percent, a mean
 over both sets; what looks at texts sees those 4,000 without labels, and each end model teaches on its own set alone.
 
-Settings are chosen on validation texts of the pairs of seeds {tuning}, by which the epochs of the fine-tunes were
-chosen too; the tables are of test texts and of the pairs {test}, in which each encoder is the first of one pair and the
-second of another. Behind ± is half the width of a 95 % interval over pairs (Student's t), as if those had no encoder in
+Settings are chosen on validation texts of the pairs of seeds {tuning}, by which the epochs of the
+fine-tunes were chosen too; the tables are of test texts and of the pairs {test},
+in which each encoder is the first of one pair and the second of another. Behind ± is half the width of a 95 % interval over pairs (Student's t), as if those had no encoder in
 common; a pair's value is the mean over its seeds of learning. Seconds are of one processor, on a machine that other
 programs used.
 """

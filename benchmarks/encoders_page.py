@@ -48,9 +48,9 @@ over both sets; what looks at texts sees those 4,000 without labels, and each en
 
 Settings are chosen on validation texts of the pairs of seeds {tuning}, by which the epochs of the
 fine-tunes were chosen too; the tables are of test texts and of the pairs {test},
-in which each encoder is the first of one pair and the second of another. Behind ± is half the width of a 95 % interval over pairs (Student's t), as if those had no encoder in
-common; a pair's value is the mean over its seeds of learning. Seconds are of one processor, on a machine that other
-programs used.
+in which each encoder is the first of one pair and the second of another. Behind ± is half the width of a 95 % interval
+over pairs (Student's t), as if those had no encoder in common; a pair's value is the mean over its seeds of learning.
+Seconds are of one processor, on machines that other programs used.
 """
 
 

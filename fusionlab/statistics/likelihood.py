@@ -93,15 +93,20 @@ def predicts(model: nn.Module, batch: Batch) -> bool:
     """True if a model predicts labels of rows or of positions, so that it has `scores`.
 
     Args:
-        model: in eval mode.
+        model: run in eval mode, and left as it was.
         batch: of its inputs; its first example is tried.
     """
     one = take_examples(batch, torch.tensor([0]))
     device = next(model.parameters()).device
+    modes = {module: module.training for module in model.modules()}
     try:
+        model.eval()
         scores(model, {name: value.to(device) for name, value in one.items()})
     except InputError:
         return False
+    finally:
+        for module, training in modes.items():
+            module.training = training
     return True
 
 

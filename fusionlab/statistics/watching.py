@@ -177,7 +177,7 @@ class Observer:
     def _differentiate(self, model: nn.Module, batch: Batch) -> None:
         """Show what the maps read and wrote, and the gradients of a log-likelihood by what they wrote."""
         # What is computed of parameters that are not trained has no gradients either.
-        frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
+        frozen = [one for one in model.parameters() if one.is_floating_point() and not one.requires_grad]
         try:
             for parameter in frozen:
                 parameter.requires_grad_()

@@ -11,7 +11,7 @@ from transformers import BertConfig, BertForSequenceClassification
 
 from fusionlab.errors import InputError
 from fusionlab.forward import logits
-from fusionlab.statistics.likelihood import scores
+from fusionlab.statistics.likelihood import predicts, scores
 from fusionlab.symmetry.float64 import InFloat64
 from tests.statistics.fishers import (
     CLASSES,
@@ -195,3 +195,15 @@ def test_refusals(make: Callable[[], nn.Module], batch: Callable[[], Batch], lab
     """One sentence each."""
     with pytest.raises(InputError, match=message):
         gathered(make(), [batch()], labels=labels)
+
+
+def test_models_that_predict_labels_are_told_and_left_as_they_are() -> None:
+    """In eval mode, so that statistics of batches do not move, and each module in its own mode afterwards."""
+    norm = nn.BatchNorm1d(3)
+    model = nn.Sequential(nn.Linear(4, 3), norm, nn.Dropout(), nn.Linear(3, 5)).train()
+    model[2].eval()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    assert predicts(model, {"x": torch.randn(6, 4, generator=generator(0))})
+    assert [module.training for module in model] == [True, True, False, True]
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    assert not predicts(gpt2().transformer, texts())

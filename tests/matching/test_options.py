@@ -135,7 +135,7 @@ def test_preset_takes_changes_and_keeps_what_is_none():
         (lambda: MatchOptions(relative=1.5), "relative is 1.5; expected a number from 0 to 1"),
         (
             lambda: MatchOptions(start="warm"),
-            "start is 'warm'; expected one of activations, annealed, as-is, auto, known",
+            "start is 'warm'; expected one of activations, annealed, as-is, auto, gradients, known",
         ),
         (lambda: MatchOptions(towards="median"), "towards is 'median'; expected one of anchor, mean"),
         (lambda: MatchOptions(spaces=("attentoin",)).select(BERT), "spaces names 'attentoin'; expected some of"),

@@ -7,7 +7,6 @@ it already, there is little to learn.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 
 import torch
@@ -18,6 +17,7 @@ from fusionlab.batch_norm import batch_norms
 from fusionlab.forward import forward
 from fusionlab.learning.distillation import kind_of, output_of
 from fusionlab.learning.points import at_point, mixed
+from fusionlab.modes import in_eval_mode
 from fusionlab.types import Batch, State
 
 # Inputs that are looked at, and the fewest that tell anything.
@@ -57,10 +57,7 @@ def agreement_of(models: Sequence[nn.Module], batches: Iterable[Batch], most: in
     shapes = [{name: tensor.shape for name, tensor in state.items()} for state in states]
     if any(shape != shapes[0] for shape in shapes) or any(batch_norms(model) for model in models):
         return None
-    with ExitStack() as modes:
-        for model in models:
-            modes.callback(model.train, model.training)
-            model.eval()
+    with in_eval_mode(*models):
         return _counted(models, _mean(states), batches, most)
 
 

@@ -67,7 +67,7 @@ def common_options(name: str, **trainer: Any) -> dict[str, Any]:
         trainer: further defaults of the Trainer.
     """
     logger = {
-        "class_path": "lightning.pytorch.loggers.TensorBoardLogger",
+        "class_path": "fusionlab.commands.logs.OwnFolder",
         "init_args": {"save_dir": "logs", "name": name},
     }
     return {

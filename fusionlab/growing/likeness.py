@@ -13,6 +13,7 @@ from fusionlab.errors import InputError
 from fusionlab.forward import forward
 from fusionlab.growing.layers import layer_stacks
 from fusionlab.inputs import Batches
+from fusionlab.modes import in_eval_mode
 from fusionlab.types import Batch
 
 # Tokens or patches to compare by, and batches at most.
@@ -80,11 +81,9 @@ def _outputs(model: nn.Module, paths: Iterable[str], batches: Iterable[Batch]) -
                         rows.append(hidden.detach().flatten(0, -2).float().cpu())
 
                 handles.append(layer.register_forward_hook(keep))
-        was_training = model.training
-        model.eval()
-        for batch in batches:
-            forward(model, batch)
-        model.train(was_training)
+        with in_eval_mode(model):
+            for batch in batches:
+                forward(model, batch)
     finally:
         for handle in handles:
             handle.remove()

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fusionlab.errors import InputError
+from fusionlab.modes import in_eval_mode
 from fusionlab.probes.images import IMAGES
 from fusionlab.probes.tokens import Vocabulary, accepts, continues_text, fills_text, random_text, written_text
 from fusionlab.symmetry import blueprint
@@ -152,9 +153,8 @@ def _written(
     parts: list[dict[str, Tensor]] = []
     for start in range(0, count, PIECE):
         model = models[len(parts) % len(models)]
-        training = model.training
-        text = written_text(model.eval(), min(PIECE, count - start), length, vocabulary, generator)
-        model.train(training)
+        with in_eval_mode(model):
+            text = written_text(model, min(PIECE, count - start), length, vocabulary, generator)
         parts.append(text)
     longest = max(part["input_ids"].shape[1] for part in parts)
     filler = {"input_ids": vocabulary.pad or 0, "attention_mask": 0}

@@ -39,9 +39,14 @@ class Accumulator(ABC):
     """One kind of statistics while it is gathered; each process has its own, and they are joined at the end.
 
     Its tensors live on the device that the model is on during the pass, or on the CPU.
+
+    Attributes:
+        kind: its name.
+        differentiates: whether it needs gradients.
     """
 
     kind: ClassVar[str]
+    differentiates: bool = False
 
     @abstractmethod
     def sums(self) -> dict[str, Tensor]:
@@ -64,6 +69,8 @@ class Accumulator(ABC):
 class OwnPass(Accumulator):
     """An accumulator that runs the model itself, gradients allowed."""
 
+    differentiates = True
+
     @abstractmethod
     def start(self, model: nn.Module) -> None:
         """Called once before the first batch, in each process, with the model in eval mode on the pass's device."""
@@ -79,13 +86,7 @@ class OwnPass(Accumulator):
 
 
 class Watcher(Accumulator):
-    """An accumulator that looks at what linear maps read and write.
-
-    Attributes:
-        differentiates: whether it is shown gradients too, by `see_gradient`.
-    """
-
-    differentiates: bool = False
+    """An accumulator that looks at what linear maps read and write, and at gradients where it `differentiates`."""
 
     @abstractmethod
     def start(self, maps: LinearMaps) -> None:

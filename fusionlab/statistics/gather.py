@@ -17,6 +17,7 @@ from torch.utils.data import IterableDataset
 from fusionlab.errors import InputError, first_line
 from fusionlab.forward import forward
 from fusionlab.models import borrowed
+from fusionlab.modes import in_eval_mode
 from fusionlab.sharding import let_go
 from fusionlab.stages import Run, Stage, Stages, TrainerFactory, placed, result_of, run
 from fusionlab.statistics import activations, fisher, gram  # noqa: F401 (each registers its kind)
@@ -81,8 +82,8 @@ class Gathering(Stage[dict[str, Statistics]]):
             raise InputError(f"the data is too little for {processes} processes; expected some for each")
         self._start = time.perf_counter()
         self._unchanged.enter_context(_unchanged(self.model))
-        # What makes its own passes differentiates by whole parameters, and gradients go through whole ones.
-        differentiates = self._own or any(getattr(one, "differentiates", False) for one in self._accumulators)
+        # Gradients go through whole parameters.
+        differentiates = any(one.differentiates for one in self._accumulators)
         is_shared_out = run.mesh is not None and not differentiates
         used = borrowed(self.model) if is_shared_out else self.model
         if next(used.parameters()).dtype in (torch.float16, torch.bfloat16):
@@ -90,9 +91,9 @@ class Gathering(Stage[dict[str, Statistics]]):
             used.float()
         policy = run.trainer.precision_plugin
         if is_shared_out:
-            self._run = placed(run, used.eval())
+            self._run = placed(run, used)
         else:
-            policy.convert_module(used.eval().to(run.device))
+            policy.convert_module(used.to(run.device))
         if run.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(run.device)
             self._allocated = torch.cuda.memory_allocated(run.device)
@@ -273,14 +274,12 @@ def _trainer_for(model: nn.Module) -> Trainer:
 
 @contextmanager
 def _unchanged(model: nn.Module) -> Iterator[None]:
-    """Bring back the model's mode, device and dtypes, which the Trainer changes."""
-    modes = {module: module.training for module in model.modules()}
+    """A model in eval mode, whose mode, device and dtypes come back: the Trainer changes them."""
     tensors = [*model.parameters(), *model.buffers()]
     places = [(tensor.device, tensor.dtype) for tensor in tensors]
     try:
-        yield
+        with in_eval_mode(model):
+            yield
     finally:
-        for module, training in modes.items():
-            module.training = training
         for tensor, (device, dtype) in zip(tensors, places, strict=True):
             tensor.data = tensor.data.to(device, dtype)

@@ -24,6 +24,7 @@ from torch.nn import functional
 
 from fusionlab.errors import InputError
 from fusionlab.forward import IGNORED, LABELS, forward, main_output
+from fusionlab.modes import in_eval_mode
 from fusionlab.statistics.layout import fingerprints, take_examples
 from fusionlab.types import Batch
 
@@ -98,15 +99,11 @@ def predicts(model: nn.Module, batch: Batch) -> bool:
     """
     one = take_examples(batch, torch.tensor([0]))
     device = next(model.parameters()).device
-    modes = {module: module.training for module in model.modules()}
-    try:
-        model.eval()
-        scores(model, {name: value.to(device) for name, value in one.items()})
-    except InputError:
-        return False
-    finally:
-        for module, training in modes.items():
-            module.training = training
+    with in_eval_mode(model):
+        try:
+            scores(model, {name: value.to(device) for name, value in one.items()})
+        except InputError:
+            return False
     return True
 
 

@@ -10,7 +10,7 @@ from fusionlab.symmetry.architectures import DESCRIBED
 from tests.families import harness
 from tests.families.harness import Case
 from tests.families.needed_axes import check_every_axis_is_needed
-from tests.symmetry.infer.described import EVERY
+from tests.parts import EVERY, one_in
 from tests.symmetry.written import WRITTEN, written
 
 CASES: list[Case] = [
@@ -24,22 +24,20 @@ CASES: list[Case] = [
 BESIDE = {"siglip-text", "clip-text", "dinov2-registers", "timm-deit-distilled"}
 SOME = [case for place, case in enumerate(CASES) if EVERY or place % 3 == 0 or case.name in BESIDE]
 # Of what follows from one element of all groups at once, that of any alone, a ninth.
-FEW = [case for place, case in enumerate(CASES) if EVERY or place % 9 == 0]
+FEW = one_in(9, CASES)
 
 
-def _of_every_class() -> list[Case]:
-    """Those, and the first case of every model class that none of them is of."""
+def _of_more_classes() -> list[Case]:
+    """Those, and the first case of every other model class that none of them is of; or all cases."""
     kinds = {case.name: type(case.build()) for case in CASES}
-    tried, found = {kinds[case.name] for case in SOME}, {case.name for case in SOME}
-    for name, kind in kinds.items():
-        if kind not in tried:
-            tried.add(kind)
-            found.add(name)
-    return [case for case in CASES if case.name in found]
+    tried = {kinds[case.name] for case in SOME}
+    first = {kind: name for name, kind in reversed(kinds.items()) if kind not in tried}
+    found = {case.name for case in SOME} | set(one_in(2, sorted(first.values())))
+    return [case for case in CASES if EVERY or case.name in found]
 
 
-# Inference itself, half a second for each, is tried for every model class in every run.
-MOST = CASES if EVERY else _of_every_class()
+# Inference itself takes half a second for each.
+MOST = _of_more_classes()
 
 
 def of(cases: list[Case]) -> pytest.MarkDecorator:

@@ -1,6 +1,5 @@
-"""What is inferred for a sample or a family's case, once in a process, and the samples that every run tries."""
+"""What is inferred for a sample or a family's case, once in a process."""
 
-import os
 from functools import cache
 
 import torch
@@ -12,9 +11,6 @@ from fusionlab.symmetry.infer.blueprint import infer
 from tests.families.harness import Case, random_model
 from tests.symmetry.infer.cases.sample import Sample
 from tests.symmetry.written import written
-
-# All of them take minutes: make test-architectures.
-EVERY = os.environ.get("EVERY_ARCHITECTURE", "") == "1"
 
 
 def built(sample: Sample) -> nn.Module:

@@ -10,10 +10,11 @@ from fusionlab.symmetry.infer import examples, models
 from fusionlab.symmetry.infer.trace import Plain, generic, in_float64
 from fusionlab.symmetry.plain import dumps, loads
 from fusionlab.symmetry.stacks import apart
+from tests.parts import EVERY
 from tests.symmetry.fields import every_field
 from tests.symmetry.infer.cases import SAMPLES
 from tests.symmetry.infer.cases.sample import Sample
-from tests.symmetry.infer.described import EVERY, built, inferred
+from tests.symmetry.infer.described import built, inferred
 from tests.symmetry.infer.planted import distance_left, gauged, moved
 
 EXACT = 1e-9

@@ -1,0 +1,15 @@
+"""Long tables of cases: every run tries a part of them, and all are tried where ``EVERY_ARCHITECTURE`` is 1."""
+
+import os
+from collections.abc import Iterable
+from typing import TypeVar
+
+Item = TypeVar("Item")
+
+# All of them take minutes: make test-architectures.
+EVERY = os.environ.get("EVERY_ARCHITECTURE", "") == "1"
+
+
+def one_in(count: int, cases: Iterable[Item]) -> list[Item]:
+    """The first of every so many cases, in their order; or all of them."""
+    return [case for place, case in enumerate(cases) if EVERY or place % count == 0]

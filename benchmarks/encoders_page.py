@@ -112,8 +112,9 @@ at least {AIM} of {len(TEST)} pairs.
 
 
 def _seeds(cells: dict[tuple[int, int], list[Any]]) -> str:
-    """How many seeds of learning the pairs have."""
-    return " to ".join(map(str, sorted({len(several) for several in cells.values()})))
+    """How many seeds of learning the pairs have, from the fewest to the most."""
+    counts = [len(several) for several in cells.values()]
+    return " to ".join(map(str, sorted({min(counts), max(counts)})))
 
 
 def _pairs(found: dict[str, Any]) -> str:

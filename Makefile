@@ -79,9 +79,10 @@ fuzz: $(STAMP)
 	$(BIN)/python -m tests.robustness.fuzz --seed $(SEED) --cases $(N) --first $(FIRST)
 	KILLS=$(KILLS) DISKS=$(DISKS) SIGNALS=$(KILLS) $(BIN)/python -m pytest -n 0 $(addprefix tests/robustness/test_,kills.py full_disk.py interruptions.py)
 
-# Infers the symmetry of every model class in the tests, and of more random networks; make test tries a part of them.
+# Infers the symmetry of every model class in the tests, and of more random networks, of which make test tries a part;
+# and what takes long of growing and of memory.
 test-architectures: $(STAMP)
-	EVERY_ARCHITECTURE=1 TEST_EXAMPLES=200 HF_HUB_OFFLINE=1 $(BIN)/python -m pytest tests/symmetry/infer tests/families tests/symmetry/test_biases.py
+	EVERY_ARCHITECTURE=1 TEST_EXAMPLES=200 HF_HUB_OFFLINE=1 $(BIN)/python -m pytest tests/symmetry/infer tests/families tests/symmetry/test_biases.py tests/growing tests/streaming
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -91,6 +91,7 @@ class Trials:
         if name == "learned":
             options: dict[str, Any] = {"steps": steps, "batch_size": ROWS[row].batch, "learning_rate": ROWS[row].rate}
             options |= {"optimizer": ROWS[row].optimizer, "start": ROWS[row].start, "starts": ROWS[row].starts}
+            options["concentration"] = ROWS[row].concentration
             twins = fusionlab.align(self.models, anchor=1, preset="learned", data=self.inputs, **options)
             return self._judged(twins, start, {})
         where = name if name in ("activations", "known") else "annealed"

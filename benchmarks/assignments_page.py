@@ -43,10 +43,13 @@ KINDS = {
     ),
     "deberta": Kind(
         "deberta_shakespeare_small.yaml",
-        {"max_position_embeddings": 16, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2},
+        {
+            "max_position_embeddings": 16, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
+            "num_attention_heads": 2,
+        },
         "DeBERTas, whose norms come after the sums",
     ),
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,7 @@ class Row:
         starts: that `learned` tries beside its own.
         is_tested: whether the test pairs are measured too.
         kinds: of models that it is measured on.
+        concentration: of the points of `learned`, where it is not the default.
     """
 
     how: str
@@ -76,6 +80,7 @@ class Row:
     start: str = "annealed"
     starts: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ("gpt2",)
+    concentration: float | None = None
 
 
 BOTH = tuple(KINDS)
@@ -115,6 +120,14 @@ ROWS = {
     "twice": Row(
         "learned", "the same, 4,800 steps of 8 blocks", 4800, BATCH, optimizer="muon", start="auto", kinds=BOTH
     ),
+    "near": Row(
+        "learned", "600 steps of 16 blocks, points nearer to half way (`--concentration 20`)", 600, 16,
+        is_tested=False, optimizer="muon", start="auto", concentration=20, kinds=BOTH,
+    ),
+    "most": Row(
+        "learned", "4,800 steps of 16 blocks, points nearer to half way", 4800, 16,
+        optimizer="muon", start="auto", concentration=20, kinds=BOTH,
+    ),
     "straight": Row("straight", "straight-through for the stream, then as many steps without"),
     "sinkhorn": Row("sinkhorn", "Sinkhorn with annealing for the stream, then as many steps without"),
     "implicit": Row("implicit", "the same, differentiated implicitly", is_tested=False),
@@ -128,7 +141,7 @@ ROWS = {
 # Rows that were measured on the models of the processor that measured last; the others' models have the same seeds.
 NEWER = (
     *("weights", "learned 32", "learned 2400", "muon", "muon 2400", "muon starts"),
-    *("short", "told", "long", "longer", "default", "gradients", "twice"),
+    *("short", "told", "long", "longer", "default", "gradients", "twice", "near", "most"),
 )
 OLDER = " †"
 

@@ -4,10 +4,14 @@ import os
 from collections.abc import Iterable
 from typing import TypeVar
 
+import pytest
+
 Item = TypeVar("Item")
 
 # All of them take minutes: make test-architectures.
 EVERY = os.environ.get("EVERY_ARCHITECTURE", "") == "1"
+# A test that takes many seconds, beside shorter ones of the same code.
+long = pytest.mark.skipif(not EVERY, reason="takes long: make test-architectures")
 
 
 def one_in(count: int, cases: Iterable[Item]) -> list[Item]:

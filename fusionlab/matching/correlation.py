@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 
 from fusionlab.matching.activations import activation_axes, activation_tensor, check_comparable
+from fusionlab.matching.groups.permutation import improving_assignment
 from fusionlab.matching.options import ALL, Selection
 from fusionlab.matching.permutations import PermutationOptions, match_permutations
 from fusionlab.statistics import Activations
 from fusionlab.symmetry import Alignment, Blueprint, Space
-from fusionlab.symmetry.axes import Axis, Fixed, spaces_of
+from fusionlab.symmetry.axes import Along, Axis, Fixed, spaces_of
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,12 @@ def correlated(
             first, second = (_standardised(activation_tensor(one, name, axis.size)) for one in (source, anchor))
             sums[axis] = sums[axis] + first @ second.mT if axis in sums else first @ second.mT
         acting = {name: space for name, space in permuted.items() if name in names}
+        if len(acting) == 1 and all(isinstance(axis, Along) for axis in sums):
+            # One assignment. Products with the identity would take as long as it does.
+            ((name, space),) = acting.items()
+            total = torch.stack(list(sums.values())).sum(0).double()
+            elements[name] = space.group.permuting(improving_assignment(total.mT))
+            continue
         pseudo = Blueprint(blueprint.architecture, acting, {str(i): (axis, Fixed()) for i, axis in enumerate(sums)})
         found = match_permutations(
             {str(i): product for i, product in enumerate(sums.values())},

@@ -9,11 +9,13 @@ from torch import Tensor, nn
 from fusionlab.batch_norm import remeasured
 from fusionlab.errors import InputError
 from fusionlab.forward import logits
+from fusionlab.matching.activations import activation_axes, activation_tensor
 from fusionlab.matching.correlation import CorrelationOptions, match_correlations
 from fusionlab.matching.recipe import recipe
 from fusionlab.statistics import Activations
 from fusionlab.statistics.gather import gather
 from fusionlab.symmetry import Alignment, blueprint
+from fusionlab.symmetry.axes import Along
 from tests.commands.small import vit
 from tests.matching.sampling import sample
 from tests.merging.convolutions import images, permuted, resnet
@@ -73,6 +75,28 @@ def test_inside_a_block_it_is_the_best_assignment_of_correlations() -> None:
     identity = torch.arange(6, dtype=torch.float64).unsqueeze(1)
     order = description.spaces[name].group.act(found.elements[name], identity)
     assert order.flatten().tolist() == best.tolist()
+
+
+def test_a_space_alone_is_the_best_assignment_of_all_its_correlations() -> None:
+    """The stream of a transformer, which may be turned too, and hidden units: over all maps that read or write them."""
+    source, anchor = vit(0).double(), vit(1).double()
+    description = blueprint(anchor)
+    batch = {"pixel_values": torch.randn(40, 1, 8, 8, generator=torch.Generator().manual_seed(1), dtype=torch.float64)}
+    seen = [sample(model, batch) for model in (source, anchor)]
+    found = match_correlations(*seen, description, CorrelationOptions())
+    axes = activation_axes(seen[1], description)
+    names = {axis.space for axis in axes.values() if isinstance(axis, Along)}
+    assert {description.spaces[name].role for name in names} >= {"residual", "ffn"}
+    for name in names:
+        size, total = description.spaces[name].group.size, 0
+        for key, axis in axes.items():
+            if isinstance(axis, Along) and axis.space == name:
+                rows = [activation_tensor(one, key, size).numpy() for one in seen]
+                total = total + np.corrcoef(rows[1], rows[0])[:size, size:]
+        best = linear_sum_assignment(total, maximize=True)[1]
+        identity = torch.arange(size, dtype=torch.float64).unsqueeze(1)
+        order = description.spaces[name].group.act(found.elements[name], identity)
+        assert order.flatten().tolist() == best.tolist()
 
 
 def test_units_count_alike_whatever_their_scale() -> None:

@@ -12,6 +12,7 @@ import pytest
 import transformers
 
 from fusionlab.checkpoints.weightless import without_memory
+from tests.parts import long
 from tests.streaming.folders import hollow
 
 # Of a layer 2.6 million numbers, of its largest part 1 million; of the model 97 MiB, and of the grown one 117.
@@ -110,6 +111,7 @@ def test_memory_is_that_of_the_largest_part(tmp_path: Path) -> None:
     assert max(sizes) <= max(file.stat().st_size for file in (tmp_path / "small").glob("*.safetensors"))
 
 
+@long
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit is one of Linux")
 def test_memory_of_filling_is_that_of_the_largest_part(tmp_path: Path) -> None:
     """A model of 40 MiB in float64 is filled within 64 MiB of memory; filled in memory it breaks the limit."""

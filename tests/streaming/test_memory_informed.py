@@ -15,6 +15,7 @@ from fusionlab.statistics import Fisher, Grams, LinearMap, Statistics
 from fusionlab.statistics.files import save
 from fusionlab.statistics.statistics import Digest
 from fusionlab.symmetry import Alignment, blueprint
+from tests.parts import long
 from tests.streaming.folders import hollow
 
 WIDTH, HIDDEN, LAYERS = 512, 512, 15
@@ -115,8 +116,10 @@ def moved(folder: Path, shapes: dict[str, tuple[int, ...]]) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit is one of Linux")
 @pytest.mark.parametrize(
     ("program", "methods"),
-    [(STREAMED, "regmean circuit ot"), (WHOLE, "fisher")],
-    ids=["a part at a time", "in memory"],
+    [
+        pytest.param(STREAMED, "regmean circuit ot", id="a part at a time"),
+        pytest.param(WHOLE, "fisher", id="in memory", marks=long),
+    ],
 )
 def test_memory_is_that_of_a_part(tmp_path: Path, program: str, methods: str) -> None:
     """Two models of 100 MiB are merged within 120 MiB of memory; merged in memory they break the limit."""

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import transformers
 
+from tests.parts import long
 from tests.streaming.test_memory_grown import limited, zeros
 
 # Of a layer 0.7 million numbers; of the model 81 MiB, and of the shrunk one 20. What parts take differs between
@@ -40,6 +41,7 @@ for least, output in ((0, out), (2**60, out + "-in-memory")):
 """
 
 
+@long
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit is one of Linux")
 def test_memory_is_that_of_the_largest_part(tmp_path: Path) -> None:
     """A model of 81 MiB becomes one of 20 MiB within 66 MiB of memory; shrunk in memory it breaks the limit."""

@@ -15,6 +15,7 @@ from fusionlab.symmetry.infer.models import inferred
 from fusionlab.symmetry.infer.patch_inputs import features_of, listed_patches, stacked_patches
 from fusionlab.symmetry.infer.shrink import shrink
 from fusionlab.symmetry.inputs import Input
+from tests.parts import long
 
 TEXT = {
     "vocab_size": 152064,
@@ -86,6 +87,7 @@ def test_qwen2_vl_at_its_published_size() -> None:
     assert (patches.shape, patches.is_stacked, grid.numbers) == ((24, 1176), True, (1, 6, 4))
 
 
+@long
 def test_a_random_twin_of_qwen2_5_vl_computes_the_same() -> None:
     """Images and words in windows that are not all full."""
     model = qwen2_5_vl()

@@ -1,6 +1,6 @@
 """What is inferred of random networks is exact, and holds what their parts are known to have.
 
-``TEST_EXAMPLES`` in the environment is how many networks are drawn, 40 otherwise.
+``TEST_EXAMPLES`` in the environment is how many networks are drawn, 25 otherwise.
 """
 
 import copy
@@ -24,7 +24,7 @@ from tests.symmetry.infer.networks.parts import AttentionSpec
 from tests.symmetry.infer.planted import gauged, moved
 
 Network = TextNetwork | ImageNetwork
-EXAMPLES = int(os.environ.get("TEST_EXAMPLES", "40"))
+EXAMPLES = int(os.environ.get("TEST_EXAMPLES", "25"))
 # Networks are small as they are drawn; to make a smaller one of one that fails takes minutes.
 drawn = settings(
     derandomize=True, deadline=None, database=None, max_examples=EXAMPLES, phases=(Phase.explicit, Phase.generate)

@@ -16,6 +16,7 @@ from fusionlab.symmetry.infer.grow import grow
 from fusionlab.symmetry.infer.models import inferred
 from fusionlab.symmetry.infer.shrink import shrink
 from fusionlab.symmetry.roles import Role
+from tests.parts import long
 
 
 def on_meta(class_name: str, **changes: Any) -> nn.Module:
@@ -56,6 +57,7 @@ def test_heads_lie_in_groups_of_channels() -> None:
     assert groups(found, Role.VALUE_OUTPUT) == {("GL(64)", 12)}
 
 
+@long
 def test_heads_that_positions_tell_apart_are_as_many_as_the_model_has() -> None:
     """BLOOM lists queries, keys and values head by head, MPT all queries first: a space for each, in its place."""
     bloom = inferred(on_meta("BloomForCausalLM", n_head=16))
@@ -210,6 +212,7 @@ def test_fields_that_some_layers_have_of_their_own_stay_in_proportion() -> None:
     assert {fields["head_dim"] for fields in own.values()} == {2 * everywhere}
 
 
+@long
 def test_tables_that_list_every_layer_are_as_long_as_the_model_is_deep() -> None:
     """Gemma 4's layers read 256 numbers each of one row of 30 times 256."""
     found = inferred(on_meta("Gemma4ForCausalLM"))

@@ -29,7 +29,7 @@ from digits_pairs_cells import STEPS, Pair, Split
 from digits_pairs_page import Shown, page
 from digits_ways import CLOSED, LEARNING, WAYS, cell_name
 from settings import quiet
-from ways import DISTILLED, Given, Way, what
+from ways import DISTILLED, Given, Way, equal_steps, what
 
 from fusionlab.atomic import atomic_file
 
@@ -72,7 +72,7 @@ def equal_time(cells: Cells, way: Way) -> int:
         )
         for one in (way, learned)
     )
-    return round(STEPS * ours / theirs / 10) * 10
+    return equal_steps(STEPS, ours, theirs)
 
 
 @dataclass(frozen=True)

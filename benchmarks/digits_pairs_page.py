@@ -9,7 +9,7 @@ from typing import Any
 
 from digits_pairs_cells import HELD_OUT, POINTS, STEPS, SYNTHETIC
 from digits_ways import CLOSED, LEARNING, WAYS, cell_name
-from intervals import reached
+from intervals import reached, seeds_of
 from ways import Given, Way, what
 
 SEEN = {"none": "nothing", "synthetic": "synthetic inputs", "images": "1,400 images"}
@@ -115,11 +115,6 @@ learning, stand beside them.
 """
 
 
-def _counts(cells: Mapping[int, Sequence[Any]]) -> str:
-    """How many seeds of learning the pairs have."""
-    return " to ".join(map(str, sorted({len(several) for several in cells.values()})))
-
-
 def _line(rows: Rows, way: Way) -> str | None:
     cells = rows.cells(way, rows.shown.test)
     if not cells:
@@ -129,7 +124,7 @@ def _line(rows: Rows, way: Way) -> str | None:
     barriers = [cell["barrier"] for cell in every if "barrier" in cell]
     told = f"{fmean(barriers):.3f} ({max(barriers):.3f})" if barriers else ""
     worst, seconds = 100 * min(cell["accuracy"] for cell in every), fmean(cell["seconds"] for cell in every)
-    seeds = _counts(cells) if way.learns else ""
+    seeds = seeds_of(cells.values()) if way.learns else ""
     return f"| {SEEN[way.seen]} | {way.name} | {seeds} | {reached(means)} | {worst:.1f} | {told} | {seconds:.1f} |"
 
 
@@ -188,7 +183,7 @@ def _equal_time(rows: Rows) -> str:
                 means = [fmean(cell["accuracy"] for cell in several) for several in cells.values()]
                 every = [cell for several in cells.values() for cell in several]
                 worst, seconds = min(cell["accuracy"] for cell in every), fmean(cell["seconds"] for cell in every)
-                seeds = _counts(cells)
+                seeds = seeds_of(cells.values())
                 lines.append(
                     f"| {SEEN[way.seen]} | {way.name} | {steps or STEPS} | {seeds} | {reached(means)} "
                     f"| {100 * worst:.1f} | {seconds:.1f} |"

@@ -26,7 +26,7 @@ from encoders_cells import BertPair, cell_name
 from encoders_page import page
 from encoders_ways import LEARNING, SEEDS, STEPS, TEST, TUNING, WAYS
 from settings import quiet
-from ways import DISTILLED, Given, Way, what
+from ways import DISTILLED, Given, Way, equal_steps, what
 
 from fusionlab.atomic import atomic_file
 
@@ -53,7 +53,7 @@ def equal_time(found: dict[str, Any], way: Way) -> int:
         )
         for one in (way, learned)
     )
-    return max(1, round(STEPS * ours / theirs / 10) * 10)
+    return equal_steps(STEPS, ours, theirs)
 
 
 def jobs(found: dict[str, Any]) -> Iterator[tuple[tuple[int, int], Way, int | None, int | None]]:

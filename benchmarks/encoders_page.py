@@ -7,7 +7,7 @@ from typing import Any
 
 from encoders_cells import SETS, cell_name
 from encoders_ways import AT_ONCE, LEARNING, SEEDS, STEPS, TEST, TUNING, WAYS
-from intervals import reached
+from intervals import reached, seeds_of
 from ways import Given, Way, what
 
 # How many of the pairs a way should bring above their ensembles.
@@ -97,7 +97,7 @@ def _table(found: dict[str, Any]) -> str:
         if means:
             worst = 100 * min(means.values())
             seconds = fmean(cell["seconds"] for several in cells.values() for cell in several)
-            seeds = _seeds(cells) if way.learns else ""
+            seeds = seeds_of(cells.values()) if way.learns else ""
             told = f"{reached(list(means.values()))} | {worst:.1f} | {_above(found, means)} | {seconds:.0f}"
             lines.append(f"| {way.seen} | {way.name} | {seeds} | {told} |")
     return f"""## {len(TEST)} pairs
@@ -109,12 +109,6 @@ at least {AIM} of {len(TEST)} pairs.
 |---|---|---:|---:|---:|---:|---:|
 {chr(10).join(lines)}
 """
-
-
-def _seeds(cells: dict[tuple[int, int], list[Any]]) -> str:
-    """How many seeds of learning the pairs have, from the fewest to the most."""
-    counts = [len(several) for several in cells.values()]
-    return " to ".join(map(str, sorted({min(counts), max(counts)})))
 
 
 def _pairs(found: dict[str, Any]) -> str:
@@ -155,7 +149,7 @@ def _equal_time(found: dict[str, Any]) -> str:
             is_whole = is_whole or steps is not None
             seconds = fmean(cell["seconds"] for several in cells.values() for cell in several)
             told = f"{reached(list(means.values()))} | {_above(found, means)} | {seconds:.0f}"
-            lines.append(f"| {way.name} | {steps or STEPS} | {_seeds(cells)} | {told} |")
+            lines.append(f"| {way.name} | {steps or STEPS} | {seeds_of(cells.values())} | {told} |")
     if not is_whole:
         return ""
     return f"""## At equal time

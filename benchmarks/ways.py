@@ -94,6 +94,17 @@ def what(way: Way, given: Given, seed: int | None = None, **how: int | None) -> 
     return " ".join(parts)
 
 
+def equal_steps(steps: int, seconds: float, own: float) -> int:
+    """How many steps of a way take as long as another one's, to the nearest ten, at least one.
+
+    Args:
+        steps: that both were measured with.
+        seconds: of the other one.
+        own: of this one.
+    """
+    return max(1, round(steps * seconds / own / 10) * 10)
+
+
 def make(
     way: Way, given: Given, ends: Sequence[nn.Module], inputs: Any, learning: Mapping[str, Any], seed: int = 0
 ) -> Made:

@@ -121,11 +121,11 @@ ROWS = {
         "learned", "the same, 4,800 steps of 8 blocks", 4800, BATCH, optimizer="muon", start="auto", kinds=BOTH
     ),
     "near": Row(
-        "learned", "600 steps of 16 blocks, points nearer to half way (`--concentration 20`)", 600, 16,
+        "learned", "`learned` as it is, its points nearer to half way (`--concentration 20`)", 600, 16,
         is_tested=False, optimizer="muon", start="auto", concentration=20, kinds=BOTH,
     ),
     "most": Row(
-        "learned", "4,800 steps of 16 blocks, points nearer to half way", 4800, 16,
+        "learned", "the same, 4,800 steps of 16 blocks", 4800, 16,
         optimizer="muon", start="auto", concentration=20, kinds=BOTH,
     ),
     "straight": Row("straight", "straight-through for the stream, then as many steps without"),

@@ -77,10 +77,14 @@ def test_inside_a_block_it_is_the_best_assignment_of_correlations() -> None:
     assert order.flatten().tolist() == best.tolist()
 
 
-def test_a_space_alone_is_the_best_assignment_of_all_its_correlations() -> None:
-    """The stream of a transformer, which may be turned too, and hidden units: over all maps that read or write them."""
+@pytest.mark.parametrize("folded", [False, True], ids=["as-is", "folded"])
+def test_a_space_alone_is_the_best_assignment_of_all_its_correlations(folded: bool) -> None:
+    """A stream, which after folding may be turned too, and hidden units: over all maps that read or write them."""
     source, anchor = vit(0).double(), vit(1).double()
     description = blueprint(anchor)
+    if folded:
+        assert description.after_folding is not None
+        description = description.after_folding
     batch = {"pixel_values": torch.randn(40, 1, 8, 8, generator=torch.Generator().manual_seed(1), dtype=torch.float64)}
     seen = [sample(model, batch) for model in (source, anchor)]
     found = match_correlations(*seen, description, CorrelationOptions())

@@ -10,11 +10,14 @@ from fusionlab.matching.presets import preset
 from tests.families import harness
 from tests.families.harness import Case
 from tests.families.test_families import FEW, MOST, SOME, of
+from tests.parts import one_in
 
-each, some, few = of(MOST[::-1]), of(SOME[::-1]), of(FEW[::-1])
+each, few = of(MOST[::-1]), of(FEW[::-1])
+# Every case of some is found again once by make test: moved by an element, or brought into a random basis.
+one, other = of(one_in(2, SOME[::-1])), of(one_in(2, [*SOME[-2::-1], SOME[-1]]))
 
 
-@some
+@one
 def test_a_planted_alignment_is_recovered(case: Case) -> None:
     harness.check_planted_alignment_is_recovered(case, folded=True)
 
@@ -24,7 +27,7 @@ def test_a_planted_alignment_is_recovered_as_it_is(case: Case) -> None:
     harness.check_planted_alignment_is_recovered(case, folded=False)
 
 
-@some
+@other
 def test_a_model_in_a_random_basis_is_found_again_by_its_weights(case: Case) -> None:
     harness.check_hidden_model_is_found(case, preset("weights", temperatures=5))
 

@@ -15,7 +15,7 @@ from tests.robustness.generator import KINDS
 SEED = 0
 
 
-@pytest.mark.parametrize("index", one_in(2, range(len(KINDS))))
+@pytest.mark.parametrize("index", one_in(3, range(len(KINDS))))
 def test_damaged_input(server: Server, sound: Path, tmp_path: Path, index: int) -> None:
     """Exit 0 or 2, one sentence, a minute of a processor, 2 GiB, offline, no code run, nothing written but the output.
 

@@ -138,12 +138,12 @@ ROWS = {
     "wide": Row("annealed", "no assignment after the start, 300 steps of 128 blocks", 300, 128, is_tested=False),
     "after": Row("after", "swaps by exact losses after the descent", is_tested=False),
 }  # fmt: skip
-# Rows that were measured on the models of the processor that measured last; the others' models have the same seeds.
-NEWER = (
-    *("weights", "learned 32", "learned 2400", "muon", "muon 2400", "muon starts"),
-    *("short", "told", "long", "longer", "default", "gradients", "twice", "near", "most"),
-)
-OLDER = " †"
+# Rows that were measured on models that another processor trained, of the same seeds.
+OLDER = {
+    "plain", "swaps", "learned", "straight", "sinkhorn", "implicit", "activations", "known", "random", "fast", "wide",
+    "after",
+}  # fmt: skip
+MARK = " †"
 
 
 def cell(kind: str, pair: tuple[int, int], row: str) -> str:
@@ -182,7 +182,7 @@ def _line(found: dict[str, Any], kind: str, row: str) -> str:
     tested = [found[cell(kind, pair, row)]["barrier"] for pair in TESTED if cell(kind, pair, row) in found]
     mean = _mean(tested) if len(tested) == len(TESTED) else ""
     seconds = f"{fmean(one['seconds'] for one in cells if one):.0f}" if any(cells) else ""
-    words = ROWS[row].words + ("" if row in NEWER else OLDER)
+    words = ROWS[row].words + (MARK if row in OLDER else "")
     return f"| {' | '.join([words, *barriers, mean, seconds])} |"
 
 
@@ -221,7 +221,7 @@ text; the others on 400 blocks of the test text. Given is the barrier on the lin
 nats, and its mean over the test pairs with half the width of a 95 % interval (Student's t) once all are measured.
 Rows of `learned` are that, annealed by weights at the start unless they say otherwise; all others take {STEPS} steps of
 {BATCH} blocks from what `weights` finds, unless they say otherwise, and never try an assignment by weights. Seconds are
-of processor time, the end models' answers included, a mean over the pairs that are measured, on busy machines.{OLDER}:
+of processor time, the end models' answers included, a mean over the pairs that are measured, on busy machines.{MARK}:
 on other end models of the same seeds, which another processor trained. Rows from activations alone were measured when
 `learned` took these by itself, from 1,024 rows of each map.
 

@@ -102,7 +102,7 @@ BROKEN = {
 }
 
 
-CASES = one_in(3, [Case(name, build, ()) for name, build in MODELS.items()])
+CASES = one_in(5, [Case(name, build, ()) for name, build in MODELS.items()])
 
 
 @of(CASES)

@@ -84,7 +84,7 @@ CASES: dict[CaseName, Case] = {
     "other_seeds": Case(
         "models trained apart (other seeds), or brought into different bases: they share none",
         "Match them by learning on inputs without labels, then take the plain mean; where one model is all that is "
-        "wanted, a polish of the merge on the same inputs (--polish) is as good or better. Without inputs match by "
+        "wanted, a polish after weights (--match weights --polish 600) was as good or better. Without inputs match by "
         "weights, which gets part of the way.",
         "Their mean as they are will be near chance, with any merge method.",
         "learned",

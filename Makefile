@@ -4,7 +4,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# Modules are compiled when they are first imported: most of what is installed never is.
+# Modules are compiled when they are first imported: most of what is installed never is. Images of containers often say
+# that nothing compiled is to be kept: then every process would compile torch and transformers again.
+unexport PYTHONDONTWRITEBYTECODE
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile
 # Environments of their own: the lowest versions that pyproject.toml admits, and the merge tools that tests compare with.
 LOWEST := .venv-lowest

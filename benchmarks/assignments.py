@@ -26,6 +26,7 @@ import yaml
 from assignment_trials import RATE, STREAM, Halfway, ImplicitSinkhorn, annealed, sinkhorn, straight_through
 from assignments_page import (
     BATCH,
+    BLOCKS,
     COLD,
     KINDS,
     RATES,
@@ -41,7 +42,8 @@ from assignments_page import (
     wanted,
 )
 from cells import Cells
-from settings import batches, quiet
+from settings import Batch, batches, quiet
+from torch.utils.data import DataLoader
 
 import fusionlab
 from fusionlab import cli, configs
@@ -54,7 +56,7 @@ from fusionlab.models import with_state
 from fusionlab.symmetry import Alignment
 
 ROOT = Path(__file__).parents[1]
-BLOCKS, POINTS = 4_000, 5
+POINTS = 5
 SMALL_LENGTH = 16
 
 
@@ -72,13 +74,26 @@ class Trials:
         self.models = [self._trained(seed, args).eval() for seed in seeds]
         how = yaml.safe_load(configs.resolve(KINDS[kind].config).read_text(encoding="utf-8"))["data"]["init_args"]
         length = {"max_length": SMALL_LENGTH} if args.small else {}
-        text: Any = LanguageModelling(**{**how, "path": args.shakespeare, **length})
-        text.prepare_data()
-        for stage in ("fit", "test"):
-            text.setup(stage)
+        self._how = {**how, "path": args.shakespeare, **length}
+        text = self._text()
         self.inputs = batches(text.train_dataloader(), 64 if args.small else BLOCKS)
         test = text.test_dataloader() if seeds in TESTED else text.val_dataloader()
         self.test = batches(test, 8 if args.small else 400, labels=True)
+
+    def _text(self, stride: int | None = None) -> Any:
+        text: Any = LanguageModelling(**self._how, stride=stride)
+        text.prepare_data()
+        for stage in ("fit", "test"):
+            text.setup(stage)
+        return text
+
+    def _inputs(self, stride: int | None) -> list[Batch]:
+        if stride is None:
+            return self.inputs
+        whole = self._text(min(stride, SMALL_LENGTH) if self.small else stride).train_dataloader()
+        # Neighbours are alike, and no more is read than the steps need.
+        mixed = DataLoader(whole.dataset.shuffle(seed=0), collate_fn=whole.collate_fn)
+        return batches(mixed, 64 if self.small else None)
 
     def measure(self, row: str) -> dict[str, Any]:
         """A cell.
@@ -92,7 +107,9 @@ class Trials:
             options: dict[str, Any] = {"steps": steps, "batch_size": ROWS[row].batch, "learning_rate": ROWS[row].rate}
             options |= {"optimizer": ROWS[row].optimizer, "start": ROWS[row].start, "starts": ROWS[row].starts}
             options["concentration"] = ROWS[row].concentration
-            twins = fusionlab.align(self.models, anchor=1, preset="learned", data=self.inputs, **options)
+            twins = fusionlab.align(
+                self.models, anchor=1, preset="learned", data=self._inputs(ROWS[row].stride), **options
+            )
             return self._judged(twins, start, {})
         where = name if name in ("activations", "known") else "annealed"
         halfway = self._halfway(where, seed=0 if name == "random" else None)

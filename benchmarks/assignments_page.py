@@ -15,6 +15,8 @@ TUNED, TESTED = ((11, 12),), ((1, 2), (3, 4), (5, 6))
 PAIRS = (*TUNED, *TESTED)
 # Of the trials' descents.
 BATCH, STEPS = 8, 600
+# Blocks of training text, of which all rows take the first but those with a stride in bytes.
+BLOCKS, STRIDE = 4_000, 32
 # Blocks that all swaps are scored on and that decide, and how often all are tried.
 SCORED, SWEEPS = (4, 32), 2
 # Temperatures of Sinkhorn's scaling, and rates of the numbers that permutations are made of.
@@ -68,6 +70,8 @@ class Row:
         is_tested: whether the test pairs are measured too.
         kinds: of models that it is measured on.
         concentration: of the points of `learned`, where it is not the default.
+        stride: tokens between the starts of the blocks of all of the training text, instead of the first of those that
+            lie side by side.
     """
 
     how: str
@@ -81,6 +85,7 @@ class Row:
     starts: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ("gpt2",)
     concentration: float | None = None
+    stride: int | None = None
 
 
 BOTH = tuple(KINDS)
@@ -127,6 +132,18 @@ ROWS = {
     "most": Row(
         "learned", "the same, 4,800 steps of 16 blocks", 4800, 16,
         optimizer="muon", start="auto", concentration=20, kinds=BOTH,
+    ),
+    "whole": Row(
+        "learned", f"`learned` as it is, from all of the training text (`--data.stride {STRIDE}`)", 600, 16,
+        optimizer="muon", start="auto", stride=STRIDE,
+    ),
+    "whole near": Row(
+        "learned", "the same, its points nearer to half way (`--concentration 20`)", 600, 16,
+        is_tested=False, optimizer="muon", start="auto", concentration=20, stride=STRIDE,
+    ),
+    "whole most": Row(
+        "learned", "the same, 4,800 steps of 16 blocks", 4800, 16,
+        optimizer="muon", start="auto", concentration=20, stride=STRIDE,
     ),
     "straight": Row("straight", "straight-through for the stream, then as many steps without"),
     "sinkhorn": Row("sinkhorn", "Sinkhorn with annealing for the stream, then as many steps without"),
@@ -220,10 +237,12 @@ The pair of seeds {tuned} is the one that settings were chosen on, and is measur
 text; the others on 400 blocks of the test text. Given is the barrier on the line between the twins at five points, in
 nats, and its mean over the test pairs with half the width of a 95 % interval (Student's t) once all are measured.
 Rows of `learned` are that, annealed by weights at the start unless they say otherwise; all others take {STEPS} steps of
-{BATCH} blocks from what `weights` finds, unless they say otherwise, and never try an assignment by weights. Seconds are
-of processor time, the end models' answers included, a mean over the pairs that are measured, on busy machines.{MARK}:
-on other end models of the same seeds, which another processor trained. Rows from activations alone were measured when
-`learned` took these by itself, from 1,024 rows of each map.
+{BATCH} blocks from what `weights` finds, unless they say otherwise, and never try an assignment by weights. All draw
+from {BLOCKS:,} blocks of 128 bytes, which are half of the training text, but rows that name a stride: there a block
+starts every so many bytes of the whole text. Seconds are of processor time, the end models' answers included, a mean
+over the pairs that are measured, on busy machines.{MARK}: on other end models of the same seeds, which another
+processor trained. Rows from activations alone were measured when `learned` took these by itself, from 1,024 rows of
+each map.
 
 - *Swaps*: all 2,016 exchanges of two channels of the stream, with all else of the twin as it is, are scored by the
   exact loss half way on {blocks} blocks. Those that improve are tried again, the best first, on {judges} others, and

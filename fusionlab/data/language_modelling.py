@@ -18,13 +18,15 @@ _EVALUATION_SEED = 1
 
 @dataclasses.dataclass(frozen=True)
 class BlockEncoder(Encoder):
-    """Texts one after another, cut into blocks of the maximal length; the last block of a batch of rows is shorter."""
+    """Texts one after another, cut into blocks of the maximal length; one block of a batch of rows may be shorter."""
 
     text_column: str
     separator: str | None
     """Written after each text; the tokenizer's end-of-text (or separator) token if None."""
     special: bool
     """True if each block has the special tokens of a text around it."""
+    stride: int | None = None
+    """Tokens from the start of a block to that of the next; as many as a block has room for if None."""
 
     def __call__(self, rows: Columns) -> Columns:
         """Blocks of at least two tokens."""
@@ -40,7 +42,10 @@ class BlockEncoder(Encoder):
                 f"data.max_length is {self.max_length}, but the tokenizer puts {len(before) + len(after)} special "
                 f"tokens around each text; expected room for two more"
             )
-        blocks = [before + stream[start : start + size] + after for start in range(0, len(stream), size)]
+        step = min(self.stride or size, size)
+        # None after the one that comes to the end.
+        starts = range(0, max(1, len(stream) - (size - step)), step)
+        blocks = [before + stream[start : start + size] + after for start in starts]
         # One token alone has nothing to predict it from.
         blocks = [block for block in blocks if len(block) - len(before) - len(after) > 1]
         return {"input_ids": blocks, "attention_mask": [[1] * len(block) for block in blocks]} | (
@@ -68,6 +73,7 @@ class LanguageModelling(TextData):
         text_column: str = "text",
         separator: str | None = None,
         val_split: str | None = "validation",
+        stride: int | None = None,
         **options: Any,
     ) -> None:
         """Say where the text is and what is to be predicted.
@@ -81,6 +87,9 @@ class LanguageModelling(TextData):
             separator: written after each text, such as a blank line; the tokenizer's end-of-text (or separator) token
                 if null.
             val_split: name of the validation split; held out if null and `val_size` is not 0.
+            stride: tokens from the start of a training block to that of the next, at least 1; `max_length`, so that
+                blocks lie side by side, if null. With fewer, blocks overlap and there are more of them, as learned
+                matching can use. Blocks for validation and testing never overlap.
             options: splits, lengths (`max_length` is the length of a block) and batches, see `TextData`.
 
         Raises:
@@ -89,12 +98,15 @@ class LanguageModelling(TextData):
         super().__init__(path, tokenizer, val_split=val_split, **options)
         if not 0 < mask_probability < 1:
             raise InputError(f"data.mask_probability is {mask_probability}, but a value from 0 to 1 was expected")
+        if stride is not None and not 1 <= stride <= self.max_length:
+            raise InputError(f"data.stride is {stride}, but 1 to max_length, {self.max_length}, was expected")
         self.task = "masked_lm" if masked else "causal_lm"
         self.class_names = None
         self.masked = masked
         self.mask_probability = mask_probability
         self.text_column = text_column
         self.separator = separator
+        self.stride = stride
 
     def columns(self) -> list[str]:
         """The texts."""
@@ -109,8 +121,9 @@ class LanguageModelling(TextData):
     def _load(self) -> None:
         if not self._encoded:
             encoder = self.encoder()
+            training = dataclasses.replace(encoder, stride=self.stride)
             for use, part in self.rows.items():
-                blocks = encoded(part, encoder, self.encoded_together)
+                blocks = encoded(part, training if use == "train" else encoder, self.encoded_together)
                 if not len(blocks):
                     raise InputError(f"{self.source.path}: the {use} split holds no text")
                 self._encoded[use] = self._masked_once(blocks) if self.masked and use != "train" else blocks

@@ -52,6 +52,19 @@ def test_without_a_separator_texts_end_with_the_token_for_it(path: str) -> None:
     assert (ids == data.tokenizer.eos_token_id).sum() == len(TEXTS)
 
 
+@pytest.mark.parametrize("stride", [1, 7, 50])
+def test_training_blocks_overlap_by_the_stride(path: str, stride: int) -> None:
+    """Each starts so many tokens after the last and the text is covered once; those for testing lie side by side."""
+    data = LanguageModelling(path, "bytes", separator="", max_length=50, stride=stride, **SAME)
+    data.setup("fit")
+    stream = data.tokenizer("".join(TEXTS))["input_ids"]
+    training = [row["input_ids"] for row in data.train_dataloader().dataset]
+    assert training == [stream[place * stride : place * stride + 50] for place in range(len(training))]
+    reached = (len(training) - 1) * stride + 50
+    assert reached - stride < len(stream) <= reached
+    assert [token for row in data.test_dataloader().dataset for token in row["input_ids"]] == stream
+
+
 def test_masks_are_fixed_for_evaluation_and_drawn_anew_for_training(path: str, tokenizer: str) -> None:
     """Two passes over the test split agree, two over the training split do not; special tokens are never masked."""
     data = LanguageModelling(path, tokenizer, masked=True, mask_probability=0.4, max_length=12, **SAME)
@@ -95,6 +108,9 @@ def test_mistakes(path: str, tmp_path: Path) -> None:
     """A share that is none, and text that is none."""
     with pytest.raises(InputError, match="mask_probability is 1"):
         LanguageModelling(path, "bytes", mask_probability=1.0)
+    for stride in (0, 129):
+        with pytest.raises(InputError, match=f"stride is {stride}, but 1 to max_length, 128, was expected"):
+            LanguageModelling(path, "bytes", stride=stride)
     empty = jsonl(tmp_path / "empty.jsonl", [{"text": ""}])
     with pytest.raises(InputError, match="holds no text"):
         LanguageModelling(empty, "bytes", separator="", **SAME).setup("fit")

@@ -43,7 +43,6 @@ from assignments_page import (
 )
 from cells import Cells
 from settings import Batch, batches, quiet
-from torch.utils.data import DataLoader
 
 import fusionlab
 from fusionlab import cli, configs
@@ -90,10 +89,9 @@ class Trials:
     def _inputs(self, stride: int | None) -> list[Batch]:
         if stride is None:
             return self.inputs
-        whole = self._text(min(stride, SMALL_LENGTH) if self.small else stride).train_dataloader()
+        whole = self._text(min(stride, SMALL_LENGTH) if self.small else stride)
         # Neighbours are alike, and no more is read than the steps need.
-        mixed = DataLoader(whole.dataset.shuffle(seed=0), collate_fn=whole.collate_fn)
-        return batches(mixed, 64 if self.small else None)
+        return batches(whole.train_dataloader(), 64 if self.small else None, is_mixed=True)
 
     def measure(self, row: str) -> dict[str, Any]:
         """A cell.

@@ -49,6 +49,13 @@ def main() -> int:
     parser.add_argument(
         "--embeddings", nargs="+", choices=("tied", "untied"), default=("tied", "untied"), help="of the row shakespeare"
     )
+    parser.add_argument(
+        "--matchings", nargs="+", choices=trained_rows.MATCHINGS, default=trained_rows.MATCHINGS,
+        help="of the rows cifar, shakespeare, deberta and experts",
+    )  # fmt: skip
+    parser.add_argument(
+        "--stride", type=int, help="tokens from one training block to the next in the row shakespeare, of all blocks"
+    )
     parser.add_argument("--steps", type=int, default=300, help="of learning and polishing, not on digits")
     parser.add_argument("--batch-size", type=int, default=128, help="of learning, not on digits")
     parser.add_argument("--precision", default="32-true", help="of learning and of activations, not on digits")

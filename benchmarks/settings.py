@@ -117,11 +117,12 @@ class Setting:
         return self.line(variant, reached, (), seconds)
 
 
-def batches(data: Any, count: int | None = None, labels: bool = False) -> list[Batch]:
-    """Batches of a loader's data in a fixed order, its first samples only, with labels or without."""
+def batches(data: Any, count: int | None = None, labels: bool = False, is_mixed: bool = False) -> list[Batch]:
+    """Batches of a loader's first samples in a fixed order, its own or a mixed one, with labels or without."""
     chosen: list[Batch] = []
     left = count
-    for batch in DataLoader(data.dataset, batch_size=128, collate_fn=data.collate_fn):
+    samples = data.dataset.shuffle(seed=0) if is_mixed else data.dataset
+    for batch in DataLoader(samples, batch_size=128, collate_fn=data.collate_fn):
         chosen.append({name: value[:left] for name, value in batch.items() if labels or name != "labels"})
         if left is not None:
             left -= len(next(iter(batch.values())))

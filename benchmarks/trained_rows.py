@@ -17,6 +17,7 @@ from fusionlab.data import Images, LanguageModelling
 from fusionlab.models import untie
 from fusionlab.probes import probes
 
+MATCHINGS = ("none", "paper", "git-rebasin", "weights", "activations", "learned")
 CIFAR_MEAN, CIFAR_DEVIATION = [0.4734] * 3, [0.2516] * 3
 
 
@@ -30,33 +31,47 @@ def trained(config: str, seed: int) -> nn.Module:
     return fusionlab.load(output)
 
 
-def text(config: str, inputs: int, tests: int) -> tuple[list[Batch], list[Batch]]:
-    """Training blocks without labels, and test blocks with them, of a config's data."""
+def text(config: str, inputs: int | None, tests: int, stride: int | None = None) -> tuple[list[Batch], list[Batch]]:
+    """Training blocks without labels, and test blocks with them, of a config's data.
+
+    Args:
+        config: a shipped one.
+        inputs: at most so many training blocks, the first; all if None.
+        tests: the same of test blocks.
+        stride: tokens from the start of one training block to the next, in a mixed order; side by side, in their own,
+            if None.
+    """
     settings = yaml.safe_load(configs.resolve(config).read_text(encoding="utf-8"))["data"]["init_args"]
-    data: Any = LanguageModelling(**settings)
+    data: Any = LanguageModelling(**settings, stride=stride)
     data.prepare_data()
     for stage in ("fit", "test"):
         data.setup(stage)
-    return batches(data.train_dataloader(), inputs), batches(data.test_dataloader(), tests, labels=True)
+    training = batches(data.train_dataloader(), inputs, is_mixed=stride is not None)
+    return training, batches(data.test_dataloader(), tests, labels=True)
 
 
 def every_matching(setting: Setting, inputs: Sequence[Batch], args: argparse.Namespace) -> Iterator[Line]:
-    """The end models, the plain mean, and the mean of twins by each kind of matching."""
+    """The end models, and the mean of twins by each kind of matching that was asked for."""
     trainer = {"precision": args.precision}
-    how: dict[str, Any] = {"data": inputs, "steps": args.steps, "batch_size": args.batch_size, "trainer": trainer}
+    learned = {"data": inputs, "steps": args.steps, "batch_size": args.batch_size, "trainer": trainer}
+    ways: dict[str, tuple[str, dict[str, Any]]] = {
+        "none": ("plain mean", {}),
+        "paper": ("the paper's matching", {}),
+        "git-rebasin": ("permutations (Git Re-Basin)", {}),
+        "weights": ("weights", {}),
+        "activations": ("activations", {"data": inputs[:8], "trainer": trainer}),
+        "learned": (f"learned, {args.steps} steps", learned),
+    }
     yield setting.end_models()
-    yield setting.matched("plain mean", preset="none")
-    yield setting.matched("the paper's matching", preset="paper")
-    yield setting.matched("permutations (Git Re-Basin)", preset="git-rebasin")
-    yield setting.matched("weights", preset="weights")
-    yield setting.matched("activations", preset="activations", data=inputs[:8], trainer=trainer)
-    yield setting.matched(f"learned, {args.steps} steps", preset="learned", **how)
+    for preset in args.matchings:
+        words, how = ways[preset]
+        yield setting.matched(words, preset=preset, **how)
 
 
 def shakespeare(args: argparse.Namespace) -> Iterator[Line]:
     """Two GPT-2s on Tiny Shakespeare, byte by byte; embeddings tied as they were trained, and untied."""
     pair = [trained(args.gpt2, seed) for seed in (0, 1)]
-    inputs, test = text(args.gpt2, 4000, 400)
+    inputs, test = text(args.gpt2, 4000 if args.stride is None else None, 400, args.stride)
     shape: Any = pair[0].config
     name = f"GPT-2 of {shape.n_layer} layers, {shape.n_embd} wide, Tiny Shakespeare"
     groups = {"tied": pair, "untied": [untie(model) for model in pair]}

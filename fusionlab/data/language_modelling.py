@@ -88,8 +88,8 @@ class LanguageModelling(TextData):
                 if null.
             val_split: name of the validation split; held out if null and `val_size` is not 0.
             stride: tokens from the start of a training block to that of the next, at least 1; `max_length`, so that
-                blocks lie side by side, if null. With fewer, blocks overlap and there are more of them, as learned
-                matching can use. Blocks for validation and testing never overlap.
+                blocks lie side by side, if null. With fewer, blocks overlap and there are more of them. Blocks for
+                validation and testing never overlap.
             options: splits, lengths (`max_length` is the length of a block) and batches, see `TextData`.
 
         Raises:

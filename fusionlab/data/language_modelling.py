@@ -87,9 +87,9 @@ class LanguageModelling(TextData):
             separator: written after each text, such as a blank line; the tokenizer's end-of-text (or separator) token
                 if null.
             val_split: name of the validation split; held out if null and `val_size` is not 0.
-            stride: tokens from the start of a training block to that of the next, at least 1; `max_length`, so that
-                blocks lie side by side, if null. With fewer, blocks overlap and there are more of them. Blocks for
-                validation and testing never overlap.
+            stride: tokens from the start of a training block to that of the next, from 1 to `max_length`; as many as
+                a block has room for beside special tokens, so that blocks lie side by side, if null or more than that.
+                With fewer, blocks overlap and there are more of them. Blocks for validation and testing never overlap.
             options: splits, lengths (`max_length` is the length of a block) and batches, see `TextData`.
 
         Raises:

@@ -54,7 +54,7 @@ def test_without_a_separator_texts_end_with_the_token_for_it(path: str) -> None:
 
 @pytest.mark.parametrize("stride", [1, 7, 50])
 def test_training_blocks_overlap_by_the_stride(path: str, stride: int) -> None:
-    """Each starts so many tokens after the last and the text is covered once; those for testing lie side by side."""
+    """Each starts so many tokens after the last, and none after the text's end is reached; for testing none overlap."""
     data = LanguageModelling(path, "bytes", separator="", max_length=50, stride=stride, **SAME)
     data.setup("fit")
     stream = data.tokenizer("".join(TEXTS))["input_ids"]
@@ -63,6 +63,20 @@ def test_training_blocks_overlap_by_the_stride(path: str, stride: int) -> None:
     reached = (len(training) - 1) * stride + 50
     assert reached - stride < len(stream) <= reached
     assert [token for row in data.test_dataloader().dataset for token in row["input_ids"]] == stream
+
+
+def test_a_stride_leaves_no_token_out(path: str, tokenizer: str) -> None:
+    """Special tokens take room in a block: the longest stride skips none for them. A short text is one block."""
+
+    def blocks(stride: int | None) -> list[list[int]]:
+        data = LanguageModelling(path, tokenizer, masked=True, max_length=12, stride=stride, **SAME)
+        return [row["input_ids"] for row in data.train_dataloader().dataset]
+
+    assert len(blocks(None)) > 1
+    assert blocks(12) == blocks(None)
+    short = LanguageModelling(path, "bytes", separator="", max_length=4096, stride=3, **SAME)
+    (only,) = short.train_dataloader().dataset
+    assert only["input_ids"] == short.tokenizer("".join(TEXTS))["input_ids"]
 
 
 def test_masks_are_fixed_for_evaluation_and_drawn_anew_for_training(path: str, tokenizer: str) -> None:

@@ -20,10 +20,11 @@ from fusionlab.commands import matching_options, parsing
 from fusionlab.errors import InputError
 from fusionlab.evaluation.preservation import check_preservation
 from fusionlab.inputs import Inputs
+from fusionlab.matching.align_models import align_models
 from fusionlab.matching.matchers import registry as all_matchers
 from fusionlab.matching.matchers.registry import Models, matcher
 from fusionlab.matching.options import MatchOptions, Selection
-from fusionlab.matching.recipe import Recipe, align_models, recipe
+from fusionlab.matching.recipe import Recipe, recipe
 from fusionlab.matching.refine_options import RefineOptions
 from fusionlab.matching.starts.registry import start
 from fusionlab.merging import find_method

@@ -12,10 +12,11 @@ from fusionlab.evaluation.preservation import check_alignments
 from fusionlab.inputs import Batches, Inputs
 from fusionlab.matching.activations import match_activations
 from fusionlab.matching.align import choose_anchor
+from fusionlab.matching.align_models import activations_of, align_models
 from fusionlab.matching.gauge import balance
 from fusionlab.matching.options import BALANCED, GAUGES
 from fusionlab.matching.presets import preset as preset_options
-from fusionlab.matching.recipe import LEARNED, activations_of, align_models, recipe
+from fusionlab.matching.recipe import LEARNED, recipe
 from fusionlab.matching.solvers import Rescale
 from fusionlab.matching.weights import match_weights
 from fusionlab.matching.workplace import HERE, Workplace

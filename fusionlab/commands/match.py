@@ -37,7 +37,8 @@ from fusionlab.evaluation.distance import parameter_distance
 from fusionlab.evaluation.preservation import check_preservation
 from fusionlab.growing import Growth
 from fusionlab.matching.align import gauged
-from fusionlab.matching.recipe import Recipe, align_models
+from fusionlab.matching.align_models import align_models
+from fusionlab.matching.recipe import Recipe
 from fusionlab.matching.team import launched
 from fusionlab.matching.workplace import Workplace
 from fusionlab.models import aliases, common_blueprint

@@ -6,13 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from fusionlab.errors import InputError
-from fusionlab.inputs import Batches, Inputs
-from fusionlab.matching.align import gauged, in_one_basis
-from fusionlab.matching.learned import refined
-from fusionlab.matching.matchers.registry import Models, matcher_of, matchers
+from fusionlab.inputs import Inputs
+from fusionlab.matching.matchers.registry import matcher_of, matchers
 from fusionlab.matching.options import (
     ACTIVATIONS,
     ALL,
@@ -28,15 +26,9 @@ from fusionlab.matching.options import (
 from fusionlab.matching.permutations import PermutationOptions
 from fusionlab.matching.presets import PRESETS
 from fusionlab.matching.refine_options import RefineOptions
-from fusionlab.matching.tried_starts import best_start
-from fusionlab.matching.workplace import HERE, Workplace
-from fusionlab.stages import Stages
-from fusionlab.statistics import Activations
-from fusionlab.statistics.gather import gathered
 from fusionlab.statistics.likelihood import predicts
-from fusionlab.statistics.loading import part_of
 from fusionlab.suggestions import did_you_mean
-from fusionlab.symmetry import Alignment, Blueprint
+from fusionlab.symmetry import Blueprint
 from fusionlab.symmetry.groups import Permutation
 from fusionlab.symmetry.roles import Role
 from fusionlab.symmetry.unseen import unseen_entries
@@ -44,9 +36,6 @@ from fusionlab.symmetry.unseen import unseen_entries
 # In place of a name, where advice may choose one (`fusionlab.advice`).
 CHOSEN = "auto"
 LEARNED, GIT_REBASIN, OT_FUSION = "learned", "git-rebasin", "ot-fusion"
-# Inputs that activations are compared on where nobody asked for that start, and numbers that are kept of each model
-# (1 GiB in float32), which may be fewer rows of its maps than elsewhere.
-LOOKED_AT, NUMBERS = 1024, 2**28
 
 
 @dataclass(frozen=True)
@@ -96,6 +85,22 @@ class Recipe:
             return {"": self.options}
         own = self.options
         return {start: replace(own, start=start) for start in dict.fromkeys((own.start, *tried))}
+
+    @property
+    def draws(self) -> int:
+        """The number of draws of inputs that starts look at.
+
+        Raises:
+            InputError: several, and no start looks at inputs.
+        """
+        draws = self.refine.draws if self.refine is not None else 1
+        if draws > 1 and not self.needs:
+            own = f"start {self.options.start!r}" if isinstance(self.options, MatchOptions) else "this matching"
+            raise InputError(
+                f"draws is {draws}, but {own} looks at no inputs; expected draws 1, or start {ACTIVATIONS!r} or "
+                f"{GRADIENTS!r}"
+            )
+        return draws
 
     def suited_to(self, blueprint: Blueprint, models: Sequence[nn.Module], inputs: Inputs | None = None) -> Recipe:
         """The recipe with one of the other starts in place of `AUTO`.
@@ -211,86 +216,6 @@ def recipe_of(name: str, options: Mapping[str, Any] | None) -> Recipe:
     """
     changes = dict(options or {})
     return recipe(changes.pop("preset", name), **changes)
-
-
-def align_models(
-    models: Sequence[nn.Module],
-    blueprint: Blueprint,
-    chosen: Recipe,
-    anchor: int = 0,
-    inputs: Inputs | None = None,
-    known: Sequence[Tensor] | None = None,
-    name: str = "",
-    place: Workplace = HERE,
-) -> Stages[list[Alignment]]:
-    """An alignment for each model, in order, such that all matched twins share one basis.
-
-    Args:
-        models: end models, of `blueprint`; not modified.
-        blueprint: of the models.
-        chosen: how.
-        anchor: index of the anchor.
-        inputs: what the models are run on, labels not needed; required where the recipe needs inputs.
-        known: for each model which labels it knows; None where all know all.
-        name: of the matching, for progress bars and logs.
-        place: where all but the passes over inputs is computed.
-
-    Raises:
-        InputError: inputs are needed and there are none.
-    """
-    options = chosen.options
-    if not options.spaces:
-        return [Alignment.identity(blueprint) for _ in models]
-    if chosen.needs_inputs and inputs is None:
-        raise InputError("this matching has to run the models, and no inputs were given; expected data or probes")
-    brought = [place.brought(model.state_dict()) for model in models]
-    described, gauges = gauged(brought, blueprint, options, place.team)
-    options.select(described)
-    asked, chosen = chosen, chosen.suited_to(described, models, inputs)
-    activations = None
-    if ACTIVATIONS in chosen.needs:
-        assert inputs is not None
-        is_asked = ACTIVATIONS in asked.needs
-        looked = inputs.shared if is_asked else part_of(inputs.shared, LOOKED_AT)
-        settings: dict[str, Any] = {} if is_asked else {"numbers": NUMBERS}
-        settings |= {"gradients": True} if GRADIENTS in chosen.needs else {}
-        twins = [place.found(gauge).apply(model) for gauge, model in zip(gauges, models, strict=True)]
-        activations = []
-        for index, twin in enumerate(twins):
-            label = f"gathering activations of model {index + 1}"
-            activations += [(yield from activations_of(twin, looked, label, **settings))]
-    states = [gauge.apply(state) for gauge, state in zip(gauges, brought, strict=True)]
-    starts: dict[str, list[Alignment]] = {}
-    for start, one in chosen.every_start.items():
-        found = in_one_basis(Models(states, described, anchor, activations, place.team), gauges, one)
-        starts[start] = [place.found(alignment) for alignment in found]
-    alignments = next(iter(starts.values()))
-    del brought, states  # a device is for learning now
-    if chosen.refine is None:
-        return alignments
-    assert inputs is not None
-    batches: Batches | list[Batches] = inputs.shared if inputs.is_shared else list(inputs.own)
-    spaces = options.select(described)
-    label = "learned matching" if name in ("", LEARNED) else f"learned matching {name!r}"
-    if len(starts) > 1:
-        how: dict[str, Any] = {"anchor": anchor, "spaces": spaces, "known": known}
-        alignments = yield from best_start(models, starts, batches, chosen.refine, label, **how)
-    refining = refined(models, described, alignments, batches, chosen.refine, anchor, spaces, known, label)
-    return (yield from refining)
-
-
-def activations_of(model: nn.Module, batches: Batches, label: str = "", **settings: Any) -> Stages[Activations]:
-    """Activations of a model's linear maps at a sample of rows of some inputs.
-
-    Args:
-        model: see `fusionlab.statistics.gather.gather`.
-        batches: the same ones for all models whose activations are compared.
-        label: see `Stage`.
-        settings: of the kind, such as ``samples``.
-    """
-    found = (yield from gathered(model, batches, [Activations.kind], label=label, **settings))[Activations.kind]
-    assert isinstance(found, Activations)
-    return found
 
 
 def _first_line(docstring: str | None) -> str:

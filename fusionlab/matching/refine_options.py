@@ -35,6 +35,8 @@ class RefineOptions:
         starts: of the matching by weights (``annealed``, ``known``, ``activations``, ``gradients``, ``as-is``), which
             are tried beside its own: from each a descent of 150 steps at most, of which the one that comes to the
             lowest loss goes on. Where a stream can only be permuted, as in tied models, much hangs on the start.
+        draws: of inputs, at least 1, that a start from ``activations`` or ``gradients`` looks at: each gives another
+            start, and all are tried as `starts` are.
         general: whether invertible spaces (inside heads) and rotary planes may be stretched, not only rotated; half
             way between two models it leaves a lower loss.
         unseen: whether what is new in a model that was grown on the way, and changes nothing, is learned too.
@@ -52,13 +54,14 @@ class RefineOptions:
     edges: float = 0.9
     every: int = 25
     starts: tuple[str, ...] = ()
+    draws: int = 1
     general: bool = True
     unseen: bool = True
     mixtures: int = ENOUGH
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, least in (("steps", 1), ("batch_size", 1), ("every", 0), ("mixtures", 0), ("seed", 0)):
+        for name, least in (("steps", 1), ("batch_size", 1), ("every", 0), ("draws", 1), ("mixtures", 0), ("seed", 0)):
             value = getattr(self, name)
             if value is not None and value < least:
                 raise InputError(f"{name} is {value}; expected at least {least}")

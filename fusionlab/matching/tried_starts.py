@@ -38,7 +38,7 @@ def best_start(
         label: of that descent, for progress bars and logs.
         how: further arguments of `Refinement`.
     """
-    short = replace(options, steps=min(TRIAL, options.steps), starts=())
+    short = replace(options, steps=min(TRIAL, options.steps), starts=(), draws=1)
     found: list[Refined] = []
     for name, alignments in starts.items():
         stage = Refinement(models, alignments, batches, short, label=f"{label}, start {name}", **how)

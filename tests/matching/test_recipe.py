@@ -10,10 +10,11 @@ from fusionlab.errors import InputError
 from fusionlab.evaluation.preservation import check_preservation
 from fusionlab.inputs import Inputs
 from fusionlab.matching.align import align_states, gauged
+from fusionlab.matching.align_models import align_models
 from fusionlab.matching.learned import refined
 from fusionlab.matching.permutations import PermutationOptions
 from fusionlab.matching.presets import PRESETS
-from fusionlab.matching.recipe import RECIPES, align_models, recipe
+from fusionlab.matching.recipe import RECIPES, recipe
 from fusionlab.matching.weights import rescaled, squared_distance
 from fusionlab.stages import run
 from fusionlab.symmetry import Alignment, blueprint

@@ -11,7 +11,7 @@ import fusionlab
 from fusionlab.errors import InputError
 from fusionlab.evaluation.preservation import check_preservation
 from fusionlab.inputs import Inputs
-from fusionlab.matching import recipe as recipes
+from fusionlab.matching import align_models as aligning
 from fusionlab.matching import tried_starts
 from fusionlab.matching.learned import Refinement
 from fusionlab.matching.options import MatchOptions
@@ -106,15 +106,15 @@ def test_a_permuted_stream_starts_from_gradients(monkeypatch: pytest.MonkeyPatch
     assert start(learned, tied) == "annealed"
     assert recipe("git-rebasin").suited_to(folded(tied), [tied]) == recipe("git-rebasin")
 
-    monkeypatch.setattr(recipes, "LOOKED_AT", 6)
+    monkeypatch.setattr(aligning, "LOOKED_AT", 6)
     seen: list[tuple[int, bool]] = []
-    original = recipes.activations_of
+    original = aligning.activations_of
 
     def noted(model: nn.Module, batches: Any, label: str = "", **settings: Any) -> Any:
         seen.append((len(batches), settings.get("gradients", False)))
         return original(model, batches, label, **settings)
 
-    monkeypatch.setattr(recipes, "activations_of", noted)
+    monkeypatch.setattr(aligning, "activations_of", noted)
     models, _ = tied_pair()
     data, few = inputs(models[0], 6, batch=4), {"steps": 1, "batch_size": 4}
     for wanted, how in (
@@ -122,11 +122,58 @@ def test_a_permuted_stream_starts_from_gradients(monkeypatch: pytest.MonkeyPatch
         ([(6, True)] * 2, {"start": "gradients"}),
         ([(6, False)] * 2, {"start": "activations"}),
         ([(6, True)] * 2, {"starts": ("activations",)}),
+        ([(2, True)] * 4, {"draws": 2}),
         ([], {"start": "known"}),
     ):
         fusionlab.align(models, preset="learned", data=data, **few, **how)
         assert seen == wanted
         seen.clear()
+
+
+def test_every_draw_looks_at_other_inputs_and_gives_a_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All models see the same of each draw; other rows of the same inputs where all are looked at."""
+    models, _ = tied_pair()
+    data, labels = inputs(models[0], 12, batch=2), list[str]()
+    looked: list[tuple[str, str]] = []
+    monkeypatch.setattr(aligning, "LOOKED_AT", 6)
+    original, begin = aligning.activations_of, Refinement.__init__
+
+    def noted(model: nn.Module, batches: Any, label: str = "", **settings: Any) -> Any:
+        found = yield from original(model, batches, label, **(settings | {"samples": 8}))
+        texts = sorted(text for batch in batches for text in batch["input_ids"].tolist())
+        looked.append((str(texts), found.drawn))
+        return found
+
+    def begun(stage: Refinement, *given: Any, **how: Any) -> None:
+        begin(stage, *given, **how)
+        labels.append(stage.label)
+
+    monkeypatch.setattr(aligning, "activations_of", noted)
+    monkeypatch.setattr(Refinement, "__init__", begun)
+    how: dict[str, Any] = {"steps": 2, "batch_size": 4, "draws": 3, "starts": ("known",)}
+    fusionlab.align(models, anchor=1, preset="learned", data=data, **how)
+    assert looked[::2] == looked[1::2]
+    assert len({texts for texts, _ in looked}) == len({rows for _, rows in looked}) == 3
+    tried = ("gradients", "known", "gradients, draw 2", "gradients, draw 3")
+    assert labels == [*(f"learned matching, start {name}" for name in tried), "learned matching"]
+    looked.clear()
+    fusionlab.align(models, anchor=1, preset="learned", data=data, start="gradients", **how)
+    assert (len({texts for texts, _ in looked}), len({rows for _, rows in looked})) == (1, 3)
+
+
+def test_draws_that_nothing_looks_at_are_refused() -> None:
+    models = tied_pair()[0]
+    few: dict[str, Any] = {"steps": 1, "batch_size": 4, "data": inputs(models[0], 4)}
+    with pytest.raises(InputError, match="draws is 2, but start 'known' looks at no inputs"):
+        fusionlab.align(models, preset="learned", start="known", draws=2, **few)
+    with pytest.raises(InputError, match="draws is 2, but start 'annealed' looks at no inputs"):
+        fusionlab.align(
+            [randomize(gpt2(tie_word_embeddings=False), seed) for seed in (0, 1)], preset="learned", draws=2, **few
+        )
+    with pytest.raises(InputError, match="draws is 0"):
+        RefineOptions(draws=0)
+    with pytest.raises(InputError, match="this matching looks at no inputs"):
+        _ = Recipe(PermutationOptions(), RefineOptions(draws=2)).draws
 
 
 def test_auto_is_annealed_where_nothing_is_run() -> None:

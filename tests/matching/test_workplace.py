@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from fusionlab.inputs import Inputs
 from fusionlab.matching import universe
 from fusionlab.matching.align import align_states
+from fusionlab.matching.align_models import align_models
 from fusionlab.matching.options import MEAN, MatchOptions
 from fusionlab.matching.presets import preset
-from fusionlab.matching.recipe import align_models, recipe
+from fusionlab.matching.recipe import recipe
 from fusionlab.matching.workplace import HERE, Workplace
 from fusionlab.stages import run
 from fusionlab.symmetry import Alignment, blueprint

@@ -12,7 +12,8 @@ from fusionlab.fusion.plan import FusionPlan
 from fusionlab.fusion.results import Candidate, TestSet
 from fusionlab.inputs import Inputs
 from fusionlab.matching.align import gauged
-from fusionlab.matching.recipe import Recipe, align_models
+from fusionlab.matching.align_models import align_models
+from fusionlab.matching.recipe import Recipe
 from fusionlab.matching.workplace import HERE, Workplace
 from fusionlab.models import common_blueprint, with_state
 from fusionlab.stages import Stages

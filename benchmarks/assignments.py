@@ -104,7 +104,7 @@ class Trials:
         if name == "learned":
             options: dict[str, Any] = {"steps": steps, "batch_size": ROWS[row].batch, "learning_rate": ROWS[row].rate}
             options |= {"optimizer": ROWS[row].optimizer, "start": ROWS[row].start, "starts": ROWS[row].starts}
-            options["concentration"] = ROWS[row].concentration
+            options |= {"concentration": ROWS[row].concentration, "draws": ROWS[row].draws}
             twins = fusionlab.align(
                 self.models, anchor=1, preset="learned", data=self._inputs(ROWS[row].stride), **options
             )

@@ -67,6 +67,7 @@ class Row:
         optimizer: of `learned`.
         start: of the matching by weights before `learned`.
         starts: that `learned` tries beside its own.
+        draws: of inputs that such a start looks at.
         is_tested: whether the test pairs are measured too.
         kinds: of models that it is measured on.
         concentration: of the points of `learned`, where it is not the default.
@@ -83,6 +84,7 @@ class Row:
     optimizer: str = "adamw"
     start: str = "annealed"
     starts: tuple[str, ...] = ()
+    draws: int = 1
     kinds: tuple[str, ...] = ("gpt2",)
     concentration: float | None = None
     stride: int | None = None
@@ -144,6 +146,10 @@ ROWS = {
     "whole most": Row(
         "learned", "the same, 4,800 steps of 16 blocks", 4800, 16,
         optimizer="muon", start="auto", concentration=20, stride=STRIDE,
+    ),
+    "whole draws": Row(
+        "learned", "the same from the best of eight starts (`--draws 8`)", 4800, 16,
+        optimizer="muon", start="auto", draws=8, concentration=20, stride=STRIDE,
     ),
     "straight": Row("straight", "straight-through for the stream, then as many steps without"),
     "sinkhorn": Row("sinkhorn", "Sinkhorn with annealing for the stream, then as many steps without"),

@@ -138,7 +138,7 @@ def test_what_a_matcher_finds_can_be_refined(added: Any) -> None:
     options = module.LengthOptions(spaces=("ffn", "attention"))
     chosen = Recipe(options, refine=RefineOptions(steps=2, batch_size=4, mixtures=0))
     inputs = Inputs.synthetic(models, 8)
-    found = run(align_models(models, fusionlab.blueprint(models[0]), chosen, 0, inputs))
+    found = run(align_models(models, fusionlab.blueprint(models[0]), chosen, 0, inputs)).alignments
     assert any(element.is_floating_point() for element in found[1].elements.values())
     check_preservation(models[1], found[1].apply(models[1]), found[1])
 

@@ -149,7 +149,10 @@ def test_data_of_another_kind_is_refused_before_any_work(monkeypatch: pytest.Mon
 def test_twins_that_lose_their_function_by_rounding_are_told_of() -> None:
     """One sentence for the matching it happened to, with the worst of its twins; ordinary rounding is not told."""
     good, bad = Preservation(1e-12, 0.9 * NOTED_ROUNDING, 1.0), Preservation(1e-12, 0.3, 1.0)
-    matched = {name: Matched([], [], checks, 0.0) for name, checks in {"paper": [good], "mine": [good, bad]}.items()}
+    matched = {
+        name: Matched([], [], checks, 0.0, recipe(name if name == "paper" else "weights"))
+        for name, checks in {"paper": [good], "mine": [good, bad]}.items()
+    }
     (note,) = rounding_notes(Fused(matched=matched))
     assert note.startswith("mine: ")
     assert "30.0%" in note

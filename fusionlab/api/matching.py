@@ -183,6 +183,6 @@ def alignments_and_anchor(
     if inputs is None and chosen.needs_inputs:
         inputs = Inputs.synthetic(models, seed=seed)
     place = HERE if trainer is None else Workplace(device_of(str(trainer.get("accelerator", "auto"))))
-    found = run(align_models(models, shared, chosen, index, inputs, place=place), factory)
+    found = run(align_models(models, shared, chosen, index, inputs, place=place), factory).alignments
     check_alignments(models, found, seed)
     return found, index

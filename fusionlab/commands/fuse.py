@@ -159,9 +159,10 @@ def _in_memory(
         merging_options.given_statistics(arguments),
         merging_options.base_model(arguments, found, module),
     )
+    followed = fused.matched[name].recipe if name in fused.matched else recipe
     settings = {
         "command": shlex.join(["fusionlab", "fuse", *argv]),
-        "matching": f"{name}{'' if choice is None else f', chosen by {AUTO}'} ({recipe})",
+        "matching": f"{name}{'' if choice is None else f', chosen by {AUTO}'} ({followed})",
         "anchor": results.models[fused.anchor],
         "merge methods": ", ".join(plan.methods),
         "seed": str(arguments.seed),

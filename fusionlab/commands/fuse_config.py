@@ -187,7 +187,8 @@ def _fuse(cli: FuseCLI, command: str, repeat: str) -> None:
             trainer.test(module, datamodule=data, verbose=False)
     plan = replace(plan, matchings=module.plan.matchings)
     results = results_of(module, measured, plan, module.results.title, module.fuser.inputs)
-    matchings = {name: str(recipe) for name, recipe in plan.matchings.items()}
+    assert module.fused is not None
+    matchings = {name: str(module.fused.matched[name].recipe) for name in plan.matchings}
     told = {
         "command": command,
         "matching": f"{'; '.join(f'{name} ({words})' for name, words in matchings.items()) or 'none'}"
@@ -199,7 +200,6 @@ def _fuse(cli: FuseCLI, command: str, repeat: str) -> None:
     parents = merging_options.parents(found, given.model)
     made = {key: told[key] for key in told if key != "command"}
     made |= {f"{label}, grown": described(growth) for label, growth in module.growths.items()}
-    assert module.fused is not None
     index = index_of_fusion(module.fused, results, measured)
     card = merge_card(parents, made, next(iter(found.values())).format, card_table(results), index)
     advised = module.choice or advice_on(read_weights({name: one.model for name, one in found.items()}, found))

@@ -124,12 +124,14 @@ def _in_memory(
     written = [models[name] for name in (names if moves_anchor else source_names)]
     require_space(output, sum(stored_size(model, dtype) for model in written) + MIB)
     twins: dict[str, tuple[checkpoints.Checkpoint, nn.Module, Alignment]] = {}
+    recipes: dict[str, Recipe] = {}
     for name in track(source_names, "matching", transient=not printing.is_verbose(), console=printing.progress()):
         start = time.perf_counter()
         pair = [models[name], models[anchor_name]]
         inputs = data_options.inputs(arguments, pair, [arguments.anchor], recipe.needs_inputs)
         aligning = align_models(pair, blueprint, recipe, 1, inputs, place=place)
-        alignment, of_anchor = run_stages(aligning, quiet_factory({"accelerator": arguments.accelerator, "devices": 1}))
+        factory = quiet_factory({"accelerator": arguments.accelerator, "devices": 1})
+        (alignment, of_anchor), recipes[name] = run_stages(aligning, factory)
         twin, anchor_twin = (
             rounded(place.twin(one, model), dtype) for one, model in zip((alignment, of_anchor), pair, strict=True)
         )
@@ -147,7 +149,7 @@ def _in_memory(
                 check_preservation(models[base_name], base_twin, of_anchor, arguments.seed)
                 twins[base_name] = (found[base_name], base_twin, of_anchor)
     cards = {
-        name: card(name, source, anchor_name, recipe, arguments.seed, growths.get(name))
+        name: card(name, source, anchor_name, recipes.get(name, recipe), arguments.seed, growths.get(name))
         for name, (source, _, _) in twins.items()
     }
     if base_name is not None and not moves_anchor:

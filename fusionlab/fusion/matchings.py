@@ -12,10 +12,11 @@ from fusionlab.fusion.distances import distances_to_anchor
 from fusionlab.fusion.heads import HeadStrategy
 from fusionlab.fusion.results import Fused, Matched
 from fusionlab.inputs import Inputs
+from fusionlab.matching.align_models import Aligned
 from fusionlab.matching.recipe import Recipe
 from fusionlab.matching.workplace import HERE
 from fusionlab.stages import Stages
-from fusionlab.symmetry import Alignment, Blueprint
+from fusionlab.symmetry import Blueprint
 
 
 class Matchings:
@@ -45,10 +46,10 @@ class Matchings:
         self.heads, self.end_models, self.blueprint, self.recipes = heads, end_models, blueprint, recipes
         self.fused, self._inputs = fused, inputs
         self.place = HERE
-        self._aligned: dict[str, tuple[list[Alignment], float]] = {}
+        self._aligned: dict[str, tuple[Aligned, float]] = {}
 
-    def align(self, name: str) -> Stages[tuple[list[Alignment], float]]:
-        """The alignments of one of the matchings, and how many seconds they took to find.
+    def align(self, name: str) -> Stages[tuple[Aligned, float]]:
+        """The alignments of one of the matchings and its recipe, and how many seconds they took to find.
 
         Raises:
             InputError: data is needed and there is none.
@@ -69,7 +70,7 @@ class Matchings:
             InputError: data is needed and there is none, or a function changed.
         """
         if name not in self.fused.matched:
-            alignments, seconds = yield from self.align(name)
+            (alignments, recipe), seconds = yield from self.align(name)
             start, models = time.perf_counter(), self.end_models
             twins = []
             for alignment, model in zip(alignments, models, strict=True):
@@ -80,7 +81,7 @@ class Matchings:
                 check_preservation(model, twin, alignment)
                 for model, twin, alignment in zip(models, twins, alignments, strict=True)
             ]
-            self.fused.matched[name] = Matched(alignments, twins, checks, seconds)
+            self.fused.matched[name] = Matched(alignments, twins, checks, seconds, recipe)
             self.fused.distances += distances_to_anchor(
                 name, self.recipes[name], self.heads.models, twins, self.fused.anchor, self.heads, self.blueprint
             )

@@ -13,6 +13,7 @@ from fusionlab.evaluation.preservation import Preservation
 from fusionlab.evaluation.results import Domain
 from fusionlab.evaluation.scores import Scores, Task
 from fusionlab.evaluation.task_scores import make_scores
+from fusionlab.matching.recipe import Recipe
 from fusionlab.search import Found
 from fusionlab.symmetry import Alignment
 
@@ -97,12 +98,14 @@ class Matched:
         twins: the matched twins.
         preservation: how exactly each twin keeps its end model's function.
         seconds: time to match.
+        recipe: that was followed.
     """
 
     alignments: Sequence[Alignment]
     twins: Sequence[nn.Module]
     preservation: Sequence[Preservation]
     seconds: float
+    recipe: Recipe
 
 
 @dataclass

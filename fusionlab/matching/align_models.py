@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
@@ -12,7 +13,7 @@ from fusionlab.inputs import Batches, Inputs
 from fusionlab.matching.align import gauged, in_one_basis
 from fusionlab.matching.learned import refined
 from fusionlab.matching.matchers.registry import Models, matcher_of
-from fusionlab.matching.options import ACTIVATIONS, GRADIENTS
+from fusionlab.matching.options import ACTIVATIONS, GRADIENTS, Selection
 from fusionlab.matching.recipe import LEARNED, Recipe
 from fusionlab.matching.tried_starts import best_start
 from fusionlab.matching.workplace import HERE, Workplace
@@ -27,6 +28,18 @@ from fusionlab.symmetry import Alignment, Blueprint
 LOOKED_AT, NUMBERS = 1024, 2**28
 
 
+class Aligned(NamedTuple):
+    """Models brought into one basis, and how.
+
+    Attributes:
+        alignments: one for each model, in order.
+        recipe: that was followed: in place of a start that was left open, or of several, the one that was taken.
+    """
+
+    alignments: list[Alignment]
+    recipe: Recipe
+
+
 def align_models(
     models: Sequence[nn.Module],
     blueprint: Blueprint,
@@ -36,8 +49,8 @@ def align_models(
     known: Sequence[Tensor] | None = None,
     name: str = "",
     place: Workplace = HERE,
-) -> Stages[list[Alignment]]:
-    """An alignment for each model, in order, such that all matched twins share one basis.
+) -> Stages[Aligned]:
+    """An alignment for each model such that all matched twins share one basis, and the recipe that was followed.
 
     Args:
         models: end models, of `blueprint`; not modified.
@@ -54,7 +67,7 @@ def align_models(
     """
     options = chosen.options
     if not options.spaces:
-        return [Alignment.identity(blueprint) for _ in models]
+        return Aligned([Alignment.identity(blueprint) for _ in models], chosen)
     if chosen.needs_inputs and inputs is None:
         raise InputError("this matching has to run the models, and no inputs were given; expected data or probes")
     brought = [place.brought(model.state_dict()) for model in models]
@@ -65,27 +78,30 @@ def align_models(
     twins = [place.found(gauge).apply(model) for gauge, model in zip(gauges, models, strict=True)] if is_run else []
     states = [gauge.apply(state) for gauge, state in zip(gauges, brought, strict=True)]
     starts: dict[str, list[Alignment]] = {}
+    named: dict[str, Selection] = {}
     for draw in range(chosen.draws):
         activations = (yield from _looked_at(twins, inputs, asked, chosen, draw)) if is_run else None
         for start, one in chosen.every_start.items():
             if draw and not matcher_of(one).needs(one):
                 continue
             found = in_one_basis(Models(states, described, anchor, activations, place.team), gauges, one)
-            starts[f"{start}, draw {draw + 1}" if draw else start] = [place.found(alignment) for alignment in found]
+            name_of_it = f"{start}, draw {draw + 1}" if draw else start
+            starts[name_of_it], named[name_of_it] = [place.found(alignment) for alignment in found], one
         del activations
     alignments = next(iter(starts.values()))
     del brought, states, twins  # a device is for learning now
     if chosen.refine is None:
-        return alignments
+        return Aligned(alignments, chosen)
     assert inputs is not None
     batches: Batches | list[Batches] = inputs.shared if inputs.is_shared else list(inputs.own)
     spaces = options.select(described)
     label = "learned matching" if name in ("", LEARNED) else f"learned matching {name!r}"
     if len(starts) > 1:
         how: dict[str, Any] = {"anchor": anchor, "spaces": spaces, "known": known}
-        alignments = yield from best_start(models, starts, batches, chosen.refine, label, **how)
+        best, alignments = yield from best_start(models, starts, batches, chosen.refine, label, **how)
+        chosen = replace(chosen, options=named[best])
     refining = refined(models, described, alignments, batches, chosen.refine, anchor, spaces, known, label)
-    return (yield from refining)
+    return Aligned((yield from refining), chosen)
 
 
 def _looked_at(

@@ -174,7 +174,7 @@ def meanings() -> dict[str, str]:
 
 
 def recipe(name: str, **changes: Any) -> Recipe:
-    """A documented recipe, some of its options changed.
+    """A documented recipe, some of its options changed; a start that is left open is annealed where nothing is learned.
 
     Args:
         name: one of `presets`; `MEANINGS` says what each does.
@@ -200,6 +200,8 @@ def recipe(name: str, **changes: Any) -> Recipe:
             raise InputError(f"matching by {name} has no option {field!r}{hint}; expected some of {expected}")
     options = replace(chosen.options, **{field: value for field, value in wanted.items() if field in matching})
     if chosen.refine is None:
+        if isinstance(options, MatchOptions) and options.start == AUTO:
+            options = replace(options, start=ANNEALED)
         return Recipe(options)
     return Recipe(options, replace(chosen.refine, **{f: value for f, value in wanted.items() if f in refining}))
 

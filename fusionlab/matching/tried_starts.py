@@ -24,8 +24,8 @@ def best_start(
     options: RefineOptions,
     label: str,
     **how: Any,
-) -> Stages[list[Alignment]]:
-    """The alignments that a short descent makes of the start from which it comes to the lowest loss.
+) -> Stages[tuple[str, list[Alignment]]]:
+    """The start from which a short descent comes to the lowest loss, by name, and the alignments that it made of it.
 
     All descents see the same inputs in the same order and the same points between the models, so that their losses
     differ by the starts alone; of equals the first is taken.
@@ -39,8 +39,9 @@ def best_start(
         how: further arguments of `Refinement`.
     """
     short = replace(options, steps=min(TRIAL, options.steps), starts=(), draws=1)
-    found: list[Refined] = []
+    found: dict[str, Refined] = {}
     for name, alignments in starts.items():
         stage = Refinement(models, alignments, batches, short, label=f"{label}, start {name}", **how)
-        found.append((yield from result_of(stage)))
-    return min(found, key=lambda one: one.loss).alignments
+        found[name] = yield from result_of(stage)
+    best = min(found, key=lambda name: found[name].loss)
+    return best, found[best].alignments

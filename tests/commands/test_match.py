@@ -11,6 +11,8 @@ from transformers import BertForSequenceClassification, ViTForImageClassificatio
 from fusionlab import canonical, checkpoints
 from fusionlab.commands import match as command_match
 from fusionlab.evaluation.distance import parameter_distance
+from fusionlab.matching.align_models import Aligned
+from fusionlab.matching.recipe import recipe
 from fusionlab.stages import Stages
 from fusionlab.symmetry import Alignment, blueprint
 from tests.commands.conftest import Command
@@ -161,13 +163,13 @@ def test_a_matching_that_changes_the_function_writes_nothing(
 ) -> None:
     """Were the engine wrong, about the anchor's own twin too, the command would stop with a sentence and no output."""
 
-    def wrong(*arguments: object, **keywords: object) -> Stages[list[Alignment]]:
+    def wrong(*arguments: object, **keywords: object) -> Stages[Aligned]:
         yield from ()
         model = blueprint(checkpoints.load(ckpts / "a"))
         stretched = {"layers.0.ffn": torch.zeros(32, dtype=torch.long)}  # one unit 32 times: not a permutation
         found = [Alignment.identity(model), Alignment.identity(model)]
         found[at_fault] = Alignment(model, stretched)
-        return found
+        return Aligned(found, recipe("paper"))
 
     monkeypatch.setattr(command_match, "align_models", wrong)
     arguments = ("--anchor", ckpts / "b", "--output", tmp_path / "twin", "--gauge", gauge)

@@ -89,7 +89,7 @@ def test_every_recipe_preserves_every_function(name: str) -> None:
     """Two models from different seeds; in float64, each twin computes what its end model does."""
     models = [vit(0), vit(1)]
     chosen = recipe(name, steps=3) if name == "learned" else recipe(name)
-    found = run(align_models(models, blueprint(models[0]), chosen, 1, inputs()))
+    found = run(align_models(models, blueprint(models[0]), chosen, 1, inputs())).alignments
     for model, alignment in zip(models, found, strict=True):
         assert check_preservation(model, alignment.apply(model), alignment).exact < 1e-8
 
@@ -100,7 +100,7 @@ def test_twins_are_closer_than_the_models(name: str) -> None:
     models = [vit(seed).double() for seed in (0, 1)]
     states = [model.state_dict() for model in models]
     chosen = recipe(name)
-    found = run(align_models(models, blueprint(models[0]), chosen, 1))
+    found = run(align_models(models, blueprint(models[0]), chosen, 1)).alignments
     _, gauges = gauged(states, blueprint(models[0]), chosen.options)
 
     def distance(alignments: list[Alignment]) -> float:
@@ -124,7 +124,7 @@ def test_a_twin_is_found_again(name: str) -> None:
     original = vit(0).double()
     described = blueprint(original)
     moved = Alignment.random(described, torch.Generator().manual_seed(3)).apply(original)
-    found = run(align_models([moved, original], described, recipe(name), 1, inputs()))
+    found = run(align_models([moved, original], described, recipe(name), 1, inputs())).alignments
     twins = [alignment.apply(model).state_dict() for alignment, model in zip(found, (moved, original), strict=True)]
     for parameter, tensor in twins[1].items():
         assert (twins[0][parameter] - tensor).abs().max() < 1e-6, parameter
@@ -143,7 +143,7 @@ def test_refinement_learns_on_the_inputs_that_there_are() -> None:
     for given, batches in ((shared, shared.shared), (own, list(own.own))):
         spaces = chosen.options.select(start[0].blueprint)
         expected = run(refined(models, start[0].blueprint, start, batches, chosen.refine, spaces=spaces))
-        found.append(run(align_models(models, described, chosen, inputs=given))[1].elements)
+        found.append(run(align_models(models, described, chosen, inputs=given)).alignments[1].elements)
         for name, element in expected[1].elements.items():
             torch.testing.assert_close(found[-1][name], element, rtol=0, atol=1e-6)
     moved = [float((found[0][n] - x).abs().max()) for n, x in found[1].items() if x.is_floating_point()]

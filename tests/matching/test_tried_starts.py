@@ -1,6 +1,7 @@
 """Several starts of a learned matching: the one that a short descent brings lowest goes on."""
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -45,7 +46,8 @@ def test_the_start_of_the_lowest_loss_goes_on(order: tuple[str, ...]) -> None:
     starts = {"right": [back, stays], "as-is": [stays, stays]}
     options = RefineOptions(steps=4, batch_size=8)
     tried = {name: starts[name] for name in order}
-    found = run(best_start(models, tried, data, options, "learned matching", anchor=1), quiet)
+    best, found = run(best_start(models, tried, data, options, "learned matching", anchor=1), quiet)
+    assert best == "right"
     assert excess(models, found, data) < 0.1 * excess(models, starts["as-is"], data)
     for model, alignment in zip(models, found, strict=True):
         check_preservation(model, alignment.apply(model), alignment)
@@ -159,6 +161,29 @@ def test_every_draw_looks_at_other_inputs_and_gives_a_start(monkeypatch: pytest.
     looked.clear()
     fusionlab.align(models, anchor=1, preset="learned", data=data, start="gradients", **how)
     assert (len({texts for texts, _ in looked}), len({rows for _, rows in looked})) == (1, 3)
+
+
+def test_the_recipe_that_was_followed_names_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In place of one that was left open, and of several the one of the lowest loss."""
+    models = [randomize(gpt2(tie_word_embeddings=True), seed).float() for seed in (0, 1)]
+    description, few = fusionlab.blueprint(models[0]), {"steps": 3, "batch_size": 4}
+    given = Inputs.from_batches(inputs(models[0], 4), 2)
+    followed = run(aligning.align_models(models, description, recipe("learned", **few), 1, given), quiet).recipe
+    assert followed == recipe("learned", start="gradients", **few)
+    losses: dict[str, float] = {}
+
+    def noted(stage: Refinement) -> Any:
+        found = yield from result_of(stage)
+        losses[stage.label.rpartition(" ")[2]] = found.loss
+        return found
+
+    monkeypatch.setattr(tried_starts, "result_of", noted)
+    starts = ("as-is", "gradients", "known")
+    for own, *others in (starts, starts[::-1]):
+        tried = recipe("learned", start=own, starts=tuple(others), **few)
+        followed = run(aligning.align_models(models, description, tried, 1, given), quiet).recipe
+        assert len(set(losses.values())) == 3
+        assert followed == replace(tried, options=replace(tried.options, start=min(losses, key=losses.__getitem__)))
 
 
 def test_draws_that_nothing_looks_at_are_refused() -> None:

@@ -87,9 +87,9 @@ def test_activations_and_twins() -> None:
     described = blueprint(given[0])
     chosen = recipe("activations", sweeps=2, temperatures=4)
     inputs = Inputs.synthetic(given, 32)
-    wanted = run(align_models(given, described, chosen, 1, inputs))
+    wanted = run(align_models(given, described, chosen, 1, inputs)).alignments
     with device() as calls:
-        found = run(align_models(given, described, chosen, 1, inputs, place=THERE))
+        found = run(align_models(given, described, chosen, 1, inputs, place=THERE)).alignments
         twin = THERE.twin(found[0], given[0])
     refuse_apart(found[0], wanted[0])
     assert calls["_linalg_svd"] > 0

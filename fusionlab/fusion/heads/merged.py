@@ -12,7 +12,7 @@ from fusionlab.fusion.plan import FusionPlan
 from fusionlab.fusion.results import Candidate, TestSet
 from fusionlab.inputs import Inputs
 from fusionlab.matching.align import gauged
-from fusionlab.matching.align_models import align_models
+from fusionlab.matching.align_models import Aligned, align_models
 from fusionlab.matching.recipe import Recipe
 from fusionlab.matching.workplace import HERE, Workplace
 from fusionlab.models import common_blueprint, with_state
@@ -54,7 +54,7 @@ class MergedHeads(HeadStrategy):
         inputs: Inputs | None,
         name: str,
         place: Workplace = HERE,
-    ) -> Stages[list[Alignment]]:
+    ) -> Stages[Aligned]:
         return align_models(models, blueprint, recipe, anchor, inputs, self.known, name, place)
 
     def combine(

@@ -24,6 +24,7 @@ from fusionlab.fusion.heads.strategy import HeadStrategy, MergeStates, State, St
 from fusionlab.fusion.plan import FusionPlan
 from fusionlab.fusion.results import Candidate, TestSet
 from fusionlab.inputs import Inputs
+from fusionlab.matching.align_models import Aligned
 from fusionlab.matching.recipe import Recipe
 from fusionlab.matching.workplace import HERE, Workplace
 from fusionlab.stages import Stages
@@ -124,10 +125,10 @@ class OwnHeads(HeadStrategy):
         inputs: Inputs | None,
         name: str,
         place: Workplace = HERE,
-    ) -> Stages[list[Alignment]]:
+    ) -> Stages[Aligned]:
         """Alignments of whole models, found by their bodies."""
         yield from ()
-        return align_bodies(models, recipe.options, anchor, place)
+        return Aligned(align_bodies(models, recipe.options, anchor, place), recipe)
 
     def combine(
         self,

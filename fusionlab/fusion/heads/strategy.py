@@ -11,6 +11,7 @@ from fusionlab.fusion.heads.of_base import FittedBase
 from fusionlab.fusion.plan import FusionPlan
 from fusionlab.fusion.results import Candidate, TestSet
 from fusionlab.inputs import Inputs
+from fusionlab.matching.align_models import Aligned
 from fusionlab.matching.recipe import Recipe
 from fusionlab.matching.workplace import HERE, Workplace
 from fusionlab.stages import Stages
@@ -86,8 +87,8 @@ class HeadStrategy(ABC):
         inputs: Inputs | None,
         name: str,
         place: Workplace = HERE,
-    ) -> Stages[list[Alignment]]:
-        """An alignment for each model.
+    ) -> Stages[Aligned]:
+        """An alignment for each model, and the recipe that was followed.
 
         Args:
             models: in order.

@@ -147,6 +147,10 @@ ROWS = {
         "learned", "the same, 4,800 steps of 16 blocks", 4800, 16,
         optimizer="muon", start="auto", concentration=20, stride=STRIDE,
     ),
+    "whole again": Row(
+        "learned", "the same again, on the end models of the next row", 4800, 16,
+        optimizer="muon", start="auto", concentration=20, stride=STRIDE,
+    ),
     "whole draws": Row(
         "learned", "the same from the best of eight starts (`--draws 8`)", 4800, 16,
         optimizer="muon", start="auto", draws=8, concentration=20, stride=STRIDE,
@@ -164,7 +168,7 @@ ROWS = {
 # Rows that were measured on models that another processor trained, of the same seeds.
 OLDER = {
     "plain", "swaps", "learned", "straight", "sinkhorn", "implicit", "activations", "known", "random", "fast", "wide",
-    "after",
+    "after", "whole again", "whole draws",
 }  # fmt: skip
 MARK = " †"
 

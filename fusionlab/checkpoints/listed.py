@@ -46,14 +46,15 @@ def places(group: Group, shape: tuple[int, ...]) -> dict[str, Place] | None:
     if len(group.made) != 1 or len(shape) != 3:
         return None
     experts, height = shape[0], shape[1]
-    # Numbers of rows go the way of the rows.
+    # Numbers of rows go the way of the rows. Two columns of them: transformers 5.17 drops a single one.
+    rows_of_all = torch.arange(experts * height).reshape(experts, height, 1).expand(-1, -1, 2)
     try:
-        numbers = group.written({group.made[0]: torch.arange(experts * height).reshape(experts, height, 1)})
+        numbers = group.written({group.made[0]: rows_of_all})
     except Exception:  # of operations of transformers that want whole rows
         return None
     found = {}
     for name, rows in numbers.items():
-        if rows.ndim != 2 or rows.shape[1] != 1:
+        if rows.ndim != 2 or rows.shape[1] != 2:
             return None
         expert = int(rows[0, 0]) // height
         own = rows[:, 0] - expert * height

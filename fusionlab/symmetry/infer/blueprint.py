@@ -14,9 +14,13 @@ from fusionlab.symmetry.infer.entries import Bundle
 from fusionlab.symmetry.infer.exchange import exchangeable, have_gains, mark, with_stacks
 from fusionlab.symmetry.infer.interpreter import Reading
 from fusionlab.symmetry.infer.search import Search
+from fusionlab.symmetry.infer.slopes import Slopes
 from fusionlab.symmetry.infer.trace import Traced, TraceError, trace
 from fusionlab.symmetry.infer.unread import like_what_is_read
 from fusionlab.symmetry.inputs import Input
+
+# Of random parameters, at most so many.
+DRAWS = 4
 
 
 class UnreadError(SymmetryError):
@@ -55,7 +59,7 @@ def infer(
         SymmetryError: it cannot be traced.
     """
     try:
-        traced = trace(model, inputs, seed)
+        traced = _traced(model, inputs, seed)
     except TraceError as error:
         raise SymmetryError(f"{architecture}: {error}") from error
     if traced.unread and not may_be_unread(traced):
@@ -71,6 +75,31 @@ def infer(
         alone = _read(traced, (), model, architecture, seed, drawn or {})
         found = max(found, alone, key=_free)
     return found
+
+
+def _traced(model: nn.Module, inputs: Mapping[str, Tensor], seed: int) -> Traced:
+    """The graph, with random parameters of which as few as may be enter no output.
+
+    A few units of ReLU are all dead by chance, and what reads or writes them shows nothing until others are drawn.
+
+    Args:
+        model, inputs, seed: see `infer`.
+
+    Raises:
+        TraceError: see `trace`.
+    """
+    best = trace(model, inputs, seed)
+    flat = Slopes(best, best.state).flat()
+    for draw in range(1, DRAWS):
+        if not flat:
+            break
+        other = trace(model, inputs, seed + draw)
+        left = Slopes(other, other.state).flat()
+        if left == flat:
+            break  # by nature
+        if len(left) < len(flat):
+            best, flat = other, left
+    return best
 
 
 def _free(found: Blueprint) -> int:

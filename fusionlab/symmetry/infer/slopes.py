@@ -32,22 +32,37 @@ class Slopes:
         """
         return self._largest.get(name, {}).get(dim, 0.0) > SURE
 
+    def flat(self) -> frozenset[str]:
+        """The matrices by which the derivative vanishes; none where there is no derivative at all."""
+        known = self._largest
+        return frozenset(name for name, x in self._state.items() if known and x.ndim > 1 and not self.is_seen(name))
+
     @cached_property
     def _largest(self) -> dict[str, dict[int | None, float]]:
         """By parameter, and along each dimension, the largest derivative in parts of the largest output."""
-        leaves = {name: tensor.detach().requires_grad_() for name, tensor in self._state.items()}
+        fixed = _running_statistics(self._traced)
+        leaves = {name: tensor.detach().requires_grad_(name not in fixed) for name, tensor in self._state.items()}
+        free = {name: tensor for name, tensor in leaves.items() if name not in fixed}
         try:
             with torch.enable_grad():
                 out = self._traced.told(leaves)
                 weights = torch.randn(out.shape, generator=torch.Generator().manual_seed(0), dtype=out.dtype)
-                found = torch.autograd.grad((weights * out).sum(), list(leaves.values()), allow_unused=True)
+                found = torch.autograd.grad((weights * out).sum(), list(free.values()), allow_unused=True)
         except (RuntimeError, NotImplementedError):
             return {}  # an operation without a backward pass
-        slopes = {name: g / out.detach().abs().max() for name, g in zip(leaves, found, strict=True) if g is not None}
+        slopes = {name: g / out.detach().abs().max() for name, g in zip(free, found, strict=True) if g is not None}
         return {
             name: {None: _most(slope)} | {dim: _most(slope.sum(dim)) for dim in range(slope.ndim)}
             for name, slope in slopes.items()
         }
+
+
+def _running_statistics(traced: Traced) -> set[str]:
+    """The running means and variances of batch norms: PyTorch has no derivative by them."""
+    nodes = traced.graph.graph.nodes
+    names = dict(zip([node for node in nodes if node.op == "placeholder"], traced.state, strict=False))
+    norms = [node for node in nodes if node.op == "call_function" and "batch_norm" in str(node.target)]
+    return {names[given] for node in norms for given in node.args[3:5] if given in names}
 
 
 def _most(x: Tensor) -> float:

@@ -20,6 +20,7 @@ from fusionlab.symmetry.infer.blueprint import infer
 from tests.families.harness import length_preserving
 from tests.symmetry.infer.networks import ImageNetwork, TextNetwork, image_networks, text_networks
 from tests.symmetry.infer.networks.demand import told
+from tests.symmetry.infer.networks.images import ConvolutionSpec
 from tests.symmetry.infer.networks.parts import AttentionSpec
 from tests.symmetry.infer.planted import gauged, moved
 
@@ -33,6 +34,8 @@ drawn_seldom = settings(drawn, max_examples=EXAMPLES // 4)
 
 
 def inferred(network: Network) -> Blueprint:
+    # Vectors that are positive when the model is made are drawn as such.
+    torch.manual_seed(0)
     return infer(network.build(), network.inputs(torch.Generator().manual_seed(0)), "random")
 
 
@@ -97,8 +100,18 @@ def fused(positions: Literal["half", "interleaved"]) -> TextNetwork:
     return TextNetwork(9, (part,), "layer written out", "after", skip=True, tied=False, positions=False)
 
 
+def dead() -> ImageNetwork:
+    """Three units of ReLU inside a block, which are all dead with the first parameters that are drawn."""
+    inside = ConvolutionSpec("residual", 3, normed=True, activation="relu", bias=True)
+    around = [
+        ConvolutionSpec("plain", n, normed=n == 3, activation=a, bias=True) for n, a in ((5, "relu"), (3, "silu"))
+    ]
+    return ImageNetwork(around[1], (around[0], inside, around[1]), "largest")
+
+
 @drawn
 @given(network=st.one_of(text_networks, image_networks))
+@example(network=dead())
 @example(network=attention("half"))
 @example(network=attention("interleaved"))
 @example(network=fused("half"))

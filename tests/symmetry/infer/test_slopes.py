@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from fusionlab.symmetry.infer import blueprint as reading
 from fusionlab.symmetry.infer.blueprint import infer
 from fusionlab.symmetry.infer.slopes import Slopes
-from fusionlab.symmetry.infer.trace import Traced, trace
+from fusionlab.symmetry.infer.trace import Traced, TraceError, trace
 
 INPUTS = {"x": torch.randn(4, 6, generator=torch.Generator().manual_seed(0))}
 
@@ -116,3 +116,17 @@ def test_parameters_are_drawn_again_where_units_are_dead(monkeypatch: pytest.Mon
     found = infer(few, INPUTS, "normed", first)
     assert seeds == [first, first + 1]
     assert not any("do not depend on enter.weight" in note for note in found.notes)
+
+
+def test_a_draw_that_cannot_be_traced_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds: list[int] = []
+
+    def failing(model: nn.Module, inputs: Mapping[str, Tensor], seed: int = 0) -> Traced:
+        seeds.append(seed)
+        if seed == 1:
+            raise TraceError("not this one")
+        return trace(model, inputs, seed)
+
+    monkeypatch.setattr(reading, "trace", failing)
+    infer(Normed(5, -9.0).eval(), INPUTS, "normed")
+    assert seeds == [0, 1, 2]

@@ -131,7 +131,8 @@ def _in_memory(
         inputs = data_options.inputs(arguments, pair, [arguments.anchor], recipe.needs_inputs)
         aligning = align_models(pair, blueprint, recipe, 1, inputs, place=place)
         factory = quiet_factory({"accelerator": arguments.accelerator, "devices": 1})
-        (alignment, of_anchor), recipes[name] = run_stages(aligning, factory)
+        (alignment, of_anchor), followed = run_stages(aligning, factory)
+        recipes[name] = followed
         twin, anchor_twin = (
             rounded(place.twin(one, model), dtype) for one, model in zip((alignment, of_anchor), pair, strict=True)
         )
@@ -149,7 +150,7 @@ def _in_memory(
                 check_preservation(models[base_name], base_twin, of_anchor, arguments.seed)
                 twins[base_name] = (found[base_name], base_twin, of_anchor)
     cards = {
-        name: card(name, source, anchor_name, recipes.get(name, recipe), arguments.seed, growths.get(name))
+        name: card(name, source, anchor_name, recipes.get(name, followed), arguments.seed, growths.get(name))
         for name, (source, _, _) in twins.items()
     }
     if base_name is not None and not moves_anchor:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tests.benchmarks.examples import BENCHMARKS
+from tests.commands.small import randomized
 from tests.matching.refining import rotation_left
 
 
@@ -54,7 +55,8 @@ def test_a_pair_is_matched_by_the_optimiser(benchmark: Any, monkeypatch: pytest.
     ends = []
     for seed in (0, 1):
         torch.manual_seed(seed)
-        ends.append(ViTForImageClassification(config).eval())
+        # Far from what they begin with, so that there is something to gain: L-BFGS leaves a batch where there is not.
+        ends.append(randomized(ViTForImageClassification(config), seed))
     inputs = [{"pixel_values": torch.randn(16, 1, 8, 8)}]
     scored = [{**inputs[0], "labels": torch.arange(16) % 10}]
     monkeypatch.setattr(command, "pairs", lambda *_: [(ends, inputs, scored)])
@@ -63,10 +65,9 @@ def test_a_pair_is_matched_by_the_optimiser(benchmark: Any, monkeypatch: pytest.
     monkeypatch.setattr(
         command.TriedRefinement, "loss", lambda self, *given: (steps.append("look"), original(self, *given))[1]
     )
-    # L-BFGS leaves a batch on which nothing is to be gained: two batches at least.
-    for name, looks, least in (("muon", 20, 20), ("lbfgs", 20, 2)):
+    for name, looks in (("muon", 20), ("lbfgs", 20)):
         steps.clear()
         found = command.measured("digits", name, looks, Path(), "")
         assert all(map(math.isfinite, (*found["barrier"], *found["loss"], found["seconds"])))
         # Permutations are judged by losses too.
-        assert len(steps) >= least
+        assert len(steps) >= looks

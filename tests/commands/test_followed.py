@@ -18,11 +18,11 @@ def check(file: Path) -> None:
     assert "start auto;" not in text
 
 
-def test_match_names_the_start(ckpts: Path, tmp_path: Path, command: Command) -> None:
+@pytest.mark.parametrize("options", [("weights", "--start", "auto"), ("learned", "--steps", "1", "--batch_size", "4")])
+def test_match_names_the_start(ckpts: Path, tmp_path: Path, command: Command, options: tuple[str, ...]) -> None:
+    """From files and in memory; on the anchor's card too."""
     twin = tmp_path / "twin"
-    outcome = command(
-        "match", ckpts / "a", "--anchor", ckpts / "b", "--match", "weights", "--start", "auto", "--output", twin
-    )
+    outcome = command("match", ckpts / "a", "--anchor", ckpts / "b", "--match", *options, "--output", twin)
     assert outcome.code == 0
     for name in "ab":
         check(twin / name / "README.md")

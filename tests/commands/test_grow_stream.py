@@ -12,6 +12,7 @@ from tests.commands.conftest import Command
 from tests.growing.families import CASES, Case, bert, gpt2, llama, t5, vit
 from tests.streaming.folders import read
 from tests.symmetry.models import randomize
+from tests.symmetry.written.registry import is_before
 
 TIED = {"tie_word_embeddings": True}
 FAMILIES = {
@@ -62,9 +63,10 @@ def test_it_is_what_is_grown_in_memory(
     for one in told:
         assert one.pop("logits_differ_by")["float64"] < 1e-9
         one.pop("output")
-    # Several inputs in one pass share what is computed once, such as angles of positions.
-    counts = [one.pop("operations") for one in told]
-    assert counts[1] == pytest.approx(counts[0], rel=1e-3)
+    if is_before("transformers", "5.24"):
+        # Angles of positions were products, computed once for all inputs of a pass.
+        counts = [one.pop("operations") for one in told]
+        assert counts[1] == pytest.approx(counts[0], rel=1e-3)
     assert told[1] == told[0]
     first, second = read(tmp_path / "memory"), read(tmp_path / "parts")
     assert first.keys() == second.keys()

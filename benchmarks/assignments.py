@@ -48,6 +48,7 @@ import fusionlab
 from fusionlab import cli, configs
 from fusionlab.atomic import atomic_file
 from fusionlab.data import LanguageModelling
+from fusionlab.inputs import Inputs
 from fusionlab.learning.points import aliases
 from fusionlab.matching.presets import preset
 from fusionlab.matching.weights import match_weights
@@ -86,10 +87,14 @@ class Trials:
             text.setup(stage)
         return text
 
-    def _inputs(self, stride: int | None) -> list[Batch]:
-        if stride is None:
+    def _inputs(self, row: Row) -> list[Batch]:
+        if row.probes is not None:
+            count = 64 if self.small else BLOCKS
+            written: Any = Inputs.synthetic(self.models, count, kind=row.probes, length=row.length).shared
+            return list(written)
+        if row.stride is None:
             return self.inputs
-        whole = self._text(min(stride, SMALL_LENGTH) if self.small else stride)
+        whole = self._text(min(row.stride, SMALL_LENGTH) if self.small else row.stride)
         # Neighbours are alike, and no more is read than the steps need.
         return batches(whole.train_dataloader(), 64 if self.small else None, is_mixed=True)
 
@@ -105,9 +110,7 @@ class Trials:
             options: dict[str, Any] = {"steps": steps, "batch_size": ROWS[row].batch, "learning_rate": ROWS[row].rate}
             options |= {"optimizer": ROWS[row].optimizer, "start": ROWS[row].start, "starts": ROWS[row].starts}
             options |= {"concentration": ROWS[row].concentration, "draws": ROWS[row].draws}
-            twins = fusionlab.align(
-                self.models, anchor=1, preset="learned", data=self._inputs(ROWS[row].stride), **options
-            )
+            twins = fusionlab.align(self.models, anchor=1, preset="learned", data=self._inputs(ROWS[row]), **options)
             return self._judged(twins, start, {})
         where = name if name in ("activations", "known") else "annealed"
         halfway = self._halfway(where, seed=0 if name == "random" else None)

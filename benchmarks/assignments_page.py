@@ -73,6 +73,8 @@ class Row:
         concentration: of the points of `learned`, where it is not the default.
         stride: tokens between the starts of the blocks of all of the training text, instead of the first of those that
             lie side by side.
+        probes: a kind of synthetic texts in place of the training text.
+        length: tokens of those.
     """
 
     how: str
@@ -88,6 +90,8 @@ class Row:
     kinds: tuple[str, ...] = ("gpt2",)
     concentration: float | None = None
     stride: int | None = None
+    probes: str | None = None
+    length: int = 128
 
 
 BOTH = tuple(KINDS)
@@ -155,6 +159,22 @@ ROWS = {
         "learned", "the same from the best of eight starts (`--draws 8`)", 4800, 16,
         optimizer="muon", start="auto", draws=8, concentration=20, stride=STRIDE,
     ),
+    "again": Row(
+        "learned", "`learned` as it is, again, on the end models of the next rows", 600, 16,
+        optimizer="muon", start="auto", kinds=BOTH,
+    ),
+    "written": Row(
+        "learned", "**without data**: from texts of 128 tokens that the models write (`--probes generated`)", 600, 16,
+        optimizer="muon", start="auto", kinds=BOTH, probes="generated",
+    ),
+    "written short": Row(
+        "learned", "the same, texts of 32 tokens (`--length 32`)", 600, 16,
+        is_tested=False, optimizer="muon", start="auto", kinds=BOTH, probes="generated", length=32,
+    ),
+    "tokens": Row(
+        "learned", "without data: from 128 random tokens (`--probes tokens --length 128`)", 600, 16,
+        is_tested=False, optimizer="muon", start="auto", kinds=BOTH, probes="tokens",
+    ),
     "straight": Row("straight", "straight-through for the stream, then as many steps without"),
     "sinkhorn": Row("sinkhorn", "Sinkhorn with annealing for the stream, then as many steps without"),
     "implicit": Row("implicit", "the same, differentiated implicitly", is_tested=False),
@@ -168,7 +188,7 @@ ROWS = {
 # Rows that were measured on models that another processor trained, of the same seeds.
 OLDER = {
     "plain", "swaps", "learned", "straight", "sinkhorn", "implicit", "activations", "known", "random", "fast", "wide",
-    "after", "whole again", "whole draws",
+    "after", "whole again", "whole draws", "again", "written", "written short", "tokens",
 }  # fmt: skip
 MARK = " †"
 

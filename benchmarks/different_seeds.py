@@ -50,14 +50,16 @@ def main() -> int:
         "--embeddings", nargs="+", choices=("tied", "untied"), default=("tied", "untied"), help="of the row shakespeare"
     )
     parser.add_argument(
-        "--matchings", nargs="+", choices=trained_rows.MATCHINGS, default=trained_rows.MATCHINGS,
-        help="of the rows cifar, shakespeare, deberta and experts",
+        "--matchings", nargs="+", choices=(*trained_rows.MATCHINGS, trained_rows.WRITTEN),
+        default=trained_rows.MATCHINGS,
+        help="of the rows cifar, shakespeare, deberta and experts; written, of texts that models write, not of cifar",
     )  # fmt: skip
     parser.add_argument(
         "--stride", type=int, help="tokens from one training block to the next in the row shakespeare, of all blocks"
     )
     parser.add_argument("--steps", type=int, default=300, help="of learning and polishing, not on digits")
     parser.add_argument("--batch-size", type=int, default=128, help="of learning, not on digits")
+    parser.add_argument("--concentration", type=float, help="of the points of learning, not on digits")
     parser.add_argument("--precision", default="32-true", help="of learning and of activations, not on digits")
     parser.add_argument("--widths", nargs="+", type=int, default=[32, 64, 128], help="of the row widths")
     parser.add_argument("--factors", nargs="+", type=int, default=[1, 2, 4], help="of the width in the row resnets")

@@ -14,10 +14,14 @@ from torch import nn
 import fusionlab
 from fusionlab import cli, configs
 from fusionlab.data import Images, LanguageModelling
+from fusionlab.inputs import Inputs
 from fusionlab.models import untie
 from fusionlab.probes import probes
+from fusionlab.probes.probes import GENERATED
 
 MATCHINGS = ("none", "paper", "git-rebasin", "weights", "activations", "learned")
+# Learned matching without data, on texts that the models write.
+WRITTEN = "written"
 CIFAR_MEAN, CIFAR_DEVIATION = [0.4734] * 3, [0.2516] * 3
 
 
@@ -53,7 +57,10 @@ def text(config: str, inputs: int | None, tests: int, stride: int | None = None)
 def every_matching(setting: Setting, inputs: Sequence[Batch], args: argparse.Namespace) -> Iterator[Line]:
     """The end models, and the mean of twins by each kind of matching that was asked for."""
     trainer = {"precision": args.precision}
-    learned = {"data": inputs, "steps": args.steps, "batch_size": args.batch_size, "trainer": trainer}
+    learned = {
+        "data": inputs, "steps": args.steps, "batch_size": args.batch_size, "concentration": args.concentration,
+        "trainer": trainer,
+    }  # fmt: skip
     ways: dict[str, tuple[str, dict[str, Any]]] = {
         "none": ("plain mean", {}),
         "paper": ("the paper's matching", {}),
@@ -62,10 +69,16 @@ def every_matching(setting: Setting, inputs: Sequence[Batch], args: argparse.Nam
         "activations": ("activations", {"data": inputs[:8], "trainer": trainer}),
         "learned": (f"learned, {args.steps} steps", learned),
     }
+    if WRITTEN in args.matchings:
+        texts = Inputs.synthetic(
+            setting.groups[0], sum(len(batch["input_ids"]) for batch in inputs), kind=GENERATED
+        ).shared
+        words = f"no real data: learned, {args.steps} steps"
+        ways[WRITTEN] = (words, {**learned, "preset": "learned", "data": texts})
     yield setting.end_models()
     for preset in args.matchings:
         words, how = ways[preset]
-        yield setting.matched(words, preset=preset, **how)
+        yield setting.matched(words, **{"preset": preset, **how})
 
 
 def shakespeare(args: argparse.Namespace) -> Iterator[Line]:

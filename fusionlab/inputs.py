@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import ConcatDataset, DataLoader, IterableDataset, Subset
 
 from fusionlab.errors import InputError
-from fusionlab.probes import probes
+from fusionlab.probes import probes, takes_text
 
 if TYPE_CHECKING:  # the data modules' library takes most of a second
     from fusionlab.data.contract import DataFacts
@@ -97,8 +97,11 @@ class Inputs:
         kind: str = "auto",
         mean: Sequence[float] | None = None,
         std: Sequence[float] | None = None,
+        length: int | None = None,
     ) -> Inputs:
         """Synthetic inputs, for models that come without data (see `fusionlab.probes.probes`).
+
+        Special tokens of texts are those of the tokenizer in the folder that the first model was loaded from.
 
         Args:
             models: that they are for.
@@ -107,8 +110,15 @@ class Inputs:
             kind: of the probes.
             mean: of each channel, as the models' preprocessor has it.
             std: of each channel.
+            length: tokens of the longest text, if not the probes' own.
         """
-        batches = probes(models, samples, kind, seed, mean=mean, std=std)
+        tokenizer = None
+        if takes_text(models[0]):
+            # Reading data sets takes a library that models of images need not wait for.
+            from fusionlab.data.tokenizers import tokenizer_beside  # noqa: PLC0415
+
+            tokenizer = tokenizer_beside(models[0])
+        batches = probes(models, samples, kind, seed, mean=mean, std=std, tokenizer=tokenizer, length=length)
         return Inputs((batches,) * len(models), batches, described=f"{samples} synthetic inputs ({kind}), no real data")
 
     @staticmethod

@@ -1,13 +1,17 @@
 """Inputs that matching and merging may look at: fixed order, draws by seed, one set for each model or one for all."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset
+from transformers import BertConfig, BertForMaskedLM
 
+import fusionlab
 from fusionlab.data import Digits
+from fusionlab.data.tokenizers import byte_tokenizer
 from fusionlab.errors import InputError
 from fusionlab.inputs import Inputs, gives_batches
 from tests.commands.small import vit
@@ -139,3 +143,26 @@ def test_synthetic() -> None:
     assert torch.equal(pixels(first.shared), pixels(again.shared))
     assert not torch.equal(pixels(first.shared), pixels(other.shared))
     assert "no real data" in first.described
+
+
+def test_the_tokenizer_beside_a_model_is_read(tmp_path: Path) -> None:
+    """A model that fills in hidden tokens writes by the mask of the folder it was loaded from, and not without one."""
+    tokenizer = byte_tokenizer()
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
+    model = BertForMaskedLM(BertConfig(vocab_size=len(tokenizer), max_position_embeddings=20, **sizes))
+    model.save_pretrained(tmp_path / "alone")
+    alone = fusionlab.load(tmp_path / "alone")
+    model.save_pretrained(tmp_path / "both")
+    tokenizer.save_pretrained(tmp_path / "both")
+    written: Any = fusionlab.load(tmp_path / "both")
+    with torch.no_grad():
+        written.cls.predictions.decoder.bias[7] = 50.0
+
+    def share(model: Any) -> float:
+        (batch,) = Inputs.synthetic([model], 64, length=12).shared
+        return float((batch["input_ids"] == 7).float().mean())
+
+    assert share(alone) < 0.05
+    assert share(written) > 0.5
+    (tmp_path / "both" / "tokenizer.json").write_text("{")
+    assert share(written) < 0.05

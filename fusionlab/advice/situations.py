@@ -84,8 +84,8 @@ CASES: dict[CaseName, Case] = {
     "other_seeds": Case(
         "models trained apart (other seeds), or brought into different bases: they share none",
         "Match them by learning on inputs without labels, then take the plain mean; where one model is all that is "
-        "wanted, a polish after weights (--match weights --polish 600) was as good or better. Without inputs match by "
-        "weights, which gets part of the way.",
+        "wanted, a polish after weights (--match weights --polish 600) was as good or better. Without inputs weights "
+        "get part of the way; --match learned draws synthetic ones, and language models write theirs.",
         "Their mean as they are will be near chance, with any merge method.",
         "learned",
         "weights",

@@ -13,7 +13,7 @@ from fusionlab.errors import InputError
 from fusionlab.experiment import Plan
 from fusionlab.fusion import Data
 from fusionlab.inputs import Inputs
-from fusionlab.probes import KINDS
+from fusionlab.probes import KINDS, takes_text
 from fusionlab.trainers import Devices, make_trainer
 
 DataModules = LightningDataModule | list[LightningDataModule]
@@ -49,11 +49,14 @@ class InputOptions:
             kind of synthetic inputs. The training split of ``--data`` if not given; synthetic ones where there is no
             data and some are needed.
         samples: how many of them for each data module, 1,000 if not given; of synthetic ones 4,000.
+        length: tokens of the longest synthetic text, as far as the models have positions; if not given, 128 of texts
+            that the models write, and 32 of random tokens.
     """
 
     # A name of neither is told as one sentence, see `inputs`: so text comes last.
     probes: DataModules | str | None = None
     samples: int | None = None
+    length: int | None = None
 
 
 def known_data() -> str:
@@ -107,11 +110,18 @@ def inputs(
         InputError: probes that are neither data nor a kind of probe.
     """
     named, samples = arguments.probes, arguments.samples
+    if arguments.length is not None and not takes_text(models[0]):
+        raise InputError(f"length is {arguments.length}, of texts, but the models take no text; expected it without")
     if isinstance(named, str) and named not in (SYNTHETIC, *KINDS):
         raise InputError(f"probes is {named!r}; expected {SYNTHETIC!r}, a data module, or one of {', '.join(KINDS)}")
     if not isinstance(named, str):
         modules = _listed(named) or _listed(getattr(arguments, "data", None))
         found = Inputs.of(modules, len(models), SAMPLES if samples is None else samples, arguments.seed)
+        if found is not None and arguments.length is not None:
+            raise InputError(
+                f"length is {arguments.length}, of synthetic texts, but inputs are {found.described}; expected it "
+                f"without data, or the data's own setting (--probes.max_length)"
+            )
         if found is not None or not needed:
             return found
     from fusionlab.data.preprocessing import preprocessing_of  # noqa: PLC0415 (its library takes most of a second)
@@ -127,6 +137,7 @@ def inputs(
         named if isinstance(named, str) and named != SYNTHETIC else "auto",
         mean=None if normal is None else normal.mean,
         std=None if normal is None else normal.std,
+        length=arguments.length,
     )
 
 

@@ -12,7 +12,7 @@ from fusionlab.commands.unknown_class import unknown_among
 from fusionlab.streaming import open_models
 
 # Options whose values ask for whole models.
-_WHOLE = ("data", "probes", "samples", "example", "polish", "search")
+_WHOLE = ("data", "probes", "samples", "length", "example", "polish", "search")
 
 
 def chosen(arguments: Namespace) -> Choice | None:

@@ -71,7 +71,7 @@ def by_parts(arguments: Namespace, recipe: Recipe, repeat: str, workplace: Workp
     Raises:
         InputError: checkpoints or options that do not fit; nothing has been written then.
     """
-    given = [arguments.get(name) for name in ("example", "probes", "samples")]
+    given = [arguments.get(name) for name in ("example", "probes", "samples", "length")]
     if any(value is not None for value in given) or arguments.untie:
         return []
     paths = (*arguments.sources, arguments.anchor, *([] if arguments.base is None else [arguments.base]))

@@ -171,7 +171,7 @@ def _parser(plain: bool) -> ArgumentParser:
 
 def _looks_at_files_alone(arguments: Namespace) -> bool:
     """True if nothing but files of weights, and of statistics that a method needs, may be looked at by one process."""
-    given = [arguments.get(name) for name in ("example", "probes", "samples")]
+    given = [arguments.get(name) for name in ("example", "probes", "samples", "length")]
     if arguments.statistics is not None and (arguments.written_as == "lora" or not is_informed(arguments)):
         return False
     return reads_files() and all(value is None for value in given)

@@ -60,7 +60,8 @@ def run(argv: Sequence[str]) -> None:
     arguments = parsing.parse(_parser(), own_data.written_out(argv, several=False))
     seed_everything(arguments.seed, verbose=False)
     options = None if arguments.polish is None else PolishOptions(steps=arguments.polish, seed=arguments.seed)
-    if options is None and (arguments.probes is not None or arguments.samples is not None):
+    given = (arguments.probes, arguments.samples, arguments.length)
+    if options is None and any(value is not None for value in given):
         raise InputError("inputs are what polish looks at, and none was asked for; expected --polish with them")
     output = expanded(arguments.output)
     refuse_existing(output, arguments.overwrite)

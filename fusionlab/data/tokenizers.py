@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from torch import nn
 from transformers import AutoTokenizer, BatchEncoding, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from fusionlab.checkpoints.hub import locate
@@ -73,6 +74,17 @@ def load_tokenizer(source: str, *, words: bool = False) -> PreTrainedTokenizerBa
             f"{source}: the tokenizer's model_input_names is {str(names)[:100]!r}; expected a list with input_ids in it"
         )
     return tokenizer
+
+
+def tokenizer_beside(model: nn.Module) -> PreTrainedTokenizerBase | None:
+    """The tokenizer in the folder that a model of transformers was loaded from; None where none is there that loads."""
+    named = getattr(getattr(model, "config", None), "name_or_path", None)
+    if not isinstance(named, str) or not named or not Path(named).is_dir():
+        return None
+    try:
+        return load_tokenizer(named)
+    except InputError:
+        return None
 
 
 def has_tokenizer(location: Path) -> bool:

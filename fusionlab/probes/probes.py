@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,8 +22,10 @@ KINDS = (AUTO, MIXTURE, *IMAGES, TOKENS, GENERATED)
 SHARES = {"drawings": 0.6, "noise": 0.4}
 # Names under which a config says how many positions a sequence of tokens may have.
 POSITIONS = ("max_position_embeddings", "max_target_positions")
-# Generating is done in pieces of this many.
-PIECE = 256
+# Tokens of the longest text, where nothing is said: of what models write, and of random tokens.
+WRITTEN_LENGTH, RANDOM_LENGTH = 128, 32
+# Generating is done in pieces of so many examples at most, and of texts of so many tokens together, for their scores.
+PIECE, PIECE_TOKENS = 256, 8192
 
 
 def probes(
@@ -34,7 +37,7 @@ def probes(
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
     tokenizer: Any = None,
-    length: int = 32,
+    length: int | None = None,
 ) -> list[dict[str, Tensor]]:
     """Synthetic inputs for a model: images, token sequences, or both, as its blueprint says that it takes.
 
@@ -49,8 +52,11 @@ def probes(
         batch_size: examples in a batch, at least 1.
         mean: of each channel on the scale from 0 to 1, as the model's preprocessor has it; 0.5 if None.
         std: of each channel on that scale; 0.5 if None, so that images run from -1 to 1.
-        tokenizer: transformers' tokenizer of the model, for its special tokens; the config's if None.
-        length: tokens in the longest sequence, at least 4; no more than the model has positions for.
+        tokenizer: transformers' tokenizer of the model, for its special tokens (few configs name the mask); if
+            None those that the config names.
+        length: tokens in the longest sequence, at least 4; no more than the model has positions for. If None, 128 of
+            texts that models write, since what is learned on short ones does not hold for the places behind them, and
+            32 of random tokens.
 
     Returns:
         Batches of inputs by the names that `fusionlab.forward.forward` wants, in float32, on the CPU.
@@ -61,7 +67,7 @@ def probes(
     """
     models = [model] if isinstance(model, nn.Module) else list(model)
     for name, value, least in (("count", count, 1), ("batch_size", batch_size, 1), ("length", length, 4)):
-        if value < least:
+        if value is not None and value < least:
             raise InputError(f"probes {name} is {value}; expected at least {least}")
     inputs = blueprint(models[0]).inputs
     _refuse_unfit(kind, inputs)
@@ -84,6 +90,15 @@ def probes(
         {name: _chosen(values, index, count, name in stacked) for name, values in drawn.items()}
         for index in order.split(batch_size)
     ]
+
+
+def takes_text(model: nn.Module) -> bool:
+    """True if a model takes sequences of tokens, by its blueprint.
+
+    Raises:
+        SymmetryError: an architecture that is not described.
+    """
+    return any(map(_is_text, blueprint(model).inputs))
 
 
 def _chosen(values: Tensor, index: Tensor, count: int, is_stacked: bool) -> Tensor:
@@ -122,7 +137,7 @@ def _text(
     wanted: Input,
     count: int,
     kind: str,
-    length: int,
+    length: int | None,
     tokenizer: Any,
     generator: torch.Generator,
 ) -> dict[str, Tensor]:
@@ -131,15 +146,17 @@ def _text(
         # As many tokens as the image has features.
         return {wanted.name: wanted.random(count, generator)}
     model, vocabulary = models[0], Vocabulary.of(models[0], wanted.vocabulary or 0, tokenizer)
-    length = _usable_length(model, wanted, length)
-    if wanted.last is not None or wanted.name != "input_ids":
-        # Places and number of end tokens matter here; the blueprint knows how.
+    writes = kind == GENERATED or (kind == AUTO and (continues_text(model) or fills_text(model, vocabulary)))
+    places_matter = wanted.last is not None or wanted.name != "input_ids"
+    usual = WRITTEN_LENGTH if writes and not places_matter else RANDOM_LENGTH
+    length = _usable_length(model, wanted, usual if length is None else length)
+    if places_matter:
+        # Of end tokens too, whose number matters; the blueprint knows how.
         ids = Input(wanted.name, (length,), wanted.vocabulary, wanted.last).random(count, generator)
         if wanted.name.startswith("decoder") and vocabulary.decoder_first is not None:
             ids[:, 0] = vocabulary.decoder_first
         return {wanted.name: ids}
-    writes = continues_text(model) or fills_text(model, vocabulary)
-    if kind == GENERATED or (kind == AUTO and writes):
+    if writes:
         text = _written(models, count, length, vocabulary, generator)
     else:
         text = random_text(count, length, vocabulary, generator)
@@ -151,10 +168,12 @@ def _written(
 ) -> dict[str, Tensor]:
     """Texts that the models write in turn, padded to one length."""
     parts: list[dict[str, Tensor]] = []
-    for start in range(0, count, PIECE):
+    # Every model writes its share of a few texts too.
+    piece = min(PIECE, max(1, PIECE_TOKENS // length), math.ceil(count / len(models)))
+    for start in range(0, count, piece):
         model = models[len(parts) % len(models)]
         with in_eval_mode(model):
-            text = written_text(model, min(PIECE, count - start), length, vocabulary, generator)
+            text = written_text(model, min(piece, count - start), length, vocabulary, generator)
         parts.append(text)
     longest = max(part["input_ids"].shape[1] for part in parts)
     filler = {"input_ids": vocabulary.pad or 0, "attention_mask": 0}
@@ -195,10 +214,9 @@ def _is_beside_text(wanted: Input) -> bool:
 def _refuse_unfit(kind: str, inputs: Sequence[Input]) -> None:
     if kind not in KINDS:
         raise InputError(f"probes kind is {kind!r}; expected one of {', '.join(KINDS)}")
-    takes_images, takes_text = any(map(_is_image, inputs)), any(map(_is_text, inputs))
-    if kind in (MIXTURE, *IMAGES) and not takes_images:
+    if kind in (MIXTURE, *IMAGES) and not any(map(_is_image, inputs)):
         raise InputError(f"probes kind is {kind!r}, but the models take no images; expected tokens or generated")
-    if kind in (TOKENS, GENERATED) and not takes_text:
+    if kind in (TOKENS, GENERATED) and not any(map(_is_text, inputs)):
         raise InputError(
             f"probes kind is {kind!r}, but the models take no text; expected one of {', '.join((MIXTURE, *IMAGES))}"
         )

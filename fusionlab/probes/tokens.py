@@ -17,6 +17,8 @@ from fusionlab.forward import logits
 GIBBS_PASSES = 3
 # Share of places hidden at once; small enough that most of a place's context is seen.
 HIDDEN_SHARE = 0.25
+# Share that is hidden in a finished text, as in those that such models learn from (Devlin et al., 2019).
+LEFT_HIDDEN = 0.15
 
 
 @dataclass(frozen=True)
@@ -76,12 +78,15 @@ def random_text(count: int, length: int, vocabulary: Vocabulary, generator: torc
     Returns:
         ``input_ids`` and ``attention_mask``, both of shape ``(count, length)``.
     """
-    ordinary = vocabulary.ordinary()
-    ids = ordinary[torch.randint(len(ordinary), (count, length), generator=generator)]
-    lengths = torch.full((count,), length)
+    ids, lengths = _ordinary_tokens(count, length, vocabulary, generator), torch.full((count,), length)
     if vocabulary.pad is not None:
         lengths = torch.randint(min(length, max(3, length // 4)), length + 1, (count,), generator=generator)
     return framed(ids, lengths, vocabulary)
+
+
+def _ordinary_tokens(count: int, length: int, vocabulary: Vocabulary, generator: torch.Generator) -> Tensor:
+    ordinary = vocabulary.ordinary()
+    return ordinary[torch.randint(len(ordinary), (count, length), generator=generator)]
 
 
 def framed(ids: Tensor, lengths: Tensor, vocabulary: Vocabulary) -> dict[str, Tensor]:
@@ -121,12 +126,13 @@ def written_text(
     """Texts sampled from a model at temperature 1: left to right, or by filling in hidden places again and again.
 
     Filling in is Gibbs sampling with several places at once (Wang and Cho, "BERT has a mouth, and it must speak: BERT
-    as a Markov random field language model", 2019).
+    as a Markov random field language model", 2019). In the end 15 % of the places are hidden: what such a model says of
+    them is what it is for.
 
     Args:
         model: a language model in eval mode.
         count: texts.
-        length: tokens of the longest.
+        length: tokens of the longest; of each that is filled in.
         vocabulary: of the model.
         generator: of what is random.
 
@@ -177,7 +183,8 @@ def _filled(
     model: nn.Module, count: int, length: int, vocabulary: Vocabulary, generator: torch.Generator
 ) -> dict[str, Tensor]:
     device = next(model.parameters()).device
-    text = random_text(count, length, vocabulary, generator)
+    drawn = _ordinary_tokens(count, length, vocabulary, generator)
+    text = framed(drawn, torch.full((count,), length), vocabulary)
     ids, mask = text["input_ids"], text["attention_mask"]
     special = torch.tensor(sorted(vocabulary.special))
     inside = (mask == 1) & ~torch.isin(ids, special)
@@ -190,7 +197,8 @@ def _filled(
         scores[:, vocabulary.size :] = -torch.inf
         if len(scores):
             ids[hidden] = torch.multinomial(scores.softmax(-1), 1, generator=generator).flatten()
-    return {"input_ids": ids, "attention_mask": mask}
+    left = inside & (torch.rand(ids.shape, generator=generator) < LEFT_HIDDEN)
+    return {"input_ids": torch.where(left, torch.tensor(vocabulary.mask), ids), "attention_mask": mask}
 
 
 def accepts(model: nn.Module, name: str) -> bool:

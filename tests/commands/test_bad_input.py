@@ -165,6 +165,7 @@ CASES = [
     (f"fuse --ckpts a b --heads own --correct {OUT}", "correct needs one head", "merged or union"),
     (f"fuse --ckpts a b --heads own --method soup {OUT}", "'soup' chooses by scores", "expected heads to be merged"),
     (f"fuse --ckpts a b --heads union --method soup {OUT}", "'soup' chooses by scores", "expected heads to be merged"),
+    (f"fuse --ckpts a b --match learned --length 9 {OUT}", "length is 9, of texts", "expected it without"),
     # outputs
     ("fuse --ckpts a b --output c", "c exists already", "overwrite"),
     ("match a --anchor b --output c", "c exists already", "overwrite"),

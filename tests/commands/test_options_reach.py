@@ -10,7 +10,7 @@ from fusionlab.errors import InputError
 from fusionlab.experiment import Plan
 from fusionlab.inputs import Inputs
 from tests.commands.conftest import Command
-from tests.commands.small import vit
+from tests.commands.small import bert, vit
 
 
 @pytest.mark.parametrize(
@@ -33,6 +33,26 @@ def test_samples(monkeypatch: pytest.MonkeyPatch, options: list[str], drawn: str
     found = data_options.inputs(parsing.parse(parser, options), [vit(0), vit(1)], ["nowhere"])
     assert found is not None
     assert found.described.startswith(drawn)
+
+
+def test_length_of_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of synthetic ones, as it is given; refused with images, and with data."""
+    given: list[Any] = []
+    monkeypatch.setattr("fusionlab.inputs.probes", lambda *arguments, **options: given.append(options["length"]))
+    parser = parsing.make_parser("test", "")
+    data_options.add_inputs(parser)
+
+    def told(models: list[Any], *line: str) -> None:
+        data_options.inputs(parsing.parse(parser, list(line)), models, ["nowhere"])
+
+    texts, images = [bert(0), bert(1)], [vit(0), vit(1)]
+    told(texts, "--probes", "tokens", "--length", "12")
+    told(texts, "--probes", "tokens")
+    assert given == [12, None]
+    with pytest.raises(InputError, match="length is 12, of texts, but the models take no text"):
+        told(images, "--probes", "synthetic", "--length", "12")
+    with pytest.raises(InputError, match="length is 12, of synthetic texts, but inputs are 1000 training samples of"):
+        told(texts, "--probes", "Digits", "--length", "12")
 
 
 def test_barrier_passes_its_seed_on(ckpts: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

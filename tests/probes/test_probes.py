@@ -177,6 +177,15 @@ def test_a_tokenizer_knows_special_tokens_better_than_the_config() -> None:
     assert (batch["input_ids"].gather(1, ends[:, None]) == Tokenizer.sep_token_id).all()
 
 
+@pytest.mark.parametrize(("kind", "expected"), [("generated", 128), ("auto", 128), ("tokens", 32)])
+def test_texts_that_models_write_are_longer_than_random_ones(kind: str, expected: int) -> None:
+    """Where nothing is said, and as far as the model has positions."""
+    sizes = {"n_embd": 8, "n_layer": 1, "n_head": 1, "vocab_size": 31}
+    for places, longest in ((200, expected), (20, 18)):
+        (batch,) = probes(randomized(GPT2LMHeadModel(GPT2Config(n_positions=places, **sizes)), 0), 4, kind)
+        assert batch["input_ids"].shape == (4, longest)
+
+
 def loving(token: int) -> nn.Module:
     """A causal model that nearly always goes on with one token."""
     model = writer()
@@ -196,18 +205,20 @@ def test_a_causal_model_writes_what_it_finds_likely() -> None:
 
 
 def test_a_masked_model_fills_in_what_it_finds_likely() -> None:
-    """The same for a model that fills in hidden tokens; special tokens are never filled in."""
+    """The same for a model that fills in hidden tokens, of which some stay; special tokens are never filled in."""
     model = randomized(BertForMaskedLM(BertConfig(**TEXT)), 0)
     with torch.no_grad():
         model.cls.predictions.decoder.bias[7] = 50.0
         model.cls.predictions.decoder.bias[3] = 90.0
-    batches = probes(model, 20, "generated", tokenizer=Tokenizer(), length=10)
-    for batch in batches:
-        inside = batch["attention_mask"].bool()
-        inside[:, 0] = False
-        inside &= batch["input_ids"] != Tokenizer.sep_token_id
-        assert (batch["input_ids"][inside] == 7).float().mean() > 0.8
-        assert (batch["input_ids"][:, 1:] != Tokenizer.cls_token_id).all()
+    (batch,) = probes(model, 100, "generated", tokenizer=Tokenizer(), length=18)
+    inside = batch["attention_mask"].bool()
+    inside[:, 0] = False
+    inside &= batch["input_ids"] != Tokenizer.sep_token_id
+    hidden = batch["input_ids"] == Tokenizer.mask_token_id
+    assert (batch["input_ids"][inside & ~hidden] == 7).float().mean() > 0.9
+    assert 0.1 < hidden[inside].float().mean() < 0.2
+    assert not hidden[~inside].any()
+    assert (batch["input_ids"][:, 1:] != Tokenizer.cls_token_id).all()
 
 
 def test_a_sequence_is_no_longer_than_the_model_reaches() -> None:
@@ -230,9 +241,10 @@ def test_a_sequence_is_no_longer_than_the_model_reaches() -> None:
         }
 
 
-def test_several_models_write_in_turn() -> None:
-    """Texts of both end models are among the probes, in equal numbers."""
-    ids = torch.cat([batch["input_ids"] for batch in probes([loving(7), loving(9)], 512, length=6)])[:, 1:]
+@pytest.mark.parametrize(("count", "length"), [(512, 6), (8, 6), (1400, 12)])
+def test_several_models_write_in_turn(count: int, length: int) -> None:
+    """Texts of both end models are among the probes, in equal numbers, few or many."""
+    ids = torch.cat([batch["input_ids"] for batch in probes([loving(7), loving(9)], count, length=length)])[:, 1:]
     shares = [float((ids == token).float().mean()) for token in (7, 9)]
     assert min(shares) > 0.4
 

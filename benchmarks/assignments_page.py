@@ -269,8 +269,9 @@ nats, and its mean over the test pairs with half the width of a 95 % interval (S
 Rows of `learned` are that, annealed by weights at the start unless they say otherwise; all others take {STEPS} steps of
 {BATCH} blocks from what `weights` finds, unless they say otherwise, and never try an assignment by weights. All draw
 from {BLOCKS:,} blocks of 128 bytes, which are half of the training text, but rows that name a stride: there a block
-starts every so many bytes of the whole text. Seconds are of processor time, the end models' answers included, a mean
-over the pairs that are measured, on busy machines.{MARK}: on other end models of the same seeds, which another
+starts every so many bytes of the whole text. Rows without data see no text but {BLOCKS:,} that the two models write,
+half of them each, or random tokens. Seconds are of processor time, the end models' answers and the writing included, a
+mean over the pairs that are measured, on busy machines.{MARK}: on other end models of the same seeds, which another
 processor trained. Rows from activations alone were measured when `learned` took these by itself, from 1,024 rows of
 each map.
 

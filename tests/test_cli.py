@@ -15,7 +15,7 @@ from tests.docs_tables import help_text
 
 MATCHING = ["--match", "--untie", *(f"--{name}" for name in options_of(matching_options.options(), ("seed",)))]
 MERGING = ["--method", "--weights", "--hyperparameters", "--base", "--statistics"]
-INPUTS = ["--probes", "--samples"]
+INPUTS = ["--probes", "--samples", "--length"]
 DEVICES = ["--accelerator", "--devices", "--precision"]
 MEASURING = ["--data", "--out_of_domain", "--points", *DEVICES]
 GRID = [

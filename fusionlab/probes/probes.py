@@ -24,6 +24,8 @@ SHARES = {"drawings": 0.6, "noise": 0.4}
 POSITIONS = ("max_position_embeddings", "max_target_positions")
 # Tokens of the longest text, where nothing is said: of what models write, and of random tokens.
 WRITTEN_LENGTH, RANDOM_LENGTH = 128, 32
+# Examples of a batch, and tokens of one of texts, where nothing is said.
+BATCH, BATCH_TOKENS = 128, 4096
 # Generating is done in pieces of so many examples at most, and of texts of so many tokens together, for their scores.
 PIECE, PIECE_TOKENS = 256, 8192
 
@@ -33,7 +35,7 @@ def probes(
     count: int = 4000,
     kind: str = AUTO,
     seed: int = 0,
-    batch_size: int = 128,
+    batch_size: int | None = None,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
     tokenizer: Any = None,
@@ -49,7 +51,8 @@ def probes(
             and noise); for text ``tokens`` (random) or ``generated``. A model that takes both gets of the other
             modality what ``auto`` gives.
         seed: same seed, same probes.
-        batch_size: examples in a batch, at least 1.
+        batch_size: examples in a batch, at least 1; if None 128, or as many texts as have 4,096 tokens together, since
+            scores for every token of a large vocabulary take memory.
         mean: of each channel on the scale from 0 to 1, as the model's preprocessor has it; 0.5 if None.
         std: of each channel on that scale; 0.5 if None, so that images run from -1 to 1.
         tokenizer: transformers' tokenizer of the model, for its special tokens (few configs name the mask); if
@@ -84,11 +87,13 @@ def probes(
             drawn |= _text(models, wanted, count, kind, longest, tokenizer, generator)
         elif wanted.name not in drawn:
             drawn[wanted.name] = wanted.random(count, generator, torch.float32)
+    longest = max((drawn[one.name][0].numel() for one in inputs if _is_text(one)), default=1)
+    size = max(1, min(BATCH, BATCH_TOKENS // longest)) if batch_size is None else batch_size
     order = torch.randperm(count, generator=generator)
     stacked = {wanted.name for wanted in inputs if wanted.is_stacked}
     return [
         {name: _chosen(values, index, count, name in stacked) for name, values in drawn.items()}
-        for index in order.split(batch_size)
+        for index in order.split(size)
     ]
 
 

@@ -1,5 +1,7 @@
 """Synthetic inputs: what each architecture takes, the same for the same seed, with every special token in its place."""
 
+import sys
+
 import pytest
 import torch
 from hypothesis import given
@@ -179,11 +181,12 @@ def test_a_tokenizer_knows_special_tokens_better_than_the_config() -> None:
 
 @pytest.mark.parametrize(("kind", "expected"), [("generated", 128), ("auto", 128), ("tokens", 32)])
 def test_texts_that_models_write_are_longer_than_random_ones(kind: str, expected: int) -> None:
-    """Where nothing is said, and as far as the model has positions."""
+    """Where nothing is said, and as far as the model has positions; fewer of the long ones are in a batch."""
     sizes = {"n_embd": 8, "n_layer": 1, "n_head": 1, "vocab_size": 31}
     for places, longest in ((200, expected), (20, 18)):
-        (batch,) = probes(randomized(GPT2LMHeadModel(GPT2Config(n_positions=places, **sizes)), 0), 4, kind)
-        assert batch["input_ids"].shape == (4, longest)
+        batches = probes(randomized(GPT2LMHeadModel(GPT2Config(n_positions=places, **sizes)), 0), 70, kind)
+        shapes = [tuple(batch["input_ids"].shape) for batch in batches]
+        assert shapes == ([(32, 128), (32, 128), (6, 128)] if longest == 128 else [(70, longest)])
 
 
 def loving(token: int) -> nn.Module:
@@ -247,6 +250,27 @@ def test_several_models_write_in_turn(count: int, length: int) -> None:
     ids = torch.cat([batch["input_ids"] for batch in probes([loving(7), loving(9)], count, length=length)])[:, 1:]
     shares = [float((ids == token).float().mean()) for token in (7, 9)]
     assert min(shares) > 0.4
+
+
+def test_texts_are_written_in_pieces_whose_scores_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of so many tokens together, or so many texts if they are short; each piece by the next model."""
+    module, pieces = sys.modules["fusionlab.probes.probes"], []
+
+    def written(model: nn.Module, count: int, length: int, *rest: object) -> dict[str, torch.Tensor]:
+        pieces.append((id(model), count))
+        return dict.fromkeys(("input_ids", "attention_mask"), torch.ones(count, length, dtype=torch.int64))
+
+    monkeypatch.setattr(module, "written_text", written)
+    sizes = {"n_embd": 8, "n_layer": 1, "n_head": 1, "vocab_size": 31, "n_positions": 200}
+    models = [randomized(GPT2LMHeadModel(GPT2Config(**sizes)), seed) for seed in (0, 1)]
+    for length, expected in ((128, [64, 64, 64, 64, 64, 64, 64, 52]), (16, [250, 250]), (10, [250, 250])):
+        pieces.clear()
+        probes(models, 500, "generated", length=length)
+        assert [count for _, count in pieces] == expected
+        assert [model for model, _ in pieces] == [id(models[place % 2]) for place in range(len(pieces))]
+    pieces.clear()
+    probes(models, 1000, "generated", length=10)
+    assert [count for _, count in pieces] == [256, 256, 256, 232]
 
 
 def test_what_does_not_fit_is_refused_in_a_sentence() -> None:

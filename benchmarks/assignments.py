@@ -90,8 +90,8 @@ class Trials:
     def _inputs(self, row: Row) -> list[Batch]:
         if row.probes is not None:
             count = 64 if self.small else BLOCKS
-            written: Any = Inputs.synthetic(self.models, count, kind=row.probes, length=row.length).shared
-            return list(written)
+            texts = Inputs.synthetic(self.models, count, kind=row.probes, length=row.length)
+            return [dict(batch) for batch in texts.shared]
         if row.stride is None:
             return self.inputs
         whole = self._text(min(row.stride, SMALL_LENGTH) if self.small else row.stride)

@@ -120,7 +120,7 @@ def inputs(
         if found is not None and arguments.length is not None:
             raise InputError(
                 f"length is {arguments.length}, of synthetic texts, but inputs are {found.described}; expected it "
-                f"without data, or the data's own setting (--probes.max_length)"
+                f"without data, or the data's own setting (max_length)"
             )
         if found is not None or not needed:
             return found

@@ -156,7 +156,7 @@ def _text(
     usual = WRITTEN_LENGTH if writes and not places_matter else RANDOM_LENGTH
     length = _usable_length(model, wanted, usual if length is None else length)
     if places_matter:
-        # Of end tokens too, whose number matters; the blueprint knows how.
+        # Places and number of end tokens matter here; the blueprint knows how.
         ids = Input(wanted.name, (length,), wanted.vocabulary, wanted.last).random(count, generator)
         if wanted.name.startswith("decoder") and vocabulary.decoder_first is not None:
             ids[:, 0] = vocabulary.decoder_first

@@ -24,7 +24,8 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import torch
 import yaml
 from assignment_trials import RATE, STREAM, Halfway, ImplicitSinkhorn, annealed, sinkhorn, straight_through
-from assignments_page import (
+from assignments_page import page
+from assignments_rows import (
     BATCH,
     BLOCKS,
     COLD,
@@ -38,7 +39,6 @@ from assignments_page import (
     WARM,
     Row,
     cell,
-    page,
     wanted,
 )
 from cells import Cells
@@ -93,10 +93,16 @@ class Trials:
             texts = Inputs.synthetic(self.models, count, kind=row.probes, length=row.length)
             return [dict(batch) for batch in texts.shared]
         if row.stride is None:
-            return self.inputs
+            return self.inputs if row.blocks is None else self._first(row.blocks)
         whole = self._text(min(row.stride, SMALL_LENGTH) if self.small else row.stride)
         # Neighbours are alike, and no more is read than the steps need.
         return batches(whole.train_dataloader(), 64 if self.small else None, is_mixed=True)
+
+    def _first(self, blocks: int) -> list[Batch]:
+        """The first blocks, in batches of at most 128."""
+        every = {name: torch.cat([batch[name] for batch in self.inputs])[:blocks] for name in self.inputs[0]}
+        parts = {name: values.split(128) for name, values in every.items()}
+        return [dict(zip(parts, one, strict=True)) for one in zip(*parts.values(), strict=True)]
 
     def measure(self, row: str) -> dict[str, Any]:
         """A cell.
@@ -110,6 +116,7 @@ class Trials:
             options: dict[str, Any] = {"steps": steps, "batch_size": ROWS[row].batch, "learning_rate": ROWS[row].rate}
             options |= {"optimizer": ROWS[row].optimizer, "start": ROWS[row].start, "starts": ROWS[row].starts}
             options |= {"concentration": ROWS[row].concentration, "draws": ROWS[row].draws}
+            options |= {"synthetic": ROWS[row].synthetic}
             twins = fusionlab.align(self.models, anchor=1, preset="learned", data=self._inputs(ROWS[row]), **options)
             return self._judged(twins, start, {})
         where = name if name in ("activations", "known") else "annealed"

@@ -16,7 +16,7 @@ import itertools
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -27,7 +27,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 from cells import Cells
 from digits_pairs_cells import STEPS, Pair, Split
 from digits_pairs_page import Shown, page
-from digits_ways import CLOSED, LEARNING, WAYS, cell_name
+from digits_ways import ALONE, CLOSED, LEARNING, WAYS, cell_name
 from settings import quiet
 from ways import DISTILLED, Given, Way, equal_steps, what
 
@@ -86,6 +86,7 @@ class Job:
         way: to one model.
         seed: of learning, for ways that learn.
         how: further arguments of `Pair.measure`.
+        more: settings beside those that were chosen.
     """
 
     part: str
@@ -94,10 +95,15 @@ class Job:
     way: Way
     seed: int | None
     how: dict[str, int] = field(default_factory=dict)
+    more: Given = field(default_factory=dict)
+
+    def settings(self, best: dict[str, Given]) -> Given:
+        """The chosen settings of its way, and those beside them."""
+        return best[self.way.key] | self.more
 
     def name(self, best: dict[str, Given]) -> str:
-        """The name of the cell with the chosen settings."""
-        return cell_name("test", self.pair, self.width, what(self.way, best[self.way.key], self.seed, **self.how))
+        """The name of the cell."""
+        return cell_name("test", self.pair, self.width, what(self.way, self.settings(best), self.seed, **self.how))
 
 
 def jobs(found: dict[str, Any]) -> Iterator[Job]:
@@ -114,6 +120,8 @@ def jobs(found: dict[str, Any]) -> Iterator[Job]:
         yield from _jobs("equal time", pair, WIDTH, way, seed, steps=found["equal time"][way.key])
     for seed, pair, count, way in itertools.product(SEEDS, TEST, COUNTS, LEARNING["images"]):
         yield from _jobs("few images", pair, WIDTH, way, seed, images=count)
+        if way.then != DISTILLED and seed == SEEDS[0]:
+            yield Job("few images", pair, WIDTH, way, seed, {"images": count}, ALONE)
     for seed, width, pair, way in itertools.product(SEEDS, OTHER_WIDTHS, TEST, [*alone, LEARNING["images"][0]]):
         yield from _jobs(f"{width} wide", pair, width, way, seed)
 
@@ -128,18 +136,19 @@ def _jobs(part: str, pair: int, width: int, way: Way, seed: int, **how: int) -> 
 
 def missing(found: dict[str, Any]) -> Counter[str]:
     """How many cells of each part of the page are not measured yet."""
-    names = (
-        (
-            job.part,
-            cell_name("test", job.pair, job.width, what(job.way, found["chosen"][job.way.key], job.seed, **job.how)),
-        )
-        for job in jobs(found)
-    )
+    names = ((job.part, job.name(found["chosen"])) for job in jobs(found))
     return Counter(part for part, name in names if name not in found)
 
 
-def measure(cells: Cells, folder: Path) -> None:
-    """All cells that are missing."""
+def measure(cells: Cells, folder: Path, parts: Container[str] = (), only: Container[int] = ()) -> None:
+    """The cells that are missing.
+
+    Args:
+        cells: where they are kept.
+        folder: of the end models.
+        parts: of the page, of test pairs; all if empty.
+        only: test pairs by the first one's seed; all if empty.
+    """
     split = Split.tuning()
     for seed in TUNING:
         measure_tuning(Pair(split, (seed, seed + 1), WIDTH, cells, folder))
@@ -150,11 +159,13 @@ def measure(cells: Cells, folder: Path) -> None:
         cells.keep("equal time", {way.key: equal_time(cells, way) for way in rivals})
     split, pairs = Split.test(), dict[tuple[int, int], Pair]()
     for job in jobs(cells.found):
+        if (parts and job.part not in parts) or (only and job.pair not in only):
+            continue
         place = job.pair, job.width
         if place not in pairs:
             pairs[place] = Pair(split, (job.pair, job.pair + 1), job.width, cells, folder)
             pairs[place].end_models()
-        pairs[place].measure(job.way, best[job.way.key], job.seed, **job.how)
+        pairs[place].measure(job.way, job.settings(best), job.seed, **job.how)
 
 
 def write_page(file: Path) -> None:
@@ -169,10 +180,12 @@ def main() -> int:
     parser.add_argument("--cells", type=Path, default=ROOT / "docs" / "results" / "digits.json")
     parser.add_argument("--models", type=Path, default=ROOT / "checkpoints" / "digits_pairs")
     parser.add_argument("--page", action="store_true", help="write the page from the cells, and measure nothing")
+    parser.add_argument("--parts", nargs="*", default=[], help="of the page, to measure alone: 'few images', '32 wide'")
+    parser.add_argument("--pairs", nargs="*", type=int, default=[], help="first seeds of test pairs to measure alone")
     args = parser.parse_args()
     quiet(1)
     if not args.page:
-        measure(Cells(args.cells), args.models)
+        measure(Cells(args.cells), args.models, args.parts, args.pairs)
     write_page(args.cells)
     return 0
 

@@ -8,9 +8,9 @@ from statistics import fmean
 from typing import Any
 
 from digits_pairs_cells import HELD_OUT, POINTS, STEPS, SYNTHETIC
-from digits_ways import CLOSED, LEARNING, WAYS, cell_name
+from digits_ways import ALONE, CLOSED, LEARNING, WAYS, cell_name
 from intervals import reached, seeds_of
-from ways import Given, Way, what
+from ways import DISTILLED, Given, Way, what
 
 SEEN = {"none": "nothing", "synthetic": "synthetic inputs", "images": "1,400 images"}
 # Percent, on the mean and at least, without data and without a descent.
@@ -53,9 +53,9 @@ class Rows:
     def __init__(self, found: dict[str, Any], shown: Shown, width: int) -> None:
         self.found, self.shown, self.width = found, shown, width
 
-    def cells(self, way: Way, pairs: Sequence[int], **how: Any) -> dict[int, list[Any]]:
-        """By pair the cells of a way with the chosen settings, one for each seed of learning."""
-        given: Given = self.found["chosen"][way.key]
+    def cells(self, way: Way, pairs: Sequence[int], more: Given | None = None, **how: Any) -> dict[int, list[Any]]:
+        """By pair the cells of a way with the chosen settings, and more, one for each seed of learning."""
+        given: Given = self.found["chosen"][way.key] | (more or {})
         seeds = self.shown.seeds if way.learns else (None,)
         names = {
             pair: [cell_name("test", pair, self.width, what(way, given, seed, **how)) for seed in seeds]
@@ -202,25 +202,36 @@ Distillations of as many steps as take a processor as long as `learned` does, on
 
 def _few(rows: Rows) -> str:
     lines = []
-    for way in LEARNING["images"]:
-        values = []
+    for way, more, words in _ways_of_few():
+        values, measured = [], list[list[Any]]()
         for count in (*rows.shown.counts, None):
-            cells = rows.cells(way, rows.shown.test, images=count)
+            cells = rows.cells(way, rows.shown.test, more if count else None, images=count)
             means = [fmean(cell["accuracy"] for cell in several) for several in cells.values()]
             values.append(reached(means) if len(means) == len(rows.shown.test) else "")
+            measured += cells.values() if count else ()
         if any(values[:-1]):
-            lines.append(f"| {way.name} | {' | '.join(values)} |")
+            lines.append(f"| {way.name}{words} | {seeds_of(measured)} | {' | '.join(values)} |")
     if not lines:
         return ""
     return f"""## Few images
 
 Of so many images without labels, with the settings that were chosen for all of them. Fewer than 5,000 are filled up
-with random mixtures of two of them, for which the end models answer as well.
+with random mixtures of two of them, and fewer than 1,000 are joined by synthetic inputs, up to 4,000 of them: the end
+models answer for those as well. Synthetic inputs are new here, and the end models of this table were trained again, on
+another processor.
 
-| way | {" | ".join(map(str, rows.shown.counts))} | 1,400 |
-|---|{"---:|" * (len(rows.shown.counts) + 1)}
+| way | seeds | {" | ".join(map(str, rows.shown.counts))} | 1,400 |
+|---|---:|{"---:|" * (len(rows.shown.counts) + 1)}
 {chr(10).join(lines)}
 """
+
+
+def _ways_of_few() -> Iterator[tuple[Way, Given, str]]:
+    """The ways that learn from images, what is set beside what was chosen for them, and words for that."""
+    for way in LEARNING["images"]:
+        yield way, {}, ""
+        if way.then != DISTILLED:
+            yield way, ALONE, ", without synthetic inputs"
 
 
 def _width(rows: Rows) -> str:

@@ -49,6 +49,8 @@ WAYS = (
 )  # fmt: skip
 # No data and no descent.
 CLOSED = tuple(way for way in WAYS if way.seen != "images" and not way.learns)
+# Of few inputs, what is learned from them without synthetic ones beside them.
+ALONE: Given = {"synthetic": 0}
 LEARNING = {seen: tuple(_learned(seen)) for seen in ("synthetic", "images")}
 
 

@@ -32,6 +32,11 @@ from fusionlab.trainers import make_tester, make_trainer
 NOTED_ROUNDING = 0.05
 # In a report, of each data set: at most, and where one is asked for that people read.
 MOST_EXAMPLES, SHOWN_EXAMPLES = 100, 4
+# Beside few inputs; whether any are made depends on the models.
+_SUPPLEMENTED = (
+    "What was learned had synthetic inputs beside so few, where the models take images or write texts "
+    "(`synthetic` of the settings)."
+)
 # What tables, plots and TensorBoard logs take at most, roughly.
 REPORT_BYTES = 16 * MIB
 
@@ -131,6 +136,7 @@ def results_of(module: FusionModule, data: Data, plan: Plan, title: str, inputs:
     notes += [] if data.loaders else [f"No data was given, so {measured}."]
     if inputs is not None and inputs.described and fuser.looks_at_inputs:
         notes.append(f"Matching and merging looked at {inputs.described}; no score here is measured on them.")
+        notes += [_SUPPLEMENTED] if inputs.are_few and plan.adds_synthetic else []
     notes += [note] if (note := merge_note(module.models, plan.dtype)) else []
     notes += [averaged_note()] if fuser.averaged else []
     notes += rounding_notes(fused)

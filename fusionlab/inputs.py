@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from lightning.pytorch import LightningDataModule
@@ -15,12 +15,14 @@ from torch import Tensor, nn
 from torch.utils.data import ConcatDataset, DataLoader, IterableDataset, Subset
 
 from fusionlab.errors import InputError
+from fusionlab.learning.supplement import FEW
 from fusionlab.probes import probes, takes_text
 
 if TYPE_CHECKING:  # the data modules' library takes most of a second
     from fusionlab.data.contract import DataFacts
 
 Batches = Iterable[Mapping[str, Tensor]]
+Options = TypeVar("Options", bound=Any)
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ class Inputs:
         held_out_facts: of each of these, the place of the model whose own data it is like (None for data of all), and
             what its data module states; empty where that is not known.
         described: what they are, for the reader.
+        is_synthetic: whether no data are among them.
     """
 
     own: tuple[Batches, ...]
@@ -41,11 +44,26 @@ class Inputs:
     held_out: tuple[Batches, ...] = ()
     described: str = ""
     held_out_facts: tuple[tuple[int | None, DataFacts], ...] = ()
+    is_synthetic: bool = False
 
     @property
     def is_shared(self) -> bool:
         """True if all models have the same inputs."""
         return all(batches is self.own[0] for batches in self.own)
+
+    @property
+    def are_few(self) -> bool:
+        """True if they are data of all models and known to be fewer than learning leaves alone."""
+        known = self.is_shared and not self.is_synthetic and isinstance(self.shared, DataLoader)
+        return known and _count(self.shared) < FEW
+
+    def suited(self, options: Options) -> Options:
+        """The options of a descent on these inputs; synthetic ones are joined by no others.
+
+        Args:
+            options: a `RefineOptions` or `PolishOptions`.
+        """
+        return replace(options, synthetic=0) if self.is_synthetic else options
 
     @staticmethod
     def of(
@@ -83,8 +101,7 @@ class Inputs:
             judging = _loaders(module.val_dataloader()) if is_overridden("val_dataloader", module) else []
             held_out += judging
             facts += [(place if len(modules) == count else None, described(module))] * len(judging)
-            taken: Any = drawn[-1].dataset
-            words.append(f"{len(taken)} training samples of {described(module).name}")
+            words.append(f"{_count(drawn[-1])} training samples of {described(module).name}")
         shared = drawn[0] if len(drawn) == 1 else _mixed(drawn)
         own = tuple(drawn) if len(drawn) == count else (shared,) * count
         return Inputs(own, shared, tuple(held_out), ", ".join(words), tuple(facts))
@@ -119,7 +136,8 @@ class Inputs:
 
             tokenizer = tokenizer_beside(models[0])
         batches = probes(models, samples, kind, seed, mean=mean, std=std, tokenizer=tokenizer, length=length)
-        return Inputs((batches,) * len(models), batches, described=f"{samples} synthetic inputs ({kind}), no real data")
+        words = f"{samples} synthetic inputs ({kind}), no real data"
+        return Inputs((batches,) * len(models), batches, described=words, is_synthetic=True)
 
     @staticmethod
     def from_batches(data: Any, count: int) -> Inputs:
@@ -159,6 +177,10 @@ class Inputs:
         if any(iter(batches) is batches for batches in own):
             raise InputError("data can be gone through only once; expected lists of batches or DataLoaders")
         return Inputs(own, list(itertools.chain.from_iterable(own)), described="the given data of each model")
+
+
+def _count(loader: Any) -> int:
+    return len(loader.dataset)
 
 
 def _train_loader(module: LightningDataModule) -> DataLoader[Any] | None:

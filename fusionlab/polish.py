@@ -19,6 +19,7 @@ from fusionlab.learning.batches import DistillationBatch
 from fusionlab.learning.descent import Descent, Mean, share_of_mean
 from fusionlab.learning.distillation import distillation_loss, output_of, rows_that_count
 from fusionlab.learning.mixtures import ENOUGH
+from fusionlab.learning.supplement import SYNTHETIC
 from fusionlab.models import borrowed, with_state
 from fusionlab.stages import Run, Stages, TrainerFactory, placed, result_of, run
 from fusionlab.types import Batch, Model
@@ -50,6 +51,8 @@ class PolishOptions:
         temperature: of the distillation, above 0; softer targets say more where inputs are few or synthetic.
         mixtures: fewer inputs than this are filled up with mixtures of two of them (mixup), where they are images or
             other real numbers; 0 for none.
+        synthetic: so many synthetic inputs are added to very few that all models share, fewer the more there are, and
+            none to 1,000: images, or texts where the models write any. 0 for none. None are added to synthetic ones.
         seed: of the mixtures and of the order of the examples.
     """
 
@@ -59,6 +62,7 @@ class PolishOptions:
     weight_decay: float = 0.01
     temperature: float = 2.0
     mixtures: int = ENOUGH
+    synthetic: int = SYNTHETIC
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -70,6 +74,7 @@ class PolishOptions:
             ("weight_decay", self.weight_decay, self.weight_decay >= 0, "0 or more"),
             ("temperature", self.temperature, self.temperature > 0, "above 0"),
             ("mixtures", self.mixtures, self.mixtures >= 0, "0 or more"),
+            ("synthetic", self.synthetic, self.synthetic >= 0, "0 or more"),
         ):
             if not allowed:
                 raise InputError(f"polish {name} is {value}; expected {expected}")

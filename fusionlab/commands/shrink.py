@@ -93,7 +93,7 @@ def _polished(result: Model, large: nn.Module, arguments: Namespace, options: Po
     """The shrunk model, once it has learned from the large one."""
     inputs = data_options.inputs(arguments, [large], [arguments.ckpt], needed=True)
     assert inputs is not None
-    return polish(result, [large], inputs.shared, options)
+    return polish(result, [large], inputs.shared, inputs.suited(options))
 
 
 def _polishing(arguments: Namespace, options: PolishOptions) -> Callable[[Model], Model]:

@@ -109,6 +109,7 @@ def polishing(
     assert inputs is not None
     start = time.perf_counter()
     batches = inputs.shared if inputs.is_shared else list(inputs.own)
+    options = inputs.suited(options)
     label = f"polishing {merge.method}{'' if merge.matching == UNMATCHED else f', {merge.matching}'}"
     if isinstance(merge.model, TaskModels):
         # Tasks have no outputs in common, so each learns from its own end model, and all of them move one body.

@@ -61,6 +61,12 @@ class FusionPlan:
             raise InputError("methods is empty; expected at least one merge method")
 
     @property
+    def adds_synthetic(self) -> bool:
+        """True where something is learned, from synthetic inputs too where few are given."""
+        descents = [self.polish, *(recipe.refine for recipe in self.matchings.values())]
+        return any(options is not None and options.synthetic for options in descents)
+
+    @property
     def needs_inputs(self) -> bool:
         """True where matching, correcting or polishing looks at inputs, which may be synthetic."""
         return self.correct or self.polish is not None or any(r.needs_inputs for r in self.matchings.values())

@@ -1,1 +1,1 @@
-"""The parts that learned matching and polish share: targets, batches, mixtures, points between models, steps."""
+"""The parts that learned matching and polish share: targets, batches, supplements of few inputs, points, steps."""

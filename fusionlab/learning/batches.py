@@ -1,4 +1,4 @@
-"""Inputs with their distillation targets, kept in memory and drawn at random."""
+"""Inputs with their distillation targets, in pools from which they are drawn at random."""
 
 from __future__ import annotations
 
@@ -8,16 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fusionlab.errors import InputError
-from fusionlab.forward import LABELS
-from fusionlab.learning.distillation import Targets, outputs_alone, teacher_targets
-from fusionlab.learning.mixtures import mixtures
+from fusionlab.learning.distillation import Targets
 
-# Of one set of inputs and of the targets for it, at most this many bytes are kept.
-MEMORY = 2**31
-# Examples in a step, and mixtures that the end models are shown at once.
+# Examples in a step.
 BATCH = 128
 # Answers in a step, where an example has several: as many as 16 texts of 128 tokens have.
 ANSWERS = 2048
@@ -50,6 +46,12 @@ class DistillationBatch:
     def split(self, parts: int) -> list[DistillationBatch]:
         """The same in at most `parts` parts of equal size; fewer where it has fewer examples."""
         return [self] if parts == 1 else [_at(self, index) for index in torch.arange(len(self)).chunk(parts)]
+
+    @property
+    def nbytes(self) -> tuple[int, int]:
+        """The bytes of the inputs, and of the targets that are kept."""
+        targets = 0 if self.targets is None else self.targets.values.nbytes
+        return sum(value.nbytes for value in self.inputs.values()), targets
 
     def __len__(self) -> int:
         """The number of examples."""
@@ -130,103 +132,6 @@ def sources(batches: Any, count: int) -> list[tuple[int | None, Iterable[Any]]]:
     if len(own) != count:
         raise InputError(f"data holds {len(own)} sets of batches for {count} models; expected one for each")
     return list(enumerate(own))
-
-
-def collect(
-    models: Sequence[nn.Module],
-    batches: Iterable[Any],
-    own: int | None,
-    examples: int,
-    with_targets: bool,
-    memory: int = MEMORY,
-    known: Sequence[Tensor] | None = None,
-    mixed: int = 0,
-    seed: int = 0,
-    answers: int | None = None,
-) -> ExamplePool:
-    """One source's inputs, read once, with what the end models return for them.
-
-    Args:
-        models: the end models, in eval mode.
-        batches: of the source.
-        own: index of the one model that teaches; all do if None.
-        examples: the most that are of use; what comes after them, or does not fit into memory, is not read.
-        with_targets: whether targets are wanted. They are kept where they are no larger than what is left of memory,
-            and else computed again for each batch.
-        memory: bytes.
-        known: for each model which labels it knows; None where all know all.
-        mixed: fewer examples than this are filled up with mixtures of them, as far as they can be mixed, are of use and
-            fit into memory.
-        seed: of the mixtures.
-        answers: the most that are of use, where an example has several; any number if None.
-
-    Raises:
-        InputError: no batch, or one that is no mapping of tensors.
-    """
-    device = next(models[0].parameters()).device
-    kept: list[DistillationBatch] = []
-    seen, used, keep, is_divisible, own_answers = 0, 0, with_targets, True, 1
-    for given in batches:
-        if not isinstance(given, Mapping) or not all(isinstance(value, Tensor) for value in given.values()):
-            raise InputError(f"data holds a {type(given).__name__}; expected batches as mappings from names to tensors")
-        named = {name: value for name, value in given.items() if name != LABELS or not with_targets}
-        batch = DistillationBatch(named, own)
-        if not kept:
-            own_answers, is_divisible = outputs_alone(models[own or 0], batch.to(device).inputs)
-            examples = examples if answers is None else min(examples, max(1, answers // own_answers))
-            # Examples are drawn anew for each step; where one's output depends on the others', so do its targets.
-            keep = keep and is_divisible
-        targets = teacher_targets(models, batch.to(device).inputs, own, known=known).to("cpu") if keep else None
-        # Texts of this batch may be longer; where no targets are kept they are taken to be as long as those before.
-        own_answers = own_answers if targets is None else max(1, targets.values.shape[1:-1].numel())
-        used += sum(value.nbytes for value in named.values())
-        seen += len(batch)
-        if targets is not None and used + targets.values.nbytes > memory:
-            # Large outputs, such as logits over a vocabulary, would crowd out the inputs.
-            keep, targets = False, None
-            kept = [replace(old, targets=None) for old in kept]
-            used = sum(value.nbytes for old in kept for value in old.inputs.values())
-        elif targets is not None:
-            used += targets.values.nbytes
-        kept.append(replace(batch, targets=targets, is_divisible=is_divisible, answers=own_answers))
-        if seen >= examples or used > memory:
-            break
-    if not kept:
-        raise InputError("data holds no batch; expected at least one")
-    if with_targets and seen < mixed:
-        # As many as are asked for, are of use and fit into what is left of memory.
-        share = min(mixed, examples, memory / used * seen) / seen - 1
-        kept += _mixtures(ExamplePool(kept), share, keep, models, known, seed)
-    return ExamplePool(kept)
-
-
-def _mixtures(
-    pool: ExamplePool,
-    share: float,
-    with_targets: bool,
-    models: Sequence[nn.Module],
-    known: Sequence[Tensor] | None,
-    seed: int,
-) -> Iterator[DistillationBatch]:
-    """Mixtures of a pool's examples, `share` times as many as there are."""
-    device = next(models[0].parameters()).device
-    generator = torch.Generator().manual_seed(seed)
-    for group in pool.groups:
-        for count in _parts(round(share * len(group))):
-            inputs = mixtures(group.inputs, count, generator)
-            if inputs is None:
-                return
-            batch = replace(group, inputs=inputs, targets=None)
-            targets = None
-            if with_targets:
-                targets = teacher_targets(models, batch.to(device).inputs, group.own, known=known).to("cpu")
-            yield replace(batch, targets=targets)
-
-
-def _parts(count: int) -> Iterator[int]:
-    """A number in parts of at most a batch."""
-    for start in range(0, count, BATCH):
-        yield min(BATCH, count - start)
 
 
 def _chunks(size: int, count: int, generator: torch.Generator) -> tuple[Tensor, ...]:

@@ -12,8 +12,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from fusionlab.learning.batches import ANSWERS, BATCH, DistillationBatch, collect, draws, sources
+from fusionlab.learning.batches import ANSWERS, BATCH, DistillationBatch, draws, sources
+from fusionlab.learning.collecting import collect
 from fusionlab.learning.distillation import Targets, teacher_targets
+from fusionlab.learning.supplement import Supplement, like_given
 from fusionlab.sharding import kept_whole, let_go, load_module, load_optimizer
 from fusionlab.stages import Run, Stage, placed
 
@@ -31,6 +33,8 @@ class DescentOptions(Protocol):
     def batch_size(self) -> int | None: ...
     @property
     def mixtures(self) -> int: ...
+    @property
+    def synthetic(self) -> int: ...
     @property
     def seed(self) -> int: ...
 
@@ -93,7 +97,10 @@ class Descent(Stage[Result]):
         options = self._how
         wanted = options.steps * (options.batch_size or BATCH) // len(self._sources)
         answers = None if options.batch_size else options.steps * ANSWERS // len(self._sources)
-        how: Any = {"known": self.known, "mixed": options.mixtures, "seed": options.seed, "answers": answers}
+        # Models that several processes share the parts of are whole before they are placed.
+        like = like_given(models, options.seed)
+        more = Supplement(options.mixtures, options.synthetic, like, options.seed)
+        how: Any = {"known": self.known, "supplement": more, "answers": answers}
         pools = [
             collect(self.teachers, source, own, wanted, self._with_targets, **how) for own, source in self._sources
         ]

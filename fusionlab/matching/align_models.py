@@ -94,13 +94,13 @@ def align_models(
         return Aligned(alignments, chosen)
     assert inputs is not None
     batches: Batches | list[Batches] = inputs.shared if inputs.is_shared else list(inputs.own)
-    spaces = options.select(described)
+    spaces, learning = options.select(described), inputs.suited(chosen.refine)
     label = "learned matching" if name in ("", LEARNED) else f"learned matching {name!r}"
     if len(starts) > 1:
         how: dict[str, Any] = {"anchor": anchor, "spaces": spaces, "known": known}
-        best, alignments = yield from best_start(models, starts, batches, chosen.refine, label, **how)
+        best, alignments = yield from best_start(models, starts, batches, learning, label, **how)
         chosen = replace(chosen, options=named[best])
-    refining = refined(models, described, alignments, batches, chosen.refine, anchor, spaces, known, label)
+    refining = refined(models, described, alignments, batches, learning, anchor, spaces, known, label)
     return Aligned((yield from refining), chosen)
 
 

@@ -7,6 +7,7 @@ from typing import Literal, get_args
 
 from fusionlab.errors import InputError
 from fusionlab.learning.mixtures import ENOUGH
+from fusionlab.learning.supplement import SYNTHETIC
 from fusionlab.matching.starts.registry import find_start
 
 Target = Literal["outputs", "labels"]
@@ -42,6 +43,8 @@ class RefineOptions:
         unseen: whether what is new in a model that was grown on the way, and changes nothing, is learned too.
         mixtures: fewer inputs than this are filled up with mixtures of two of them (mixup), where they are images or
             other real numbers and the target is what the end models return; 0 for none.
+        synthetic: so many synthetic inputs are added to very few that all models share, fewer the more there are, and
+            none to 1,000: images, or texts where the models write any. 0 for none. None are added to synthetic ones.
         seed: of the draws.
     """
 
@@ -58,10 +61,12 @@ class RefineOptions:
     general: bool = True
     unseen: bool = True
     mixtures: int = ENOUGH
+    synthetic: int = SYNTHETIC
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, least in (("steps", 1), ("batch_size", 1), ("every", 0), ("draws", 1), ("mixtures", 0), ("seed", 0)):
+        counts = {"steps": 1, "batch_size": 1, "every": 0, "draws": 1, "mixtures": 0, "synthetic": 0, "seed": 0}
+        for name, least in counts.items():
             value = getattr(self, name)
             if value is not None and value < least:
                 raise InputError(f"{name} is {value}; expected at least {least}")

@@ -10,6 +10,11 @@ import math
 import torch
 from torch import Tensor
 
+MIXTURE = "mixture"
+# Shares of a mixture of images.
+SHARES = {"drawings": 0.6, "noise": 0.4}
+# So many are drawn at once: a shape's distances to all pixels of all images would not fit into memory.
+PIECE = 256
 # Shapes are laid over each other, at most so many in a drawing.
 MOST_SHAPES = 6
 # Points on a curve from which its distance to a pixel is measured, and sides of a polygon.
@@ -137,3 +142,23 @@ def _choose(kind: Tensor, *options: Tensor) -> Tensor:
 
 
 IMAGES = {"pixels": pixels, "noise": noise, "drawings": drawings}
+
+
+def drawn_images(shape: tuple[int, ...], count: int, kind: str, generator: torch.Generator) -> Tensor:
+    """Images from 0 to 1, of shape ``(count, *shape)``; spectrograms count as images of one channel.
+
+    Args:
+        shape: of one image, ``([channels,] height, width)``, behind any dimensions of size 1.
+        count: how many.
+        kind: a name of `IMAGES`, or ``mixture``, of drawings and noise.
+        generator: of what is random.
+    """
+    channels, height, width = (1, *shape)[-3:]
+    shares = SHARES if kind == MIXTURE else {kind: 1.0}
+    parts, left = [], count
+    for position, (name, share) in enumerate(shares.items(), start=1):
+        number = left if position == len(shares) else round(share * count)
+        left -= number
+        pieces = [PIECE] * (number // PIECE) + ([number % PIECE] if number % PIECE else [])
+        parts += [IMAGES[name](piece, channels, height, width, generator) for piece in pieces]
+    return torch.cat(parts).reshape(count, *shape)

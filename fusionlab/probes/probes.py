@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,24 +9,26 @@ import torch
 from torch import Tensor, nn
 
 from fusionlab.errors import InputError
-from fusionlab.modes import in_eval_mode
-from fusionlab.probes.images import IMAGES
-from fusionlab.probes.tokens import Vocabulary, accepts, continues_text, fills_text, random_text, written_text
+from fusionlab.probes.images import IMAGES, MIXTURE, drawn_images
+from fusionlab.probes.tokens import (
+    WRITTEN_LENGTH,
+    Vocabulary,
+    accepts,
+    random_text,
+    writes_text,
+    written_in_turn,
+)
 from fusionlab.symmetry import blueprint
 from fusionlab.symmetry.inputs import Input
 
-AUTO, MIXTURE, TOKENS, GENERATED = "auto", "mixture", "tokens", "generated"
+AUTO, TOKENS, GENERATED = "auto", "tokens", "generated"
 KINDS = (AUTO, MIXTURE, *IMAGES, TOKENS, GENERATED)
-# Shares of a mixture of images.
-SHARES = {"drawings": 0.6, "noise": 0.4}
 # Names under which a config says how many positions a sequence of tokens may have.
 POSITIONS = ("max_position_embeddings", "max_target_positions")
-# Tokens of the longest text, where nothing is said: of what models write, and of random tokens.
-WRITTEN_LENGTH, RANDOM_LENGTH = 128, 32
+# Random tokens of the longest text, where nothing is said.
+RANDOM_LENGTH = 32
 # Examples of a batch, and tokens of one of texts, where nothing is said.
 BATCH, BATCH_TOKENS = 128, 4096
-# Generating is done in pieces of so many examples at most, and of texts of so many tokens together, for their scores.
-PIECE, PIECE_TOKENS = 256, 8192
 
 
 def probes(
@@ -80,7 +81,7 @@ def probes(
     fixed = {one.shape[0] for one in inputs if len(one.shape) == 1 and _is_beside_text(one)}
     for wanted in inputs:
         if _is_image(wanted):
-            images = _images(wanted.shape, count, kind if kind in IMAGES else MIXTURE, generator)
+            images = drawn_images(wanted.shape, count, kind if kind in IMAGES else MIXTURE, generator)
             drawn[wanted.name] = _normalised(images, mean, std)
         elif _is_text(wanted):
             longest = wanted.shape[0] if wanted.shape[0] in fixed else length
@@ -111,20 +112,6 @@ def _chosen(values: Tensor, index: Tensor, count: int, is_stacked: bool) -> Tens
     return values.unflatten(0, (count, -1))[index].flatten(0, 1) if is_stacked else values[index]
 
 
-def _images(shape: tuple[int, ...], count: int, kind: str, generator: torch.Generator) -> Tensor:
-    """Images from 0 to 1, of shape ``(count, *shape)``; spectrograms count as images of one channel."""
-    channels, height, width = (1, *shape)[-3:]
-    shares = SHARES if kind == MIXTURE else {kind: 1.0}
-    parts, left = [], count
-    for position, (name, share) in enumerate(shares.items(), start=1):
-        number = left if position == len(shares) else round(share * count)
-        left -= number
-        # In pieces: a shape's distances to all pixels of all images would not fit into memory.
-        pieces = [PIECE] * (number // PIECE) + ([number % PIECE] if number % PIECE else [])
-        parts += [IMAGES[name](piece, channels, height, width, generator) for piece in pieces]
-    return torch.cat(parts).reshape(count, *shape)
-
-
 def _normalised(images: Tensor, mean: Sequence[float] | None, std: Sequence[float] | None) -> Tensor:
     channels = images.shape[1] if images.ndim == 4 else 1
     shape = [-1 if dim == images.ndim - 3 else 1 for dim in range(images.ndim)]
@@ -151,7 +138,7 @@ def _text(
         # As many tokens as the image has features.
         return {wanted.name: wanted.random(count, generator)}
     model, vocabulary = models[0], Vocabulary.of(models[0], wanted.vocabulary or 0, tokenizer)
-    writes = kind == GENERATED or (kind == AUTO and (continues_text(model) or fills_text(model, vocabulary)))
+    writes = kind == GENERATED or (kind == AUTO and writes_text(model, vocabulary))
     places_matter = wanted.last is not None or wanted.name != "input_ids"
     usual = WRITTEN_LENGTH if writes and not places_matter else RANDOM_LENGTH
     length = _usable_length(model, wanted, usual if length is None else length)
@@ -162,32 +149,10 @@ def _text(
             ids[:, 0] = vocabulary.decoder_first
         return {wanted.name: ids}
     if writes:
-        text = _written(models, count, length, vocabulary, generator)
+        text = written_in_turn(models, count, length, vocabulary, generator)
     else:
         text = random_text(count, length, vocabulary, generator)
     return {name: value for name, value in text.items() if name == wanted.name or accepts(model, name)}
-
-
-def _written(
-    models: Sequence[nn.Module], count: int, length: int, vocabulary: Vocabulary, generator: torch.Generator
-) -> dict[str, Tensor]:
-    """Texts that the models write in turn, padded to one length."""
-    parts: list[dict[str, Tensor]] = []
-    # Every model writes its share of a few texts too.
-    piece = min(PIECE, max(1, PIECE_TOKENS // length), math.ceil(count / len(models)))
-    for start in range(0, count, piece):
-        model = models[len(parts) % len(models)]
-        with in_eval_mode(model):
-            text = written_text(model, min(piece, count - start), length, vocabulary, generator)
-        parts.append(text)
-    longest = max(part["input_ids"].shape[1] for part in parts)
-    filler = {"input_ids": vocabulary.pad or 0, "attention_mask": 0}
-    return {
-        name: torch.cat(
-            [nn.functional.pad(part[name], (0, longest - part[name].shape[1]), value=value) for part in parts]
-        )
-        for name, value in filler.items()
-    }
 
 
 def _usable_length(model: nn.Module, wanted: Input, length: int) -> int:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 from fusionlab.errors import InputError
 from fusionlab.forward import logits
+from fusionlab.modes import in_eval_mode
 
 # Passes over a sequence in which a masked language model fills every place anew.
 GIBBS_PASSES = 3
@@ -19,6 +21,10 @@ GIBBS_PASSES = 3
 HIDDEN_SHARE = 0.25
 # Share that is hidden in a finished text, as in those that such models learn from (Devlin et al., 2019).
 LEFT_HIDDEN = 0.15
+# Tokens of the longest text that models write, where nothing is said.
+WRITTEN_LENGTH = 128
+# So many texts at most are written at once, and of so many tokens together, for their scores.
+PIECE, PIECE_TOKENS = 256, 8192
 
 
 @dataclass(frozen=True)
@@ -117,6 +123,37 @@ def fills_text(model: nn.Module, vocabulary: Vocabulary) -> bool:
     """True if a model fills in hidden tokens, and the mask is known: it has a score for each id at each place."""
     output = getattr(model, "get_output_embeddings", lambda: None)()
     return output is not None and vocabulary.mask is not None and not continues_text(model)
+
+
+def writes_text(model: nn.Module, vocabulary: Vocabulary) -> bool:
+    """True if a model writes texts, in either way."""
+    return continues_text(model) or fills_text(model, vocabulary)
+
+
+def written_in_turn(
+    models: Sequence[nn.Module], count: int, length: int, vocabulary: Vocabulary, generator: torch.Generator
+) -> dict[str, Tensor]:
+    """Texts that several models write in turn, padded to one length; arguments and errors are those of `written_text`.
+
+    Returns:
+        ``input_ids`` and ``attention_mask``, both of shape ``(count, longest)``.
+    """
+    parts: list[dict[str, Tensor]] = []
+    # Every model writes its share of a few texts too.
+    piece = min(PIECE, max(1, PIECE_TOKENS // length), math.ceil(count / len(models)))
+    for start in range(0, count, piece):
+        model = models[len(parts) % len(models)]
+        with in_eval_mode(model):
+            text = written_text(model, min(piece, count - start), length, vocabulary, generator)
+        parts.append(text)
+    longest = max(part["input_ids"].shape[1] for part in parts)
+    filler = {"input_ids": vocabulary.pad or 0, "attention_mask": 0}
+    return {
+        name: torch.cat(
+            [nn.functional.pad(part[name], (0, longest - part[name].shape[1]), value=value) for part in parts]
+        )
+        for name, value in filler.items()
+    }
 
 
 @torch.no_grad()

@@ -95,8 +95,8 @@ def test_twin_keeps_its_function(kind: str, benchmark: Any) -> None:
 
 def test_rows_run_and_go_on(tmp_path: Path, benchmark: Any) -> None:
     """With tiny models a row has a finite barrier; the next call measures what is left and nothing again."""
-    command, shown = benchmark("assignments"), benchmark("assignments_page")
-    tried = ["swaps", "muon starts", "sinkhorn", "random", "default"]
+    command, shown = benchmark("assignments"), benchmark("assignments_rows")
+    tried = ["swaps", "muon starts", "sinkhorn", "random", "default", "few joined"]
     small = ["--small", "--results", str(tmp_path / "results"), "--models", str(tmp_path / "models")]
     small += ["--rows", *tried]
     small += ["--shakespeare", str(text(tmp_path / "plays.parquet"))]
@@ -114,7 +114,7 @@ def test_rows_run_and_go_on(tmp_path: Path, benchmark: Any) -> None:
     assert command.main(small) == 0
     found = json.loads(cells.read_text())
     assert {name: found[name] for name in before} == before
-    assert found.keys() == {*(f"gpt2 11-12 {row}" for row in tried), "deberta 11-12 default"}
+    assert found.keys() == {*(f"gpt2 11-12 {row}" for row in tried), *(f"deberta 11-12 {row}" for row in tried[-2:])}
     assert all(math.isfinite(one["barrier"]) for one in found.values())
     page = (tmp_path / "results" / "assignments.md").read_text()
     assert all(f"| {row.words}" in page for row in shown.ROWS.values())

@@ -285,6 +285,7 @@ def test_what_follows_the_merge(ckpts: Path, tmp_path: Path, command: Command, o
     outcome = command("fuse", *arguments, "--output", tmp_path / "out")
     assert (outcome.code, outcome.err) == (0, "")
     assert "Matching and merging looked at 100 " in outcome.out
+    assert ("synthetic inputs beside so few" in outcome.out) == (word == "polished")
     merged = checkpoints.load(tmp_path / "out" / "merged")
     assert not same(merged, fusionlab.fuse([checkpoints.load(ckpts / name) for name in "ab"], "paper"))
     found = rows(tmp_path / "out")

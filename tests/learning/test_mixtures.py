@@ -2,8 +2,10 @@
 
 import torch
 
-from fusionlab.learning.batches import ExamplePool, collect
+from fusionlab.learning.batches import ExamplePool
+from fusionlab.learning.collecting import collect
 from fusionlab.learning.mixtures import mixtures
+from fusionlab.learning.supplement import Supplement
 from tests.matching.refining import inputs
 from tests.symmetry.models import generator, random_model
 
@@ -43,7 +45,7 @@ def test_few_inputs_are_filled_up_and_answered():
     config = models[0].config
     shape = (6, config.num_channels, config.image_size, config.image_size)
     data = [{"pixel_values": torch.randn(shape, generator=generator(0))}]
-    plain, filled = (collect(models, data, None, 300, True, mixed=mixed) for mixed in (0, 300))
+    plain, filled = (collect(models, data, None, 300, True, supplement=Supplement(mixed)) for mixed in (0, 300))
     assert sizes(plain) == [6]
     assert sizes(filled) == [300]
     assert filled.groups[0].targets is not None
@@ -52,8 +54,8 @@ def test_few_inputs_are_filled_up_and_answered():
         answers = torch.stack([model(pixel_values=pixels).logits.softmax(-1) for model in models]).mean(0)
     assert torch.allclose(filled.groups[0].targets.values, answers, atol=1e-5)
     assert torch.equal(pixels[:6], data[0]["pixel_values"])
-    assert sizes(collect(models, data, None, 300, True, mixed=6)) == [6]
-    assert sizes(collect(models, data, None, 20, True, mixed=300)) == [20]
+    assert sizes(collect(models, data, None, 300, True, supplement=Supplement(6))) == [6]
+    assert sizes(collect(models, data, None, 20, True, supplement=Supplement(300))) == [20]
 
 
 def test_mixtures_stay_within_memory():
@@ -64,5 +66,5 @@ def test_mixtures_stay_within_memory():
     (taught,) = whole.groups
     assert taught.targets is not None
     used = taught.inputs["pixel_values"].nbytes + taught.targets.values.nbytes
-    assert sizes(collect(models, data, None, 300, True, memory=3 * used, mixed=300)) == [18]
-    assert sizes(collect(models, data, None, 300, True, memory=used, mixed=300)) == [6]
+    assert sizes(collect(models, data, None, 300, True, memory=3 * used, supplement=Supplement(300))) == [18]
+    assert sizes(collect(models, data, None, 300, True, memory=used, supplement=Supplement(300))) == [6]

@@ -10,7 +10,8 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from fusionlab.errors import InputError
 from fusionlab.evaluation.preservation import check_preservation
-from fusionlab.learning.batches import ANSWERS, BATCH, DistillationBatch, collect, draws, examples_at_once
+from fusionlab.learning.batches import ANSWERS, BATCH, DistillationBatch, draws, examples_at_once
+from fusionlab.learning.collecting import collect
 from fusionlab.learning.distillation import output_of
 from fusionlab.learning.points import mixed, random_points
 from fusionlab.matching.learned import Refinement

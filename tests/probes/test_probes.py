@@ -254,7 +254,7 @@ def test_several_models_write_in_turn(count: int, length: int) -> None:
 
 def test_texts_are_written_in_pieces_whose_scores_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of so many tokens together, or so many texts if they are short; each piece by the next model."""
-    module, pieces = sys.modules["fusionlab.probes.probes"], []
+    module, pieces = sys.modules["fusionlab.probes.tokens"], []
 
     def written(model: nn.Module, count: int, length: int, *rest: object) -> dict[str, torch.Tensor]:
         pieces.append((id(model), count))

@@ -1,6 +1,6 @@
 """Models that never met: what is left half way between models of different seeds, by every way to match them.
 
-    python benchmarks/different_seeds.py --rows demo data none few tasks four eight widths --markdown results.md
+    python benchmarks/different_seeds.py --rows demo data none tasks four eight widths --markdown results.md
     python benchmarks/different_seeds.py --rows cifar shakespeare deberta experts
     python benchmarks/different_seeds.py --rows resnets resnets_cifar
 
@@ -26,7 +26,7 @@ import digits_rows
 import trained_rows
 from settings import Line, keep, quiet, show
 
-DIGITS = ("demo", "data", "none", "few", "tasks", "four", "eight", "widths")
+DIGITS = ("demo", "data", "none", "tasks", "four", "eight", "widths")
 TRAINED = ("cifar", "shakespeare", "deberta", "experts")
 CONVOLUTIONS = ("resnets", "resnets_cifar")
 ROWS: dict[str, Callable[[argparse.Namespace], Iterator[Line]]] = {

@@ -92,16 +92,6 @@ def none(args: argparse.Namespace) -> Iterator[Line]:
     yield pair.polished("polished from learned", inputs, "learned")
 
 
-def few(args: argparse.Namespace) -> Iterator[Line]:
-    """16 to 256 unlabelled images."""
-    train, test = digits()
-    for count in (16, 32, 64, 128, 256):
-        pair, images = demo_pair(f"digits, {count} unlabelled images", test), batches(train, count)
-        yield pair.matched("learned", preset="learned", data=images)
-        yield pair.polished("polished from weights", images, "weights")
-        yield pair.polished("polished from the plain mean", images, "none")
-
-
 def tasks(args: argparse.Namespace) -> Iterator[Line]:
     """Digits 0 to 4 and 5 to 9 from two seeds, merged into one that knows ten; no labels."""
     _, test = digits()

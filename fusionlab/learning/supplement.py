@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
+from fusionlab.errors import first_line
 from fusionlab.probes import inputs_like
 from fusionlab.probes.beside import IDS
 
+_LOGGER = logging.getLogger("fusionlab")
 # So many synthetic inputs are added to very few, fewer the more were given, and none to `FEW`.
 SYNTHETIC, FEW = 4000, 1000
 
@@ -42,7 +45,8 @@ class Supplement:
 def like_given(models: Sequence[nn.Module], seed: int) -> Like:
     """A function that makes synthetic inputs like given ones (`fusionlab.probes.inputs_like`).
 
-    Special tokens are those of the tokenizer in the folder that the first model was loaded from.
+    Special tokens are those of the tokenizer in the folder that the first model was loaded from. Where a model's class
+    fails at writing, a warning says so and nothing is made: what it was given is enough to go on.
 
     Args:
         models: that the inputs are for.
@@ -56,6 +60,11 @@ def like_given(models: Sequence[nn.Module], seed: int) -> Like:
             from fusionlab.data.tokenizers import tokenizer_beside  # noqa: PLC0415
 
             tokenizer = tokenizer_beside(models[0])
-        return inputs_like(given, models, count, torch.Generator().manual_seed(seed), tokenizer)
+        try:
+            return inputs_like(given, models, count, torch.Generator().manual_seed(seed), tokenizer)
+        # A model's own class writes, and what it raises may be anything.
+        except Exception as error:
+            _LOGGER.warning("Nothing is added to few inputs: no texts could be written (%s).", first_line(error))
+            return None
 
     return make

@@ -36,22 +36,29 @@ def inputs_like(
 
     Returns:
         Inputs by name, on the CPU; None where nothing is like the given ones: numbers that are no images, texts for
-        models that write none, several modalities at once.
+        models that write none, several modalities or sequences at once.
     """
     inputs = {name: value for name, value in given.items() if name != LABELS}
     if len(inputs) == 1:
         ((name, values),) = inputs.items()
         if values.is_floating_point() and values.ndim == 4:
             return {name: _images_like(values, count, generator)}
-    is_text = IDS in inputs and not any(value.is_floating_point() for value in inputs.values())
     config: Any = getattr(models[0], "config", None)
-    if not is_text or not hasattr(config, "get_text_config"):
+    size = getattr(config.get_text_config(), "vocab_size", None) if hasattr(config, "get_text_config") else None
+    if not _is_text(inputs) or size is None:
         return None
-    vocabulary = Vocabulary.of(models[0], config.get_text_config().vocab_size, tokenizer)
+    vocabulary = Vocabulary.of(models[0], size, tokenizer)
     if not writes_text(models[0], vocabulary):
         return None
     text = written_in_turn(models, count, min(inputs[IDS].shape[1], WRITTEN_LENGTH), vocabulary, generator)
     return {name: value for name, value in text.items() if name == IDS or accepts(models[0], name)}
+
+
+def _is_text(inputs: Mapping[str, Tensor]) -> bool:
+    """True if inputs are one sequence of tokens, with what goes along with it."""
+    return IDS in inputs and not any(
+        value.is_floating_point() or name.startswith("decoder") for name, value in inputs.items()
+    )
 
 
 def _images_like(given: Tensor, count: int, generator: torch.Generator) -> Tensor:

@@ -127,6 +127,7 @@ def no_inputs() -> dict[str, tuple[nn.Module, Mapping[str, Tensor]]]:
     return {
         "a classifier of texts": (classifier, texts(3, 6)),
         "images and texts": (writer(), {**images(3), **texts(3, 6)}),
+        "two sequences": (writer(), {**texts(3, 6), "decoder_input_ids": texts(3, 6)["input_ids"]}),
         "images and a mask": (random_model("vit-classifier"), {**images(3), "pixel_mask": torch.ones(3, 4, 4)}),
         "numbers that are no images": (nn.Linear(4, 2), {"x": torch.rand(3, 4)}),
         "integers": (nn.Linear(4, 2), {"x": torch.ones(3, 3, 4, 4, dtype=torch.long)}),
@@ -139,6 +140,22 @@ def test_nothing_is_like_others(name: str) -> None:
     """Where models write no texts, and for what is no image, nothing is made."""
     model, given = no_inputs()[name]
     assert inputs_like(given, [model], 5, generator(0)) is None
+
+
+def test_a_model_that_fails_at_writing_is_told(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its class may have faults that only writing meets: a warning, and what was given is all that is learned from."""
+    models = [writer(0), writer(1)]
+
+    def failing(*_: Any, **__: Any) -> Tensor:
+        raise RuntimeError("Tensor must have a stride divisible by 2\nand more")
+
+    monkeypatch.setattr(models[0], "generate", failing)
+    assert sizes(collect(models, [texts(3, 6)], None, MANY, True, supplement=added(models))) == [3]
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert record.getMessage().endswith("no texts could be written (Tensor must have a stride divisible by 2).")
 
 
 def test_end_models_answer_what_is_added() -> None:

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel
 
 from fusionlab.data.tokenizers import byte_tokenizer
-from fusionlab.fusion import FusionPlan
+from fusionlab.fusion import Fuser, FusionPlan
 from fusionlab.inputs import Inputs
 from fusionlab.learning.batches import DistillationBatch
 from fusionlab.learning.collecting import collect
@@ -22,6 +22,7 @@ from fusionlab.matching.recipe import recipe
 from fusionlab.matching.refine_options import RefineOptions
 from fusionlab.polish import PolishOptions
 from fusionlab.probes import inputs_like
+from fusionlab.stages import run
 from tests.symmetry.models import generator, random_model, randomize
 
 MANY = 10**6
@@ -247,6 +248,26 @@ def test_plans_say_whether_synthetic_inputs_are_added(synthetic: int) -> None:
     plans = [FusionPlan(learned), FusionPlan({}, polish=polished), FusionPlan(learned, polish=polished)]
     assert [plan.adds_synthetic for plan in plans] == [synthetic > 0] * 3
     assert not FusionPlan({"weights": recipe("weights")}).adds_synthetic
+
+
+def learned(inputs: Inputs, synthetic: int) -> list[Tensor]:
+    """What matching and polish make of two models: the twins' and the merge's parameters."""
+    models = dict(zip("ab", classifiers(), strict=True))
+    how: dict[str, Any] = {"steps": 2, "batch_size": 8, "synthetic": synthetic}
+    plan = FusionPlan({"mine": recipe("learned", **how)}, polish=PolishOptions(**how))
+    fuser = Fuser(models, plan, inputs)
+    kept = run(fuser.fuse()).kept
+    assert kept is not None
+    twins = run(fuser.match("mine")).twins
+    return [torch.cat([one.flatten() for one in model.state_dict().values()]) for model in (*twins, kept.model)]
+
+
+def test_given_inputs_are_joined_and_synthetic_ones_are_not() -> None:
+    """The twin that moves and the polished merge become others by what joins; nothing joins synthetic inputs."""
+    given, drawn = Inputs.from_batches([images(6)], 2), Inputs.synthetic(classifiers(), 6)
+    (alone, joined), (as_they_are, asked) = ([learned(one, n) for n in (0, 400)] for one in (given, drawn))
+    assert [torch.equal(one, other) for one, other in zip(alone, joined, strict=True)] == [True, False, False]
+    assert all(torch.equal(one, other) for one, other in zip(as_they_are, asked, strict=True))
 
 
 def test_a_batch_tells_its_bytes() -> None:

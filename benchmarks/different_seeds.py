@@ -17,6 +17,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import get_args
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -25,6 +26,8 @@ import convolution_rows
 import digits_rows
 import trained_rows
 from settings import Line, keep, quiet, show
+
+from fusionlab.matching.refine_options import RefineOptimizer
 
 DIGITS = ("demo", "data", "none", "tasks", "four", "eight", "widths")
 TRAINED = ("cifar", "shakespeare", "deberta", "experts")
@@ -62,6 +65,9 @@ def main() -> int:
     parser.add_argument("--concentration", type=float, help="of the points of learning, not on digits")
     parser.add_argument("--precision", default="32-true", help="of learning and of activations, not on digits")
     parser.add_argument("--widths", nargs="+", type=int, default=[32, 64, 128], help="of the row widths")
+    parser.add_argument(
+        "--optimizer", choices=get_args(RefineOptimizer), default="muon", help="of learning in the rows four and eight"
+    )
     parser.add_argument("--factors", nargs="+", type=int, default=[1, 2, 4], help="of the width in the row resnets")
     parser.add_argument(
         "--resnets", nargs=2, metavar="FOLDER", help="end models of the row resnets_cifar",

@@ -52,7 +52,7 @@ def data(args: argparse.Namespace) -> Iterator[Line]:
     yield pair.polished("polished from weights", images, "weights")
 
 
-def at_once(count: int, steps: int) -> Iterator[Line]:
+def at_once(count: int, steps: int, optimizer: str) -> Iterator[Line]:
     """Several models matched together, and every pair among their twins."""
     train, test = digits()
     models = [digits_model(seed) for seed in range(1, count + 1)]
@@ -61,7 +61,7 @@ def at_once(count: int, steps: int) -> Iterator[Line]:
     yield together.matched("plain mean", preset="none")
     yield together.matched("weights", preset="weights")
     start = time.perf_counter()
-    twins = fusionlab.align(models, preset="learned", data=batches(train), steps=steps)
+    twins = fusionlab.align(models, preset="learned", data=batches(train), steps=steps, optimizer=optimizer)
     seconds = time.perf_counter() - start
     yield together.line("learned together", [together.measure(fusionlab.merge(twins))], seconds=seconds)
     pairs = list(itertools.combinations(twins, 2))
@@ -71,12 +71,12 @@ def at_once(count: int, steps: int) -> Iterator[Line]:
 
 def four(args: argparse.Namespace) -> Iterator[Line]:
     """Four models at once, 2,000 steps."""
-    return at_once(4, 2000)
+    return at_once(4, 2000, args.optimizer)
 
 
 def eight(args: argparse.Namespace) -> Iterator[Line]:
     """Eight models at once, 4,800 steps."""
-    return at_once(8, 4800)
+    return at_once(8, 4800, args.optimizer)
 
 
 def none(args: argparse.Namespace) -> Iterator[Line]:

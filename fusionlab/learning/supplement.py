@@ -54,14 +54,14 @@ def like_given(models: Sequence[nn.Module], seed: int) -> Like:
     """
 
     def make(given: Mapping[str, Tensor], count: int) -> Mapping[str, Tensor] | None:
-        tokenizer = None
-        if IDS in given:
-            # Reading data sets takes a library that models of images need not wait for.
-            from fusionlab.data.tokenizers import tokenizer_beside  # noqa: PLC0415
+        generator = torch.Generator().manual_seed(seed)
+        if IDS not in given:
+            return inputs_like(given, models, count, generator)
+        # Reading data sets takes a library that models of images need not wait for.
+        from fusionlab.data.tokenizers import tokenizer_beside  # noqa: PLC0415
 
-            tokenizer = tokenizer_beside(models[0])
         try:
-            return inputs_like(given, models, count, torch.Generator().manual_seed(seed), tokenizer)
+            return inputs_like(given, models, count, generator, tokenizer_beside(models[0]))
         # A model's own class writes, and what it raises may be anything.
         except Exception as error:
             _LOGGER.warning("Nothing is added to few inputs: no texts could be written (%s).", first_line(error))

@@ -4,7 +4,8 @@
 
 Every pair is trained here, of seeds that nothing was chosen by: small ViTs on digits, and small BERTs on
 sentences of SST-2 where their file is given. Matching looks at training inputs without labels; every preset is measured
-by the plain mean of the twins on the test set. Nothing is tuned: every option has its default.
+by the plain mean of the twins on the test set. Nothing is tuned: every option has its default. Without data the presets
+that need none stand against one another, and `learned` on synthetic inputs.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ HEADS = (
     "pair", "seed", "case", "agreement", "end models", "auto", "best preset", "below it", "auto without data", "best",
     "below it",
 )  # fmt: skip
+# Shown in place of the preset where no data are at hand.
+DRAWN = "synthetic"
 
 
 @dataclass(frozen=True)
@@ -50,8 +53,8 @@ class Row:
         return self.case in self.pair.right
 
     def best(self, has_data: bool) -> str:
-        """The preset with the highest accuracy, of all or of those that look at no data."""
-        kept = [name for name in self.reached if has_data or not recipe(name).needs_inputs]
+        """The preset with the highest accuracy, of all that look at data or of those that look at none."""
+        kept = [name for name in self.reached if (name != DRAWN if has_data else name == DRAWN or is_free(name))]
         return max(kept, key=lambda name: self.reached[name])
 
     def below(self, has_data: bool) -> float:
@@ -69,6 +72,11 @@ class Row:
         return cells
 
 
+def is_free(name: str) -> bool:
+    """True for a preset that looks at no inputs."""
+    return not recipe(name).needs_inputs
+
+
 def row(pair: Pair) -> Row:
     """Advice on a pair, and what every preset makes of it; -- where a preset refuses, it is left out."""
     named = {f"model {place}": model for place, model in enumerate(pair.models)}
@@ -77,16 +85,18 @@ def row(pair: Pair) -> Row:
     advice, seen = chosen.advice, chosen.advice.agreement
     setting = Setting(pair.kind, [pair.models], pair.test)
     reached = {}
-    for name in presets():
-        options: dict[str, Any] = {"data": pair.inputs} if recipe(name).needs_inputs else {}
+    for name in (*presets(), DRAWN):
+        options: dict[str, Any] = {"preset": "learned"} if name == DRAWN else {"preset": name}
+        options |= {} if name == DRAWN or is_free(name) else {"data": pair.inputs}
         try:
-            twins = fusionlab.align(pair.models, anchor=1, preset=name, **options)
+            twins = fusionlab.align(pair.models, anchor=1, **options)
         except fusionlab.InputError as error:
             print(f"{pair.kind}, seed {pair.seed}: {name} refuses: {error}", file=sys.stderr)
             continue
         reached[name] = 100 * setting.measure(fusionlab.merge(twins))
     ends = 50 * sum(map(setting.measure, pair.models))
-    alone = choose(named, has_inputs=False).match
+    without = choose(named, has_inputs=False)
+    alone = DRAWN if without.draws else without.match
     return Row(pair, advice.case, ends, chosen.match, alone, reached, None if seen is None else seen.share)
 
 

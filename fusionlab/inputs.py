@@ -16,7 +16,8 @@ from torch.utils.data import ConcatDataset, DataLoader, IterableDataset, Subset
 
 from fusionlab.errors import InputError
 from fusionlab.learning.supplement import FEW
-from fusionlab.probes import probes, takes_text
+from fusionlab.probes import in_words, probes, takes_text, teach
+from fusionlab.symmetry import SymmetryError
 
 if TYPE_CHECKING:  # the data modules' library takes most of a second
     from fusionlab.data.contract import DataFacts
@@ -129,14 +130,9 @@ class Inputs:
             std: of each channel.
             length: tokens of the longest text, if not the probes' own.
         """
-        tokenizer = None
-        if takes_text(models[0]):
-            # Reading data sets takes a library that models of images need not wait for.
-            from fusionlab.data.tokenizers import tokenizer_beside  # noqa: PLC0415
-
-            tokenizer = tokenizer_beside(models[0])
+        tokenizer = _tokenizer_of(models[0])
         batches = probes(models, samples, kind, seed, mean=mean, std=std, tokenizer=tokenizer, length=length)
-        words = f"{samples} synthetic inputs ({kind}), no real data"
+        words = f"{samples} synthetic inputs ({in_words(models[0], kind, tokenizer)}), no real data"
         return Inputs((batches,) * len(models), batches, described=words, is_synthetic=True)
 
     @staticmethod
@@ -177,6 +173,28 @@ class Inputs:
         if any(iter(batches) is batches for batches in own):
             raise InputError("data can be gone through only once; expected lists of batches or DataLoaders")
         return Inputs(own, list(itertools.chain.from_iterable(own)), described="the given data of each model")
+
+
+def synthetic_ones_teach(model: nn.Module) -> bool:
+    """True if what is learned on a model's synthetic inputs holds for data (see `fusionlab.probes.teach`).
+
+    Args:
+        model: of any architecture; False for one that is not described.
+    """
+    try:
+        return teach(model, _tokenizer_of(model))
+    except SymmetryError:
+        return False
+
+
+def _tokenizer_of(model: nn.Module) -> Any:
+    """The tokenizer in the folder that a model of text was loaded from; None where there is none."""
+    if not takes_text(model):
+        return None
+    # Reading data sets takes a library that models of images need not wait for.
+    from fusionlab.data.tokenizers import tokenizer_beside  # noqa: PLC0415
+
+    return tokenizer_beside(model)
 
 
 def _count(loader: Any) -> int:

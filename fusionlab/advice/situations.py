@@ -31,6 +31,7 @@ class Case:
         are_apart: whether the models share no basis, so that their mean as they are is expected to be near chance; None
             where nothing is expected of either.
         is_open: whether a look at what the models say of inputs decides if they are matched by learning.
+        is_drawn: whether learning on synthetic inputs, where these teach, is better than what is matched without any.
         unsure: a sentence that such a look makes needless.
     """
 
@@ -42,6 +43,7 @@ class Case:
     methods: Sequence[str] = ("simple",)
     are_apart: bool | None = None
     is_open: bool = False
+    is_drawn: bool = False
     unsure: str = ""
 
     @property
@@ -80,16 +82,18 @@ CASES: dict[CaseName, Case] = {
         "Their weights cannot be averaged as they are.",
         "learned",
         "weights",
+        is_drawn=True,
     ),
     "other_seeds": Case(
         "models trained apart (other seeds), or brought into different bases: they share none",
         "Match them by learning on inputs without labels, then take the plain mean; where one model is all that is "
-        "wanted, a polish after weights (--match weights --polish 600) was as good or better. Without inputs weights "
-        "get part of the way; --match learned draws synthetic ones, and language models write theirs.",
+        "wanted, a polish after weights (--match weights --polish 600) was as good or better. Without inputs "
+        "--match learned draws synthetic ones, and language models write theirs; weights get part of the way.",
         "Their mean as they are will be near chance, with any merge method.",
         "learned",
         "weights",
         are_apart=True,
+        is_drawn=True,
     ),
     "one_model_in_two_bases": Case(
         "one model in two bases: every parameter is as long in one as in the other, and in another order",

@@ -45,8 +45,9 @@ def fuse(
             sizes are grown to one, as `align` does.
         preset: how to match, see `align`; ``auto`` for what `advise` says of the models, with data or without: nothing
             for fine-tunes of one base (``learned`` for classifiers whose mean classifies too few inputs as they do
-            together), ``learned`` or ``weights`` for models that were trained apart. The logger
-            ``fusionlab`` tells at level INFO which, why, and about how long it takes.
+            together), ``learned`` for models that were trained apart, on synthetic inputs where there are no data
+            (``weights`` where these teach nothing, or where learning would take long). The logger ``fusionlab`` tells
+            at level INFO which, why, and about how long it takes.
         method: how to merge, see `merge`.
         anchor: see `align`.
         weights: see `merge`.

@@ -135,7 +135,8 @@ def _in_memory(
     if arguments.match == AUTO:
         seen = data_options.inputs(arguments, list(ends.values()), arguments.ckpts)
         # Models with heads of their own have no outputs in common to learn by.
-        choice = choose(ends, seen is not None and arguments.heads != "own", found, seen)
+        has_outputs = arguments.heads != "own"
+        choice = choose(ends, seen is not None and has_outputs, found, seen, has_outputs and polishing is None)
         _tell_choice(arguments, choice)
     advised = choice if choice is not None else advice_on(read_weights(ends, found))
     recipe, name = matching_options.matching_recipe(arguments), matching_options.matching_name(arguments)

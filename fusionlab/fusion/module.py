@@ -99,9 +99,12 @@ class FusionModule(StagedModule, CandidateTest):
             name: model if isinstance(model, nn.Module) else self.checkpoints[name].model
             for name, model in given.items()
         }
-        # Whether there are inputs is known when the fit begins; until then that there will be.
+        # Models with heads of their own have no outputs in common to learn by. Whether there are inputs is known when
+        # the fit begins; until then that there will be. A polish on synthetic inputs gains nothing from twins that were
+        # learned on them (docs/advise.md).
+        has_outputs = self.plan.heads != "own"
         self.choice = (
-            choose(self._as_given, has_inputs=self.plan.heads != "own", stored=self.checkpoints)
+            choose(self._as_given, has_outputs, self.checkpoints, may_draw=has_outputs and self.plan.polish is None)
             if match == AUTO
             else None
         )
@@ -150,7 +153,6 @@ class FusionModule(StagedModule, CandidateTest):
             return
         refuse_journal_of_several(self.plan.search, self.trainer.world_size)
         inputs = self._seen_inputs() if self.inputs is None else self.inputs
-        # Models with heads of their own have no outputs in common to learn by.
         may_learn = inputs is not None and self.plan.heads != "own"
         before = None if self.choice is None else self.choice.match
         if self.choice is not None:

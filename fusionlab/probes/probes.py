@@ -23,6 +23,15 @@ from fusionlab.symmetry.inputs import Input
 
 AUTO, TOKENS, GENERATED = "auto", "tokens", "generated"
 KINDS = (AUTO, MIXTURE, *IMAGES, TOKENS, GENERATED)
+# Of what the reader is told.
+WORDS = {
+    MIXTURE: "drawings and noise",
+    "pixels": "independent pixels",
+    "noise": "smooth noise",
+    "drawings": "drawings",
+    TOKENS: "random tokens",
+    GENERATED: "texts that the models wrote",
+}
 # Names under which a config says how many positions a sequence of tokens may have.
 POSITIONS = ("max_position_embeddings", "max_target_positions")
 # Random tokens of the longest text, where nothing is said.
@@ -107,6 +116,61 @@ def takes_text(model: nn.Module) -> bool:
     return any(map(_is_text, blueprint(model).inputs))
 
 
+def teach(model: nn.Module, tokenizer: Any = None) -> bool:
+    """True if what is learned on a model's probes holds for data: images and nothing else, or a text that it writes.
+
+    Random tokens teach little, and neither was measured of spectrograms or of several modalities at once.
+
+    Args:
+        model: of a supported architecture.
+        tokenizer: transformers' tokenizer of the model, for its mask; if None the one that the config names.
+
+    Raises:
+        SymmetryError: an architecture that is not described.
+    """
+    inputs = blueprint(model).inputs
+    if all(_is_image(one) and len(one.shape) == 3 for one in inputs):
+        return True
+    texts = [one for one in inputs if _is_text(one)]
+    if len(texts) != 1 or _is_placed(texts[0]) or texts[0].placed is not None:
+        return False
+    others = [one for one in inputs if one is not texts[0]]
+    return all(map(_is_beside_text, others)) and writes_text(
+        model, Vocabulary.of(model, texts[0].vocabulary or 0, tokenizer)
+    )
+
+
+def in_words(model: nn.Module, kind: str = AUTO, tokenizer: Any = None) -> str:
+    """The probes of a kind for a model, for the reader: what is drawn, and what is written by whom.
+
+    Args:
+        model: of a supported architecture.
+        kind: see `probes`.
+        tokenizer: see `probes`.
+
+    Raises:
+        SymmetryError: an architecture that is not described.
+    """
+    inputs, words = blueprint(model).inputs, list[str]()
+    if any(map(_is_image, inputs)):
+        words.append(WORDS[kind if kind in IMAGES else MIXTURE])
+    for text in inputs:
+        if _is_text(text) and text.placed is None:
+            vocabulary = Vocabulary.of(model, text.vocabulary or 0, tokenizer)
+            is_written = not _is_placed(text) and _writes(model, vocabulary, kind)
+            words.append(WORDS[GENERATED if is_written else TOKENS])
+    return " and ".join(dict.fromkeys(words)) or "random numbers"
+
+
+def _writes(model: nn.Module, vocabulary: Vocabulary, kind: str) -> bool:
+    return kind == GENERATED or (kind == AUTO and writes_text(model, vocabulary))
+
+
+def _is_placed(text: Input) -> bool:
+    """True for tokens whose places and number of end tokens matter, which no model writes."""
+    return text.last is not None or text.name != "input_ids"
+
+
 def _chosen(values: Tensor, index: Tensor, count: int, is_stacked: bool) -> Tensor:
     """Some of the examples; of stacked ones, each of which has several rows, one behind the other."""
     return values.unflatten(0, (count, -1))[index].flatten(0, 1) if is_stacked else values[index]
@@ -138,8 +202,8 @@ def _text(
         # As many tokens as the image has features.
         return {wanted.name: wanted.random(count, generator)}
     model, vocabulary = models[0], Vocabulary.of(models[0], wanted.vocabulary or 0, tokenizer)
-    writes = kind == GENERATED or (kind == AUTO and writes_text(model, vocabulary))
-    places_matter = wanted.last is not None or wanted.name != "input_ids"
+    writes = _writes(model, vocabulary, kind)
+    places_matter = _is_placed(wanted)
     usual = WRITTEN_LENGTH if writes and not places_matter else RANDOM_LENGTH
     length = _usable_length(model, wanted, usual if length is None else length)
     if places_matter:

@@ -18,7 +18,7 @@ CALLS: dict[str, Callable[[nn.Module, nn.Module], Any]] = {
     "align": lambda a, b: fusionlab.align([a, b], preset="weights"),
     "align none": lambda a, b: fusionlab.align([a, b], preset="none"),
     "merge": lambda a, b: [fusionlab.merge([a, b])],
-    "fuse": lambda a, b: [fusionlab.fuse([a, b], options={"gauge": "balanced"})],
+    "fuse": lambda a, b: [fusionlab.fuse([a, b], "weights", options={"gauge": "balanced"})],
 }
 
 

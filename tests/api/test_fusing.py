@@ -36,9 +36,9 @@ def test_fusing_a_model_with_its_rebased_copy_gives_the_model_back() -> None:
     assert closeness(fusionlab.fuse([a, copy], "paper"), a) < 1e-5
 
 
-@pytest.mark.parametrize(("preset", "data"), [("none", None), ("weights", None), ("learned", batches())])
+@pytest.mark.parametrize(("preset", "data"), [("none", None), ("learned", None), ("learned", batches())])
 def test_default_is_what_advice_chooses(preset: str, data: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """Nothing for fine-tunes of one base, else by weights or, with data, by learning; a logger tells, if asked."""
+    """Nothing for fine-tunes of one base, else by learning, on what is drawn if need be; a logger tells, if asked."""
     a, options = vit(0), {"steps": 2, "batch_size": 8} if preset == "learned" else {}
     b = vit(0 if preset == "none" else 1)
     with torch.no_grad():
@@ -46,7 +46,8 @@ def test_default_is_what_advice_chooses(preset: str, data: Any, caplog: pytest.L
     with caplog.at_level("INFO", "fusionlab"):
         fused = fusionlab.fuse([a, b], data=data, options=options)
     assert same(fused, fusionlab.fuse([a, b], preset, data=data, options=options))
-    told = "So nothing is matched." if preset == "none" else f"So they are matched by {preset}: about "
+    way = "learned on synthetic inputs" if data is None else "learned"
+    told = "So nothing is matched." if preset == "none" else f"So they are matched by {way}: about "
     assert told in caplog.text
     caplog.clear()
     fusionlab.fuse([a, b], data=data, options=options)

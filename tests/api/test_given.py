@@ -23,7 +23,7 @@ def test_wrapped_modules_are_unwrapped(wrap: Any) -> None:
     merged = fusionlab.merge(wrapped)
     assert type(merged) is type(plain[0])
     assert same(merged, fusionlab.merge(plain))
-    assert distance(fusionlab.fuse(wrapped), fusionlab.fuse(plain)) < 1e-4
+    assert distance(fusionlab.fuse(wrapped, "weights"), fusionlab.fuse(plain, "weights")) < 1e-4
     assert distance(fusionlab.match(*wrapped).apply(wrapped[0]), fusionlab.match(*plain).apply(plain[0])) < 1e-4
 
 

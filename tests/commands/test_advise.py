@@ -137,15 +137,24 @@ def test_the_default_matches_nothing_of_fine_tunes(tuned: Path, tmp_path: Path, 
         torch.testing.assert_close(tensor, (a[name] + b[name]) / 2)
 
 
-@pytest.mark.parametrize(("given", "chosen"), [([], "weights"), (["--data", "Digits", "--points", "0"], "learned")])
-def test_auto_matches_other_seeds(ckpts: Path, tmp_path: Path, command: Command, given: list[str], chosen: str) -> None:
-    """By weights where there is nothing to look at, else by learning; options of the chosen one are taken."""
-    options = ["--steps", "2"] if chosen == "learned" else []
+@pytest.mark.parametrize(
+    ("given", "options", "told"),
+    [
+        ([], ["learned", "--steps", "2"], "learned on synthetic inputs"),
+        (["--polish.steps", "1"], ["weights"], "weights"),
+        (["--data", "Digits", "--points", "0"], ["learned", "--steps", "2"], "learned"),
+    ],
+    ids=["nothing", "polish", "data"],
+)
+def test_auto_matches_other_seeds(
+    ckpts: Path, tmp_path: Path, command: Command, given: list[str], options: list[str], told: str
+) -> None:
+    """By learning, on synthetic inputs where there are no others; by weights where these serve a polish."""
     models = (ckpts / "a", ckpts / "b")
-    outcome = command("fuse", "--ckpts", *models, "--match", "auto", *options, *given, "--output", tmp_path / "out")
+    outcome = command("fuse", "--ckpts", *models, "--match", "auto", *options[1:], *given, "--output", tmp_path / "out")
     assert (outcome.code, outcome.err) == (0, "")
-    assert f"So the models were matched by {chosen}" in outcome.out
-    matching = " ".join([chosen, *options]).replace(" --", ", ")
+    assert f"So the models were matched by {told} (match: auto)." in outcome.out
+    matching = " ".join(options).replace(" --", ", ")
     assert value(rows(tmp_path / "out"), metric="distance_to_anchor", matching=matching) > 0
 
 

@@ -134,7 +134,8 @@ def test_same_seed_same_bytes(fused: Path, ckpts: Path, tmp_path: Path, command:
 
 def test_without_data_only_distances(ckpts: Path, tmp_path: Path, command: Command) -> None:
     """The merge is written, distances are, scores are not, and the user is told."""
-    outcome = command("fuse", "--ckpts", ckpts / "a", ckpts / "b", "--output", tmp_path / "out")
+    models = ("--ckpts", ckpts / "a", ckpts / "b")
+    outcome = command("fuse", *models, "--match", "weights", "--output", tmp_path / "out")
     assert (outcome.code, outcome.err) == (0, "")
     assert {row["metric"] for row in rows(tmp_path / "out")} == {"distance_to_anchor", "distance_to_anchor_in_gauge"}
     assert "No data was given" in outcome.out

@@ -90,7 +90,7 @@ def test_other_processes_write_and_print_nothing(
 ) -> None:
     """They do the work, as all must for a pass to end, and leave the rest to the first."""
     arguments = {
-        "fuse": ("--ckpts", ckpts / "a", ckpts / "b"),
+        "fuse": ("--ckpts", ckpts / "a", ckpts / "b", "--match", "weights"),
         "merge": (ckpts / "a", ckpts / "b"),
         "barrier": (ckpts / "a", ckpts / "b", "--data", "Digits", "--points", "2", "--match", "none"),
     }

@@ -31,7 +31,7 @@ def test_the_output_is_uploaded(ckpts: Path, tmp_path: Path, command: Command, h
         "merge": ["merge", a, b],
         "merge in memory": ["merge", a, b, "--method", "pcb", "--base", ckpts / "middle"],
         "match": ["match", a, "--anchor", b],
-        "fuse": ["fuse", "--ckpts", a, b],
+        "fuse": ["fuse", "--ckpts", a, b, "--match", "weights"],
     }[name]
     outcome = command(*line, "--push", "me/model", "--output", out)
     assert outcome.code == 0, outcome.err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,19 +62,22 @@ TASKS = (
 )
 
 
-class DigitsFamily:
-    """A base model and its fine-tunes, one for each of `TASKS`, each under a head that was fitted to the base model.
+class ImageFamily(ABC):
+    """A base model for images and its fine-tunes, one for each task, each under a head that stays.
 
-    Args:
-        seed: of weights and order.
-        folder: of the models; what is missing in it is trained.
+    Attributes:
+        seed: of the models.
+        base: the base model.
+        tuned: the fine-tunes.
     """
 
-    names = tuple(task.name for task in TASKS)
+    seed: int
+    base: nn.Module
+    tuned: list[nn.Module]
 
-    def __init__(self, seed: int, folder: Path) -> None:
-        self.seed, self._images = seed, splits()
-        self.base, *self.tuned = family(seed, folder, self._images, self.body_tuned)
+    @abstractmethod
+    def images(self, place: int, split: str) -> Images:
+        """Images and labels of a task: those that it was ``tuned`` on, or for ``validation`` or ``test``."""
 
     @staticmethod
     def body_tuned(model: nn.Module, batches: Sequence[Images]) -> nn.Module:
@@ -92,7 +96,7 @@ class DigitsFamily:
 
     def score(self, model: nn.Module, place: int, split: str) -> float:
         """The accuracy of a model under the head of a task, on that task's ``validation`` or ``test`` images."""
-        return accuracy(model, TASKS[place].of(self._images[split]))
+        return accuracy(model, self.images(place, split))
 
     def inputs(self, place: int, count: int | None = None) -> list[Batch]:
         """The images that a task was fine-tuned on, without labels.
@@ -101,10 +105,29 @@ class DigitsFamily:
             place: of the task.
             count: how many, drawn by the seed of the models, the same ones of every task; all in their order if None.
         """
-        pixels, _ = TASKS[place].of(self._images["tuned"])
+        pixels, _ = self.images(place, "tuned")
         if count is not None:
             pixels = pixels[torch.randperm(len(pixels), generator=torch.Generator().manual_seed(self.seed))[:count]]
         return [{"pixel_values": part} for part in pixels.split(100 if count is None else count)]
+
+
+class DigitsFamily(ImageFamily):
+    """A base model and its fine-tunes, one for each of `TASKS`, each under a head that was fitted to the base model.
+
+    Args:
+        seed: of weights and order.
+        folder: of the models; what is missing in it is trained.
+    """
+
+    names = tuple(task.name for task in TASKS)
+
+    def __init__(self, seed: int, folder: Path) -> None:
+        self.seed, self._images = seed, splits()
+        self.base, *self.tuned = family(seed, folder, self._images, self.body_tuned)
+
+    def images(self, place: int, split: str) -> Images:
+        """Images and labels of a task."""
+        return TASKS[place].of(self._images[split])
 
 
 class AdapterFamily(DigitsFamily):

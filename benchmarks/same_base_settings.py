@@ -1,4 +1,4 @@
-"""Which fine-tunes of one base are merged: of digits, and of texts."""
+"""Which fine-tunes of one base are merged: of digits, of photos, and of texts."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from same_base_models import AdapterFamily, DigitsFamily
+from same_base_photo_models import PhotoFamily
 from same_base_text_models import PASSES, TRAINED, TextFamily
-from same_base_words import ADAPTERS, DIGITS, TEXT, Words
+from same_base_words import ADAPTERS, DIGITS, PHOTOS, TEXT, Words
 from torch import Tensor, nn
 
 from fusionlab.types import Batch
@@ -87,6 +88,18 @@ class Setting:
         return [(steps, rate) for steps in self.steps for rate in self.rates]
 
 
+def photos(seed: int, models: Path, data: Path) -> PhotoFamily:
+    """Fine-tunes for photos: the tuning seed's of one base model, all others of another.
+
+    Args:
+        seed: of the fine-tunes.
+        models: folder of end models.
+        data: folder of the photos and of both base models.
+    """
+    base = data / "models" / f"cifar10_vit_seed{2 if seed in SETTINGS['photos'].tuning else 1}"
+    return PhotoFamily(seed, models / "same_base_photos", data / "vision" / "cifar10_jpeg", base)
+
+
 SEARCHED = ", searched"
 # Searches look at validation examples of the test models, so there is nothing to choose. None: as same_base.py chose.
 WITH_DATA: dict[str, list[dict[str, Any]] | None] = {
@@ -114,5 +127,9 @@ SETTINGS = {
         file="same_base_adapters", words=ADAPTERS, names=DigitsFamily.names, counts=(4, 8), tuning=(11, 12),
         test=(1, 2, 3), family=lambda seed, args: AdapterFamily(seed, args.models / "same_base_adapters"),
         with_data=WITH_DATA,
+    ),
+    "photos": Setting(
+        file="same_base_photos", words=PHOTOS, names=PhotoFamily.names, counts=(4, 8), tuning=(11,), test=(1, 2, 3),
+        family=lambda seed, args: photos(seed, args.models, args.texts), with_data=WITH_DATA, left_out=("wudi",),
     ),
 }  # fmt: skip

@@ -1,6 +1,8 @@
 """The benchmarks of fine-tunes of one base, with models that nobody trained: choice, cells and page."""
 
 import importlib
+import io
+import itertools
 import json
 from argparse import Namespace
 from dataclasses import replace
@@ -8,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import numpy as np
 import pandas as pd
 import pytest
 import torch
+from PIL import Image
 from torch import nn
-from transformers import BertConfig, BertModel
+from transformers import BertConfig, BertModel, ViTConfig, ViTForImageClassification
 
 from tests.benchmarks.examples import BENCHMARKS, word_tokenizer
 
@@ -204,3 +208,47 @@ def test_cells_of_other_models_are_dropped(digits: Any, benchmark: Any, tmp_path
     assert cells.found[name]["scores"] == right["scores"]
     assert missing in cells.found
     assert cells.found[kept]["scores"] == [0.125] * 8
+
+
+@pytest.fixture
+def photos(benchmark: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """A family of photos by seed, with few photos of noise and a base model that nobody trained."""
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    made, drawn = benchmark("same_base_photo_models"), np.random.default_rng(0)
+    for name, value in {"SEEN": 2, "OTHERS": 20, "TRAINED": 6, "VALIDATED": 4, "TESTED": 3, "EPOCHS": 1}.items():
+        monkeypatch.setattr(made, name, value)
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for split, count in (("train", 20), ("test", 5)):
+        shown = [Image.fromarray(drawn.integers(0, 255, (32, 32, 3), dtype=np.uint8)) for _ in range(count)]
+        rows = {"image": [png(image) for image in shown], "label": [place % 10 for place in range(count)]}
+        pd.DataFrame(rows).to_parquet(folder / f"{split}-00000-of-00001.parquet")
+    torch.manual_seed(0)
+    sizes: dict[str, Any] = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "num_labels": 10}
+    config = ViTConfig(image_size=32, patch_size=16, intermediate_size=8, **sizes)
+    ViTForImageClassification(config).save_pretrained(tmp_path / "base")
+    return lambda seed: made.PhotoFamily(seed, tmp_path / "models", folder, tmp_path / "base")
+
+
+def png(image: Image.Image) -> bytes:
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    return file.getvalue()
+
+
+def test_fine_tunes_on_photos_have_images_and_heads_of_their_own(photos: Any) -> None:
+    """Those of a seed are kept; photos of the tasks are the same ones, changed, and none is in two splits."""
+    found, again, other = photos(1), photos(1), photos(2)
+    turned, digits, coloured = (found.images(place, "tuned")[0] for place in (0, 1, 2))
+    assert [len(found.images(place, "tuned")[0]) for place in (0, 2)] == [6, 6]
+    assert digits.shape[1:] == turned.shape[1:] == (3, 32, 32)
+    torch.testing.assert_close(turned.rot90(-1, (2, 3)), -coloured[:, [1, 2, 0]])
+    assert not torch.equal(turned, other.images(0, "tuned")[0])
+    shown = torch.cat([found.images(2, split)[0].flatten(1) for split in ("tuned", "validation", "test")])
+    assert len(shown.unique(dim=0)) == len(shown) == 6 + 4 + 3
+    assert found.images(5, "test")[1].tolist() == [0, 0, 1]
+    heads = [model.state_dict()["classifier.weight"] for model in found.tuned]
+    assert not any(torch.equal(one, two) for one, two in itertools.combinations(heads, 2))
+    assert all(0 <= found.score(model, place, "test") <= 1 for place, model in enumerate(found.tuned))
+    for one, two in zip(found.tuned, again.tuned, strict=True):
+        assert all(torch.equal(tensor, two.state_dict()[name]) for name, tensor in one.state_dict().items())

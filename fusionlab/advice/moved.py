@@ -9,6 +9,7 @@ from torch import nn
 
 from fusionlab.advice.pairs import compare
 from fusionlab.advice.tensors import module_weights
+from fusionlab.errors import InputError
 from fusionlab.matching.align_models import align_models
 from fusionlab.matching.recipe import recipe
 from fusionlab.models import common_blueprint
@@ -20,16 +21,18 @@ NEAR = 0.8
 
 
 def are_moved(models: Sequence[nn.Module]) -> bool:
-    """True if models are near to one another once they are matched by weights.
+    """True if models are near to one another once they are matched by weights; False where their heads differ.
 
     Args:
         models: two or more of one architecture and size; not modified.
 
     Raises:
-        InputError: models that do not fit each other.
         SymmetryError: an architecture that is not described.
     """
-    shared = common_blueprint({f"model {place}": model for place, model in enumerate(models)})
+    try:
+        shared = common_blueprint({f"model {place}": model for place, model in enumerate(models)})
+    except InputError:
+        return False
     found = run(align_models(models, shared, recipe("weights"))).alignments
     twins = [
         module_weights(alignment.apply(model), f"model {place}")

@@ -123,6 +123,16 @@ def test_what_weights_undo_is_not_learned() -> None:
 
 
 @pytest.mark.usefixtures("few_steps")
+def test_heads_of_other_labels_become_one() -> None:
+    """Without data too; such models are not matched before the choice, since they have no blueprint in common."""
+    labels = {place: f"thing {place}" for place in range(7)}
+    module = FusionModule([vit(0), vit(1, id2label=labels, num_labels=7)], heads="union")
+    quiet_trainer(accelerator="cpu").fit(module)
+    assert module.kept.matching == "learned"
+    assert module.kept.model.config.num_labels == 17
+
+
+@pytest.mark.usefixtures("few_steps")
 @pytest.mark.parametrize(
     ("options", "match"),
     [({}, "learned"), ({"polish": PolishOptions(steps=1)}, "weights"), ({"heads": "own"}, "weights")],

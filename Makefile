@@ -130,6 +130,7 @@ rows: $(STAMP)
 	$(BIN)/python benchmarks/same_base_data.py --setting text
 	$(BIN)/python benchmarks/same_base.py --setting adapters
 	$(BIN)/python benchmarks/same_base_data.py --setting adapters
+	$(BIN)/python benchmarks/same_base.py --setting photos
 	$(BIN)/python benchmarks/different_sizes.py
 	$(BIN)/python benchmarks/sizes_trained.py
 	$(BIN)/python benchmarks/digits_pairs.py
@@ -141,6 +142,7 @@ results: $(STAMP)
 	$(BIN)/python benchmarks/same_base.py --page
 	$(BIN)/python benchmarks/same_base.py --setting text --page
 	$(BIN)/python benchmarks/same_base.py --setting adapters --page
+	$(BIN)/python benchmarks/same_base.py --setting photos --page
 	$(BIN)/python benchmarks/different_sizes.py --page
 	$(BIN)/python benchmarks/on_gpu.py --page
 	$(BIN)/python benchmarks/digits_pairs.py --page

@@ -175,16 +175,23 @@ class Inputs:
         return Inputs(own, list(itertools.chain.from_iterable(own)), described="the given data of each model")
 
 
-def synthetic_ones_teach(model: nn.Module) -> bool:
-    """True if what is learned on a model's synthetic inputs holds for data (see `fusionlab.probes.teach`).
+def synthetic_ones_teach(models: Sequence[nn.Module]) -> bool:
+    """True if what is learned on the models' synthetic inputs holds for data (see `fusionlab.probes.teach`).
 
     Args:
-        model: of any architecture; False for one that is not described.
+        models: of one architecture, whichever; False for one that is not described, or that fails at writing a text.
     """
     try:
-        return teach(model, _tokenizer_of(model))
+        if not all(teach(model, _tokenizer_of(model)) for model in models):
+            return False
     except SymmetryError:
         return False
+    try:
+        Inputs.synthetic(models, samples=len(models))
+    # A model's own class writes, and what it raises may be anything.
+    except Exception:
+        return False
+    return True
 
 
 def _tokenizer_of(model: nn.Module) -> Any:

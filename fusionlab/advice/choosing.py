@@ -86,7 +86,7 @@ class Choice:
         """True if learning on synthetic inputs is worth its time, which is half an hour at most."""
         is_learned = CASES[self.advice.case].is_drawn and self.advice.match == LEARNED
         is_short = is_learned and cost_of(self.weights, LEARNED).seconds <= MOST_DRAWN_SECONDS
-        if not (is_short and all(map(synthetic_ones_teach, models))):
+        if not (is_short and synthetic_ones_teach(models)):
             return False
         # Fine-tunes that were brought into other bases are brought back by weights, which nothing learned betters.
         return self.advice.case != "other_seeds" or not are_moved(models)

@@ -99,6 +99,17 @@ def test_synthetic_inputs_are_drawn_where_they_teach(make: Callable[[], nn.Modul
     assert found.match == match
 
 
+def test_a_class_that_fails_at_writing_is_matched_by_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was before synthetic inputs were drawn unasked."""
+
+    def broken(*_: object, **__: object) -> None:
+        raise IndexError("in a class of others")
+
+    models = {name: randomized(gpt2(), seed) for seed, name in enumerate("ab")}
+    monkeypatch.setattr(GPT2LMHeadModel, "generate", broken)
+    assert choose(models, has_inputs=False).match == "weights"
+
+
 def test_nothing_is_learned_for_long_that_nobody_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit is on what the sentence tells."""
     models, seconds = {"a": vit(0), "b": vit(1)}, choosing.MOST_DRAWN_SECONDS

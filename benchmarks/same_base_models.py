@@ -160,16 +160,30 @@ def family(
     seed: int, folder: Path, images: dict[str, Images], body_tuned: Callable[[nn.Module, Sequence[Images]], nn.Module]
 ) -> list[nn.Module]:
     """The base model and its fine-tunes, trained where they are not in the folder."""
-    file = folder / f"{seed}.pt"
-    models = [new_model(seed) for _ in range(1 + len(TASKS))]
+
+    def trained() -> list[nn.Module]:
+        base = pretrained(new_model(seed), images["base"], seed)
+        torch.manual_seed(seed)
+        return [base, *(fine_tuned(base, task.of(images["tuned"]), seed, body_tuned) for task in TASKS)]
+
+    return kept(folder / f"{seed}.pt", lambda: [new_model(seed) for _ in range(1 + len(TASKS))], trained)
+
+
+def kept(file: Path, blank: Callable[[], list[nn.Module]], trained: Callable[[], list[nn.Module]]) -> list[nn.Module]:
+    """The models of a file, trained and kept there where it is missing.
+
+    Args:
+        file: of their states.
+        blank: makes models of the same classes.
+        trained: trains them.
+    """
     if file.exists():
+        models = blank()
         for model, state in zip(models, torch.load(file, weights_only=True), strict=True):
             model.load_state_dict(state)
         return [model.eval() for model in models]
-    base = pretrained(models[0], images["base"], seed)
-    torch.manual_seed(seed)
-    found = [base, *(fine_tuned(base, task.of(images["tuned"]), seed, body_tuned) for task in TASKS)]
-    folder.mkdir(parents=True, exist_ok=True)
+    found = trained()
+    file.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file(file, overwrite=True) as temporary:
         torch.save([model.state_dict() for model in found], temporary)
     return found

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from same_base_models import HEAD, ImageFamily, Images, Task
+from same_base_models import HEAD, ImageFamily, Images, Task, kept
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 from torch.utils.data import DataLoader, Subset
 from trained_rows import CIFAR_DEVIATION, CIFAR_MEAN
 
 import fusionlab
-from fusionlab.atomic import atomic_file
 from fusionlab.data import Digits
 from fusionlab.data import Images as ImageData
 
@@ -94,7 +93,11 @@ class PhotoFamily(ImageFamily):
     def __init__(self, seed: int, folder: Path, photos: Path, base: Path) -> None:
         self.seed, self._photos = seed, photos
         self.base = fusionlab.load(base)
-        self.tuned = self._found(folder / f"{seed}.pt")
+        self.tuned = kept(
+            folder / f"{seed}.pt",
+            lambda: [copy.deepcopy(self.base) for _ in TASKS],
+            lambda: [self._tuned(place) for place in range(len(TASKS))],
+        )
 
     def images(self, place: int, split: str) -> Images:
         """Images and labels of a task."""
@@ -103,19 +106,6 @@ class PhotoFamily(ImageFamily):
     @cached_property
     def _sets(self) -> dict[tuple[str, Source], Images]:
         return _splits(self._photos, self.seed)
-
-    def _found(self, file: Path) -> list[nn.Module]:
-        """The fine-tunes in a file, trained where it is missing."""
-        if file.exists():
-            found = [copy.deepcopy(self.base) for _ in TASKS]
-            for model, state in zip(found, torch.load(file, weights_only=True), strict=True):
-                model.load_state_dict(state)
-            return found
-        found = [self._tuned(place) for place in range(len(TASKS))]
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_file(file, overwrite=True) as temporary:
-            torch.save([model.state_dict() for model in found], temporary)
-        return found
 
     def _tuned(self, place: int) -> nn.Module:
         task, draw = TASKS[place], torch.Generator().manual_seed(self.seed)

@@ -15,8 +15,7 @@ from fusionlab.matching.recipe import recipe
 from fusionlab.models import common_blueprint
 from fusionlab.stages import run
 
-# The cosine of all matrices, each less its mean, from which matched models are fine-tunes of one base: 37 degrees. Of
-# models that never met it came to 0.36 to 0.59 after matching, of fine-tunes to 0.99 (docs/advise.md).
+# The least cosine of matched models that are fine-tunes of one base: 37 degrees (benchmarks/moved.py, docs/advise.md).
 NEAR = 0.8
 
 
@@ -24,18 +23,31 @@ def are_moved(models: Sequence[nn.Module]) -> bool:
     """True if models are near to one another once they are matched by weights; False where their heads differ.
 
     Args:
-        models: two or more of one architecture and size; not modified.
+        models: see `matched_cosine`.
 
     Raises:
         SymmetryError: an architecture that is not described.
     """
     try:
-        shared = common_blueprint({f"model {place}": model for place, model in enumerate(models)})
+        return matched_cosine(models) >= NEAR
     except InputError:
         return False
+
+
+def matched_cosine(models: Sequence[nn.Module]) -> float:
+    """The least cosine of neighbours among models that are matched by weights: of all matrices, each less its mean.
+
+    Args:
+        models: two or more of one architecture, size and labels; not modified.
+
+    Raises:
+        InputError: models that do not fit each other.
+        SymmetryError: an architecture that is not described.
+    """
+    shared = common_blueprint({f"model {place}": model for place, model in enumerate(models)})
     found = run(align_models(models, shared, recipe("weights"))).alignments
     twins = [
         module_weights(alignment.apply(model), f"model {place}")
         for place, (alignment, model) in enumerate(zip(found, models, strict=True))
     ]
-    return all(compare(first, second).matrices.cosine >= NEAR for first, second in pairwise(twins))
+    return min(compare(first, second).matrices.cosine for first, second in pairwise(twins))

@@ -9,9 +9,6 @@ from transformers import (
     BertConfig,
     BertForMaskedLM,
     BertForSequenceClassification,
-    CLIPConfig,
-    CLIPModel,
-    GPT2Config,
     GPT2LMHeadModel,
     ResNetConfig,
     ResNetForImageClassification,
@@ -25,8 +22,7 @@ from fusionlab.polish import PolishOptions
 from fusionlab.symmetry import Alignment
 from fusionlab.trainers import quiet_trainer
 from tests.commands.small import randomized, vit
-
-TEXT = {"vocab_size": 31, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+from tests.probes.models import TEXT, clip, writer
 
 
 @pytest.fixture
@@ -61,18 +57,8 @@ def test_what_needs_no_matching_gets_none(has_inputs: bool) -> None:
     assert choose({"a": vit(0), "b": near}, has_inputs).sentence.endswith("So nothing is matched.")
 
 
-def gpt2() -> nn.Module:
-    return GPT2LMHeadModel(GPT2Config(vocab_size=31, n_embd=16, n_layer=2, n_head=2, n_positions=20))
-
-
 def masked(**changes: int) -> nn.Module:
-    return BertForMaskedLM(BertConfig(**(TEXT | changes)))
-
-
-def clip() -> nn.Module:
-    text = TEXT | {"max_position_embeddings": 20, "eos_token_id": 2}
-    image = {name: value for name, value in TEXT.items() if name != "vocab_size"} | {"image_size": 8, "patch_size": 4}
-    return CLIPModel(CLIPConfig(text_config=text, vision_config=image, projection_dim=16))
+    return BertForMaskedLM(BertConfig(**TEXT, **changes))
 
 
 def resnet() -> nn.Module:
@@ -83,7 +69,7 @@ def resnet() -> nn.Module:
 @pytest.mark.parametrize(
     ("make", "match"),
     [
-        (gpt2, "learned"),
+        (writer, "learned"),
         (lambda: masked(mask_token_id=4), "learned"),
         (masked, "weights"),  # no texts without its mask
         (lambda: BertForSequenceClassification(BertConfig(**TEXT, mask_token_id=4)), "weights"),
@@ -105,7 +91,7 @@ def test_a_class_that_fails_at_writing_is_matched_by_weights(monkeypatch: pytest
     def broken(*_: object, **__: object) -> None:
         raise IndexError("in a class of others")
 
-    models = {name: randomized(gpt2(), seed) for seed, name in enumerate("ab")}
+    models = {name: randomized(writer(), seed) for seed, name in enumerate("ab")}
     monkeypatch.setattr(GPT2LMHeadModel, "generate", broken)
     assert choose(models, has_inputs=False).match == "weights"
 

@@ -86,7 +86,12 @@ class SignedUnits:
 
     def correlation(self, signs: Signs) -> Tensor:
         """The sum over these stretches of anchor times source transposed, ``(*further, *copies, n, n)``."""
-        counts = [self.problem.blueprint.spaces[outer].group.size for outer in self.index(signs)]
+        # Of the copies themselves: what counts them need not be among the spaces that are matched.
+        permutation = self.block.permutation
+        assert permutation is not None
+        sizes = {permutation.name: permutation.group.size}
+        sizes |= {outer: n for s in self.block.spaces for outer, n in zip(s.index, s.copies, strict=True)}
+        counts = [sizes[outer] for outer in self.index(signs)]
         found = next(iter(self.problem.anchor.values())).new_zeros(*counts, counts[-1])
         # In place: of a wide layer one such matrix is larger than a weight.
         flat = found.view(-1, *found.shape[-2:])

@@ -5,10 +5,14 @@ import copy
 import pytest
 import torch
 
-from fusionlab.matching import twins
+from fusionlab.matching import learned, twins
+from fusionlab.matching.refine_options import RefineOptions
+from fusionlab.stages import run
 from fusionlab.symmetry import Alignment
 from fusionlab.symmetry.groups import Permutation
-from tests.matching.refining import folded, gpt2, inputs, refined, turned
+from fusionlab.symmetry.roles import Role
+from tests.matching.refining import folded, gpt2, inputs, quiet, refined, turned
+from tests.symmetry.infer.cases import experts
 from tests.symmetry.models import generator, random_model, randomize
 
 
@@ -54,6 +58,23 @@ def test_assigning_again_starts_from_the_order_that_the_stream_has():
     expected = shuffled.inverse()
     assert isinstance(description.spaces["residual"].group, Permutation)
     for name in ("residual", *orders):
+        assert torch.equal(found[1].element(name), expected.element(name)), name
+
+
+def test_units_of_experts_that_keep_their_order_are_assigned_again():
+    """A mixture in which all is matched but its experts: what counts their copies is no space of the assignment."""
+    (sample,) = (sample for sample in experts.SAMPLES if sample.name == "mixtral")
+    model = randomize(sample.build(), 0)
+    description, draw = folded(model), generator(3)
+    spaces = [space for space in description.spaces.values() if space.role != Role.EXPERTS]
+    orders = {s.name: s.group.random(s.copies, draw) for s in spaces if s.role == Role.UNITS}
+    shuffled = Alignment(description, orders)
+    start = [Alignment.identity(description)] * 2
+    options = RefineOptions(steps=3, every=1, learning_rate=1e-6)
+    stage = learned.refined([model, shuffled.apply(model)], description, start, inputs(model, 2), options, 0, spaces)
+    found, expected = run(stage, quiet), shuffled.inverse()
+    assert all(len(expected.element(name)) == 5 for name in orders)
+    for name in orders:
         assert torch.equal(found[1].element(name), expected.element(name)), name
 
 

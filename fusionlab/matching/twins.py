@@ -16,6 +16,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.optim import Optimizer
 from torch.utils.checkpoint import checkpoint
 
+from fusionlab.batch_norm import running_statistics
 from fusionlab.errors import InputError
 from fusionlab.learning.points import BufferDict, aliases, mixed
 from fusionlab.matching.charts import Charts
@@ -74,7 +75,7 @@ class Twins(nn.Module):
         self.discrete = tuple(space for space in chosen if geometry(space.group).is_assigned)
         # What is interpolated, in the basis where the descent starts; a tied parameter goes by its first name.
         every = [blueprint.stacked(_workable(model)) for model in models]
-        names = list(blueprint.stacked(dict(models[0].named_parameters())))
+        names = list(blueprint.stacked(dict.fromkeys(_interpolated(models[0]), torch.empty(()))))
         self.starts: Any = nn.ModuleList(
             BufferDict({n: torch.empty_like(state[n]) for n in names}, persistent=False) for state in every
         )
@@ -221,10 +222,11 @@ class Twins(nn.Module):
         Args:
             position: of the model among those that move.
         """
-        only = replace(self.blueprint, spaces={space.name: space for space in self.discrete})
         options = MatchOptions(spaces=(ALL,), rescale="off", start=AS_IS)
-        twin, mean = self._beside_the_others(self.moving[position])
-        step = match_weights(self._with_aliases(twin), self._with_aliases(mean), only, options)
+        twin, mean = map(self._with_aliases, self._beside_the_others(self.moving[position]))
+        held = {name: axes for name, axes in self.blueprint.parameters.items() if name in twin}
+        only = replace(self.blueprint, spaces={space.name: space for space in self.discrete}, parameters=held)
+        step = match_weights(twin, mean, only, options)
         return dict(step.elements)
 
     def _beside_the_others(self, index: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -262,6 +264,17 @@ class Twins(nn.Module):
 
     def _with_aliases(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return {**state, **{alias: state[name] for alias, name in self.aliases.items()}}
+
+
+def _interpolated(model: nn.Module) -> list[str]:
+    """The names of what twins mix: parameters, and what else a state holds, such as a router's corrections.
+
+    The running statistics of BatchNorm are left out: half way they are others.
+    """
+    state = model.state_dict()
+    running = set(running_statistics(state))
+    kept = [n for n, x in model.named_buffers() if n in state and n not in running and x.is_floating_point()]
+    return [*(name for name, _ in model.named_parameters()), *kept]
 
 
 def _workable(model: nn.Module) -> dict[str, Tensor]:

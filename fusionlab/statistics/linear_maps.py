@@ -16,6 +16,8 @@ from fusionlab.statistics.statistics import LinearMap
 
 Projection = nn.Linear | Conv1D
 Convolution = nn.Conv1d | nn.Conv2d
+# The reason to leave a matrix out whose module makes more of its input than a linear map does.
+BY_ITSELF = "a matrix that its module multiplies with by itself, as routers do"
 
 
 @dataclass(frozen=True)
@@ -181,7 +183,7 @@ def _hidden_maps(name: str, module: nn.Module) -> dict[str, str]:
     if len(shape) == 3 and min(shape) > 1:
         return {name: "several matrices in one tensor, as experts have them"}
     if len(shape) == 2 and own == "weight" and not isinstance(module, nn.Embedding | nn.EmbeddingBag):
-        return {name: "a matrix that its module multiplies with by itself, as routers do"}
+        return {name: BY_ITSELF}
     return {}
 
 

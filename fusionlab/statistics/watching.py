@@ -17,7 +17,7 @@ from fusionlab.forward import forward
 from fusionlab.statistics.accumulator import Watcher
 from fusionlab.statistics.layout import Layout, example_count, find_layout, shorter, take_examples, token_masks
 from fusionlab.statistics.likelihood import scores
-from fusionlab.statistics.linear_maps import LinearMaps, Weight, rows_read
+from fusionlab.statistics.linear_maps import BY_ITSELF, LinearMaps, Weight, rows_read
 from fusionlab.statistics.seen import Seen
 from fusionlab.types import Batch
 
@@ -25,7 +25,7 @@ from fusionlab.types import Batch
 EXPLORED = 8
 _NUMBER = re.compile(r"\d+")
 
-Call = Callable[[Weight, nn.Module, Tensor, Tensor], None]
+Call = Callable[[Weight, nn.Module, Tensor, Any], None]
 
 
 @contextmanager
@@ -38,7 +38,7 @@ def hooked(maps: LinearMaps, call: Call) -> Iterator[None]:
     """
 
     def hook(weight: Weight) -> Callable[..., None]:
-        def on_forward(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Tensor) -> None:
+        def on_forward(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> None:
             call(weight, module, args[0] if args else next(iter(kwargs.values())), output)
 
         return on_forward
@@ -66,6 +66,9 @@ def explore(model: nn.Module, maps: LinearMaps, batch: Batch) -> None:
     """
     one = take_examples(batch, torch.tensor([0]))
     once = _record(model, maps, one)
+    for name in [name for name, calls in once.items() if not all(call.is_alone for call in calls)]:
+        maps.left_out[name] = BY_ITSELF
+        del maps.weights[name], once[name]
     twice = _record(model, maps, take_examples(one, torch.tensor([0, 0])))
     cut = {side: _record(model, maps, shorter(one, side, mask)) for side, mask in token_masks(one).items()}
     routed = _routed(model, maps, batch, once)
@@ -96,22 +99,28 @@ def explore(model: nn.Module, maps: LinearMaps, batch: Batch) -> None:
 
 @dataclass(frozen=True)
 class _Read:
-    """One call while exploring: its place among all, leading dimensions, and which tensor in which state was read."""
+    """One call while exploring: its place among all, leading dimensions, and which tensor in which state was read.
+
+    Attributes:
+        is_alone: whether the module answered with one tensor, and not with more, as some routers do.
+    """
 
     order: int
     leading: torch.Size
     identity: tuple[Any, ...]
+    is_alone: bool
     kept: Tensor  # so that no later tensor takes its identity
 
 
 def _record(model: nn.Module, maps: LinearMaps, batch: Batch) -> dict[str, list[_Read]]:
     found: dict[str, list[_Read]] = {name: [] for name in maps.weights}
 
-    def call(weight: Weight, module: nn.Module, read: Tensor, written: Tensor) -> None:
+    def call(weight: Weight, module: nn.Module, read: Tensor, written: Any) -> None:
         way = id(module) if isinstance(module, nn.Conv1d | nn.Conv2d) else 0
         identity = (id(read), _version(read), way)
         order = sum(map(len, found.values()))
-        found[weight.name].append(_Read(order, rows_read(module, read).shape[:-1], identity, read))
+        leading, is_alone = rows_read(module, read).shape[:-1], isinstance(written, Tensor)
+        found[weight.name].append(_Read(order, leading, identity, is_alone, read))
 
     with hooked(maps, call):
         forward(model, batch)

@@ -5,6 +5,8 @@ import copy
 import pytest
 import torch
 
+from fusionlab.learning.distillation import output_of
+from fusionlab.learning.points import at_point
 from fusionlab.matching import learned, twins
 from fusionlab.matching.refine_options import RefineOptions
 from fusionlab.stages import run
@@ -12,7 +14,7 @@ from fusionlab.symmetry import Alignment
 from fusionlab.symmetry.groups import Permutation
 from fusionlab.symmetry.roles import Role
 from tests.matching.refining import folded, gpt2, inputs, quiet, refined, turned
-from tests.symmetry.infer.cases import experts
+from tests.symmetry.infer.cases import experts, vision
 from tests.symmetry.models import generator, random_model, randomize
 
 
@@ -76,6 +78,37 @@ def test_units_of_experts_that_keep_their_order_are_assigned_again():
     assert all(len(expected.element(name)) == 5 for name in orders)
     for name in orders:
         assert torch.equal(found[1].element(name), expected.element(name)), name
+
+
+def test_what_a_router_keeps_in_buffers_moves_with_the_experts():
+    """DeepSeek-V3 chooses experts by corrections that no gradient reaches; half way they are in the twins' order."""
+    (sample,) = (sample for sample in experts.SAMPLES if sample.name == "deepseek_v3")
+    model = randomize(sample.build(), 0)
+    description, draw = folded(model), generator(3)
+    corrections = [name for name, _ in model.named_buffers() if name.endswith("e_score_correction_bias")]
+    for name in corrections:
+        buffer = model.get_buffer(name)
+        buffer.copy_(torch.randn(buffer.shape, generator=draw))
+    orders = {s.name: s.group.random(s.copies, draw) for s in description.spaces.values() if s.role == Role.EXPERTS}
+    shuffled = Alignment(description, orders)
+    models = [shuffled.apply(model), model]
+    found = refined(models, inputs(model, 2), anchor=1, steps=3, every=1, learning_rate=1e-6)
+    for name in orders:
+        assert torch.equal(found[0].element(name), shuffled.inverse().element(name)), name
+    (middle,) = twins.Twins(models, found, 1).mixtures([[0.5, 0.5]])
+    assert corrections
+    assert all(torch.allclose(middle[name], model.get_buffer(name)) for name in corrections)
+    (batch,) = inputs(model, 1)
+    assert torch.allclose(at_point(models[0], middle, output_of, batch), output_of(model, batch), atol=1e-5)
+
+
+def test_units_are_assigned_again_beside_running_statistics():
+    """RegNet: what lies half way has none, so that an assignment looks at parameters alone."""
+    (sample,) = (sample for sample in vision.SAMPLES if sample.name == "regnet")
+    models = [randomize(sample.build(), seed) for seed in (0, 1)]
+    found = refined(models, inputs(models[0], 2), steps=3, every=1, learning_rate=1e-6)
+    still = [space.group.identity(space.copies) for space in found[1].blueprint.spaces.values()]
+    assert any(not torch.equal(found[1].element(n), x) for n, x in zip(found[1].blueprint.spaces, still, strict=True))
 
 
 def test_an_assignment_that_raises_the_loss_is_taken_back(monkeypatch: pytest.MonkeyPatch):

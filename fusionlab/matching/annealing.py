@@ -49,15 +49,16 @@ def anneal(found: Sequence[Sequence[Block]], problem: Problem, steps: int) -> tu
     """Elements to start coordinate ascent from.
 
     Args:
-        found: blocks in waves; those whose permutations are themselves permuted (query heads inside a group, units of
-            experts) are left unsolved, and so is what is written or read through them.
+        found: blocks in waves; those whose permutations or copies are permuted by another (query heads inside a group,
+            units of experts) are left unsolved, and so is what is written or read through them.
         problem: the two models.
         steps: temperatures, each as far from the next.
 
     Returns:
         By space, an element, of what lies here; and the spaces that are left unsolved.
     """
-    waves = [[replace(block, nested=()) for block in wave if _is_plain(block)] for wave in found]
+    solved = frozenset(name for wave in found for block in wave for name in block.names)
+    waves = [[replace(block, nested=()) for block in wave if _is_plain(block, solved)] for wave in found]
     every = [block for wave in waves for block in wave]
     skipped = {name for wave in found for block in wave for name in block.names}
     skipped -= {name for block in every for name in block.names}
@@ -79,10 +80,12 @@ def anneal(found: Sequence[Sequence[Block]], problem: Problem, steps: int) -> tu
     return elements, problem.unknown
 
 
-def _is_plain(block: Block) -> bool:
-    outer = () if block.permutation is None else (block.permutation.name,)
-    indexed = block.permutation is not None and block.permutation.index
-    return not indexed and not block.around and all(space.index == outer for space in block.inner if outer)
+def _is_plain(block: Block, solved: frozenset[str]) -> bool:
+    """True if no other block permutes what counts this one's spaces, and nothing but its own permutation does."""
+    if block.permutation is None:
+        return all(solved.isdisjoint(space.index) for space in block.inner)
+    outer = (block.permutation.name,)
+    return not block.permutation.index and not block.around and all(space.index == outer for space in block.inner)
 
 
 def _prior(space: Space, block: Block) -> Tensor:

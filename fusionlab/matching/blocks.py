@@ -52,18 +52,19 @@ class Block:
 def blocks(spaces: Sequence[Space], blueprint: Blueprint) -> list[Block]:
     """Split the chosen spaces into blocks, in their blueprint's order.
 
-    A space goes into the block of the innermost permutation that indexes it, where one closed form covers both: always
-    if it is continuous, a space of permutations unless it is coupled with something else there. Of permutations
-    that are coupled with each other (channels inside of a convolution's groups, layer after layer), one block holds
-    those that parameters tell apart which run through none of the others; the others follow, group by group.
+    A space goes into the block of the innermost permutation that indexes it, if that is chosen and one closed form
+    covers both: always if it is continuous, a space of permutations unless it is coupled with something else there.
+    Of permutations that are coupled with each other (channels inside of a convolution's groups, layer after layer),
+    one block holds those that parameters tell apart which run through none of the others; the others follow, group by
+    group.
     """
     permuted = [s for s in spaces if isinstance(s.group, Permutation)]
     inner: dict[str, list[Space]] = {s.name: [] for s in permuted}
     free: list[Space] = []
     for space in spaces:
         if space.name not in inner:
-            owner = next((outer for outer in reversed(space.index) if outer in inner), None)
-            (free if owner is None else inner[owner]).append(space)
+            # Inside of copies that keep their order it is solved alone, whatever else counts it.
+            (inner[space.index[-1]] if space.index and space.index[-1] in inner else free).append(space)
     coupled = _coupled(blueprint, {space.name for space in spaces})
     made: dict[str, Block] = {}
     within: set[str] = set()

@@ -18,6 +18,7 @@ from fusionlab.matching.blocks import Block, blocks, waves
 from fusionlab.matching.groups.permutation import improving_assignment
 from fusionlab.matching.nested import NestedAssignment
 from fusionlab.matching.options import Selection
+from fusionlab.matching.pairs import paired
 from fusionlab.matching.problems import Problem, correlate_inner, correlate_permutation
 from fusionlab.matching.sharing import share_of
 from fusionlab.matching.team import ALONE, Team
@@ -119,9 +120,8 @@ class _Units:
             total = total + gains.gather(-1, orders[space.name].unsqueeze(-1)).sum((-2, -1))
         metric = None if self.objective == "inner" else partial(_nearness, metric=self.objective)
         found = NestedAssignment(self.problem, self.block, total, metric).best()
-        order = found[permutation.name]
-        rows = torch.arange(permutation.group.size)
-        return found | {s.name: s.group.permuting(orders[s.name][rows, order]) for s in self.block.inner}
+        pairs = paired(found[permutation.name])
+        return found | {s.name: s.group.permuting(orders[s.name][pairs]) for s in self.block.inner}
 
     def _direct(self) -> Tensor:
         """Gains of the permuted units from what has no basis of its own inside them, shape ``(*copies, n, n)``."""
@@ -143,7 +143,7 @@ class _Units:
         itself = correlate_inner(self._same()[1], self.block, space)
         anchor = itself.primal_norm + itself.dual_norm
         # Of pairs, the anchor's copy is the first index.
-        anchor = anchor if self.block.permutation is None else anchor.transpose(0, 1)
+        anchor = anchor if self.block.permutation is None else anchor.transpose(-3, -2)
         return _nearness(products, source, anchor, self.objective)
 
     def _same(self) -> tuple[Problem, Problem]:

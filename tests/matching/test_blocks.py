@@ -11,14 +11,14 @@ from fusionlab.matching.options import MatchOptions
 from fusionlab.matching.weights import match_weights, squared_distance
 from fusionlab.symmetry import Alignment, Blueprint, Space
 from fusionlab.symmetry.axes import Across, Along, Fixed, Per
-from fusionlab.symmetry.groups import Orthogonal, Permutation
+from fusionlab.symmetry.groups import Orthogonal, Permutation, Scale
 from fusionlab.symmetry.roles import Role
 from tests.symmetry.models import generator
 
 GROUPS, CHANNELS, HEADS, WIDTH = 3, 4, 2, 5
 
 
-def space(name: str, group: Permutation | Orthogonal, role: Role, *index: tuple[str, int]) -> Space:
+def space(name: str, group: Permutation | Orthogonal | Scale, role: Role, *index: tuple[str, int]) -> Space:
     return Space(name, group, role, index=tuple(n for n, _ in index), copies=tuple(count for _, count in index))
 
 
@@ -108,3 +108,26 @@ def rotated(source: dict[str, Tensor], anchor: dict[str, Tensor], blueprint: Blu
     )
     left, _, right = torch.linalg.svd(product)
     return Alignment(blueprint, {"heads": orders, "inside": left @ right})
+
+
+@pytest.mark.parametrize("start", ["known", "annealed", "as-is"])
+def test_factors_inside_of_copies_that_stay_are_solved_beside_what_permutes_them(start: str) -> None:
+    """Experts in another order, whose units keep theirs: each unit's factor is its own, and no part of an expert's."""
+    experts, units = 3, 4
+    spaces = [
+        space("experts", Permutation(experts), Role.EXPERTS),
+        space("units", Permutation(units), Role.UNITS, ("experts", experts)),
+        space("factors", Scale(1), Role.UNIT_SCALE, ("experts", experts), ("units", units)),
+    ]
+    per = Per("experts", experts, Per("units", units, Along("factors", 1)))
+    parameters = {"in": (per, Fixed(6)), "out": (Fixed(5), per.dual()), "router": (Along("experts", experts), Fixed(7))}
+    description = Blueprint("experts", {one.name: one for one in spaces}, parameters)
+    draw = generator(2)
+    shapes = {"in": (experts * units, 6), "out": (5, experts * units), "router": (experts, 7)}
+    anchor = {name: torch.randn(shape, generator=draw, dtype=torch.float64) for name, shape in shapes.items()}
+    factors = torch.rand(experts, units, 1, generator=draw, dtype=torch.float64) + 0.5
+    planted = Alignment(description, {"experts": torch.tensor([2, 0, 1]), "factors": factors})
+    options = MatchOptions(spaces=("experts", "ffn.scale"), start=start)
+    found = match_weights(planted.apply(anchor), anchor, description, options)
+    assert torch.equal(found.element("experts"), planted.inverse().element("experts"))
+    assert torch.allclose(found.element("factors"), planted.inverse().element("factors"), rtol=1e-6)

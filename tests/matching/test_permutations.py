@@ -118,36 +118,43 @@ def test_ot_fusion_of_one_layer_is_scipys_assignment_of_directions(objective):
 @pytest.mark.parametrize("objective", ["inner", *METRICS])
 @pytest.mark.parametrize("seed", range(3))
 def test_heads_and_the_units_inside_them_are_the_best_of_all(objective, seed):
-    """Every permutation of heads, with the best one inside each pair of them: by scipy, from the weights themselves."""
-    heads, size = 3, 3
+    """Every permutation of heads, with the best one inside each pair of them: by scipy, from the weights themselves.
+
+    In each of two groups of heads, whose own order stays.
+    """
+    groups, heads, size = 2, 3, 3
     spaces = {
-        "heads": Space("heads", Permutation(heads), "heads"),
-        "qk": Space("qk", Invertible(size), "qk", index=("heads",), copies=(heads,)),
+        "groups": Space("groups", Permutation(groups), "groups"),
+        "heads": Space("heads", Permutation(heads), "heads", index=("groups",), copies=(groups,)),
+        "qk": Space("qk", Invertible(size), "qk", index=("groups", "heads"), copies=(groups, heads)),
     }
-    axis = Per("heads", heads, Along("qk", size))
+    axis = Per("groups", groups, Per("heads", heads, Along("qk", size)))
     description = Blueprint("heads", spaces, {"query": (axis, Fixed(5)), "key": (axis.dual(), Fixed(4))})
-    draw = generator(seed)
-    loud = torch.randn(2, heads * size, 1, generator=draw, dtype=torch.float64).exp()
+    draw, units = generator(seed), groups * heads * size
+    loud = torch.randn(2, units, 1, generator=draw, dtype=torch.float64).exp()
     source, anchor = (
-        {name: x * torch.randn(heads * size, width, generator=draw, dtype=torch.float64) for name, width in
+        {name: x * torch.randn(units, width, generator=draw, dtype=torch.float64) for name, width in
          (("query", 5), ("key", 4))}
         for x in loud
     )  # fmt: skip
-    found = match_permutations(source, anchor, description, PermutationOptions(spaces=("all",), objective=objective))
-    rows = [torch.cat([s["query"], s["key"]], 1).unflatten(0, (heads, size)).numpy() for s in (anchor, source)]
+    options = PermutationOptions(spaces=("heads", "qk"), objective=objective)
+    found = match_permutations(source, anchor, description, options)
+    rows = [torch.cat([s["query"], s["key"]], 1).unflatten(0, (groups, heads, size)).numpy() for s in (anchor, source)]
 
-    def cost(here: int, there: int) -> numpy.ndarray:
+    def cost(group: int, here: int, there: int) -> numpy.ndarray:
+        anchored, moved = rows[0][group, here], rows[1][group, there]
         if objective == "inner":
-            return -rows[0][here] @ rows[1][there].T
-        first, second = (x / numpy.linalg.norm(x, axis=1, keepdims=True) for x in (rows[0][here], rows[1][there]))
+            return -anchored @ moved.T
+        first, second = (x / numpy.linalg.norm(x, axis=1, keepdims=True) for x in (anchored, moved))
         return cdist(first, second, objective)
 
-    best = {}
-    for order in itertools.permutations(range(heads)):
-        costs = [cost(here, there) for here, there in enumerate(order)]
-        inside = [linear_sum_assignment(c) for c in costs]
-        total = sum(c[place].sum() for c, place in zip(costs, inside, strict=True))
-        best[order] = (total, [columns.tolist() for _, columns in inside])
-    order = min(best, key=lambda o: best[o][0])
-    assert tuple(found.element("heads").tolist()) == order
-    assert found.element("qk").argmax(-1).tolist() == best[order][1]
+    for group in range(groups):
+        best = {}
+        for order in itertools.permutations(range(heads)):
+            costs = [cost(group, here, there) for here, there in enumerate(order)]
+            inside = [linear_sum_assignment(c) for c in costs]
+            total = sum(c[place].sum() for c, place in zip(costs, inside, strict=True))
+            best[order] = (total, [columns.tolist() for _, columns in inside])
+        order = min(best, key=lambda o: best[o][0])
+        assert tuple(found.element("heads")[group].tolist()) == order
+        assert found.element("qk")[group].argmax(-1).tolist() == best[order][1]

@@ -52,19 +52,19 @@ class Block:
 def blocks(spaces: Sequence[Space], blueprint: Blueprint) -> list[Block]:
     """Split the chosen spaces into blocks, in their blueprint's order.
 
-    A space goes into the block of the innermost permutation that indexes it, if that is chosen and one closed form
-    covers both: always if it is continuous, a space of permutations unless it is coupled with something else there.
-    Of permutations that are coupled with each other (channels inside of a convolution's groups, layer after layer),
-    one block holds those that parameters tell apart which run through none of the others; the others follow, group by
-    group.
+    A space goes into the block of the innermost chosen permutation that indexes it, where one closed form covers both:
+    if it is continuous, unless something that is not chosen lies between them, and a space of permutations unless it is
+    coupled with something else there. Of permutations that are coupled with each other (channels inside of a
+    convolution's groups, layer after layer), one block holds those that parameters tell apart which run through none of
+    the others; the others follow, group by group.
     """
     permuted = [s for s in spaces if isinstance(s.group, Permutation)]
     inner: dict[str, list[Space]] = {s.name: [] for s in permuted}
     free: list[Space] = []
     for space in spaces:
         if space.name not in inner:
-            # Inside of copies that keep their order it is solved alone, whatever else counts it.
-            (inner[space.index[-1]] if space.index and space.index[-1] in inner else free).append(space)
+            owner = next((outer for outer in reversed(space.index) if outer in inner), None)
+            (free if owner is None else inner[owner]).append(space)
     coupled = _coupled(blueprint, {space.name for space in spaces})
     made: dict[str, Block] = {}
     within: set[str] = set()
@@ -79,6 +79,10 @@ def blocks(spaces: Sequence[Space], blueprint: Blueprint) -> list[Block]:
                 nested.append(child)
         within.update(child.spaces[0].name for child in nested)
         every = inner[space.name]
+        if nested or not all(s.group.is_factor for s in every):
+            # What lies in copies inside, which keep their order, is solved alone; factors of plain units are not.
+            free += [s for s in every if s.index[-1] != space.name]
+            every = [s for s in every if s.index[-1] == space.name]
         is_more = bool(nested) or not all(s.group.is_factor for s in every)
         around = [s for s in every if is_more and s.group.is_factor and _shares(s, every, blueprint)]
         inside = tuple(s for s in every if s not in around)

@@ -111,23 +111,33 @@ def rotated(source: dict[str, Tensor], anchor: dict[str, Tensor], blueprint: Blu
 
 
 @pytest.mark.parametrize("start", ["known", "annealed", "as-is"])
-def test_factors_inside_of_copies_that_stay_are_solved_beside_what_permutes_them(start: str) -> None:
-    """Experts in another order, whose units keep theirs: each unit's factor is its own, and no part of an expert's."""
-    experts, units = 3, 4
+@pytest.mark.parametrize("inside", [True, False])
+def test_factors_inside_of_copies_that_keep_their_order_are_found(start: str, inside: bool) -> None:
+    """Heads in another order, the units inside of which keep theirs: with a rotation in each head as well, and without.
+
+    Then a unit's factor is no part of a head's block.
+    """
+    heads, units = 3, 4
     spaces = [
-        space("experts", Permutation(experts), Role.EXPERTS),
-        space("units", Permutation(units), Role.UNITS, ("experts", experts)),
-        space("factors", Scale(1), Role.UNIT_SCALE, ("experts", experts), ("units", units)),
+        space("heads", Permutation(heads), Role.HEADS),
+        space("units", Permutation(units), Role.UNITS, ("heads", heads)),
+        space("factors", Scale(1), Role.UNIT_SCALE, ("heads", heads), ("units", units)),
+        space("rotation", Orthogonal(WIDTH), Role.QUERY_KEY, ("heads", heads)),
     ]
-    per = Per("experts", experts, Per("units", units, Along("factors", 1)))
-    parameters = {"in": (per, Fixed(6)), "out": (Fixed(5), per.dual()), "router": (Along("experts", experts), Fixed(7))}
-    description = Blueprint("experts", {one.name: one for one in spaces}, parameters)
+    factor = Per("heads", heads, Per("units", units, Along("factors", 1)))
+    rotation = Per("heads", heads, Along("rotation", WIDTH))
+    parameters = {"in": (factor, Fixed(6)), "out": (Fixed(5), factor.dual()), "query": (rotation, Fixed(7))}
+    description = Blueprint("heads", {one.name: one for one in spaces}, parameters)
     draw = generator(2)
-    shapes = {"in": (experts * units, 6), "out": (5, experts * units), "router": (experts, 7)}
+    shapes = {"in": (heads * units, 6), "out": (5, heads * units), "query": (heads * WIDTH, 7)}
     anchor = {name: torch.randn(shape, generator=draw, dtype=torch.float64) for name, shape in shapes.items()}
-    factors = torch.rand(experts, units, 1, generator=draw, dtype=torch.float64) + 0.5
-    planted = Alignment(description, {"experts": torch.tensor([2, 0, 1]), "factors": factors})
-    options = MatchOptions(spaces=("experts", "ffn.scale"), start=start)
-    found = match_weights(planted.apply(anchor), anchor, description, options)
-    assert torch.equal(found.element("experts"), planted.inverse().element("experts"))
-    assert torch.allclose(found.element("factors"), planted.inverse().element("factors"), rtol=1e-6)
+    elements = {"heads": torch.tensor([2, 0, 1])}
+    elements["factors"] = torch.rand(heads, units, 1, generator=draw, dtype=torch.float64) + 0.5
+    if inside:
+        elements["rotation"] = Orthogonal(WIDTH).random((heads,), draw)
+    planted = Alignment(description, elements)
+    chosen = ("heads", "ffn.scale", *(["attention.qk"] if inside else []))
+    found = match_weights(planted.apply(anchor), anchor, description, MatchOptions(spaces=chosen, start=start))
+    assert torch.equal(found.element("heads"), planted.inverse().element("heads"))
+    for name in elements.keys() - {"heads"}:
+        assert torch.allclose(found.element(name), planted.inverse().element(name), rtol=1e-6), name

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, softmax
 
+from fusionlab.errors import InputError, first_line
 from fusionlab.forward import forward, main_output
 from fusionlab.types import Batch
 
@@ -65,11 +66,20 @@ def outputs_alone(model: nn.Module, batch: Batch) -> tuple[int, bool]:
     """The count of answers of an example, such as one for each token, and whether they are the same in any batch.
 
     They are not where pairs of a batch are compared: then a batch's size changes the shape of one example's output.
+
+    Raises:
+        InputError: a batch that does not fit the model, or whose examples are not one behind the other in every input.
     """
     once = {name: value[:1] for name, value in batch.items()}
     twice = {name: torch.cat([value, value]) for name, value in once.items()}
-    shape = output_of(model, once).shape[1:]
-    return max(1, shape[:-1].numel()), shape == output_of(model, twice).shape[1:]
+    try:
+        alone, both = (output_of(model, some).shape[1:] for some in (once, twice))
+    except InputError:
+        raise
+    except Exception as error:
+        # Every model refuses foreign inputs in its own way.
+        raise InputError(f"the data does not fit the model: {first_line(error)}") from error
+    return max(1, alone[:-1].numel()), alone == both
 
 
 @torch.no_grad()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.utils._pytree import tree_map_only
+from torch import nn
 
 from fusionlab.errors import InputError
 from fusionlab.forward import forward
@@ -102,8 +102,8 @@ class Walk:
 
     def run_layer(self, model: nn.Module, index: int) -> None:
         """Run another model's layer in place of the one that was reached, on one of the batches."""
-        # A layer may change its inputs in place, and the merged one is to read them too.
-        args, kwargs = tree_map_only(Tensor, Tensor.clone, self._call(index))
+        # A layer may change its inputs in place, a cache too, and the merged one is to read them as they were.
+        args, kwargs = copy.deepcopy(self._call(index))
         model.get_submodule(self.paths[self._place])(*args, **kwargs)
 
     def run_up_to(self, model: nn.Module, index: int) -> None:

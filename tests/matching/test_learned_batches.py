@@ -19,6 +19,7 @@ from fusionlab.matching.refine_options import RefineOptions
 from fusionlab.stages import StagedModule, Stages
 from fusionlab.symmetry import Alignment
 from tests.matching.refining import folded, gpt2, inputs, labelled, mean_of, planted, refined, turned
+from tests.symmetry.infer.cases import multimodal
 from tests.symmetry.models import generator, random_model, randomize
 
 
@@ -231,3 +232,17 @@ def test_texts_of_several_lengths_are_drawn_with_their_masks():
     same = refined(models, other, steps=3, batch_size=6)
     for name, element in found[1].elements.items():
         torch.testing.assert_close(same[1].elements[name], element, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["cut", "qwen2_vl"])
+def test_data_that_does_not_fit_the_model_is_refused_in_a_sentence(name):
+    """Images of another size; and patches of several images in one row, of which the first is no image."""
+    if name == "cut":
+        model = random_model("vit-classifier")
+        data = [{key: value[..., :-1] for key, value in batch.items()} for batch in inputs(model, 1)]
+    else:
+        (sample,) = (sample for sample in multimodal.SAMPLES if sample.name == name)
+        model = randomize(sample.build(), 0)
+        data = inputs(model, 1, 2)
+    with pytest.raises(InputError, match="the data does not fit the model"):
+        refined([model, model], data, steps=1)

@@ -12,6 +12,8 @@ from transformers import (
     LlamaForCausalLM,
     T5Config,
     T5ForConditionalGeneration,
+    XLMConfig,
+    XLMForSequenceClassification,
 )
 
 import fusionlab
@@ -103,14 +105,23 @@ def test_equals_the_algorithm(counts: tuple[int, ...]) -> None:
 
 
 def families() -> dict[str, nn.Module]:
-    """Small models with a cache, rotary positions, a position bias that the first layer hands on, two stacks."""
+    """Small models with caches, rotary positions, a position bias that the first layer hands on, two stacks.
+
+    XLM makes a cache whatever its config says, and keeps attentions and what is between them in lists of their own.
+    """
     torch.manual_seed(0)
     gpt2 = GPT2Config(n_embd=8, n_layer=3, n_head=2, vocab_size=20, n_positions=12)
     llama = LlamaConfig(
         hidden_size=8, intermediate_size=12, num_hidden_layers=3, num_attention_heads=2, vocab_size=20,
     )  # fmt: skip
     t5 = T5Config(d_model=8, d_kv=4, d_ff=12, num_layers=2, num_heads=2, vocab_size=20, decoder_start_token_id=0)
-    made = {"gpt2": GPT2LMHeadModel(gpt2), "llama": LlamaForCausalLM(llama), "t5": T5ForConditionalGeneration(t5)}
+    xlm = XLMConfig(n_words=20, emb_dim=8, n_layers=2, n_heads=2, max_position_embeddings=12, pad_index=0)
+    made = {
+        "gpt2": GPT2LMHeadModel(gpt2),
+        "llama": LlamaForCausalLM(llama),
+        "t5": T5ForConditionalGeneration(t5),
+        "xlm": XLMForSequenceClassification(xlm),
+    }
     return {name: model.double().eval() for name, model in made.items()} | {"bert": random_model("bert-sequence")}
 
 
@@ -146,7 +157,8 @@ def test_each_layer_reads_what_it_reads_in_a_forward(name: str) -> None:
     def note(module: nn.Module, args: tuple[Tensor, ...], kwargs: object, output: object) -> None:
         first = output[0] if isinstance(output, tuple) else output
         assert isinstance(first, Tensor)
-        read.extend((args[0], first))
+        # XLM masks in place what a layer gave.
+        read.extend((args[0].clone(), first.clone()))
 
     layers = [model.get_submodule(path) for path in paths]
     handles = [layer.register_forward_hook(note, with_kwargs=True) for layer in layers]

@@ -38,6 +38,7 @@ def test_every_way_to_match_runs_or_is_refused_in_a_known_sentence(sample: Sampl
         try:
             found = fusionlab.alignments(models, 0, preset, **options)
         except InputError as refusal:
-            assert any(words in str(refusal) for words in REFUSALS), (preset, str(refusal))
+            if not any(words in str(refusal) for words in REFUSALS):
+                raise
             continue
         assert all(torch.isfinite(x).all() for x in found[1].elements.values() if x.is_floating_point()), preset

@@ -14,9 +14,7 @@ from tests.symmetry.infer.cases.sample import Sample
 from tests.symmetry.models import generator, randomize
 
 KINDS = ("experts", "decoders", "encoders", "vision", "seq2seq", "audio", "state_space")
-SAMPLES = [
-    sample for kind in KINDS for sample in importlib.import_module(f"tests.symmetry.infer.cases.{kind}").SAMPLES
-]
+SAMPLES = [sample for kind in KINDS for sample in importlib.import_module(f"tests.symmetry.infer.cases.{kind}").SAMPLES]
 # With copies inside of copies, a stream that is permuted, experts, and rotations that are not.
 SOME = [sample for sample in SAMPLES if EVERY or sample.name == "qwen3_next"]
 # Sentences that say why a class cannot be matched this way; anything else is a fault.

@@ -132,6 +132,7 @@ rows: $(STAMP)
 	$(BIN)/python benchmarks/same_base.py --setting adapters
 	$(BIN)/python benchmarks/same_base_data.py --setting adapters
 	$(BIN)/python benchmarks/same_base.py --setting photos
+	$(BIN)/python benchmarks/same_base_data.py --setting photos
 	$(BIN)/python benchmarks/different_sizes.py
 	$(BIN)/python benchmarks/sizes_trained.py
 	$(BIN)/python benchmarks/digits_pairs.py

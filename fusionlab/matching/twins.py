@@ -75,7 +75,7 @@ class Twins(nn.Module):
         self.discrete = tuple(space for space in chosen if geometry(space.group).is_assigned)
         # What is interpolated, in the basis where the descent starts; a tied parameter goes by its first name.
         every = [blueprint.stacked(_workable(model)) for model in models]
-        names = list(blueprint.stacked(dict.fromkeys(_interpolated(models[0]), torch.empty(()))))
+        names = list(blueprint.stacked(_interpolated(models[0])))
         self.starts: Any = nn.ModuleList(
             BufferDict({n: torch.empty_like(state[n]) for n in names}, persistent=False) for state in every
         )
@@ -266,15 +266,15 @@ class Twins(nn.Module):
         return {**state, **{alias: state[name] for alias, name in self.aliases.items()}}
 
 
-def _interpolated(model: nn.Module) -> list[str]:
-    """The names of what twins mix: parameters, and what else a state holds, such as a router's corrections.
+def _interpolated(model: nn.Module) -> dict[str, Tensor]:
+    """What twins mix, by name: parameters, and what else a state holds, such as a router's corrections.
 
     The running statistics of BatchNorm are left out: half way they are others.
     """
     state = model.state_dict()
     running = set(running_statistics(state))
-    kept = [n for n, x in model.named_buffers() if n in state and n not in running and x.is_floating_point()]
-    return [*(name for name, _ in model.named_parameters()), *kept]
+    kept = {n: x for n, x in model.named_buffers() if n in state and n not in running and x.is_floating_point()}
+    return {**dict(model.named_parameters()), **kept}
 
 
 def _workable(model: nn.Module) -> dict[str, Tensor]:

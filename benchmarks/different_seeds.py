@@ -48,6 +48,9 @@ def main() -> int:
         default=[f"../shared/data/models/cifar10_vit_seed{seed}" for seed in (1, 2)],
     )  # fmt: skip
     parser.add_argument("--images", type=int, default=10_000, help="that the row cifar learns from")
+    parser.add_argument(
+        "--seeds", nargs=2, type=int, default=(0, 1), help="of the pairs of shakespeare, deberta, experts"
+    )
     parser.add_argument("--gpt2", default="gpt2_shakespeare_small.yaml", help="config of the row shakespeare")
     parser.add_argument(
         "--embeddings", nargs="+", choices=("tied", "untied"), default=("tied", "untied"), help="of the row shakespeare"

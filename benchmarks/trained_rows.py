@@ -83,7 +83,7 @@ def every_matching(setting: Setting, inputs: Sequence[Batch], args: argparse.Nam
 
 def shakespeare(args: argparse.Namespace) -> Iterator[Line]:
     """Two GPT-2s on Tiny Shakespeare, byte by byte; embeddings tied as they were trained, and untied."""
-    pair = [trained(args.gpt2, seed) for seed in (0, 1)]
+    pair = [trained(args.gpt2, seed) for seed in args.seeds]
     inputs, test = text(args.gpt2, 4000 if args.stride is None else None, 400, args.stride)
     shape: Any = pair[0].config
     name = f"GPT-2 of {shape.n_layer} layers, {shape.n_embd} wide, Tiny Shakespeare"
@@ -96,7 +96,7 @@ def shakespeare(args: argparse.Namespace) -> Iterator[Line]:
 def deberta(args: argparse.Namespace) -> Iterator[Line]:
     """Two small DeBERTas, whose norms come after the sums, on masked bytes of Tiny Shakespeare."""
     config = "deberta_shakespeare_small.yaml"
-    pair = [trained(config, seed) for seed in (0, 1)]
+    pair = [trained(config, seed) for seed in args.seeds]
     inputs, test = text(config, 4000, 400)
     yield from every_matching(Setting("DeBERTa of 3 layers, 64 wide, masked bytes", [pair], test, "loss"), inputs, args)
 
@@ -104,7 +104,7 @@ def deberta(args: argparse.Namespace) -> Iterator[Line]:
 def experts(args: argparse.Namespace) -> Iterator[Line]:
     """Two small mixtures of experts, of a type that nobody described, on bytes of Tiny Shakespeare."""
     config = "mixtral_shakespeare_small.yaml"
-    pair = [trained(config, seed) for seed in (0, 1)]
+    pair = [trained(config, seed) for seed in args.seeds]
     inputs, test = text(config, 4000, 400)
     setting = Setting("Mixtral of 3 layers, 64 wide, 4 experts, Tiny Shakespeare", [pair], test, "loss")
     yield setting.matched("experts and units in them only", preset="weights", spaces=("experts", "ffn"))

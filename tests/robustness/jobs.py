@@ -68,7 +68,8 @@ JOBS = {
     "match by parts": Job(
         ["match", "bert_a", "--anchor", "bert_b"], ("bert_a", "bert_b"), ("--spaces", "ffn"), by_parts=True
     ),
-    "fuse": Job(["fuse", "--ckpts", "a", "b"], ("a", "b"), ("--match", "none", "--weights", "0.9", "0.1")),
+    # By weights: seconds of learning, which advice would choose, write nothing.
+    "fuse": Job(["fuse", "--ckpts", "a", "b", "--match", "weights"], ("a", "b"), ("--weights", "0.9", "0.1")),
     "compare": Job(
         ["compare", "--config", "configs/compare.yaml"], ("configs/compare.yaml", "a", "b"), ("--samples", "40"), True
     ),

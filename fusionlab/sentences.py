@@ -172,7 +172,9 @@ def _told(error: BaseException) -> str | None:
     """The sentence for one exception, or None."""
     told = None
     packages = [cls.__module__.partition(".")[0] for cls in type(error).__mro__]
-    if isinstance(error, InputError) or (packages[0], type(error).__name__) == ("fusionlab", "SymmetryError"):
+    # By its name: what defines it is not imported for every error.
+    is_of_symmetry = "SymmetryError" in [cls.__name__ for cls in type(error).__mro__]
+    if isinstance(error, InputError) or (packages[0] == "fusionlab" and is_of_symmetry):
         told = str(error)
     elif isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _MEMORY.search(str(error))):
         how = f" ({_short(error)})" if str(error) else ""

@@ -22,6 +22,8 @@ from safetensors.torch import load_file, save_file
 from fusionlab.errors import InputError
 from fusionlab.sentences import SYSTEM_ERRORS, sentence, system_error
 from fusionlab.symmetry import SymmetryError
+from fusionlab.symmetry.infer.blueprint import UnreadError
+from fusionlab.symmetry.infer.shrink import NotShrunkError
 
 
 def raised(function: Callable[[], object]) -> Exception:
@@ -90,6 +92,8 @@ def test_what_libraries_raise(fail: Callable[[Path], object], words: str, tmp_pa
     [
         (InputError("x is 1;\n expected 2."), "x is 1; expected 2"),
         (SymmetryError("no such architecture"), "no such architecture"),
+        (UnreadError("input_ids alone leave others unread", is_of_experts=False), "leave others unread"),
+        (NotShrunkError("no inputs could be guessed"), "no inputs could be guessed"),
         (MemoryError(), "memory ran out; use"),
         (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."), "Tried to allocate 2.00 GiB"),
         (MisconfigurationException("no such device"), "no such device"),

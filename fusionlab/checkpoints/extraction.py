@@ -134,6 +134,7 @@ def extract(
     factored: list[tuple[str, nn.Module]] = []
     stacked: list[str] = []
     ends = set(whole)
+    of_layers = {id(m.bias) for m in model.modules() if isinstance(m, nn.Linear | Conv1D) and m.bias is not None}
     for name, module in model.named_modules():
         if any(name.startswith(f"{module}.") for module in modules):
             continue
@@ -146,7 +147,10 @@ def extract(
         fits = isinstance(module, FACTORED) and weight is not None and weight.shape == module.weight.shape
         if not own:
             continue
-        if fits and own <= {"weight", "bias"}:
+        if own == {"bias"} and id(module.bias) in of_layers:
+            # A layer's as well, as of the head of a BERT: PEFT saves biases under each of their names.
+            biases[f"{name}.bias"] = state[f"{name}.bias"]
+        elif fits and own <= {"weight", "bias"}:
             factored += [(name, module)] if "weight" in own else []
             biases |= {f"{name}.bias": state[f"{name}.bias"]} if "bias" in own else {}
         elif name and is_stacked(module, own, {key: base.get(f"{name}.{key}") for key in own}):
@@ -218,11 +222,12 @@ def write_adapter(found: Extracted, folder: Path, base: str, task: str | None) -
         "target_modules": [name for name in found.changes if name not in found.by_name], "task_type": task,
         "target_parameters": [*found.stacks, *by_name] or None,
     }  # fmt: skip
-    tensors = {f"{PREFIX}{name}": tensor.contiguous() for name, tensor in found.saved.items()}
+    # Clones, as a file holds what is one parameter under several names once for each.
+    tensors = {f"{PREFIX}{name}": tensor.clone().contiguous() for name, tensor in found.saved.items()}
     for name, tensor in found.biases.items():
         layer = name.removesuffix(".bias")
         place = f"{layer}.base_layer.bias" if layer in found.changes else name
-        tensors[f"{PREFIX}{place}"] = tensor.contiguous()
+        tensors[f"{PREFIX}{place}"] = tensor.clone().contiguous()
     for name, change in found.changes.items():
         embedding = name in found.embeddings
         ends = (".lora_embedding_A", ".lora_embedding_B") if embedding else (".lora_A.weight", ".lora_B.weight")

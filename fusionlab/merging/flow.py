@@ -146,7 +146,7 @@ class Flow:
             self._align(site.parameter)
         sides = [[site for site in sites if site.second == second] for second in (False, True)]
         if self.policies.attention == "joint" and all(sides):
-            shapes = [[self.sites.shapes[s.parameter] for s in side] for side in sides]
+            shapes = [[site.rows(self._value(site.parameter)).shape for site in side] for side in sides]
             if shapes[0] != shapes[1]:
                 raise InputError(
                     f"attention is 'joint', but {units} has not as many keys as queries; expected 'separate' or 'equal'"

@@ -23,6 +23,10 @@ from fusionlab.symmetry.roles import Role
 Key = TypeVar("Key", bound=Hashable)
 
 
+# What is permuted as a whole: what lies inside of it is.
+_WHOLE = (Role.HEADS, Role.QUERIES, Role.GROUPS, Role.EXPERTS)
+
+
 @dataclass(frozen=True)
 class Site:
     """One stretch of one dimension of one parameter along which units of a space lie.
@@ -119,10 +123,10 @@ def find_sites(blueprint: Blueprint, shapes: Mapping[str, torch.Size], one_map: 
         name: [site for dim in range(len(axes)) for site in _on_dimension(blueprint, owner, shapes[name], name, dim)]
         for name, axes in blueprint.parameters.items()
     }
-    both = [
-        {site.units for sites in found.values() for site in sites if site.written and site.second == second}
-        for second in (False, True)
-    ]
+    _orient(found)
+    # Gains of norms over queries and keys are scaled inversely; what the projections write to says if there are sides.
+    tables = [site for name, sites in found.items() for site in sites if site.written and len(shapes[name]) > 1]
+    both = [{site.units for site in tables if site.second == second} for second in (False, True)]
     two_sided = both[0] & both[1]
 
     def named(site: Site) -> Site:
@@ -132,10 +136,19 @@ def find_sites(blueprint: Blueprint, shapes: Mapping[str, torch.Size], one_map: 
     return {name: [named(site) for site in sites] for name, sites in found.items() if sites}
 
 
+def _orient(found: dict[str, list[Site]]) -> None:
+    """Turn round units that nothing writes to: a space and its dual are one symmetry, so it may lie on either."""
+    written = {site.units for sites in found.values() for site in sites if site.written}
+    for name, sites in found.items():
+        if not any(site.written for site in sites):
+            found[name] = [replace(site, written=site.units not in written) for site in sites]
+
+
 def _owners(blueprint: Blueprint) -> Iterator[tuple[str, str]]:
     """Spaces that units lie along, and whose units these are.
 
-    Units whose copies lie along another dimension have no place of their own on theirs, so they are left out.
+    Whole heads, groups and experts are no units. Units whose copies lie along another dimension have no place of their
+    own on theirs, so they are left out.
     """
     scattered = {
         name
@@ -151,7 +164,8 @@ def _owners(blueprint: Blueprint) -> Iterator[tuple[str, str]]:
             inside[outer].append(space)
     for name, space in blueprint.spaces.items():
         alone = scattered.isdisjoint({name, *(inner.name for inner in inside[name])})
-        if alone and space.group.has_permutations and all(inner.group.is_factor for inner in inside[name]):
+        is_unit = space.role not in _WHOLE and space.group.has_permutations
+        if alone and is_unit and all(inner.group.is_factor for inner in inside[name]):
             yield name, name
             yield from ((inner.name, name) for inner in inside[name])
 
@@ -170,9 +184,12 @@ def _on_dimension(
             written = writes or space.role == Role.QUERY_KEY
             # A layer scale's factor is dual beside what writes through it, and of the same side.
             second = written and leaf.is_dual and space.role not in (Role.RESIDUAL_SCALE, Role.UNIT_SCALE)
-            yield Site(owner[space.name], name, dim, _by_unit(leaf, space), written, second)
+            units = blueprint.spaces[owner[space.name]]
+            yield Site(units.name, name, dim, _by_unit(leaf, units), written, second)
 
 
-def _by_unit(leaf: Leaf, space: Space) -> Tensor:
-    """A leaf of positions as ``(units, rest)``: blocks that do not index the space are further features."""
-    return leaf.by_copies(space.index).flatten(0, len(space.index)).flatten(1)
+def _by_unit(leaf: Leaf, units: Space) -> Tensor:
+    """A leaf of positions as ``(units, rest)``: blocks that do not index the units are further features."""
+    # A factor of each unit runs along the unit's block, and may have more copies than there are units.
+    blocks = units.index if leaf.space == units.name else (*units.index, units.name)
+    return leaf.by_copies(blocks).flatten(0, len(units.index)).flatten(1)

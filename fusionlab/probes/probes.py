@@ -32,6 +32,8 @@ WORDS = {
     TOKENS: "random tokens",
     GENERATED: "texts that the models wrote",
 }
+# What texts are called; where the first one is there, other tokens go with it.
+TEXTS = ("input_ids", "decoder_input_ids")
 # Names under which a config says how many positions a sequence of tokens may have.
 POSITIONS = ("max_position_embeddings", "max_target_positions")
 # Random tokens of the longest text, where nothing is said.
@@ -86,13 +88,14 @@ def probes(
     _refuse_unfit(kind, inputs)
     generator = torch.Generator().manual_seed(seed)
     drawn: dict[str, Tensor] = {}
-    # Masks and kinds of tokens that were given once are as long as the text that they were given with.
-    fixed = {one.shape[0] for one in inputs if len(one.shape) == 1 and _is_beside_text(one)}
+    texts = _texts(inputs)
+    # What stands beside a text (masks, kinds, boxes) is as long as that which it was found with.
+    fixed = {one.shape[0] for one in inputs if one.shape and one.name not in texts and not _is_image(one)}
     for wanted in inputs:
         if _is_image(wanted):
             images = drawn_images(wanted.shape, count, kind if kind in IMAGES else MIXTURE, generator)
             drawn[wanted.name] = _normalised(images, mean, std)
-        elif _is_text(wanted):
+        elif wanted.name in texts:
             longest = wanted.shape[0] if wanted.shape[0] in fixed else length
             drawn |= _text(models, wanted, count, kind, longest, tokenizer, generator)
         elif wanted.name not in drawn:
@@ -243,6 +246,12 @@ def _is_text(wanted: Input) -> bool:
 
 def _is_beside_text(wanted: Input) -> bool:
     return wanted.numbers is not None or (wanted.vocabulary is not None and not _is_text(wanted))
+
+
+def _texts(inputs: Sequence[Input]) -> set[str]:
+    """The names of inputs that are texts, which may have any length: not entities or boxes beside words."""
+    found = {one.name for one in inputs if _is_text(one) and len(one.shape) == 1}
+    return found & set(TEXTS) if TEXTS[0] in found else found
 
 
 def _refuse_unfit(kind: str, inputs: Sequence[Input]) -> None:

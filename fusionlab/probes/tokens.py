@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fusionlab.errors import InputError
+from fusionlab.errors import InputError, first_line
 from fusionlab.forward import logits
 from fusionlab.modes import in_eval_mode
 
@@ -133,18 +133,30 @@ def writes_text(model: nn.Module, vocabulary: Vocabulary) -> bool:
 def written_in_turn(
     models: Sequence[nn.Module], count: int, length: int, vocabulary: Vocabulary, generator: torch.Generator
 ) -> dict[str, Tensor]:
-    """Texts that several models write in turn, padded to one length; arguments and errors are those of `written_text`.
+    """Texts that several models write in turn, padded to one length; arguments are those of `written_text`.
 
     Returns:
         ``input_ids`` and ``attention_mask``, both of shape ``(count, longest)``.
+
+    Raises:
+        InputError: a model that writes nothing, or fails where it should.
     """
     parts: list[dict[str, Tensor]] = []
     # Every model writes its share of a few texts too.
     piece = min(PIECE, max(1, PIECE_TOKENS // length), math.ceil(count / len(models)))
     for start in range(0, count, piece):
         model = models[len(parts) % len(models)]
-        with in_eval_mode(model):
-            text = written_text(model, min(piece, count - start), length, vocabulary, generator)
+        try:
+            with in_eval_mode(model):
+                text = written_text(model, min(piece, count - start), length, vocabulary, generator)
+        except (RuntimeError, ValueError, IndexError) as error:
+            if isinstance(error, InputError):
+                raise
+            # Scores that are no numbers, or sizes that a kernel of its class does not take.
+            raise InputError(
+                f"a {type(model).__name__} fails when it writes a text: {first_line(error)}; expected one that does, "
+                f"random tokens (kind tokens) or data"
+            ) from error
         parts.append(text)
     longest = max(part["input_ids"].shape[1] for part in parts)
     filler = {"input_ids": vocabulary.pad or 0, "attention_mask": 0}

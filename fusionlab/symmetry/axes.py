@@ -237,7 +237,8 @@ def unfolded(axis: Axis, tensor: Tensor, dim: int) -> tuple[Tensor, tuple[str, .
     """
     if not isinstance(axis, Across):
         rows = tensor.movedim(dim, 0)
-        return rows.reshape(rows.shape[0], -1), ()
+        # Of no entries nothing says how many features there are; a vector has one.
+        return (rows.flatten(1) if rows.ndim > 1 else rows.unsqueeze(1)), ()
     depth = len(axis.blocks)
     blocks = tensor.movedim((axis.dim, dim), (0, 1)).unflatten(0, (*axis.counts, -1)).movedim(depth + 1, depth)
     return blocks.reshape(*axis.counts, tensor.shape[dim], -1), axis.spaces

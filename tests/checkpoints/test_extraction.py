@@ -18,6 +18,8 @@ from transformers import (
     GPT2LMHeadModel,
     LlamaForCausalLM,
     PreTrainedModel,
+    RobertaConfig,
+    RobertaForMaskedLM,
     ViTConfig,
     ViTForImageClassification,
 )
@@ -34,11 +36,15 @@ VIT = ViTConfig(
     hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4, image_size=8, patch_size=4,
     num_labels=3,
 )  # fmt: skip
+SIZES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
+ROBERTA = RobertaConfig(**{name: getattr(BERT, name) for name in (*SIZES, "vocab_size", "max_position_embeddings")})
 MODELS: dict[str, Callable[[], PreTrainedModel]] = {
     "llama": lambda: LlamaForCausalLM(LLAMA),
     "gpt2": lambda: GPT2LMHeadModel(GPT2Config(**GPT2, tie_word_embeddings=False)),
     "gpt2 (tied)": lambda: GPT2LMHeadModel(GPT2Config(**GPT2)),
     "bert": lambda: BertForSequenceClassification(BERT),
+    "bert (masked)": lambda: BertForMaskedLM(BERT),
+    "roberta (masked)": lambda: RobertaForMaskedLM(ROBERTA),
     "vit": lambda: ViTForImageClassification(VIT),
 }
 FULL = 64

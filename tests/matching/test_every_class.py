@@ -4,11 +4,13 @@ import importlib
 
 import pytest
 import torch
+from torch import nn
 
 import fusionlab
 from fusionlab.errors import InputError
 from fusionlab.learning.distillation import output_of
-from fusionlab.symmetry import blueprint
+from fusionlab.merging import merge_states
+from fusionlab.symmetry import Blueprint, SymmetryError, blueprint
 from fusionlab.symmetry.roles import Role
 from tests.parts import EVERY
 from tests.symmetry.infer.cases.sample import Sample
@@ -23,11 +25,19 @@ REFUSALS = ("predicts no labels", "the data does not fit the model", "nothing th
 LEARNED = {"steps": 2, "every": 1, "batch_size": 2, "synthetic": 0, "mixtures": 0}
 
 
+def described(model: nn.Module, sample: Sample) -> Blueprint:
+    """The blueprint of a sample's model, of which an example is given once where its inputs cannot be guessed."""
+    try:
+        return blueprint(model)
+    except SymmetryError:
+        return blueprint(model, sample.inputs(generator(0)))
+
+
 @pytest.mark.parametrize("sample", SOME, ids=lambda sample: sample.name)
 def test_every_way_to_match_runs_or_is_refused_in_a_known_sentence(sample: Sample) -> None:
     """And every twin computes its end model's function."""
     models = [randomize(sample.build(), seed) for seed in (0, 1)]
-    description = blueprint(models[0])
+    description = described(models[0], sample)
     data = [{name: x for name, x in sample.inputs(generator(seed)).items() if name != "labels"} for seed in (0, 1)]
     outer = tuple(role for role in description.roles() if role not in (Role.UNITS, Role.RESIDUAL))
     ways = [("git-rebasin", {}), ("activations", {"data": data}), ("learned", {"data": data, **LEARNED})]
@@ -43,3 +53,21 @@ def test_every_way_to_match_runs_or_is_refused_in_a_known_sentence(sample: Sampl
         with torch.no_grad():
             twin, end = (output_of(one, data[0]) for one in (found[1].apply(models[1]), models[1]))
         assert relative(twin, end) < 1e-6, preset
+
+
+@pytest.mark.parametrize("sample", SOME, ids=lambda sample: sample.name)
+@pytest.mark.parametrize("attention", ["separate", "joint", "equal"])
+def test_transport_to_itself_changes_nothing(sample: Sample, attention: str) -> None:
+    """Whatever the symmetry of a class, whose units are found in all of its parameters."""
+    model = randomize(sample.build(), 0)
+    state, description = model.state_dict(), described(model, sample)
+    for residual in ("mean", "all"):
+        options = {"solver": "exact", "attention": attention, "residual": residual}
+        try:
+            merged = merge_states([state, state], "ot", blueprint=description, **options)
+        except InputError as refusal:
+            if "not as many keys as queries" not in str(refusal):
+                raise
+            continue
+        for name, tensor in state.items():
+            assert torch.allclose(merged[name], tensor, rtol=0, atol=1e-12), name

@@ -11,13 +11,16 @@ from fusionlab.merging import find_method, merge_states
 from fusionlab.symmetry import Alignment, Blueprint, blueprint
 from fusionlab.symmetry.folding import fold
 from fusionlab.symmetry.groups import Invertible, Permutation
+from fusionlab.symmetry.roles import Role
 from tests.matching.sampling import sample
 from tests.merging.transported import EXACT, activations, build, case, worst
-from tests.symmetry.models import generator, outputs, relative
+from tests.symmetry.infer.cases import experts
+from tests.symmetry.models import generator, outputs, randomize, relative
 
 SOFT = {"solver": "sinkhorn", "regularization": 0.002}
 
 
+GLM4_MOE = next(sample for sample in experts.SAMPLES if sample.name == "glm4_moe")
 RESIDUAL = ("mean", "last", "first", "all")
 
 
@@ -102,6 +105,24 @@ def test_every_choice_of_attention_maps_recovers_the_order(features, heads, atte
         attention=attention,
         **EXACT,
     )
+    assert worst(merged, state) < 1e-12
+
+
+@pytest.mark.parametrize(
+    ("residual", "heads", "attention"),
+    [("mean", "mixed", "separate"), ("first", "within", "joint"), ("all", "mixed", "equal")],
+)
+def test_orders_that_all_heads_share_are_recovered(residual, heads, attention):
+    """Coordinates that are not turned by positions, under norms over queries and keys: gains move with what is scaled.
+
+    Each has as many signs as there are heads, and queries and keys share its place.
+    """
+    model = randomize(GLM4_MOE.build(), 0)
+    state, description = model.state_dict(), blueprint(model)
+    twin = reorder(description, 3, only=(Role.QUERY_KEY, Role.RESIDUAL)).apply(state)
+    assert worst(twin, state) > 0.1
+    options = {"residual": residual, "heads": heads, "attention": attention, **EXACT}
+    merged = merge_states([state, twin], "ot", blueprint=description, **options)
     assert worst(merged, state) < 1e-12
 
 

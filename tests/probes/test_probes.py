@@ -13,6 +13,8 @@ from transformers import (
     BertForSequenceClassification,
     GPT2Config,
     GPT2LMHeadModel,
+    LukeConfig,
+    LukeForEntityClassification,
     T5Config,
     T5ForConditionalGeneration,
     ViTConfig,
@@ -237,6 +239,10 @@ def test_what_does_not_fit_is_refused_in_a_sentence() -> None:
             probes(model, 4, kind)
     with pytest.raises(InputError, match="count is 0"):
         probes(vit(), 0)
+    broken = writer()
+    broken.get_output_embeddings().weight.data.fill_(torch.nan)
+    with pytest.raises(InputError, match="fails when it writes a text"):
+        probes(broken, 4)
     with pytest.raises(InputError, match="mean has 2 numbers"):
         probes(clip(), 4, mean=(0.5, 0.5))
 
@@ -249,4 +255,14 @@ def test_text_is_as_long_as_masks_that_were_given_with_an_example() -> None:
     blueprint(model, {"input_ids": ids, "attention_mask": torch.ones_like(ids), "token_type_ids": kinds})
     (batch,) = probes(model, 4, length=16)
     assert {tuple(values.shape) for values in batch.values()} == {(4, 12)}
+    assert logits(model, batch).shape == (4, 2)
+
+
+def test_entities_beside_the_words_are_as_many_as_their_places() -> None:
+    """However long the text is."""
+    sizes = {"entity_vocab_size": 11, "entity_emb_size": 4, "num_labels": 2}
+    model = LukeForEntityClassification(LukeConfig(**TEXT, **sizes)).eval()
+    (batch,) = probes(model, 4, length=16)
+    assert batch["input_ids"].shape[1] > batch["entity_ids"].shape[1]
+    assert batch["entity_position_ids"].shape[:2] == batch["entity_ids"].shape
     assert logits(model, batch).shape == (4, 2)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from fusionlab.errors import InputError
+from fusionlab.symmetry.leftovers import forget
 from fusionlab.types import Batch
 
 LABELS = "labels"
@@ -44,6 +45,7 @@ def forward(model: nn.Module, batch: Batch) -> Any:
         for name, value in batch.items()
         if name != LABELS
     }
+    forget(model)
     try:
         return model(**inputs) if hasattr(model, "main_input_name") else model(*inputs.values())
     except (IndexError, RuntimeError, ValueError) as error:
@@ -53,6 +55,8 @@ def forward(model: nn.Module, batch: Batch) -> Any:
             # On a GPU each look at values would wait for it, and inside a vmap there is nothing to look at.
             _refuse_unknown_tokens(model, inputs, error)
         raise
+    finally:
+        forget(model)
 
 
 def _refuse_too_long(model: nn.Module, inputs: Batch, error: Exception) -> None:

@@ -11,6 +11,7 @@ from fusionlab import misfits
 from fusionlab.errors import InputError
 from fusionlab.forward import logits
 from fusionlab.symmetry import Blueprint, blueprint
+from fusionlab.symmetry.leftovers import forget
 from fusionlab.types import Model
 
 
@@ -105,6 +106,7 @@ def untie(model: Model) -> Model:
 
 def with_state(model: Model, state: Mapping[str, Tensor]) -> Model:
     """A new module like `model`, with other parameters, in eval mode."""
+    forget(model)
     twin = copy.deepcopy(model)
     twin.load_state_dict(dict(state))
     return twin.eval()
@@ -116,6 +118,7 @@ def borrowed(model: Model) -> Model:
     Args:
         model: not modified; nothing may change the copy's numbers in place.
     """
+    forget(model)
     parameters = {id(p): nn.Parameter(p.data, requires_grad=p.requires_grad) for p in model.parameters()}
     return copy.deepcopy(model, {**parameters, **{id(buffer): buffer for buffer in model.buffers()}})
 

@@ -33,6 +33,7 @@ from fusionlab.symmetry.blueprint import Blueprint, Space, SymmetryError
 from fusionlab.symmetry.folding import fold
 from fusionlab.symmetry.groups import Permutation
 from fusionlab.symmetry.html import html_table
+from fusionlab.symmetry.leftovers import forget
 from fusionlab.symmetry.stacks import apart, entries_of
 from fusionlab.symmetry.unseen import filled_state
 from fusionlab.symmetry.wrappers import read_model, unwrapped
@@ -141,6 +142,7 @@ class Alignment:
         if isinstance(model, str | PathLike) and (read := read_model(model)) is not None:
             return self.apply(read)
         if isinstance(model, nn.Module):
+            forget(model)
             twin = copy.deepcopy(unwrapped(model))
             twin.load_state_dict(self.apply(unwrapped(model).state_dict()))
             return twin

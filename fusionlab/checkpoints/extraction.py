@@ -134,7 +134,6 @@ def extract(
     factored: list[tuple[str, nn.Module]] = []
     stacked: list[str] = []
     ends = set(whole)
-    of_layers = {id(m.bias) for m in model.modules() if isinstance(m, nn.Linear | Conv1D) and m.bias is not None}
     for name, module in model.named_modules():
         if any(name.startswith(f"{module}.") for module in modules):
             continue
@@ -147,11 +146,12 @@ def extract(
         fits = isinstance(module, FACTORED) and weight is not None and weight.shape == module.weight.shape
         if not own:
             continue
-        if own == {"bias"} and id(module.bias) in of_layers:
-            # A layer's as well, as of the head of a BERT: PEFT saves biases under each of their names.
+        if name and own == {"bias"}:
+            # PEFT saves every bias by its name: that of a head too, which may be its last layer's as well (BERT), and
+            # whose weight may be the embedding's (ESM).
             biases[f"{name}.bias"] = state[f"{name}.bias"]
         elif fits and own <= {"weight", "bias"}:
-            factored += [(name, module)] if "weight" in own else []
+            factored.append((name, module))
             biases |= {f"{name}.bias": state[f"{name}.bias"]} if "bias" in own else {}
         elif name and is_stacked(module, own, {key: base.get(f"{name}.{key}") for key in own}):
             stacked += [f"{name}.{key}" for key, _ in module.named_parameters(recurse=False) if key in own]

@@ -14,6 +14,8 @@ from torch import Tensor
 from transformers import (
     BertForMaskedLM,
     BertForSequenceClassification,
+    EsmConfig,
+    EsmForMaskedLM,
     GPT2Config,
     GPT2LMHeadModel,
     LlamaForCausalLM,
@@ -38,6 +40,7 @@ VIT = ViTConfig(
 )  # fmt: skip
 SIZES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
 ROBERTA = RobertaConfig(**{name: getattr(BERT, name) for name in (*SIZES, "vocab_size", "max_position_embeddings")})
+ESM = EsmConfig(**{name: getattr(BERT, name) for name in (*SIZES, "vocab_size")}, pad_token_id=0, mask_token_id=1)
 MODELS: dict[str, Callable[[], PreTrainedModel]] = {
     "llama": lambda: LlamaForCausalLM(LLAMA),
     "gpt2": lambda: GPT2LMHeadModel(GPT2Config(**GPT2, tie_word_embeddings=False)),
@@ -45,6 +48,7 @@ MODELS: dict[str, Callable[[], PreTrainedModel]] = {
     "bert": lambda: BertForSequenceClassification(BERT),
     "bert (masked)": lambda: BertForMaskedLM(BERT),
     "roberta (masked)": lambda: RobertaForMaskedLM(ROBERTA),
+    "esm (masked)": lambda: EsmForMaskedLM(ESM),
     "vit": lambda: ViTForImageClassification(VIT),
 }
 FULL = 64
@@ -128,6 +132,15 @@ def test_a_low_rank_captures_what_is_said(tmp_path: Path) -> None:
         assert share < extract(model, before, 4).captured[layer]
     norms = [f"model.layers.{i}.{name}_layernorm" for i in range(2) for name in ("input", "post_attention")]
     assert found.modules == (*norms, "model.norm")
+
+
+@pytest.mark.parametrize("name", ["gpt2 (tied)", "bert (masked)", "roberta (masked)", "esm (masked)"])
+def test_a_tied_model_of_a_low_rank_stays_tied(tmp_path: Path, name: str) -> None:
+    """Embeddings that the head reads come back as one parameter, changed as far as the rank goes."""
+    _, model = pair(name, tmp_path)
+    written(model, tmp_path, 2)
+    read = checkpoints.load(tmp_path / "adapter")
+    assert read.get_input_embeddings().weight is read.get_output_embeddings().weight
 
 
 def test_an_adapter_comes_back_with_its_own_rank(tmp_path: Path) -> None:

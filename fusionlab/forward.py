@@ -1,11 +1,13 @@
 """One way to run any supported model on a batch."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from fusionlab.errors import InputError
+from fusionlab.errors import InputError, first_line
 from fusionlab.symmetry.leftovers import forget
 from fusionlab.types import Batch
 
@@ -57,6 +59,21 @@ def forward(model: nn.Module, batch: Batch) -> Any:
         raise
     finally:
         forget(model)
+
+
+@contextmanager
+def refusing_misfit() -> Iterator[None]:
+    """Tell what a model raises on foreign data, each in its own way, as data that does not fit it.
+
+    Raises:
+        InputError: the block failed; its own sentence where it had one.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"the data does not fit the model: {first_line(error)}") from error
 
 
 def _refuse_too_long(model: nn.Module, inputs: Batch, error: Exception) -> None:

@@ -95,11 +95,11 @@ def merged(
     of_base = None if base is None else base.known(base.model.state_dict())
     check_merge([model.state_dict() for model in ends], method, weights, hyperparameters, of_base)
     needs = find_method(method).requires(**hyperparameters)
-    description = blueprint(ends[0]) if set(needs) - {"inputs"} else None
+    # A class whose symmetry nobody can infer is merged too, by what needs none.
+    description = blueprint(ends[0]) if "blueprint" in needs else None
     kinds = [need for need in needs if need in KINDS]
     statistics: Sequence[Mapping[str, Statistics]] = ()
     if kinds and data is not None:
-        assert description is not None
         given = given_statistics(data)
         inputs = None if given else Inputs.from_batches(data, len(ends))
         store = StatisticsStore(inputs, given, settings={"seed": seed, **hyperparameters})

@@ -14,6 +14,9 @@ from fusionlab.checkpoints.quiet import quiet
 from fusionlab.checkpoints.sizes import refuse_absurd
 from fusionlab.errors import InputError, first_line
 
+# Numbers that JSON has no signs for, such as the time step limit of Mamba-2, in files of transformers.
+_FLOAT, _FLOATS = "__float__", ("Infinity", "-Infinity", "NaN")
+
 
 def load_config(folder: Path) -> PretrainedConfig:
     """The configuration of a transformers folder.
@@ -43,7 +46,7 @@ def parse_config(content: Mapping[str, Any], source: Path) -> PretrainedConfig:
     Raises:
         InputError: an unknown model type, values that the type refuses, or a kind of quantisation that is not read.
     """
-    values = dict(content)
+    values = _with_floats(content)
     model_type = values.pop("model_type", None)
     if not isinstance(model_type, str) or model_type not in transformers.CONFIG_MAPPING:
         raise InputError(
@@ -59,6 +62,15 @@ def parse_config(content: Mapping[str, Any], source: Path) -> PretrainedConfig:
     except Exception as error:
         # Each configuration class validates its fields in its own way and with its own exceptions.
         raise InputError(f"{source}: not a valid {model_type} configuration ({first_line(error)})") from error
+
+
+def _with_floats(value: Any) -> Any:
+    """JSON with infinities and NaN in place of what transformers writes for them."""
+    if isinstance(value, Mapping):
+        if list(value) == [_FLOAT] and value[_FLOAT] in _FLOATS:
+            return float(value[_FLOAT])
+        return {key: _with_floats(inner) for key, inner in value.items()}
+    return [_with_floats(inner) for inner in value] if isinstance(value, list) else value
 
 
 def model_class(config: PretrainedConfig, source: Path) -> type[PreTrainedModel]:

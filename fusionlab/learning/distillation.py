@@ -16,8 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, softmax
 
-from fusionlab.errors import InputError, first_line
-from fusionlab.forward import forward, main_output
+from fusionlab.forward import forward, main_output, refusing_misfit
 from fusionlab.types import Batch
 
 Kind = Literal["classes", "labels", "values"]
@@ -72,13 +71,8 @@ def outputs_alone(model: nn.Module, batch: Batch) -> tuple[int, bool]:
     """
     once = {name: value[:1] for name, value in batch.items()}
     twice = {name: torch.cat([value, value]) for name, value in once.items()}
-    try:
+    with refusing_misfit():
         alone, both = (output_of(model, some).shape[1:] for some in (once, twice))
-    except InputError:
-        raise
-    except Exception as error:
-        # Every model refuses foreign inputs in its own way.
-        raise InputError(f"the data does not fit the model: {first_line(error)}") from error
     return max(1, alone[:-1].numel()), alone == both
 
 

@@ -14,8 +14,8 @@ from lightning.pytorch.utilities import move_data_to_device
 from torch import Tensor, nn
 from torch.utils.data import IterableDataset
 
-from fusionlab.errors import InputError, first_line
-from fusionlab.forward import forward
+from fusionlab.errors import InputError
+from fusionlab.forward import forward, refusing_misfit
 from fusionlab.models import borrowed
 from fusionlab.modes import in_eval_mode
 from fusionlab.sharding import let_go
@@ -100,7 +100,8 @@ class Gathering(Stage[dict[str, Statistics]]):
         first = self._shown = move_data_to_device(policy.convert_input(_checked(self._first)), run.device)
         # As in the steps: what is explored under a policy is what is seen under it.
         with policy.train_step_context():
-            _refuse_misfit(self._run, first)
+            with refusing_misfit(), torch.no_grad():
+                forward(self._run, take_examples(first, torch.tensor([0])))
             watchers = [accumulator for accumulator in self._accumulators if isinstance(accumulator, Watcher)]
             if watchers:
                 maps = linear_maps(self._run)
@@ -253,16 +254,6 @@ def _joined(accumulator: Accumulator, run: Run) -> dict[str, Tensor]:
         torch.distributed.all_gather_object(parts, samples)
         samples = {name: torch.cat([part[name] for part in parts]) for name in samples}
     return totals | samples
-
-
-@torch.no_grad()
-def _refuse_misfit(model: nn.Module, batch: Batch) -> None:
-    """Run the model on one example, so that data of another kind is refused before any work."""
-    try:
-        forward(model, take_examples(batch, torch.tensor([0])))
-    except Exception as error:
-        # Every model refuses foreign inputs in its own way.
-        raise InputError(f"the data does not fit the model: {first_line(error)}") from error
 
 
 def _trainer_for(model: nn.Module) -> Trainer:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from fusionlab.errors import InputError
-from fusionlab.forward import forward
+from fusionlab.forward import forward, refusing_misfit
 from fusionlab.statistics.accumulator import Watcher
 from fusionlab.statistics.layout import Layout, example_count, find_layout, shorter, take_examples, token_masks
 from fusionlab.statistics.likelihood import scores
@@ -63,9 +63,13 @@ def explore(model: nn.Module, maps: LinearMaps, batch: Batch) -> None:
         model: in eval mode.
         maps: of the model; completed in place.
         batch: any batch; only its first examples are used.
+
+    Raises:
+        InputError: the batch does not fit the model.
     """
     one = take_examples(batch, torch.tensor([0]))
-    once = _record(model, maps, one)
+    with refusing_misfit():
+        once = _record(model, maps, one)
     for name in [name for name, calls in once.items() if not all(call.is_alone for call in calls)]:
         maps.left_out[name] = BY_ITSELF
         del maps.weights[name], once[name]

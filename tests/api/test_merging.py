@@ -1,10 +1,15 @@
 """Merging by the Python call."""
 
 from collections.abc import Iterator
+from typing import Any
 
+import pytest
+import torch
 from torch import Tensor
+from transformers import XLNetConfig, XLNetForSequenceClassification
 
 import fusionlab
+from fusionlab.symmetry import SymmetryError
 from tests.api.models import batches
 from tests.commands.small import vit
 
@@ -31,3 +36,19 @@ def test_a_merge_is_scored_on_shared_data_once() -> None:
     data = Counted(batches((4,) * 10))
     fusionlab.merge([vit(0), vit(1)], "soup", data=data)
     assert 30 <= data.seen < 40, "what the data are is found out by looking at the first batch"
+
+
+def test_a_class_whose_symmetry_cannot_be_inferred_is_merged_by_what_needs_none() -> None:
+    sizes: dict[str, Any] = {"vocab_size": 23, "d_model": 8, "n_layer": 1, "n_head": 2, "d_inner": 12, "num_labels": 2}
+    base, a, b = (XLNetForSequenceClassification(XLNetConfig(**sizes)).eval() for _ in range(3))
+    data = [{"input_ids": torch.randint(5, 23, (4, 6)), "labels": torch.tensor([0, 1, 0, 1])} for _ in range(2)]
+    with pytest.raises(SymmetryError, match="mask_emb"):
+        fusionlab.merge([a, b], "circuit")
+    found = fusionlab.merge([a, b], "task_arithmetic", base=base, lambda_=0.5)
+    for name, tensor in found.state_dict().items():
+        start, *ends = (model.state_dict()[name] for model in (base, a, b))
+        torch.testing.assert_close(tensor, start + 0.5 * sum((end - start) / 2 for end in ends))
+    for method in ("fisher", "regmean"):
+        merged = fusionlab.merge([a, a], method, data=data).state_dict()
+        for name, tensor in a.state_dict().items():
+            torch.testing.assert_close(merged[name], tensor, rtol=1e-4, atol=1e-5)

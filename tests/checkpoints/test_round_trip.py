@@ -1,6 +1,7 @@
 """A checkpoint that is read and written again is the same checkpoint, in the same format."""
 
 import json
+import math
 import shutil
 from pathlib import Path
 
@@ -9,7 +10,15 @@ import timm
 import torch
 from safetensors.torch import load_file
 from torch import nn
-from transformers import LlamaConfig, LlamaForCausalLM, ViTConfig, ViTForImageClassification, ViTModel
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    Mamba2Config,
+    Mamba2ForCausalLM,
+    ViTConfig,
+    ViTForImageClassification,
+    ViTModel,
+)
 
 from fusionlab import checkpoints
 from fusionlab.checkpoints import files
@@ -54,6 +63,20 @@ def test_stored_dtype_wins_over_the_config(tmp_path: Path) -> None:
     config = tmp_path / "a" / "config.json"
     config.write_text(config.read_text().replace('"float32"', '"float16"'))
     assert same_logits(checkpoints.load(tmp_path / "a"), vit())
+
+
+@pytest.mark.parametrize("name", ["folder", "file.ckpt"])
+def test_infinities_of_a_config_come_back(tmp_path: Path, name: str) -> None:
+    """JSON has no sign for the time step limit of Mamba-2, which transformers writes in a way of its own."""
+    sizes = {"hidden_size": 16, "num_heads": 4, "head_dim": 8, "state_size": 8, "n_groups": 1, "num_hidden_layers": 1}
+    model = Mamba2ForCausalLM(Mamba2Config(vocab_size=30, **sizes)).eval()
+    checkpoints.save(model, tmp_path / name)
+    if name == "folder":
+        model.save_pretrained(tmp_path / "theirs")
+        assert checkpoints.load(tmp_path / "theirs").config.time_step_limit[1] == math.inf
+    read = checkpoints.load(tmp_path / name)
+    assert tuple(read.config.time_step_limit) == (0.0, math.inf)
+    assert read.state_dict().keys() == model.state_dict().keys()
 
 
 def test_sharded_folder_stays_sharded(tmp_path: Path) -> None:

@@ -163,29 +163,38 @@ def _act(axis: Axis, vectors: Tensor, path: tuple[str, ...], means: Means, space
     return vectors
 
 
-def _act_blocks(inner: Axis, blocks: Tensor, order: Tensor, means: Means) -> Tensor:
-    """Act on ``blocks`` of shape ``(..., n, size, features)`` that a mean permutation mixes, and inside them."""
+def _act_blocks(inner: Axis, blocks: Tensor, order: Tensor, means: Means, sign: Tensor | float = 1.0) -> Tensor:
+    """Act on ``blocks`` of shape ``(..., n, size, features)`` that a mean permutation mixes, and inside them.
+
+    Args:
+        inner: the axis of one block.
+        blocks: of the source.
+        order: the probability of each pair, the anchor's block by the source's.
+        means: of all spaces.
+        sign: the mean sign of the factors around, if the pair is chosen.
+    """
     match inner:
         case Along() if inner.space in means and means[inner.space].ndim == 4:
-            return torch.einsum("ijab,...jbf->...iaf", means[inner.space].to(blocks), blocks)
+            around = sign[..., None, None] if isinstance(sign, Tensor) else sign
+            return torch.einsum("ijab,...jbf->...iaf", (around * means[inner.space]).to(blocks), blocks)
         case Scaled() if inner.space in means and inner.power % 2:
             # Signs of a pair are taken as independent; each mean is that of the pair times its probability.
-            sign = means[inner.space][..., 0, 0] / order.clamp_min(torch.finfo(order.dtype).tiny)
-            around = {name: sign[..., None, None] * means[name] for name in spaces_of(inner.inner) if name in means}
-            return _act_blocks(inner.inner, blocks, sign * order, {**means, **around})
+            own = means[inner.space][..., 0, 0] / order.clamp_min(torch.finfo(order.dtype).tiny)
+            return _act_blocks(inner.inner, blocks, order, means, sign * own)
         case Scaled():
-            return _act_blocks(inner.inner, blocks, order, means)
+            return _act_blocks(inner.inner, blocks, order, means, sign)
         case Per():
             within = blocks.unflatten(-2, (inner.count, -1)).movedim(-3, -2)
-            acted = _act_blocks(inner.inner, within.flatten(-2), order, means)
+            acted = _act_blocks(inner.inner, within.flatten(-2), order, means, sign)
             return acted.unflatten(-1, within.shape[-2:]).movedim(-2, -3).flatten(-3, -2)
         case Concat():
             pieces = blocks.split(inner.sizes(blocks.shape[-2]), dim=-2)
             return torch.cat(
-                [_act_blocks(part, piece, order, means) for part, piece in zip(inner.parts, pieces, strict=True)], -2
+                [_act_blocks(part, piece, order, means, sign) for part, piece in zip(inner.parts, pieces, strict=True)],
+                -2,
             )
         case _:
-            return torch.einsum("ij,...jaf->...iaf", order.to(blocks), blocks)
+            return torch.einsum("ij,...jaf->...iaf", (sign * order).to(blocks), blocks)
 
 
 def _expect(block: Block, problem: Problem, beta: float) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

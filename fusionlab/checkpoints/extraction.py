@@ -143,7 +143,7 @@ def extract(
             continue
         own = {key for key in _own(module) if f"{name}.{key}".removeprefix(".") in differing}
         weight = base.get(f"{name}.weight")
-        fits = isinstance(module, FACTORED) and weight is not None and weight.shape == module.weight.shape
+        fits = _is_factored(module) and weight is not None and weight.shape == module.weight.shape
         if not own:
             continue
         if name and own == {"bias"}:
@@ -189,6 +189,12 @@ def extract(
     )
 
 
+def _is_factored(module: nn.Module) -> bool:
+    """True for a layer whose change PEFT applies as factors; it would look tables of positions (BART) up by itself."""
+    looks_up = type(module).forward is nn.Embedding.forward or hasattr(module, "embed_scale")
+    return isinstance(module, FACTORED) and (looks_up or not isinstance(module, nn.Embedding))
+
+
 def _own(module: nn.Module) -> list[str]:
     """The names of a module's own parameters and buffers that are stored."""
     names = [name for name, _ in module.named_parameters(recurse=False)]
@@ -222,19 +228,24 @@ def write_adapter(found: Extracted, folder: Path, base: str, task: str | None) -
         "target_modules": [name for name in found.changes if name not in found.by_name], "task_type": task,
         "target_parameters": [*found.stacks, *by_name] or None,
     }  # fmt: skip
-    # Clones, as a file holds what is one parameter under several names once for each.
-    tensors = {f"{PREFIX}{name}": tensor.clone().contiguous() for name, tensor in found.saved.items()}
+    tensors = {f"{PREFIX}{name}": tensor for name, tensor in found.saved.items()}
     for name, tensor in found.biases.items():
         layer = name.removesuffix(".bias")
         place = f"{layer}.base_layer.bias" if layer in found.changes else name
-        tensors[f"{PREFIX}{place}"] = tensor.clone().contiguous()
+        tensors[f"{PREFIX}{place}"] = tensor
     for name, change in found.changes.items():
         embedding = name in found.embeddings
         ends = (".lora_embedding_A", ".lora_embedding_B") if embedding else (".lora_A.weight", ".lora_B.weight")
         for end, factor in zip(ends, (change.down, change.up), strict=True):
-            tensors[f"{PREFIX}{name}{end}"] = factor.contiguous()
+            tensors[f"{PREFIX}{name}{end}"] = factor
     for place, stack in zip(wrapped_places(found.stacks), found.stacks.values(), strict=True):
         for end, factor in zip((".lora_A.weight", ".lora_B.weight"), written_factors(stack), strict=True):
-            tensors[f"{PREFIX}{place}{end}"] = factor.float().contiguous()
+            tensors[f"{PREFIX}{place}{end}"] = factor.float()
+    # Under each of its names, what is one parameter in the model (embeddings of encoder and decoder).
+    seen: set[int] = set()
+    for name, tensor in tensors.items():
+        whole = tensor.contiguous()
+        tensors[name] = whole.clone() if whole.data_ptr() in seen else whole
+        seen.add(whole.data_ptr())
     save_file(tensors, folder / SAFETENSORS, metadata={"format": "pt"})
     (folder / ADAPTER_CONFIG).write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")

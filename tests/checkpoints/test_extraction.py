@@ -12,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 from transformers import (
+    BartConfig,
+    BartForConditionalGeneration,
     BertForMaskedLM,
     BertForSequenceClassification,
     EsmConfig,
@@ -22,6 +24,8 @@ from transformers import (
     PreTrainedModel,
     RobertaConfig,
     RobertaForMaskedLM,
+    T5Config,
+    T5ForConditionalGeneration,
     ViTConfig,
     ViTForImageClassification,
 )
@@ -41,6 +45,11 @@ VIT = ViTConfig(
 SIZES = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
 ROBERTA = RobertaConfig(**{name: getattr(BERT, name) for name in (*SIZES, "vocab_size", "max_position_embeddings")})
 ESM = EsmConfig(**{name: getattr(BERT, name) for name in (*SIZES, "vocab_size")}, pad_token_id=0, mask_token_id=1)
+T5 = T5Config(vocab_size=30, d_model=16, d_kv=4, d_ff=24, num_layers=2, num_heads=4, dropout_rate=0)
+BART = BartConfig(
+    vocab_size=30, d_model=16, encoder_layers=1, decoder_layers=1, encoder_ffn_dim=24, decoder_ffn_dim=24,
+    encoder_attention_heads=2, decoder_attention_heads=2, max_position_embeddings=20, scale_embedding=True,
+)  # fmt: skip
 MODELS: dict[str, Callable[[], PreTrainedModel]] = {
     "llama": lambda: LlamaForCausalLM(LLAMA),
     "gpt2": lambda: GPT2LMHeadModel(GPT2Config(**GPT2, tie_word_embeddings=False)),
@@ -49,6 +58,8 @@ MODELS: dict[str, Callable[[], PreTrainedModel]] = {
     "bert (masked)": lambda: BertForMaskedLM(BERT),
     "roberta (masked)": lambda: RobertaForMaskedLM(ROBERTA),
     "esm (masked)": lambda: EsmForMaskedLM(ESM),
+    "t5": lambda: T5ForConditionalGeneration(T5),
+    "bart": lambda: BartForConditionalGeneration(BART),
     "vit": lambda: ViTForImageClassification(VIT),
 }
 FULL = 64
@@ -116,6 +127,8 @@ def test_peft_computes_with_it_what_the_model_computes(tmp_path: Path, name: str
     inputs: dict[str, Any] = {"input_ids": torch.arange(1, 9)[None]}
     if name == "vit":
         inputs = {"pixel_values": torch.randn(1, 3, 8, 8)}
+    if model.config.is_encoder_decoder:
+        inputs["decoder_input_ids"] = torch.arange(2, 6)[None]
     torch.testing.assert_close(adapted(**inputs).logits, model(**inputs).logits, rtol=1e-4, atol=1e-5)
 
 
@@ -134,7 +147,7 @@ def test_a_low_rank_captures_what_is_said(tmp_path: Path) -> None:
     assert found.modules == (*norms, "model.norm")
 
 
-@pytest.mark.parametrize("name", ["gpt2 (tied)", "bert (masked)", "roberta (masked)", "esm (masked)"])
+@pytest.mark.parametrize("name", ["gpt2 (tied)", "bert (masked)", "roberta (masked)", "esm (masked)", "t5"])
 def test_a_tied_model_of_a_low_rank_stays_tied(tmp_path: Path, name: str) -> None:
     """Embeddings that the head reads come back as one parameter, changed as far as the rank goes."""
     _, model = pair(name, tmp_path)

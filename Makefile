@@ -82,10 +82,10 @@ fuzz: $(STAMP)
 	KILLS=$(KILLS) DISKS=$(DISKS) SIGNALS=$(KILLS) $(BIN)/python -m pytest -n 0 $(addprefix tests/robustness/test_,kills.py full_disk.py interruptions.py)
 
 # Infers the symmetry of every model class in the tests, and of more random networks, of which make test tries a part;
-# matches two of each in every way, and what takes long of growing and of memory.
+# matches two of each in every way, runs commands over them, and what takes long of growing and of memory.
 test-architectures: $(STAMP)
 	EVERY_ARCHITECTURE=1 TEST_EXAMPLES=200 HF_HUB_OFFLINE=1 $(BIN)/python -m pytest tests/symmetry/infer tests/families tests/symmetry/test_biases.py tests/growing tests/streaming \
-	  tests/matching/test_every_class.py
+	  tests/matching/test_every_class.py tests/commands/test_every_class.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -1,0 +1,109 @@
+"""Commands over checkpoints of every class: what they write can be read again, what they refuse is told as is known."""
+
+import importlib
+import itertools
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import PreTrainedModel
+
+from fusionlab import checkpoints
+from fusionlab.cli import main
+from fusionlab.merging import find_method
+from fusionlab.merging.registry import methods
+from tests.parts import EVERY
+from tests.symmetry.infer.cases.sample import Sample
+from tests.symmetry.models import generator
+
+KINDS = ("experts", "decoders", "encoders", "vision", "seq2seq", "audio", "multimodal", "state_space")
+SAMPLES = [sample for kind in KINDS for sample in importlib.import_module(f"tests.symmetry.infer.cases.{kind}").SAMPLES]
+# Heads that share an order of coordinates, a head that is tied and has a bias of its own, rotary positions.
+SOME = [sample for sample in SAMPLES if EVERY or sample.name == "esm"]
+# Of synthetic inputs.
+FEW = ("--probes", "synthetic", "--samples", "8")
+INFORMED = ("regmean", "fisher", "regmean_pp", "adamerging")
+# Of one kind of end models, or of data with labels; their own tests have them.
+ELSEWHERE = ("soup", "knots")
+# Sentences of classes that a command is not for.
+REFUSALS = (
+    "expected classifiers, whose logits are examples by classes",  # adamerging
+    "predicts no labels",  # fisher
+    "has no layers in a list",  # regmean_pp
+    "for which an adapter has no place",
+    "the data does not fit the model",  # patches of all images in one row
+    "fails when it writes a text: strides",  # experts of widths that a fused kernel does not take
+    "fails when it writes a text: Tensor must have a stride",
+    "no map between the heads of both is known",  # grow and shrink of groups of channels
+    "the model cannot be traced",
+    "and other parameters unread",
+    "could be guessed from its config",
+)
+
+
+def ways(a: str, b: str, base: str) -> dict[str, list[str]]:
+    """By what they write, commands without the output."""
+    found = {
+        "weights": ["match", b, "--anchor", a, "--match", "weights"],
+        "paper": ["match", b, "--anchor", a, "--base", base],
+        "activations": ["match", b, "--anchor", a, "--match", "activations", *FEW],
+        "learned": ["match", b, "--anchor", a, "--match", "learned", *FEW, "--steps", "2", "--synthetic", "0"],
+        "half": ["merge", a, b, "--dtype", "bfloat16", "--max-shard-size", "100KB"],
+        "adapter": ["extract", a, "--base", base, "--rank", "2"],
+        "other_adapter": ["merge", a, b, "--base", base, "--method", "ties", "--as", "lora", "--rank", "2"],
+        "of_adapter": ["merge", "adapter", b, "--base", base],
+        "knots": ["merge", "adapter", "other_adapter", "--base", base, "--method", "knots"],
+        "grown": ["grow", a, "--like", base],
+        "shrunk": ["shrink", a, "--like", base],
+        "fused": ["fuse", "--ckpts", a, b, "--match", "weights"],
+    }
+    for method in sorted(set(methods()) - set(ELSEWHERE)):
+        needs_base = "base" in find_method(method).requires()
+        found[method] = ["merge", a, b, "--method", method, *(["--base", base] if needs_base else [])]
+        found[method] += FEW if method in INFORMED else ()
+    return found
+
+
+def folders(sample: Sample) -> list[PreTrainedModel]:
+    """A base model and two fine-tunes of it, as transformers writes them."""
+    found = []
+    for seed, name in enumerate(("base", "a", "b")):
+        torch.manual_seed(0)
+        model = sample.build().float().eval()
+        draw = generator(seed)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(0.02 * seed**0.5 * torch.randn(parameter.shape, generator=draw))
+        model.save_pretrained(name)
+        found.append(model)
+    return found
+
+
+@pytest.mark.parametrize("sample", SOME, ids=lambda sample: sample.name)
+def test_what_is_written_is_read_and_what_is_refused_is_told(
+    sample: Sample, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (model, *_) = folders(sample)
+    for line in (["inspect", "a"], ["check", "a", "b", "--base", "base", "--values"], ["advise", "a", "b"]):
+        assert_done_or_refused(main(line), line, capsys)
+    for output, line in ways("a", "b", "base").items():
+        if missing := [word for word in line if word.endswith("adapter") and not Path(word).exists()]:
+            assert missing[0] in line
+            continue
+        if not assert_done_or_refused(main([*line, "--output", output]), line, capsys):
+            assert not Path(output).exists(), line
+            continue
+        for folder in itertools.chain([Path(output)], Path(output).rglob("*")):
+            if (folder / "config.json").is_file() or (folder / "adapter_config.json").is_file():
+                read = checkpoints.load(folder)
+                assert type(read) is type(model), line
+                assert all(bool(x.isfinite().all()) for x in read.state_dict().values()), line
+
+
+def assert_done_or_refused(code: int, line: list[str], capsys: pytest.CaptureFixture[str]) -> bool:
+    """Whether a command was done; what refused it is in one of the sentences that are known."""
+    told = capsys.readouterr().err
+    assert code in (0, 2), f"{' '.join(line)}: {told}"
+    assert code == 0 or any(words in told.splitlines()[-1] for words in REFUSALS), f"{' '.join(line)}: {told}"
+    return code == 0

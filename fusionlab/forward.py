@@ -47,7 +47,7 @@ def forward(model: nn.Module, batch: Batch) -> Any:
         for name, value in batch.items()
         if name != LABELS
     }
-    forget(model)
+    forget(model, states=False)
     try:
         return model(**inputs) if hasattr(model, "main_input_name") else model(*inputs.values())
     except (IndexError, RuntimeError, ValueError) as error:
@@ -58,7 +58,7 @@ def forward(model: nn.Module, batch: Batch) -> Any:
             _refuse_unknown_tokens(model, inputs, error)
         raise
     finally:
-        forget(model)
+        forget(model, states=torch.is_grad_enabled())
 
 
 @contextmanager

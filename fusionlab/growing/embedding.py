@@ -216,6 +216,11 @@ class Embedding:
         """Refuse a parameter whose maps do not lead to the larger model's shape."""
         shape, fresh = tuple(self.state[name].shape), tuple(self.fresh[target].shape)
         if tuple(len(move.gather.source) for move in self._moves(name, target, widening)) != fresh:
+            if shape == fresh:
+                raise InputError(
+                    f"{name!r} lies in groups of channels, of which no map into the larger model is known; expected a "
+                    f"model without"
+                )
             raise InputError(
                 f"{name!r} has the shape {shape} and would have {fresh}, and no map between the heads of both is "
                 f"known; expected a larger model with the same number of heads"

@@ -34,7 +34,7 @@ REFUSALS = (
     "the data does not fit the model",  # patches of all images in one row
     "fails when it writes a text: strides",  # experts of widths that a fused kernel does not take
     "fails when it writes a text: Tensor must have a stride",
-    "no map between the heads of both is known",  # grow and shrink of groups of channels
+    "lies in groups of channels",  # grow and shrink
     "the model cannot be traced",
     "and other parameters unread",
     "could be guessed from its config",

@@ -48,6 +48,9 @@ def guessed_inputs(model: nn.Module) -> tuple[Input, ...]:
     if "input_ids" in names and hasattr(config.get_text_config(), "vocab_size"):
         inputs.append(_tokens(m, "input_ids", _TOKENS))
         inputs += _things(m, inputs[0].shape[0])
+        if "global_attention_mask" in known:
+            # Tokens that attend to all others do so by projections of their own.
+            inputs.append(replace(inputs[0], name="global_attention_mask", vocabulary=_CHOICES))
     if "pixel_values" in names:
         inputs += listed_patches(m) or _image(config)
     if "input_features" in names and hasattr(config, "num_mel_bins"):

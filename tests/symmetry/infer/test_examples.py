@@ -1,5 +1,6 @@
 """Inputs are guessed from a config where it says them, and from what is usual where it does not."""
 
+import importlib
 from types import SimpleNamespace
 from typing import Any
 
@@ -7,7 +8,9 @@ import pytest
 from torch import Tensor, nn
 
 from fusionlab.symmetry.infer.examples import guessed_inputs
+from fusionlab.symmetry.infer.models import inferred
 from fusionlab.symmetry.inputs import Input
+from tests.symmetry.models import generator
 
 
 class Pictures(nn.Module):
@@ -36,3 +39,15 @@ def test_pictures_are_of_the_size_and_channels_that_a_config_says(
     said: dict[str, Any], shape: tuple[int, int, int]
 ) -> None:
     assert guessed_inputs(Pictures(**said)) == (Input("pixel_values", shape),)
+
+
+@pytest.mark.parametrize(("kind", "name"), [("encoders", "longformer"), ("seq2seq", "led")])
+def test_tokens_that_attend_to_all_others_are_guessed(kind: str, name: str) -> None:
+    """Their projections are read as they are with an example, and probes need no such tokens."""
+    samples = importlib.import_module(f"tests.symmetry.infer.cases.{kind}").SAMPLES
+    sample = next(one for one in samples if one.name == name)
+    model = sample.build()
+    found, shown = inferred(model), inferred(model, sample.inputs(generator(0)))
+    assert {space.name for space in found.spaces.values()} == {space.name for space in shown.spaces.values()}
+    assert not [one for one in found.untouched() if one.endswith("query_global.weight")]
+    assert {one.name for one in found.inputs} <= {"input_ids", "decoder_input_ids"}

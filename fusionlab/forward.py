@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from fusionlab.errors import InputError, first_line
-from fusionlab.symmetry.leftovers import forget
 from fusionlab.types import Batch
 
 LABELS = "labels"
@@ -41,6 +40,9 @@ def forward(model: nn.Module, batch: Batch) -> Any:
     Raises:
         InputError: tokens that the model has no embeddings for, or more of them than it has positions.
     """
+    # Merging files, which runs nothing, need not wait for what symmetry imports.
+    from fusionlab.symmetry.leftovers import forget  # noqa: PLC0415
+
     dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), None)
     inputs = {
         name: value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() else value

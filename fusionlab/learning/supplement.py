@@ -64,7 +64,8 @@ def like_given(models: Sequence[nn.Module], seed: int) -> Like:
             return inputs_like(given, models, count, generator, tokenizer_beside(models[0]))
         # A model's own class writes, and what it raises may be anything.
         except Exception as error:
-            _LOGGER.warning("Nothing is added to few inputs: no texts could be written (%s).", first_line(error))
+            reason = first_line(error.__cause__ or error)
+            _LOGGER.warning("Nothing is added to few inputs: no texts could be written (%s).", reason)
             return None
 
     return make

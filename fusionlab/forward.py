@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fusionlab.errors import InputError, first_line
+from fusionlab.sentences import sentence
 from fusionlab.types import Batch
 
 LABELS = "labels"
@@ -68,13 +69,13 @@ def refusing_misfit() -> Iterator[None]:
     """Tell what a model raises on foreign data, each in its own way, as data that does not fit it.
 
     Raises:
-        InputError: the block failed; its own sentence where it had one.
+        InputError: the block failed, and nothing of the machine or of an input is told by the exception itself.
     """
     try:
         yield
-    except InputError:
-        raise
     except Exception as error:
+        if sentence(error) is not None:
+            raise
         raise InputError(f"the data does not fit the model: {first_line(error)}") from error
 
 

@@ -6,7 +6,7 @@ from torch import nn
 from transformers import BertConfig, BertModel, GPT2Config, GPT2Model, LlamaConfig, LlamaModel
 
 from fusionlab.errors import InputError
-from fusionlab.forward import forward
+from fusionlab.forward import forward, refusing_misfit
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16, "vocab_size": 9}
 
@@ -45,3 +45,12 @@ def test_other_errors_are_the_models_own() -> None:
     """A place that there is no position for is about neither lengths nor tokens."""
     with pytest.raises((IndexError, RuntimeError)):
         forward(bert(), tokens(4) | {"position_ids": torch.full((1, 4), 99)})
+
+
+def test_a_failure_on_data_is_told_as_a_misfit_and_one_of_the_machine_as_it_is() -> None:
+    with pytest.raises(InputError, match="the data does not fit the model: no such shape"), refusing_misfit():
+        raise RuntimeError("no such shape\nand more")
+    for error in (torch.OutOfMemoryError("CUDA out of memory."), InputError("x is 1; expected 2"), MemoryError()):
+        with pytest.raises(type(error)) as raised, refusing_misfit():
+            raise error
+        assert raised.value is error

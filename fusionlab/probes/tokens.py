@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from fusionlab.errors import InputError, first_line
 from fusionlab.forward import logits
 from fusionlab.modes import in_eval_mode
+from fusionlab.sentences import sentence
 
 # Passes over a sequence in which a masked language model fills every place anew.
 GIBBS_PASSES = 3
@@ -150,7 +151,7 @@ def written_in_turn(
             with in_eval_mode(model):
                 text = written_text(model, min(piece, count - start), length, vocabulary, generator)
         except (RuntimeError, ValueError, IndexError) as error:
-            if isinstance(error, InputError):
+            if sentence(error) is not None:
                 raise
             # Scores that are no numbers, or sizes that a kernel of its class does not take.
             raise InputError(

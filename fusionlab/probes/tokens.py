@@ -150,7 +150,7 @@ def written_in_turn(
         try:
             with in_eval_mode(model):
                 text = written_text(model, min(piece, count - start), length, vocabulary, generator)
-        except (RuntimeError, ValueError, IndexError) as error:
+        except (RuntimeError, ValueError, IndexError, AssertionError) as error:
             if sentence(error) is not None:
                 raise
             # Scores that are no numbers, or sizes that a kernel of its class does not take.

@@ -85,7 +85,7 @@ fuzz: $(STAMP)
 # matches two of each in every way, runs commands over them, and what takes long of growing and of memory.
 test-architectures: $(STAMP)
 	EVERY_ARCHITECTURE=1 TEST_EXAMPLES=200 HF_HUB_OFFLINE=1 $(BIN)/python -m pytest tests/symmetry/infer tests/families tests/symmetry/test_biases.py tests/growing tests/streaming \
-	  tests/matching/test_every_class.py tests/commands/test_every_class.py
+	  tests/matching/test_every_class.py tests/commands/test_every_class.py tests/merging/test_ot.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

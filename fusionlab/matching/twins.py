@@ -267,7 +267,7 @@ class Twins(nn.Module):
 
 
 def _interpolated(model: nn.Module) -> dict[str, Tensor]:
-    """What twins mix, by name: parameters, and what else a state holds, such as a router's corrections.
+    """Tensors that twins mix, by name: parameters, and what else a state holds, such as a router's corrections.
 
     The running statistics of BatchNorm are left out: half way they are others.
     """

@@ -90,7 +90,8 @@ def probes(
     drawn: dict[str, Tensor] = {}
     texts = _texts(inputs)
     # What stands beside a text (masks, kinds, boxes) is as long as that which it was found with.
-    fixed = {one.shape[0] for one in inputs if one.shape and one.name not in texts and not _is_image(one)}
+    beside = [one for one in inputs if one.name not in texts and (_is_text(one) or _is_beside_text(one))]
+    fixed = {one.shape[0] for one in beside if one.shape}
     for wanted in inputs:
         if _is_image(wanted):
             images = drawn_images(wanted.shape, count, kind if kind in IMAGES else MIXTURE, generator)

@@ -14,11 +14,10 @@ from fusionlab.matching.weights import match_weights, rescaled, squared_distance
 from fusionlab.symmetry import blueprint
 from tests.families.harness import random_model
 from tests.families.test_families import CASES
-from tests.symmetry.infer.cases import state_space
+from tests.symmetry.infer.cases import BY_NAME as SAMPLES
 from tests.symmetry.models import generator, randomize
 from tests.symmetry.scramble import scrambled
 
-LFM2 = next(sample for sample in state_space.SAMPLES if sample.name == "lfm2")
 BY_NAME = {case.name: case for case in CASES}
 # Pre-norm and post-norm, RoPE and grouped queries, gates, fused projections, tied embeddings, several stacks.
 SOME = (
@@ -53,7 +52,7 @@ def test_scrambled_twin_is_recovered_exactly(name):
 @pytest.mark.parametrize("seed", [0, 1])
 def test_units_that_several_factors_turn_round_are_recovered(seed):
     """The gates of LFM2's convolutions: three signs for each unit, of which any number is negative."""
-    model = randomize(LFM2.build(), seed)
+    model = randomize(SAMPLES["lfm2"].build(), seed)
     state, description = model.state_dict(), blueprint(model)
     twin = scrambled(state, description, seed=7 + seed)
     found = align_states([twin, state], description, preset("weights", start="annealed"), anchor=1)

@@ -1,36 +1,24 @@
 """What runs models while it matches them, and what matches some spaces alone, on real classes of every kind."""
 
-import importlib
-
 import pytest
 import torch
-from torch import nn
 
 import fusionlab
 from fusionlab.errors import InputError
 from fusionlab.learning.distillation import output_of
-from fusionlab.merging import merge_states
-from fusionlab.symmetry import Blueprint, SymmetryError, blueprint
 from fusionlab.symmetry.roles import Role
 from tests.parts import EVERY
-from tests.symmetry.infer.cases.sample import Sample
+from tests.symmetry.infer.cases import audio, decoders, encoders, experts, seq2seq, state_space, vision
+from tests.symmetry.infer.cases.sample import Sample, described
 from tests.symmetry.models import generator, randomize, relative
 
-KINDS = ("experts", "decoders", "encoders", "vision", "seq2seq", "audio", "state_space")
-SAMPLES = [sample for kind in KINDS for sample in importlib.import_module(f"tests.symmetry.infer.cases.{kind}").SAMPLES]
+KINDS = (experts, decoders, encoders, vision, seq2seq, audio, state_space)
+SAMPLES = [sample for kind in KINDS for sample in kind.SAMPLES]
 # With copies inside of copies, a stream that is permuted, experts, and rotations that are not.
 SOME = [sample for sample in SAMPLES if EVERY or sample.name == "qwen3_next"]
 # Sentences that say why a class cannot be matched this way; anything else is a fault.
 REFUSALS = ("predicts no labels", "the data does not fit the model", "nothing that gradients can move")
 LEARNED = {"steps": 2, "every": 1, "batch_size": 2, "synthetic": 0, "mixtures": 0}
-
-
-def described(model: nn.Module, sample: Sample) -> Blueprint:
-    """The blueprint of a sample's model, of which an example is given once where its inputs cannot be guessed."""
-    try:
-        return blueprint(model)
-    except SymmetryError:
-        return blueprint(model, sample.inputs(generator(0)))
 
 
 @pytest.mark.parametrize("sample", SOME, ids=lambda sample: sample.name)
@@ -53,21 +41,3 @@ def test_every_way_to_match_runs_or_is_refused_in_a_known_sentence(sample: Sampl
         with torch.no_grad():
             twin, end = (output_of(one, data[0]) for one in (found[1].apply(models[1]), models[1]))
         assert relative(twin, end) < 1e-6, preset
-
-
-@pytest.mark.parametrize("sample", SOME, ids=lambda sample: sample.name)
-@pytest.mark.parametrize("attention", ["separate", "joint", "equal"])
-def test_transport_to_itself_changes_nothing(sample: Sample, attention: str) -> None:
-    """Whatever the symmetry of a class, whose units are found in all of its parameters."""
-    model = randomize(sample.build(), 0)
-    state, description = model.state_dict(), described(model, sample)
-    for residual in ("mean", "all"):
-        options = {"solver": "exact", "attention": attention, "residual": residual}
-        try:
-            merged = merge_states([state, state], "ot", blueprint=description, **options)
-        except InputError as refusal:
-            if "not as many keys as queries" not in str(refusal):
-                raise
-            continue
-        for name, tensor in state.items():
-            assert torch.allclose(merged[name], tensor, rtol=0, atol=1e-12), name

@@ -14,7 +14,7 @@ from fusionlab.symmetry import Alignment
 from fusionlab.symmetry.groups import Permutation
 from fusionlab.symmetry.roles import Role
 from tests.matching.refining import folded, gpt2, inputs, quiet, refined, turned
-from tests.symmetry.infer.cases import experts, vision
+from tests.symmetry.infer.cases import BY_NAME
 from tests.symmetry.models import generator, random_model, randomize
 
 
@@ -65,7 +65,7 @@ def test_assigning_again_starts_from_the_order_that_the_stream_has():
 
 def test_units_of_experts_that_keep_their_order_are_assigned_again():
     """A mixture in which all is matched but its experts: what counts their copies is no space of the assignment."""
-    (sample,) = (sample for sample in experts.SAMPLES if sample.name == "mixtral")
+    sample = BY_NAME["mixtral"]
     model = randomize(sample.build(), 0)
     description, draw = folded(model), generator(3)
     spaces = [space for space in description.spaces.values() if space.role != Role.EXPERTS]
@@ -82,7 +82,7 @@ def test_units_of_experts_that_keep_their_order_are_assigned_again():
 
 def test_what_a_router_keeps_in_buffers_moves_with_the_experts():
     """DeepSeek-V3 chooses experts by corrections that no gradient reaches; half way they are in the twins' order."""
-    (sample,) = (sample for sample in experts.SAMPLES if sample.name == "deepseek_v3")
+    sample = BY_NAME["deepseek_v3"]
     model = randomize(sample.build(), 0)
     description, draw = folded(model), generator(3)
     corrections = [name for name, _ in model.named_buffers() if name.endswith("e_score_correction_bias")]
@@ -104,7 +104,7 @@ def test_what_a_router_keeps_in_buffers_moves_with_the_experts():
 
 def test_units_are_assigned_again_beside_running_statistics():
     """RegNet: what lies half way has none, so that an assignment looks at parameters alone."""
-    (sample,) = (sample for sample in vision.SAMPLES if sample.name == "regnet")
+    sample = BY_NAME["regnet"]
     model = randomize(sample.build(), 0)
     description, draw = folded(model), generator(3)
     units = [space for space in description.spaces.values() if space.role == Role.UNITS]

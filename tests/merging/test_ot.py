@@ -14,13 +14,17 @@ from fusionlab.symmetry.groups import Invertible, Permutation
 from fusionlab.symmetry.roles import Role
 from tests.matching.sampling import sample
 from tests.merging.transported import EXACT, activations, build, case, worst
-from tests.symmetry.infer.cases import experts
+from tests.parts import EVERY
+from tests.symmetry.infer.cases import BY_NAME, audio, decoders, encoders, experts, seq2seq, state_space, vision
+from tests.symmetry.infer.cases.sample import described
 from tests.symmetry.models import generator, outputs, randomize, relative
 
 SOFT = {"solver": "sinkhorn", "regularization": 0.002}
 
 
-GLM4_MOE = next(sample for sample in experts.SAMPLES if sample.name == "glm4_moe")
+# Classes of every kind; in make test one with heads that share an order of coordinates, and layers without any.
+KINDS = (experts, decoders, encoders, vision, seq2seq, audio, state_space)
+SOME = [sample for kind in KINDS for sample in kind.SAMPLES if EVERY or sample.name == "qwen3_next"]
 RESIDUAL = ("mean", "last", "first", "all")
 
 
@@ -117,13 +121,31 @@ def test_orders_that_all_heads_share_are_recovered(residual, heads, attention):
 
     Each has as many signs as there are heads, and queries and keys share its place.
     """
-    model = randomize(GLM4_MOE.build(), 0)
+    model = randomize(BY_NAME["glm4_moe"].build(), 0)
     state, description = model.state_dict(), blueprint(model)
     twin = reorder(description, 3, only=(Role.QUERY_KEY, Role.RESIDUAL)).apply(state)
     assert worst(twin, state) > 0.1
     options = {"residual": residual, "heads": heads, "attention": attention, **EXACT}
     merged = merge_states([state, twin], "ot", blueprint=description, **options)
     assert worst(merged, state) < 1e-12
+
+
+@pytest.mark.parametrize("sample", SOME, ids=lambda sample: sample.name)
+@pytest.mark.parametrize("attention", ["separate", "joint", "equal"])
+def test_transport_to_itself_changes_nothing(sample, attention):
+    """Whatever the symmetry of a class, whose units are found in all of its parameters."""
+    model = randomize(sample.build(), 0)
+    state, description = model.state_dict(), described(model, sample)
+    for residual in ("mean", "all"):
+        options = {"attention": attention, "residual": residual, **EXACT}
+        try:
+            merged = merge_states([state, state], "ot", blueprint=description, **options)
+        except InputError as refusal:
+            if "not as many keys as queries" not in str(refusal):
+                raise
+            continue
+        for name, tensor in state.items():
+            assert torch.allclose(merged[name], tensor, rtol=0, atol=1e-12), name
 
 
 @pytest.mark.parametrize("residual", ["first", "all"])

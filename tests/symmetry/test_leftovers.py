@@ -1,7 +1,6 @@
 """What a run leaves in a model's modules says nothing of other weights, and stops no copy."""
 
 import copy
-import importlib
 
 import pytest
 import timm
@@ -12,16 +11,10 @@ import fusionlab
 from fusionlab.forward import forward, logits
 from fusionlab.symmetry.leftovers import KEPT_BIASES, forget
 from fusionlab.types import Batch
-from tests.symmetry.infer.cases.sample import Sample
+from tests.symmetry.infer.cases import BY_NAME
 from tests.symmetry.models import generator, randomize
 
-
-def sample(kind: str, name: str) -> Sample:
-    samples = importlib.import_module(f"tests.symmetry.infer.cases.{kind}").SAMPLES
-    return next(one for one in samples if one.name == name)
-
-
-LEVIT, RECURRENT_GEMMA = sample("vision", "levit"), sample("state_space", "recurrent_gemma")
+LEVIT, RECURRENT_GEMMA = BY_NAME["levit"], BY_NAME["recurrent_gemma"]
 
 
 def levits() -> tuple[list[nn.Module], Batch]:

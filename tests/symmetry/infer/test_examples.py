@@ -1,6 +1,5 @@
 """Inputs are guessed from a config where it says them, and from what is usual where it does not."""
 
-import importlib
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +9,7 @@ from torch import Tensor, nn
 from fusionlab.symmetry.infer.examples import guessed_inputs
 from fusionlab.symmetry.infer.models import inferred
 from fusionlab.symmetry.inputs import Input
+from tests.symmetry.infer.cases import BY_NAME
 from tests.symmetry.models import generator
 
 
@@ -41,11 +41,10 @@ def test_pictures_are_of_the_size_and_channels_that_a_config_says(
     assert guessed_inputs(Pictures(**said)) == (Input("pixel_values", shape),)
 
 
-@pytest.mark.parametrize(("kind", "name"), [("encoders", "longformer"), ("seq2seq", "led")])
-def test_tokens_that_attend_to_all_others_are_guessed(kind: str, name: str) -> None:
+@pytest.mark.parametrize("name", ["longformer", "led"])
+def test_tokens_that_attend_to_all_others_are_guessed(name: str) -> None:
     """Their projections are read as they are with an example, and probes need no such tokens."""
-    samples = importlib.import_module(f"tests.symmetry.infer.cases.{kind}").SAMPLES
-    sample = next(one for one in samples if one.name == name)
+    sample = BY_NAME[name]
     model = sample.build()
     found, shown = inferred(model), inferred(model, sample.inputs(generator(0)))
     assert {space.name for space in found.spaces.values()} == {space.name for space in shown.spaces.values()}

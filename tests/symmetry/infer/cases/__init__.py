@@ -20,3 +20,4 @@ MODULES = (
     experts, decoders, encoders, seq2seq, vision, audio, multimodal, state_space, nets, diffusion, own, own_sequences
 )  # fmt: skip
 SAMPLES: tuple[Sample, ...] = tuple(sample for module in MODULES for sample in module.SAMPLES)
+BY_NAME = {sample.name: sample for sample in SAMPLES}

@@ -7,6 +7,8 @@ import torch
 import transformers
 from torch import Tensor, nn
 
+from fusionlab.symmetry import Blueprint, SymmetryError, blueprint
+
 VOCABULARY = 37
 BATCH = 3
 
@@ -26,6 +28,14 @@ class Sample:
     name: str
     build: Callable[[], nn.Module]
     inputs: Inputs
+
+
+def described(model: nn.Module, sample: Sample) -> Blueprint:
+    """The blueprint of a sample's model, of which an example is given once where its inputs cannot be guessed."""
+    try:
+        return blueprint(model)
+    except SymmetryError:
+        return blueprint(model, sample.inputs(torch.Generator().manual_seed(0)))
 
 
 def pretrained(name: str, head: str, inputs: Inputs, **config: object) -> Sample:

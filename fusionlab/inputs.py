@@ -17,6 +17,7 @@ from torch.utils.data import ConcatDataset, DataLoader, IterableDataset, Subset
 from fusionlab.errors import InputError
 from fusionlab.learning.supplement import FEW
 from fusionlab.probes import in_words, probes, takes_text, teach
+from fusionlab.repeatable import repeatable
 from fusionlab.symmetry import SymmetryError
 
 if TYPE_CHECKING:  # the data modules' library takes most of a second
@@ -72,6 +73,8 @@ class Inputs:
     ) -> Inputs | None:
         """The training data of data modules, in a fixed order, and their validation data to choose by.
 
+        What training draws anew in every epoch (crops of images, hidden words) is drawn once: every pass is the same.
+
         Args:
             modules: one for all models, or one for each, in order; where there is another number, all models get all.
             count: how many models.
@@ -98,7 +101,7 @@ class Inputs:
             loader = _train_loader(module)
             if loader is None:
                 return None
-            drawn.append(in_order(loader, samples, seed))
+            drawn.append(repeatable(in_order(loader, samples, seed), seed))
             judging = _loaders(module.val_dataloader()) if is_overridden("val_dataloader", module) else []
             held_out += judging
             facts += [(place if len(modules) == count else None, described(module))] * len(judging)
@@ -162,8 +165,9 @@ class Inputs:
         if first is None:
             raise InputError("data holds no batch; expected at least one")
         if isinstance(first, Mapping):
+            data = repeatable(data)
             return Inputs((data,) * count, data, described="the given data")
-        own = tuple(data)
+        own = tuple(map(repeatable, data))
         if not all(isinstance(batches, Iterable) and not isinstance(batches, Tensor) for batches in own):
             kind = type(first).__name__
             raise InputError(f"data holds a {kind}; expected batches as mappings from names to tensors")

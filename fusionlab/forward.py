@@ -80,11 +80,12 @@ def refusing_misfit() -> Iterator[None]:
 
 
 def _refuse_too_long(model: nn.Module, inputs: Batch, error: Exception) -> None:
-    config = getattr(model, "config", None)
-    most = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
+    from fusionlab.symmetry.inputs import positions_of  # noqa: PLC0415
+
+    most = positions_of(getattr(model, "config", None))
     for name in ("input_ids", "decoder_input_ids"):
         tokens = inputs.get(name)
-        if isinstance(most, int) and tokens is not None and tokens.ndim > 1 and tokens.shape[1] > most:
+        if most is not None and tokens is not None and tokens.ndim > 1 and tokens.shape[1] > most:
             raise InputError(
                 f"the data has inputs of {tokens.shape[1]} tokens, but the model has positions for {most}; expected "
                 f"shorter ones (data.max_length at most {most})"

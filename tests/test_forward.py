@@ -3,7 +3,7 @@
 import pytest
 import torch
 from torch import nn
-from transformers import BertConfig, BertModel, GPT2Config, GPT2Model, LlamaConfig, LlamaModel
+from transformers import BertConfig, BertModel, GPT2Config, GPT2Model, LlamaConfig, LlamaModel, MptConfig, MptModel
 
 from fusionlab.errors import InputError
 from fusionlab.forward import forward, refusing_misfit
@@ -33,6 +33,13 @@ def test_positions_without_a_table_go_on() -> None:
     """Rotary ones are computed for any length."""
     model = LlamaModel(LlamaConfig(**SMALL, max_position_embeddings=6)).eval()
     assert forward(model, tokens(9)).last_hidden_state.shape == (2, 9, 16)
+
+
+def test_positions_under_another_name() -> None:
+    """MPT adds biases for so many to its scores."""
+    sizes = {"vocab_size": 9, "d_model": 16, "n_heads": 2, "n_layers": 1, "max_seq_len": 6}
+    with pytest.raises(InputError, match="inputs of 7 tokens, but the model has positions for 6; expected shorter"):
+        forward(MptModel(MptConfig(**sizes)).eval(), tokens(7))
 
 
 def test_unknown_tokens() -> None:

@@ -18,6 +18,7 @@ from fusionlab.data.preprocessing import preprocessing_of
 from fusionlab.data.tokenizers import has_tokenizer
 from fusionlab.errors import InputError
 from fusionlab.evaluation.scores import Task
+from fusionlab.symmetry.inputs import positions_of
 
 Kind = Literal["texts", "words", "running text", "images"]
 # Longer texts are cut, unless asked for otherwise; attention takes memory by the square.
@@ -66,9 +67,8 @@ class Head:
 
     def max_length(self) -> int:
         """The most tokens of a text: 128, or as many as the model has positions for if those are fewer."""
-        config = getattr(self.model, "config", None)
-        positions = [getattr(config, name, None) for name in ("max_position_embeddings", "n_positions")]
-        return min([_LENGTH, *(most - _KEPT for most in positions if isinstance(most, int) and most > 2 * _KEPT)])
+        most = positions_of(getattr(self.model, "config", None))
+        return _LENGTH if most is None or most <= 2 * _KEPT else min(_LENGTH, most - _KEPT)
 
     def image_options(self) -> dict[str, Any]:
         """Size, channels and normalisation of images, as options of `fusionlab.data.Images`."""

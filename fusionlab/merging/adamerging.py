@@ -10,7 +10,7 @@ from torch.func import functional_call
 
 from fusionlab.dtypes import in_types
 from fusionlab.errors import InputError
-from fusionlab.forward import logits
+from fusionlab.forward import logits, refusing_misfit
 from fusionlab.merging.ingredients import Ingredients, working_type
 from fusionlab.merging.registry import merge_method
 from fusionlab.merging.task_vectors import add_to_base, base_of, check_fraction, task_vectors
@@ -105,7 +105,8 @@ class _Logits(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         device = next(self.model.parameters()).device
-        return logits(self.model, {name: value.to(device) for name, value in batch.items()})
+        with refusing_misfit():
+            return logits(self.model, {name: value.to(device) for name, value in batch.items()})
 
 
 def _entropy(found: Tensor) -> Tensor:

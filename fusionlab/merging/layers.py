@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from fusionlab.errors import InputError
-from fusionlab.forward import forward
+from fusionlab.forward import forward, refusing_misfit
 from fusionlab.types import Batch, Model
 
 
@@ -26,7 +26,7 @@ def blocks(model: nn.Module, batch: Batch) -> list[str]:
         batch: to run it on.
 
     Raises:
-        InputError: no such list, or a layer that runs another number of times than once.
+        InputError: no such list, a layer that runs another number of times than once, or a batch that does not fit.
     """
     lists: list[str] = []
     paths: list[str] = []
@@ -41,7 +41,7 @@ def blocks(model: nn.Module, batch: Batch) -> list[str]:
         model.get_submodule(path).register_forward_pre_hook(lambda *_, path=path: ran.append(path)) for path in paths
     ]
     try:
-        with torch.no_grad():
+        with torch.no_grad(), refusing_misfit():
             forward(model, batch)
     finally:
         for handle in handles:

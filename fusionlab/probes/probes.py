@@ -19,7 +19,7 @@ from fusionlab.probes.tokens import (
     written_in_turn,
 )
 from fusionlab.symmetry import blueprint
-from fusionlab.symmetry.inputs import Input
+from fusionlab.symmetry.inputs import Input, positions_of
 
 AUTO, TOKENS, GENERATED = "auto", "tokens", "generated"
 KINDS = (AUTO, MIXTURE, *IMAGES, TOKENS, GENERATED)
@@ -34,8 +34,6 @@ WORDS = {
 }
 # What texts are called; where the first one is there, other tokens go with it.
 TEXTS = ("input_ids", "decoder_input_ids")
-# Names under which a config says how many positions a sequence of tokens may have.
-POSITIONS = ("max_position_embeddings", "max_target_positions")
 # Random tokens of the longest text, where nothing is said.
 RANDOM_LENGTH = 32
 # Examples of a batch, and tokens of one of texts, where nothing is said.
@@ -231,9 +229,8 @@ def _usable_length(model: nn.Module, wanted: Input, length: int) -> int:
     config: Any = getattr(model, "config", None)
     if not hasattr(config, "get_text_config") or wanted.last is not None:
         return wanted.shape[0]
-    text = config.get_text_config()
-    known = [found for name in POSITIONS if (found := getattr(text, name, None)) is not None]
-    return min(length, known[0] - 2 if known else wanted.shape[0])
+    known = positions_of(config)
+    return min(length, wanted.shape[0] if known is None else known - 2)
 
 
 def _is_image(wanted: Input) -> bool:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
+
+# Names under which configs of transformers say how many positions a sequence of tokens may have.
+_POSITIONS = ("max_position_embeddings", "n_positions", "max_target_positions", "max_seq_len")
 
 
 @dataclass(frozen=True)
@@ -55,3 +59,17 @@ class Input:
             ids[ids == token] = (token + 1) % self.vocabulary
             ids[..., 1 : 1 + count] = token
         return ids
+
+
+def positions_of(config: Any) -> int | None:
+    """The most tokens that a model's positions reach, a few of which some models keep for padding.
+
+    Args:
+        config: of transformers, or anything else.
+
+    Returns:
+        The number of its text; None where it names none, as where positions are relative.
+    """
+    text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    known = (getattr(text, name, None) for name in _POSITIONS)
+    return next((found for found in known if isinstance(found, int) and found > 0), None)

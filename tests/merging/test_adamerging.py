@@ -116,6 +116,12 @@ def test_what_has_no_entropy_is_a_sentence() -> None:
         fusionlab.merge(models, "adamerging", base=base)
 
 
+def test_data_that_does_not_fit_is_a_sentence() -> None:
+    base, models = classifiers()
+    with pytest.raises(InputError, match="the data does not fit the model: mat1 and mat2"):
+        fusionlab.merge(models, "adamerging", data=[{"x": torch.ones(2, 99)}], base=base)
+
+
 def test_heads_of_half_precision_that_models_keep() -> None:
     """What is merged is in float32 while in work, and so is a head that is not: the same as of models in float32."""
     base, models = classifiers()

@@ -211,3 +211,5 @@ def test_what_it_cannot_go_through() -> None:
         fusionlab.merge(flat, "regmean_pp")
     with pytest.raises(InputError, match="has no layers in a list"):
         fusionlab.merge(flat, "regmean_pp", data=[{"x": torch.zeros(2, 3)}])
+    with pytest.raises(InputError, match="the data does not fit the model: mat1 and mat2"):
+        fusionlab.merge([Chain(0, 1), Chain(1, 1)], "regmean_pp", data=[{"x": torch.zeros(2, 99).double()}])

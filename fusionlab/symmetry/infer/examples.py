@@ -15,7 +15,7 @@ from torch import nn
 
 from fusionlab.symmetry.infer.combined_sizes import combined_sizes
 from fusionlab.symmetry.infer.patch_inputs import features_of, listed_patches, stacked_patches
-from fusionlab.symmetry.inputs import Input
+from fusionlab.symmetry.inputs import Input, positions_of
 
 _TOKENS, _SAMPLES, _CHOICES = 12, 1200, 2
 _THINGS, _PLACES = 3, 2
@@ -104,9 +104,8 @@ def pad_batches(config: Any, class_name: str) -> bool:
 
 
 def _tokens(m: Any, name: str, length: int) -> Input:
-    text = m.config.get_text_config()
-    given = (getattr(text, field, None) for field in ("max_position_embeddings", "n_positions"))
-    longest = next((count - _padded(m) for count in given if count and count > 0), length)
+    text, most = m.config.get_text_config(), positions_of(m.config)
+    longest = length if most is None else most - _padded(m)
     # Several texts for each question.
     choices = (_CHOICES,) if "ForMultipleChoice" in type(m).__name__ else ()
     return Input(name, (*choices, max(1, min(length, longest))), text.vocab_size)

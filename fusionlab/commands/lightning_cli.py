@@ -156,11 +156,16 @@ class SafeCLI(LightningCLI):
         plugins = plugins if isinstance(plugins, list) else [plugins]
         if not any(isinstance(plugin, CheckpointIO) for plugin in plugins):
             keywords["plugins"] = [*plugins, DurableCheckpointIO()]
-        # The bar is a default of these commands; Lightning refuses one beside the wish for none.
         callbacks = self._get(self.config_init, "trainer.callbacks") or []
         callbacks = keywords.get("callbacks", callbacks if isinstance(callbacks, list) else [callbacks])
-        if self._get(self.config_init, "trainer.enable_progress_bar") is False:
-            callbacks = [callback for callback in callbacks if not isinstance(callback, ProgressBar)]
+        # The bar is a default of these commands; Lightning refuses one beside another, or beside the wish for none.
+        bars = [callback for callback in callbacks if isinstance(callback, ProgressBar)]
+        wants_none = self._get(self.config_init, "trainer.enable_progress_bar") is False
+        if wants_none:
+            callbacks = [callback for callback in callbacks if callback not in bars]
+        if (wants_none or bars) and "callbacks" in self.trainer_defaults:
+            kept = [one for one in self.trainer_defaults["callbacks"] if not isinstance(one, ProgressBar)]
+            self.trainer_defaults = {**self.trainer_defaults, "callbacks": kept}
         if self._get(self.config_init, "trainer.enable_model_summary") is not False:
             # Lightning adds one of its own, which prints where results go, where there is none.
             callbacks = [*callbacks, *([] if any(isinstance(one, ModelSummary) for one in callbacks) else [Summary()])]

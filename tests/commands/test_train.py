@@ -72,6 +72,17 @@ def test_fit_then_test_then_predict(folder: Path, capsys: pytest.CaptureFixture[
         train.run("fit", ["--config", "small"])
 
 
+@pytest.mark.parametrize(
+    "wish",
+    [["--trainer.enable_progress_bar", "false"], ["--trainer.callbacks+", "TQDMProgressBar"]],
+    ids=["none", "own"],
+)
+def test_another_bar_or_none(folder: Path, wish: list[str]) -> None:
+    """Either takes the place of the command's own."""
+    train.run("fit", ["--config", "small", "--trainer.limit_train_batches", "1", *wish])
+    assert (folder / "out" / "config.json").exists()
+
+
 def test_all_numbers_are_those_of_the_best_weights(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Validation and test metrics of the table belong to the weights that are kept; the logs hold each epoch once."""
     # The highest loss is called best, so that it is the first epoch's and not the last one's.

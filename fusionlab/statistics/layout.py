@@ -1,7 +1,7 @@
 """The examples and tokens that the rows of a linear map's input belong to, so that padding is never counted.
 
 A layout is found by experiment, not guessed from shapes that may agree by accident: the model runs on one example, on
-that example twice, and on the example without its first token, and whichever dimension follows is the batch or the
+that example twice, and on the example without one of its tokens, and whichever dimension follows is the batch or the
 tokens.
 """
 
@@ -37,10 +37,15 @@ class Layout:
     mask: str | None = None
 
     def valid(self, masks: Mapping[str, Tensor], leading: torch.Size) -> Tensor | None:
-        """A mask of the rows that count, flattened, shape ``(rows,)``; None for all."""
+        """A mask of the rows that count, flattened, shape ``(rows,)``; None for all.
+
+        All count too where they are not one for each token: pooled ones, or entities beside words.
+        """
         if self.mask is None or self.tokens is None:
             return None
         mask = masks[self.mask]
+        if self.batch != self.tokens and mask.shape[1] != leading[self.tokens]:
+            return None
         if self.batch != self.tokens:
             shaped = mask if self.batch < self.tokens else mask.T
             sizes = [size if dim in (self.batch, self.tokens) else 1 for dim, size in enumerate(leading)]
@@ -101,9 +106,12 @@ def take_examples(batch: Batch, index: Tensor) -> dict[str, Tensor]:
 
 
 def shorter(batch: Batch, side: str, mask: Tensor) -> dict[str, Tensor]:
-    """The batch with one token less on one side, the first (one more where there is only one)."""
+    """The batch with one token less on one side, the second, as models look for a first or a last one.
+
+    Of two tokens the first is left out, and a single one is there twice.
+    """
     length = mask.shape[1]
-    kept = torch.arange(1, length) if length > 1 else torch.tensor([0, 0])
+    kept = torch.tensor([0, *range(2, length)] if length > 2 else [length - 1] * (3 - length))
     return {
         name: value[:, kept.to(value.device)] if has_tokens(name, value, side, length) else value
         for name, value in batch.items()

@@ -18,7 +18,6 @@ from tests.symmetry.models import generator
 
 # What is known not to work.
 FAULTS = {
-    "luke": "entities run through the layers beside the words, and the mask of tokens does not count them",
     "longformer": "layers with windows of several lengths take no text of a length that is a multiple of one alone",
 }
 KINDS = (experts, decoders, encoders, vision, seq2seq, audio, multimodal, state_space)

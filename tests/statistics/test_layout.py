@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fusionlab.forward import IGNORED
-from fusionlab.statistics.layout import Layout, find_layout, fingerprints, token_masks
+from fusionlab.statistics.layout import Layout, find_layout, fingerprints, shorter, token_masks
 
 MASK = torch.tensor([[1, 1, 0, 0], [1, 1, 1, 0], [1, 0, 0, 0]]).bool()
 
@@ -37,6 +37,12 @@ def test_rows_that_are_flattened_or_have_no_tokens() -> None:
     assert Layout(0).valid({"encoder": MASK}, torch.Size((3, 5))) is None
 
 
+@pytest.mark.parametrize("rows", [2, 6])
+def test_rows_that_are_not_one_for_each_token_all_count(rows: int) -> None:
+    """Pooled tokens are fewer, and words with entities beside them more; no mask tells which of them are padding."""
+    assert Layout(0, 1, "encoder").valid({"encoder": MASK}, torch.Size((3, rows))) is None
+
+
 @pytest.mark.parametrize(
     ("once", "twice", "shortened", "expected"),
     [
@@ -54,6 +60,17 @@ def test_layout_is_found_by_what_follows(
     """The dimension that doubles is the batch, the one that gets shorter the tokens; without either it is no data."""
     others = {side: torch.Size(shape) for side, shape in shortened.items()}
     assert find_layout(torch.Size(once), torch.Size(twice), others) == expected
+
+
+@pytest.mark.parametrize(("tokens", "kept"), [([7, 8, 9, 5], [7, 9, 5]), ([7, 5], [5]), ([5], [5, 5])])
+def test_the_token_that_is_left_out_is_no_first_or_last_one(tokens: list[int], kept: list[int]) -> None:
+    """Classifiers look for the end of a text, some models for its beginning; a decoder's tokens and pixels stay."""
+    mask = torch.ones(1, len(tokens), dtype=torch.bool)
+    batch = {"input_ids": torch.tensor([tokens]), "attention_mask": mask, "decoder_input_ids": torch.tensor([tokens])}
+    found = shorter(batch, "encoder", mask)
+    assert found["input_ids"].tolist() == [kept]
+    assert found["attention_mask"].shape == (1, len(kept))
+    assert found["decoder_input_ids"].tolist() == [tokens]
 
 
 def test_fingerprints_tell_inputs_apart_by_name_and_shape() -> None:

@@ -25,7 +25,7 @@ _CROSS = re.compile(
 )
 # Arguments that say how to compute, or take the place of others, or lead to parameters of names of their own.
 _BESIDE = re.compile(
-    r"^((decoder_|encoder_|pixel_)?(attention_)?mask|\w+_attention_mask|(cross_attn_|decoder_)?head_mask|langs?|"
+    r"^((decoder_|encoder_|pixel_|input_)?(attention_)?mask|\w+_attention_mask|(cross_attn_|decoder_)?head_mask|langs?|"
     r"(decoder_)?inputs_embeds|(decoder_)?position_ids|cache_position|(\w+_)?token_type_ids|past_key_values|mems|"
     r"encoder_outputs|"
     r"(start_|end_)?positions|labels?|.*_labels?|lengths?|noise|config|perm_mask|target_mapping|kwargs|.*cache.*|"
@@ -51,6 +51,9 @@ def guessed_inputs(model: nn.Module) -> tuple[Input, ...]:
         if "global_attention_mask" in known:
             # Tokens that attend to all others do so by projections of their own.
             inputs.append(replace(inputs[0], name="global_attention_mask", vocabulary=_CHOICES))
+        if "token_type_ids" in known and any(name.endswith("seg_embed") for name, _ in m.named_parameters()):
+            # Scores by whether two tokens are of one segment, which nothing computes where no segments are told.
+            inputs.append(replace(inputs[0], name="token_type_ids", vocabulary=_CHOICES))
     if "pixel_values" in names:
         inputs += listed_patches(m) or _image(config)
     if "input_features" in names and hasattr(config, "num_mel_bins"):

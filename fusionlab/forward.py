@@ -1,6 +1,8 @@
 """One way to run any supported model on a batch."""
 
-from collections.abc import Iterator
+import functools
+import inspect
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -51,8 +53,10 @@ def forward(model: nn.Module, batch: Batch) -> Any:
         if name != LABELS
     }
     forget(model, states=False)
+    # Keys and values are for a next token, which nothing asks for, and would stay in memory while all layers run.
+    plain = {"use_cache": False} if _may_cache(type(model).forward) else {}
     try:
-        return model(**inputs) if hasattr(model, "main_input_name") else model(*inputs.values())
+        return model(**inputs, **plain) if hasattr(model, "main_input_name") else model(*inputs.values())
     except (IndexError, RuntimeError, ValueError) as error:
         # Looked at now only: models without a table of positions read longer inputs than they were trained on.
         _refuse_too_long(model, inputs, error)
@@ -77,6 +81,11 @@ def refusing_misfit() -> Iterator[None]:
         if sentence(error) is not None:
             raise
         raise InputError(f"the data does not fit the model: {first_line(error)}") from error
+
+
+@functools.cache
+def _may_cache(call: Callable[..., Any]) -> bool:
+    return "use_cache" in inspect.signature(call).parameters
 
 
 def _refuse_too_long(model: nn.Module, inputs: Batch, error: Exception) -> None:

@@ -3,7 +3,18 @@
 import pytest
 import torch
 from torch import nn
-from transformers import BertConfig, BertModel, GPT2Config, GPT2Model, LlamaConfig, LlamaModel, MptConfig, MptModel
+from transformers import (
+    BartConfig,
+    BartForCausalLM,
+    BertConfig,
+    BertModel,
+    GPT2Config,
+    GPT2Model,
+    LlamaConfig,
+    LlamaModel,
+    MptConfig,
+    MptModel,
+)
 
 from fusionlab.errors import InputError
 from fusionlab.forward import forward, refusing_misfit
@@ -40,6 +51,15 @@ def test_positions_under_another_name() -> None:
     sizes = {"vocab_size": 9, "d_model": 16, "n_heads": 2, "n_layers": 1, "max_seq_len": 6}
     with pytest.raises(InputError, match="inputs of 7 tokens, but the model has positions for 6; expected shorter"):
         forward(MptModel(MptConfig(**sizes)).eval(), tokens(7))
+
+
+def test_keys_and_values_are_not_kept() -> None:
+    """BART's decoder, with more layers than its encoder, cannot even: transformers makes a cache for the encoder's."""
+    sizes = {"encoder_ffn_dim": 16, "decoder_ffn_dim": 16, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    config = BartConfig(vocab_size=9, d_model=16, encoder_layers=1, decoder_layers=2, **sizes)
+    gpt2 = GPT2Model(GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=9, n_positions=6)).eval()
+    for model in (BartForCausalLM(config).eval(), gpt2):
+        assert "past_key_values" not in forward(model, tokens(6))
 
 
 def test_unknown_tokens() -> None:

@@ -2,6 +2,8 @@
 
 import copy
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from lightning.pytorch.utilities import rank_zero_only
@@ -14,6 +16,7 @@ from fusionlab.checkpoints.hub import locate
 from fusionlab.checkpoints.huggingface_config import load_config
 from fusionlab.checkpoints.quiet import quiet
 from fusionlab.checkpoints.sizes import refuse_absurd, within_memory
+from fusionlab.data.tokenizers import has_tokenizer, load_tokenizer
 from fusionlab.errors import InputError, first_line
 
 LIBRARY = "library"
@@ -102,7 +105,8 @@ def pretrained_model(source: str, auto_class: Any, fields: Mapping[str, Any] | N
             f"{error}; a fresh model needs none: model: {{model_type: bert, ...}} in place of the name"
         ) from error
     if location.is_dir():
-        model, fresh = checkpoints.load_with_head(location, auto_class, **_with_padding(load_config(location), fields))
+        padded = _with_padding(load_config(location), fields, location)
+        model, fresh = checkpoints.load_with_head(location, auto_class, **padded)
         if fields is not None and not fresh and not _same_head(load_config(location), model):
             fresh = _renew_head(model)
         if fresh:
@@ -172,12 +176,21 @@ def _renew_head(model: PreTrainedModel) -> list[str]:
     return sorted(head)
 
 
-def _with_padding(config: PretrainedConfig, fields: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The fields of a head, and the padding token of decoders that have none: they classify by the last real token."""
-    end = getattr(config, "eos_token_id", None)
-    if fields is None or getattr(config, "pad_token_id", None) is not None or not isinstance(end, int):
+def _with_padding(
+    config: PretrainedConfig, fields: Mapping[str, Any] | None, location: Path | None = None
+) -> dict[str, Any]:
+    """The fields of a head, and the padding token of decoders that name none: they classify by the last real token.
+
+    It is what the tokenizer beside them pads with; without one, the end of a text.
+    """
+    if fields is None or getattr(config, "pad_token_id", None) is not None:
         return dict(fields or {})
-    return {**fields, "pad_token_id": end}
+    padding = getattr(config, "eos_token_id", None)
+    if location is not None and has_tokenizer(location):
+        with suppress(InputError):
+            padding = load_tokenizer(str(location)).pad_token_id
+    known = isinstance(padding, int) and 0 <= padding < getattr(config.get_text_config(), "vocab_size", 0)
+    return {**fields, "pad_token_id": padding} if known else dict(fields)
 
 
 def _refuse_unknown_fields(model_type: str, values: Mapping[str, Any]) -> None:

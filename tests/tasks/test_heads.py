@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from fusionlab import checkpoints
+from fusionlab.data.tokenizers import byte_tokenizer
 from fusionlab.errors import InputError
 from fusionlab.tasks import (
     CausalLanguageModelling,
@@ -71,6 +73,19 @@ def test_a_head_of_another_task_never_leaks(
     assert same_body(model, stored)
     assert "replaced by a fresh one" in capsys.readouterr().err
     assert list(model.config.id2label.values()) == labels
+
+
+@pytest.mark.parametrize("beside", [True, False], ids=["tokenizer", "no tokenizer"])
+def test_decoders_classify_by_the_last_token_that_is_no_padding(tmp_path: Path, beside: bool) -> None:
+    """A config that names no padding gets the tokenizer's, by which data are padded; else the end of a text."""
+    sizes = {"n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 12}
+    tokenizer = byte_tokenizer()
+    config = GPT2Config(vocab_size=len(tokenizer), **sizes, bos_token_id=None, eos_token_id=7, pad_token_id=None)
+    checkpoints.save(GPT2LMHeadModel(config).eval(), tmp_path / "decoder")
+    if beside:
+        tokenizer.save_pretrained(tmp_path / "decoder")
+    model = SequenceClassification(str(tmp_path / "decoder"), NAMES).model.eval()
+    assert model.config.pad_token_id == (tokenizer.pad_token_id if beside else 7)
 
 
 def test_language_models_keep_the_head_of_the_vocabulary(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from fusionlab import misfits
 from fusionlab.errors import InputError
 from fusionlab.forward import logits
-from fusionlab.symmetry import Blueprint, blueprint
+from fusionlab.symmetry import Blueprint, SymmetryError, blueprint
 from fusionlab.symmetry.leftovers import forget
 from fusionlab.types import Model
 
@@ -22,20 +23,33 @@ def common_blueprint(models: Mapping[str, nn.Module]) -> Blueprint:
         models: by the name to use in errors (a path, for example).
 
     Raises:
+        InputError: as `refuse_unlike`.
+        SymmetryError: an architecture that is not described, of models that are alike.
+    """
+    refuse_unlike(models)
+    return blueprint(next(iter(models.values())))
+
+
+def refuse_unlike(models: Mapping[str, nn.Module]) -> None:
+    """Refuse models of several classes or sizes, or of other numbers of heads and the like.
+
+    Args:
+        models: by the name to use in errors; also of an architecture that is not described.
+
+    Raises:
         InputError: fewer than two models, different classes, or sizes that differ; the sentence names the first.
-        SymmetryError: an architecture that is not described.
     """
     if len(models) < 2:
         raise InputError(f"{len(models)} end model was given; expected at least two")
     (first_name, first), *others = models.items()
-    shared = blueprint(first)
+    reference = first.state_dict()
     for name, model in others:
         if type(model) is not type(first):
             raise InputError(
                 f"{name} is a {type(model).__name__} and {first_name} a {type(first).__name__}; "
                 f"expected end models of one architecture ({misfits.OTHER_HEADS})"
             )
-        state, reference = model.state_dict(), first.state_dict()
+        state = model.state_dict()
         if extra := [parameter for parameter in state if parameter not in reference]:
             raise InputError(
                 f"{name} has the parameter {extra[0]!r}, which {first_name} lacks; expected one architecture"
@@ -49,12 +63,12 @@ def common_blueprint(models: Mapping[str, nn.Module]) -> Blueprint:
                     f"the parameter {parameter!r} {found} in {name}; expected shape {wanted} "
                     f"as in {first_name}{_way_on(parameter, model, first)}"
                 )
-        if blueprint(model).fingerprint != shared.fingerprint:
-            raise InputError(
-                f"{name} and {first_name} have parameters of the same shapes but different configs "
-                f"(the number of attention heads, for example); expected one architecture"
-            )
-    return shared
+        with suppress(SymmetryError):
+            if blueprint(model).fingerprint != blueprint(first).fingerprint:
+                raise InputError(
+                    f"{name} and {first_name} have parameters of the same shapes but different configs "
+                    f"(the number of attention heads, for example); expected one architecture"
+                )
 
 
 def refuse_misfit(models: Sequence[nn.Module]) -> None:

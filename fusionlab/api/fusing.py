@@ -19,7 +19,7 @@ from fusionlab.inputs import Inputs
 from fusionlab.matching.recipe import recipe
 from fusionlab.merge_weights import merge_weights
 from fusionlab.merging import check_merge, find_method
-from fusionlab.models import common_blueprint
+from fusionlab.models import refuse_unlike
 from fusionlab.types import Model
 
 _LOGGER = logging.getLogger("fusionlab")
@@ -73,7 +73,7 @@ def fuse(
     given = of_one_size(given, batches, recipe(preset).matches)
     fitted = None if base is None else fitted_base(module_of(base, "base"), given[0])
     if fitted is not None:
-        common_blueprint({"model 0": given[0], NAME: fitted.model})
+        refuse_unlike({"model 0": given[0], NAME: fitted.model})
     # In the merge's type from the start, so that matching rounds nothing that the merge would keep.
     ends = list(widened(dict(enumerate(given)), find_dtype(dtype)).values())
     check_merge(

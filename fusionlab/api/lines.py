@@ -15,7 +15,7 @@ from fusionlab.evaluation.task_scores import make_scores
 from fusionlab.forward import LABELS
 from fusionlab.inputs import Batches
 from fusionlab.merging.settling import settling
-from fusionlab.models import common_blueprint, with_state
+from fusionlab.models import refuse_unlike, with_state
 
 
 @torch.no_grad()
@@ -63,7 +63,7 @@ def barrier(
         held = ", ".join(map(str, first)) if isinstance(first, Mapping) else type(first).__name__
         raise InputError(f"the batches of data hold {held}, without {LABELS!r}; expected labels, to measure loss by")
     a, b = of_one_size([a, b], None, fill=False)
-    common_blueprint({"a": a, "b": b})
+    refuse_unlike({"a": a, "b": b})
     positions = [index / (points - 1) for index in range(points)]
     model, found = with_state(a, a.state_dict()), []
     settle = None if inputs is None else settling(a, b, inputs, correct)

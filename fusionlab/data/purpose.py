@@ -73,6 +73,7 @@ class Head:
     def image_options(self) -> dict[str, Any]:
         """Size, channels and normalisation of images, as options of `fusionlab.data.Images`."""
         config: Any = getattr(self.model, "config", None)
+        config = getattr(config, "vision_config", None) or config
         embedding: Any = getattr(self.model, "patch_embed", None)
         projection = getattr(embedding, "proj", None)
         channels = getattr(config, "num_channels", None) or getattr(projection, "in_channels", None) or 3

@@ -72,12 +72,13 @@ class Fuser:
         stored = self.heads.models
         self.heads.models = widened(stored, plan.dtype)
         self.names = tuple(stored)
-        self.blueprint = self.heads.blueprint()
+        self.needs = {name: find_method(name).requires(**values) for name, values in plan.methods.items()}
+        is_needed = bool(plan.matchings) or any("blueprint" in needs for needs in self.needs.values())
+        self.blueprint = self.heads.described(is_needed)
         self.end_models = [model.eval() for model in self.heads.models.values()]
         self.anchor = choose_anchor(self.heads.states(self.end_models), plan.anchor)
         for recipe in plan.matchings.values():
             recipe.options.select(self.blueprint)
-        self.needs = {name: find_method(name).requires(**values) for name, values in plan.methods.items()}
         self.weights = merge_weights(plan.weights, len(models))
         self.heads.refuse(plan, self.needs)
         self.fused = Fused(self.anchor)

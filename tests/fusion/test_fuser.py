@@ -20,6 +20,7 @@ from fusionlab.fusion import CandidateTest, Fused, Fuser, FusionPlan, TestSet
 from fusionlab.inputs import Inputs
 from fusionlab.matching.recipe import recipe
 from fusionlab.stages import run
+from fusionlab.symmetry import SymmetryError
 from tests.commands.small import bert, random_logits, vit
 
 Batch = dict[str, Tensor]
@@ -184,6 +185,20 @@ def test_without_a_trainer() -> None:
     assert fused.kept is fused.candidates[-1]
     assert same(fused.candidates[-1].model, fusionlab.fuse([vit(0), vit(1)], "paper"))
     assert same(run(Fuser({"a": vit(0), "b": vit(1)}, FusionPlan()).fuse()).candidates[-1].model, _mean())
+
+
+def test_what_is_not_matched_needs_no_symmetry() -> None:
+    """Classes that nobody has described are merged as they are, also by what looks at data; nothing else is guessed."""
+    models = {name: nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)) for name in "ab"}
+    inputs = Inputs.from_batches([{"x": torch.randn(8, 3)}], 2)
+    fused = run(Fuser(models, FusionPlan(methods={"simple": {}, "regmean": {}}), inputs).fuse())
+    assert same(fused.candidates[2].model, fusionlab.merge(list(models.values())))
+    assert same(fused.candidates[3].model, fusionlab.merge(list(models.values()), "regmean", data=inputs.shared))
+    for plan in (FusionPlan({"paper": recipe("paper")}), FusionPlan(methods={"circuit": {}})):
+        with pytest.raises(SymmetryError, match="Sequential"):
+            Fuser(models, plan)
+    with pytest.raises(InputError, match=r"'0\.weight' has shape 5 x 3 in b"):
+        Fuser(models | {"b": nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2))}, FusionPlan())
 
 
 def test_seconds_are_those_that_matching_gathering_and_merging_took() -> None:

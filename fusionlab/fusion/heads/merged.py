@@ -15,7 +15,7 @@ from fusionlab.matching.align import gauged
 from fusionlab.matching.align_models import Aligned, align_models
 from fusionlab.matching.recipe import Recipe
 from fusionlab.matching.workplace import HERE, Workplace
-from fusionlab.models import common_blueprint, with_state
+from fusionlab.models import common_blueprint, refuse_unlike, with_state
 from fusionlab.stages import Stages
 from fusionlab.symmetry import Alignment, Blueprint
 
@@ -35,7 +35,7 @@ class MergedHeads(HeadStrategy):
     def base(self, base: nn.Module) -> FittedBase:
         name, model = next(iter(self.models.items()))
         fitted = fitted_base(base, model)
-        common_blueprint({name: model, NAME: fitted.model})
+        refuse_unlike({name: model, NAME: fitted.model})
         fitted.model.eval()
         return fitted
 

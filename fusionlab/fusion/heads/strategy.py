@@ -16,7 +16,7 @@ from fusionlab.matching.recipe import Recipe
 from fusionlab.matching.workplace import HERE, Workplace
 from fusionlab.stages import Stages
 from fusionlab.statistics import Statistics
-from fusionlab.symmetry import Alignment, Blueprint
+from fusionlab.symmetry import Alignment, Blueprint, SymmetryError
 
 State = dict[str, Tensor]
 StatisticsByKind = Mapping[str, Statistics]
@@ -56,6 +56,23 @@ class HeadStrategy(ABC):
         Raises:
             InputError: models that do not fit each other.
         """
+
+    def described(self, is_needed: bool) -> Blueprint:
+        """The blueprint of what is merged; one that says nothing where none is found and none is needed.
+
+        Args:
+            is_needed: whether something is matched, or merged by its symmetry.
+
+        Raises:
+            InputError: models that do not fit each other.
+            SymmetryError: it is needed, and none is found.
+        """
+        try:
+            return self.blueprint()
+        except SymmetryError:
+            if is_needed:
+                raise
+            return Blueprint(type(next(iter(self.models.values()))).__name__, {}, {})
 
     @abstractmethod
     def states(self, models: Sequence[nn.Module]) -> list[State]:

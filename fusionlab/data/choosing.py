@@ -9,9 +9,12 @@ from typing import Any, Literal
 
 from datasets import Dataset
 
+from fusionlab.data.tables import FILE_BUILDERS
 from fusionlab.errors import InputError
 
 Use = Literal["measuring", "outside", "inputs"]
+# Of words with tags, one a line; files with other endings of tables hold rows.
+_LINES = (".conll", ".iob", ".iob2", ".bio", ".conllu", ".txt", ".tsv")
 TRAIN, TEST, OTHER = ("train", "training"), ("test", "testing"), ("validation", "valid", "val", "dev")
 
 
@@ -37,6 +40,8 @@ def chosen_splits(
     train_split: str | None = None,
     test_split: str | None = None,
     test_size: int | float = 0,
+    val_split: str | None = None,
+    val_size: int | float = 0,
 ) -> ChosenSplits:
     """The splits to use.
 
@@ -47,11 +52,13 @@ def chosen_splits(
         train_split: the one to train on, where it is not to be guessed.
         test_split: the one to measure on, where it is not to be guessed.
         test_size: rows, or below 1 the share of them, to hold out where there is no split to measure on.
+        val_split: the one to choose settings on, where it is not to be guessed.
+        val_size: rows, or below 1 the share of them, to hold out of training where there is no such split.
 
     Raises:
         InputError: there is no such split, or which to use is not clear.
     """
-    for option, name in (("train_split", train_split), ("test_split", test_split)):
+    for option, name in (("train_split", train_split), ("val_split", val_split), ("test_split", test_split)):
         if name is not None and name not in parts:
             raise InputError(f"data.{option} is {name!r}; expected one of the splits of the data: {', '.join(parts)}")
     train = train_split or named(parts, TRAIN) or (next(iter(parts)) if len(parts) == 1 else None)
@@ -61,10 +68,14 @@ def chosen_splits(
         return ChosenSplits(
             {"train_split": test or train, "val_split": None, "test_split": None, "test_on_all": True}, told
         )
+    train = None if train == test else train
+    held_out: dict[str, Any] = {"val_split": val_split or _labelled(parts, OTHER, label, (train, test))}
+    if held_out["val_split"] is None and train is not None and val_size:
+        held_out["val_size"] = val_size
     if test is not None:
         is_plain = test_split is not None or Path(test).stem.lower() in TEST
         return ChosenSplits(
-            {"train_split": None if train == test else train, "val_split": None, "test_split": test},
+            {"train_split": train, **held_out, "test_split": test},
             [] if is_plain else [f"measured on the split `{test}`"],
             [] if is_plain else ["test_split"],
         )
@@ -72,7 +83,7 @@ def chosen_splits(
         raise InputError(
             f"which of the splits {', '.join(parts)} to measure on is not clear; expected data.test_split, one of them"
         )
-    options = {"train_split": train, "val_split": None, "test_split": None, "test_size": test_size}
+    options = {"train_split": train, **held_out, "test_split": None, "test_size": test_size}
     if not test_size:
         return ChosenSplits(options)
     share = f"{test_size:.0%}" if test_size < 1 else f"{int(test_size)}"
@@ -93,18 +104,36 @@ def named(parts: Iterable[str], names: Sequence[str]) -> str | None:
     return next((part for name in names for part in parts if Path(part).stem.lower() == name), None)
 
 
+def conll_files(place: Path) -> dict[str, Path]:
+    """The CoNLL files that a path stands for, by the name of the split that a data module gives them.
+
+    Args:
+        place: a file or a folder.
+    """
+    if place.is_file():
+        is_table = place.suffix in FILE_BUILDERS and place.suffix not in _LINES
+        return {} if is_table else {"train": place}
+    known = (*TRAIN, *TEST, *OTHER)
+    files = sorted(place.iterdir()) if place.is_dir() else []
+    return {file.name: file for file in files if file.suffix in _LINES and file.stem.lower() in known}
+
+
 def _tested(parts: Mapping[str, Any], label: str | None, train: str | None) -> str | None:
     """The split to measure on: called test and labelled, else called as validation splits are, else none."""
-    for names in (TEST, OTHER):
-        name = named(parts, names)
-        if name is None or name == train:
-            continue
-        rows = parts[name]
-        # Contests keep the labels of their test splits to themselves.
-        hidden = label is not None and isinstance(rows, Dataset) and set(_values(rows, label)) <= {-1, None}
-        if not hidden:
-            return name
-    return None
+    return _labelled(parts, TEST, label, (train,)) or _labelled(parts, OTHER, label, (train,))
+
+
+def _labelled(
+    parts: Mapping[str, Any], names: Sequence[str], label: str | None, but: Iterable[str | None]
+) -> str | None:
+    """The first split of some names that is none of others, unless its labels are hidden."""
+    name = named(parts, names)
+    if name is None or name in but:
+        return None
+    rows = parts[name]
+    # Contests keep the labels of their test splits to themselves.
+    hidden = label is not None and isinstance(rows, Dataset) and set(_values(rows, label)) <= {-1, None}
+    return None if hidden else name
 
 
 def _values(rows: Dataset, column: str) -> list[Any]:

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
 from lightning.pytorch import LightningDataModule
 
 from fusionlab.data import columns, labels
-from fusionlab.data.choosing import OTHER, TEST, TRAIN, Use, chosen_splits, named
+from fusionlab.data.choosing import TEST, Use, chosen_splits, conll_files, named
 from fusionlab.data.images import Images
 from fusionlab.data.language_modelling import LanguageModelling
 from fusionlab.data.ner import NER
 from fusionlab.data.purpose import Head
-from fusionlab.data.tables import FILE_BUILDERS, Source, load, require_columns, separator
+from fusionlab.data.tables import Source, load, require_columns, separator
 from fusionlab.data.text_classification import TextClassification
 from fusionlab.errors import InputError
 from fusionlab.evaluation.span_f1 import OUTSIDE
 from fusionlab.paths import expanded
 
-# Of words with tags, one a line; files with other endings of tables hold rows.
-_LINES = (".conll", ".iob", ".iob2", ".bio", ".conllu", ".txt", ".tsv")
 _WORD_COLUMNS = ("token_column", "tag_column")
 _TEXT_COLUMNS = ("text_column", "pair_column", "label_column")
 
@@ -43,6 +40,8 @@ class Given:
         train_split: name of the training split; guessed if None.
         test_split: name of the test split; guessed if None.
         test_size: rows or the share of them to hold out where there is no test split.
+        val_split: name of the validation split; guessed if None.
+        val_size: rows or the share of them to hold out of training where there is no validation split.
         limit: at most this many rows of each split.
         max_length: most tokens of a text; what the model takes, at most 128, if None.
         batch_size: samples in a batch.
@@ -58,6 +57,8 @@ class Given:
     train_split: str | None = None
     test_split: str | None = None
     test_size: int | float = 0
+    val_split: str | None = None
+    val_size: int | float = 0
     limit: int | None = None
     max_length: int | None = None
     batch_size: int = 32
@@ -162,7 +163,7 @@ class _Guess:
         tags = list(self.head.names)
         place = expanded(data.path)
         options: dict[str, Any] = {name: given[name] for name in _WORD_COLUMNS if given.get(name) is not None}
-        if files := _conll_files(place):
+        if files := conll_files(place):
             self._say("words from the first column of each line, tags from the last", "token_column", "tag_column")
             splits = self._splits(files, None)
         else:
@@ -263,7 +264,9 @@ class _Guess:
     def _splits(self, parts: Mapping[str, Any], label: str | None) -> dict[str, Any]:
         """The splits to use, as options of a data module."""
         data = self.data
-        chosen = chosen_splits(parts, self.use, label, data.train_split, data.test_split, data.test_size)
+        chosen = chosen_splits(
+            parts, self.use, label, data.train_split, data.test_split, data.test_size, data.val_split, data.val_size
+        )
         self.told += chosen.told
         self.ways += chosen.ways
         return dict(chosen.options)
@@ -283,16 +286,6 @@ class _Guess:
 
 def _text(column: object) -> str | None:
     return None if column is None else str(column)
-
-
-def _conll_files(place: Path) -> dict[str, Path]:
-    """The CoNLL files that a path stands for, by the name of the split that a data module gives them."""
-    if place.is_file():
-        is_table = place.suffix in FILE_BUILDERS and place.suffix not in _LINES
-        return {} if is_table else {"train": place}
-    known = (*TRAIN, *TEST, *OTHER)
-    files = sorted(place.iterdir()) if place.is_dir() else []
-    return {file.name: file for file in files if file.suffix in _LINES and file.stem.lower() in known}
 
 
 def _naming(path: str, words: str) -> str:

@@ -44,6 +44,8 @@ class OwnData(LightningDataModule):
         test_split: str | None = None,
         split_column: str | None = None,
         test_size: int | float = SHARE,
+        val_split: str | None = None,
+        val_size: int | float = 0,
         limit: int | None = None,
         max_length: int | None = None,
         batch_size: int = 32,
@@ -70,6 +72,10 @@ class OwnData(LightningDataModule):
             split_column: column that names the split of each row, for one file with several splits.
             test_size: rows, or below 1 the share of them, that are held out where there is no test split; drawn at
                 random, but always the same.
+            val_split: name of the split that settings are chosen on (``--search``, the method ``soup``); the one that
+                is called so, if null.
+            val_size: rows, or below 1 the share of them, that are held out of training for that where there is no such
+                split; always the same.
             limit: at most this many rows of each split, for a quick look.
             max_length: most tokens of a text; 128, or as many as the model has positions for, if null.
             batch_size: samples in a batch.
@@ -89,7 +95,7 @@ class OwnData(LightningDataModule):
             label_values = [yaml.safe_load(value) for value in label_values.split(",")]
         self.given = Given(
             path, named, tokenizer, task, label_values, config_name, split_column, train_split, test_split, test_size,
-            limit, max_length, batch_size,
+            val_split, val_size, limit, max_length, batch_size,
         )  # fmt: skip
 
     def setup(self, stage: str) -> None:

@@ -113,6 +113,20 @@ def test_fuse_measures_on_files(command: Command, berts: Sequence[Path], tmp_pat
     assert "text from `review`" in (output / "report.html").read_text()
 
 
+def test_a_search_on_rows_that_are_held_out(command: Command, berts: Sequence[Path], tmp_path: Path) -> None:
+    """Without them it is refused, with the option that holds some out."""
+    pytest.importorskip("optuna")
+    line = ["fuse", "--ckpts", *berts, "--match", "none", "--method", "task_arithmetic", "--base", berts[0]]
+    line += ["--data", "a.csv", "--points", "0", "--search", "2", "--output", tmp_path / "out"]
+    outcome = command(*line)
+    assert (outcome.code, outcome.err.count("\n")) == (2, 2)
+    assert "expected data (--data) with a validation split, or with rows of training" in outcome.err
+    assert "(--data.val_size 0.2)" in outcome.err
+    outcome = command(*line, "--data.val_size", "3")
+    assert outcome.code == 0, outcome.err
+    assert any("searched" in row["method"] for row in rows(tmp_path / "out"))
+
+
 def test_a_column_that_is_not_there(command: Command, berts: Sequence[Path], tmp_path: Path) -> None:
     """One sentence that names the file, the columns there are, and the option."""
     line = ["fuse", "--ckpts", *berts, "--data", "a.csv", "--output", tmp_path / "out"]

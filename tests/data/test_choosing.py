@@ -34,6 +34,30 @@ def test_rows_are_held_out() -> None:
     assert chosen_splits({"all": ROWS}, "measuring", test_size=0.2).options["train_split"] == "all"
 
 
+def test_settings_are_chosen_on_a_validation_split_that_is_not_measured_on() -> None:
+    """The one that is called so, another that is given, or rows of training; never one whose labels are hidden."""
+    parts = {"train": ROWS, "validation": ROWS, "test": ROWS, "odd": ROWS}
+    assert chosen_splits(parts, "measuring", "label").options["val_split"] == "validation"
+    assert chosen_splits(parts, "measuring", "label", val_split="odd", val_size=3).options == {
+        "train_split": "train",
+        "val_split": "odd",
+        "test_split": "test",
+    }
+    measured = chosen_splits({"train": ROWS, "dev": ROWS}, "measuring", "label", val_size=0.3).options
+    assert measured == {"train_split": "train", "val_split": None, "val_size": 0.3, "test_split": "dev"}
+    hidden = chosen_splits({"train": ROWS, "validation": HIDDEN, "test": ROWS}, "measuring", "label")
+    assert hidden.options["val_split"] is None
+    assert chosen_splits({"train": ROWS}, "measuring", test_size=2, val_size=3).options == {
+        "train_split": "train",
+        "val_split": None,
+        "val_size": 3,
+        "test_split": None,
+        "test_size": 2,
+    }
+    with pytest.raises(InputError, match=r"data\.val_split is 'no'; expected one of the splits of the data: train"):
+        chosen_splits({"train": ROWS}, "measuring", val_split="no")
+
+
 def test_out_of_domain_all_rows_count() -> None:
     assert chosen_splits({"train": ROWS}, "outside").options["test_on_all"] is True
     assert chosen_splits({"train": ROWS, "test": ROWS}, "outside").options["train_split"] == "test"

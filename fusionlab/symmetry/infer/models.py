@@ -179,10 +179,11 @@ def _grown(found: Blueprint, shrunk: Shrunk, shapes: Shapes) -> Blueprint:
 def _traced(model: nn.Module, inputs: tuple[Input, ...], name: str) -> Blueprint:
     """The blueprint that is inferred from guessed inputs: from more of them where a few leave an expert unread."""
     is_complete = has_all_inputs(model, [one.name for one in inputs])
+    buffers = {name for name, _ in model.named_buffers()}
     for examples, seed in TRIES:
         batch = _batch(inputs, name, examples)
         try:
-            return infer(model, batch, name, seed, may_be_unread=lambda traced: may_be_unread(traced, is_complete))
+            return infer(model, batch, name, seed, lambda traced: may_be_unread(traced, is_complete, buffers))
         except UnreadError as error:
             refusal = error
             if not error.is_of_experts:

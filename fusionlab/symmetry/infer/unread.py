@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from fusionlab.symmetry.infer.trace import Traced
 
@@ -13,21 +13,23 @@ MOST_UNREAD = 0.02
 _OPTIONAL = re.compile(r"token_type|seg_embed|lang_emb|_global")
 
 
-def may_be_unread(traced: Traced, is_complete: bool) -> bool:
+def may_be_unread(traced: Traced, is_complete: bool, buffers: Container[str] = ()) -> bool:
     """True if what guessed inputs left unread could not write to, or read, a basis that the rest of the model leaves.
 
     Args:
         traced: from guessed inputs.
         is_complete: nothing else that the forward takes could lead to other parameters.
+        buffers: names of what a model writes itself, such as weights that it has rounded; they may always be unread.
 
     Returns:
         False where a matrix is unread that other inputs would have reached: any if some may be missing, else those of
         optional arguments, and of modules in lists whose like was read, as experts that no token chose.
     """
-    matrices = [n for n in traced.unread if traced.state[n].numel() > max(traced.state[n].shape, default=1)]
+    names = [name for name in traced.unread if name not in buffers]
+    matrices = [n for n in names if traced.state[n].numel() > max(traced.state[n].shape, default=1)]
     if is_complete:
         return not any(map(_OPTIONAL.search, matrices)) and not like_what_is_read(matrices, traced)
-    unread = sum(traced.state[name].numel() for name in traced.unread)
+    unread = sum(traced.state[name].numel() for name in names)
     return not matrices and unread <= MOST_UNREAD * sum(tensor.numel() for tensor in traced.state.values())
 
 

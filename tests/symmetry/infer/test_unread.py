@@ -53,3 +53,14 @@ def test_matrices_that_other_inputs_reach_must_be_read(net: Net, complete: bool,
     found = traced(net)
     assert may_be_unread(found, is_complete=True) == complete
     assert may_be_unread(found, is_complete=False) == incomplete
+
+
+def test_what_a_model_writes_itself_may_be_unread() -> None:
+    """I-BERT keeps weights that it has rounded beside each weight, and reads them only where it computes with those."""
+    net = Net()
+    net.register_buffer("token_type_embeddings_rounded", torch.ones(2, 5))
+    net.register_buffer("rounded", torch.ones(40, 5))
+    found = traced(net)
+    for is_complete in (True, False):
+        assert not may_be_unread(found, is_complete)
+        assert may_be_unread(found, is_complete, {"token_type_embeddings_rounded", "rounded"})

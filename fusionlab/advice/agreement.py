@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Subset
 
 from fusionlab.batch_norm import batch_norms
-from fusionlab.forward import forward
+from fusionlab.forward import forward, refusing_misfit
 from fusionlab.learning.distillation import kind_of, output_of
 from fusionlab.learning.points import at_point, mixed
 from fusionlab.modes import in_eval_mode
@@ -106,7 +106,8 @@ def _mean(states: Sequence[State]) -> dict[str, Tensor]:
 
 def _logits(model: nn.Module, batch: Batch) -> Tensor | None:
     """The logits of a classifier for each input, shape ``(batch, classes)``; None of any other model."""
-    output = forward(model, batch)
+    with refusing_misfit():
+        output = forward(model, batch)
     logits = output if isinstance(output, Tensor) else getattr(output, "logits", None)
     is_classifier = isinstance(logits, Tensor) and logits.ndim == 2 and kind_of(model, output) == "classes"
     return logits if is_classifier else None

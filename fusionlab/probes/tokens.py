@@ -114,10 +114,11 @@ def framed(ids: Tensor, lengths: Tensor, vocabulary: Vocabulary) -> dict[str, Te
 
 
 def continues_text(model: nn.Module) -> bool:
-    """True if a model writes texts from left to right."""
+    """True if a model writes texts from left to right, and begins with a text: not with an image, as BLIP does."""
     config = getattr(model, "config", None)
     can = getattr(model, "can_generate", None)
-    return bool(can and can()) and not getattr(config, "is_encoder_decoder", False)
+    begins = getattr(model, "main_input_name", "input_ids") == "input_ids"
+    return bool(can and can()) and begins and not getattr(config, "is_encoder_decoder", False)
 
 
 def fills_text(model: nn.Module, vocabulary: Vocabulary) -> bool:

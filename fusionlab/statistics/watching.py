@@ -68,8 +68,7 @@ def explore(model: nn.Module, maps: LinearMaps, batch: Batch) -> None:
         InputError: the batch does not fit the model.
     """
     one = take_examples(batch, torch.tensor([0]))
-    with refusing_misfit():
-        once = _record(model, maps, one)
+    once = _record(model, maps, one)
     for name in [name for name, calls in once.items() if not all(call.is_alone for call in calls)]:
         maps.left_out[name] = BY_ITSELF
         del maps.weights[name], once[name]
@@ -116,6 +115,7 @@ class _Read:
     kept: Tensor  # so that no later tensor takes its identity
 
 
+@refusing_misfit()
 def _record(model: nn.Module, maps: LinearMaps, batch: Batch) -> dict[str, list[_Read]]:
     found: dict[str, list[_Read]] = {name: [] for name in maps.weights}
 

@@ -12,6 +12,7 @@ import fusionlab
 from fusionlab.advice import choose
 from fusionlab.advice.agreement import INPUTS, LEAST, Agreement, agreement_of
 from fusionlab.advice.situations import CASES, ENOUGH, judged
+from fusionlab.errors import InputError
 from fusionlab.fusion import FusionModule
 from fusionlab.inputs import Inputs
 from fusionlab.trainers import quiet_trainer
@@ -93,6 +94,8 @@ def test_what_cannot_be_looked_at() -> None:
     for model in regression:
         model.config.problem_type = "regression"
     assert agreement_of(regression, tokens) is None
+    with pytest.raises(InputError, match="the data does not fit the model: "):
+        agreement_of([vit(0), vit(1)], batches(pixels[:, :, :4, :4]))
     small = ResNetConfig(num_channels=1, embedding_size=8, hidden_sizes=[8], depths=[1], layer_type="basic")
     assert agreement_of([ResNetForImageClassification(small) for _ in "ab"], batches(pixels)) is None
 

@@ -203,6 +203,22 @@ def test_bad_input_is_refused(changes: dict[str, Any], sentence: str) -> None:
         gather(model, given.pop("batches"), **given)
 
 
+def test_texts_of_one_length_alone_are_refused() -> None:
+    """Which rows are tokens is found by leaving one out, which such a model does not take."""
+
+    class Fixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.places = nn.Linear(4, 4)
+
+        def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+            return self.places((input_ids * attention_mask).float())
+
+    text = torch.ones(2, 4, dtype=torch.long)
+    with pytest.raises(InputError, match="the data does not fit the model: mat1 and mat2"):
+        gather(Fixed(), [{"input_ids": text, "attention_mask": text}], trainer=trainer)
+
+
 def test_a_trainer_that_keeps_what_it_found_is_refused() -> None:
     """One whose processes are copies of this one, as the strategy ``ddp_spawn`` makes them."""
 

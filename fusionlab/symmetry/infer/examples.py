@@ -41,7 +41,7 @@ def guessed_inputs(model: nn.Module) -> tuple[Input, ...]:
     """
     m: Any = model
     config, known = m.config, inspect.signature(m.forward).parameters
-    names = {getattr(m, "main_input_name", ""), *(("pixel_values",) if _needs_image(config, known) else ())}
+    names = {getattr(m, "main_input_name", ""), *(("input_ids", "pixel_values") if _needs_both(config, known) else ())}
     if "pixel_values" in known and (among := _image_among_tokens(m)):
         return among
     inputs: list[Input] = []
@@ -136,10 +136,11 @@ def _things(m: Any, length: int) -> list[Input]:
     return found
 
 
-def _needs_image(config: Any, known: Any) -> bool:
+def _needs_both(config: Any, known: Any) -> bool:
     """Images and texts are two inputs of equal right; models that put images among tokens read texts alone as well."""
     tokens = any(name.startswith("image_token") for name in vars(config))
-    return "pixel_values" in known and "input_ids" in known and hasattr(config, "vision_config") and not tokens
+    sees = hasattr(config, "vision_config") or (hasattr(config, "patch_size") and hasattr(config, "vocab_size"))
+    return "pixel_values" in known and "input_ids" in known and sees and not tokens
 
 
 def _image(config: Any) -> list[Input]:

@@ -41,7 +41,8 @@ def guessed_inputs(model: nn.Module) -> tuple[Input, ...]:
     """
     m: Any = model
     config, known = m.config, inspect.signature(m.forward).parameters
-    names = {getattr(m, "main_input_name", ""), *(("input_ids", "pixel_values") if _needs_both(config, known) else ())}
+    main = getattr(m, "main_input_name", "")
+    names = {"input_ids", "pixel_values"} if _needs_both(config, known, main) else {main}
     if "pixel_values" in known and (among := _image_among_tokens(m)):
         return among
     inputs: list[Input] = []
@@ -136,11 +137,13 @@ def _things(m: Any, length: int) -> list[Input]:
     return found
 
 
-def _needs_both(config: Any, known: Any) -> bool:
+def _needs_both(config: Any, known: Any, main: str) -> bool:
     """Images and texts are two inputs of equal right; models that put images among tokens read texts alone as well."""
     tokens = any(name.startswith("image_token") for name in vars(config))
     sees = hasattr(config, "vision_config") or (hasattr(config, "patch_size") and hasattr(config, "vocab_size"))
-    return "pixel_values" in known and "input_ids" in known and sees and not tokens
+    # Words with boxes are read without the page, and the caption of an image begins in the decoder if there is one.
+    others = set(known) & ({"bbox"} if main == "input_ids" else {"bbox", "decoder_input_ids"})
+    return "pixel_values" in known and "input_ids" in known and sees and not tokens and not others
 
 
 def _image(config: Any) -> list[Input]:

@@ -3,9 +3,18 @@
 import itertools
 from pathlib import Path
 
+import datasets
 import pytest
 import torch
-from transformers import PreTrainedModel
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
 
 from fusionlab import checkpoints
 from fusionlab.cli import main
@@ -46,7 +55,28 @@ REFUSALS = (
     "the model cannot be traced",
     "and other parameters unread",
     "could be guessed from its config",
+    "Sequence length should be multiple of",  # layers with windows of several lengths
+    "runs several times for one input",  # regmean_pp
+    "does not fit the model: shape '[-1,",  # tokens that are summed up in stretches of one length
 )
+
+
+# By the kind of data, heads for them and a line of a file.
+HEADS = {
+    "texts.csv": (AutoModelForSequenceClassification, "text,label\n" + "a red cat,0\nthe dog sat,1\n" * 12),
+    "words.conll": (AutoModelForTokenClassification, "a O\nred B-X\ncat O\n\nthe O\ndog B-X\n\n" * 12),
+    "masked.txt": (AutoModelForMaskedLM, "a red cat sat\nthe dog sat\n" * 30),
+    "running.txt": (AutoModelForCausalLM, "a red cat sat\nthe dog sat\n" * 30),
+}
+# In make test one whose rows are pooled, and one whose positions have a name of their own.
+READERS = [
+    pytest.param(one, file, id=f"{one.name} {file}")
+    for kind in (experts, decoders, encoders, seq2seq, state_space)
+    for one in kind.SAMPLES
+    for file in HEADS
+    if EVERY or (one.name, file) in (("funnel", "words.conll"), ("mpt", "running.txt"))
+]
+WORDS = ("[PAD]", "[BOS]", "[EOS]", "[MASK]", "[UNK]", *["a", "red", "cat", "the", "dog", "sat"])
 
 
 def ways(a: str, b: str, base: str) -> dict[str, list[str]]:
@@ -114,3 +144,51 @@ def assert_done_or_refused(code: int, line: list[str], capsys: pytest.CaptureFix
     assert code in (0, 2), f"{' '.join(line)}: {told}"
     assert code == 0 or any(words in told.splitlines()[-1] for words in REFUSALS), f"{' '.join(line)}: {told}"
     return code == 0
+
+
+def tokenizer() -> PreTrainedTokenizerFast:
+    """Few words, between a beginning and an end."""
+    made = Tokenizer(models.WordLevel({word: place for place, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    ends = [(word, WORDS.index(word)) for word in ("[BOS]", "[EOS]")]
+    made.post_processor = processors.TemplateProcessing(single="[BOS] $A [EOS]", special_tokens=ends)
+    names = {"pad_token": "[PAD]", "bos_token": "[BOS]", "eos_token": "[EOS]", "mask_token": "[MASK]"}
+    return PreTrainedTokenizerFast(tokenizer_object=made, unk_token="[UNK]", **names)
+
+
+def headed(sample: Sample, file: str) -> PreTrainedModel:
+    """A model of a sample's config under the head that data are for."""
+    config, auto = sample.build().config, HEADS[file][0]
+    if type(config) not in auto._model_mapping:
+        pytest.skip("has no such head")
+    if not file.endswith(".txt"):
+        config.id2label = {0: "O", 1: "B-X"}
+        config.label2id = {"O": 0, "B-X": 1}
+    for part in (config, config.get_text_config()):
+        part.pad_token_id, part.eos_token_id = 0, WORDS.index("[EOS]")
+    config._attn_implementation = "eager"
+    return auto.from_config(config).float().eval()
+
+
+@pytest.mark.parametrize(("sample", "file"), READERS)
+def test_data_of_the_user_are_read_for_every_head(
+    sample: Sample, file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """For learning and activations, for methods that look at data, and for measuring."""
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    Path(file).write_text(HEADS[file][1])
+    for seed, name in enumerate("ab"):
+        torch.manual_seed(seed)
+        headed(sample, file).save_pretrained(name)
+        tokenizer().save_pretrained(name)
+    fuse = ["fuse", "--ckpts", "a", "b", "--data", file, "--points", "0", "--output"]
+    learned = ["--match", "learned", "--steps", "2", "--batch_size", "4", "--synthetic", "0", "--method", "fisher"]
+    for line in (
+        [*fuse, "learned", *learned],
+        [*fuse, "activations", "--match", "activations", "--method", "regmean", "--polish", "2"],
+        ["merge", "a", "b", "--method", "regmean_pp", "--probes", file, "--output", "informed"],
+        ["barrier", "a", "b", "--data", file, "--points", "2", "--match", "none"],
+        ["advise", "a", "b", "--data", file],
+    ):
+        assert_done_or_refused(main(line), line, capsys)

@@ -201,7 +201,8 @@ def _is_own(place: str, option: str, sure: bool) -> bool:
     from fusionlab.data.tables import FILE_BUILDERS  # noqa: PLC0415
 
     known = [name for name in fusionlab.data.__all__ if name[0].isupper()]
-    if place in _WORDS or place in known or place[:1] in "[{":
+    is_word = place in _WORDS and (option == "probes" or not place or not expanded(place).exists())
+    if is_word or place in known or place[:1] in "[{":
         return False
     if expanded(place).exists() or "/" in place or Path(place).suffix in FILE_BUILDERS:
         return True

@@ -14,7 +14,7 @@ from fusionlab.errors import InputError
 
 Use = Literal["measuring", "outside", "inputs"]
 # Of words with tags, one a line; files with other endings of tables hold rows.
-_LINES = (".conll", ".iob", ".iob2", ".bio", ".conllu", ".txt", ".tsv")
+LINES = (".conll", ".iob", ".iob2", ".bio", ".conllu", ".txt", ".tsv")
 TRAIN, TEST, OTHER = ("train", "training"), ("test", "testing"), ("validation", "valid", "val", "dev")
 
 
@@ -111,11 +111,11 @@ def conll_files(place: Path) -> dict[str, Path]:
         place: a file or a folder.
     """
     if place.is_file():
-        is_table = place.suffix in FILE_BUILDERS and place.suffix not in _LINES
+        is_table = place.suffix in FILE_BUILDERS and place.suffix not in LINES
         return {} if is_table else {"train": place}
     known = (*TRAIN, *TEST, *OTHER)
     files = sorted(place.iterdir()) if place.is_dir() else []
-    return {file.name: file for file in files if file.suffix in _LINES and file.stem.lower() in known}
+    return {file.name: file for file in files if file.suffix in LINES and file.stem.lower() in known}
 
 
 def _tested(parts: Mapping[str, Any], label: str | None, train: str | None) -> str | None:

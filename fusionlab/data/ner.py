@@ -10,6 +10,7 @@ import torch
 from datasets import ClassLabel, Dataset, Features, List, Value
 from torch import Tensor
 
+from fusionlab.data.choosing import LINES
 from fusionlab.data.splits import named_splits
 from fusionlab.data.tables import FILE_BUILDERS, generated, require_columns
 from fusionlab.data.text import TextData, token_collator
@@ -97,7 +98,7 @@ class NER(TextData):
         """True where the data are CoNLL files."""
         location = expanded(self.source.path)
         if location.is_dir():
-            return any(name is not None and (location / name).is_file() for name in self.splits.names.values())
+            return any(name is not None and _file_of(location, name) for name in self.splits.names.values())
         return location.is_file() and location.suffix not in {*FILE_BUILDERS} - {".txt", ".tsv"}
 
     def columns(self) -> list[str]:
@@ -134,9 +135,10 @@ class NER(TextData):
         for use, name in self.splits.names.items():
             if name is None:
                 continue
-            if not (location / name).is_file():
+            file = _file_of(location, name)
+            if file is None:
                 raise InputError(f"{location} has no file {name!r} for the {use} split")
-            rows[use] = sentences(location / name)
+            rows[use] = sentences(file)
         return rows
 
     def encoder(self) -> WordEncoder:
@@ -188,6 +190,12 @@ class NER(TextData):
         self._load()
         labels = torch.tensor([label for row in self._encoded["train"][LABELS] for label in row if label >= 0])
         return torch.bincount(labels, minlength=len(self.class_names))
+
+
+def _file_of(folder: Path, name: str) -> Path | None:
+    """The CoNLL file of a split, which has its name or also an ending of such files; None where there is none."""
+    endings = ("", *(ending for ending in LINES if ending != ".tsv"))
+    return next((file for ending in endings if (file := folder / f"{name}{ending}").is_file()), None)
 
 
 def _conll_sentences(

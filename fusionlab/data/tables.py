@@ -68,7 +68,8 @@ def load(source: Source, split: str | None) -> Any:
             if not path.is_dir():
                 refuse_no_id(source.path)
             options = {"sep": between} if path.is_dir() and (between := separator(path)) else {}
-            place = str(path) if path.is_dir() else source.path
+            # The library takes a folder called csv or json for a reader of its own, unless its whole path is given.
+            place = str(path.absolute()) if path.is_dir() else source.path
             return load_dataset(place, source.config_name, split=split, **options)
     except InputError:
         raise

@@ -76,6 +76,8 @@ class RefineOptions:
                 raise InputError(f"{name} is {value}; expected a finite number above 0")
         if not 0 <= self.edges <= 1:
             raise InputError(f"edges is {self.edges}; expected a share from 0 to 1")
+        if isinstance(self.starts, str):  # as the command line and YAML may have several
+            object.__setattr__(self, "starts", tuple(one.strip() for one in self.starts.split(",")))
         for one in self.starts:
             find_start(one)
         for name, known in (("target", Target), ("optimizer", RefineOptimizer)):

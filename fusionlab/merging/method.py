@@ -41,7 +41,7 @@ NEEDS = {
     "fisher": f"the Fisher information of each model; {_STATISTICS}",
     "activations": "activations of each model; expected data, the same for all (--data or --probes)",
     "base": "the base model that all were fine-tuned from; expected one (--base)",
-    "score": "a validation set to choose by; expected data",
+    "score": "a validation set to choose by; expected data with a validation split, or rows held out for it (val_size)",
     "inputs": "inputs of each model, on which it is run; expected data (--data or --probes; statistics do not do)",
     "blueprint": "a description of the architecture; expected models of a supported one",
 }

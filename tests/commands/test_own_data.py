@@ -1,6 +1,7 @@
 """Data on the command line by a file alone: what is written out before parsing, and commands that measure on it."""
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ import pytest
 
 from fusionlab import checkpoints
 from fusionlab.commands.own_data import written_out
+from fusionlab.data import own_data
 from fusionlab.data.tokenizers import byte_tokenizer
 from fusionlab.errors import InputError
 from tests.commands.conftest import Command
@@ -111,6 +113,22 @@ def test_fuse_measures_on_files(command: Command, berts: Sequence[Path], tmp_pat
     assert "text from" not in outcome.out
     assert {(row["data_set"], row["domain"]) for row in rows(output)} >= {("a", "in"), ("b", "in"), ("b 2", "out")}
     assert "text from `review`" in (output / "report.html").read_text()
+
+
+@pytest.mark.parametrize("name", ["csv", "drawings"])
+def test_a_folder_may_be_called_as_anything(command: Command, berts: Sequence[Path], tmp_path: Path, name: str) -> None:
+    """As a reader of the datasets library is, or a kind of synthetic inputs; nothing beside it is read."""
+    Path(name).mkdir()
+    Path("beside").mkdir()
+    for split in ("train", "test"):
+        for folder in (name, "beside"):
+            shutil.copy("a.csv", Path(folder) / f"{split}.csv")
+    line = ["--match", "none", "--points", "0", "--data", name, "--output", tmp_path / "out"]
+    outcome = command("fuse", "--ckpts", *berts, *line)
+    assert outcome.code == 0, outcome.err
+    module = own_data(name, berts[0])
+    module.setup("test")
+    assert len(module.test_dataloader().dataset) == 12
 
 
 def test_a_search_on_rows_that_are_held_out(command: Command, berts: Sequence[Path], tmp_path: Path) -> None:

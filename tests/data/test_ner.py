@@ -113,6 +113,10 @@ def test_conll_files_and_tables_are_read_alike(tmp_path: Path, tokenizer: str) -
     )  # fmt: skip
     assert windows(folder) == expected
     assert windows(NER(str(tmp_path / "onto.test.bc.ner"), tokenizer, test_on_all=True)) == expected
+    for split in ("train", "validation", "test"):
+        (tmp_path / "named").mkdir(exist_ok=True)
+        (tmp_path / "named" / f"{split}.conll").write_text("\n".join(lines))
+    assert windows(NER(str(tmp_path / "named"), tokenizer, token_column=0, tag_column=-1)) == expected
     with pytest.raises(InputError, match="no file 'gone' for the train split"):
         NER(str(tmp_path), tokenizer, train_split="gone", test_split="onto.test.bc.ner").setup("fit")
 

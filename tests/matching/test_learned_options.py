@@ -82,3 +82,10 @@ def test_what_does_not_fit_is_refused():
     units = [s for s in description.spaces.values() if s.role == "ffn"]
     with pytest.raises(InputError, match="continuous space"):
         run(refined_stages(models, description, start, data, spaces=units))
+
+
+def test_several_starts_as_one_text():
+    """As the command line has them."""
+    assert RefineOptions(starts="annealed, known").starts == ("annealed", "known")
+    with pytest.raises(InputError, match="start is 'a'; expected one of"):
+        RefineOptions(starts="a,known")

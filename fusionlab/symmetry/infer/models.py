@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 
 from fusionlab.symmetry.architectures.descriptions import architecture_name
 from fusionlab.symmetry.blueprint import Blueprint, SymmetryError
-from fusionlab.symmetry.infer import kept
+from fusionlab.symmetry.infer import kept, timm_models
 from fusionlab.symmetry.infer.blueprint import UnreadError, infer
 from fusionlab.symmetry.infer.copies import dissolved, gathered, numbered_spaces
 from fusionlab.symmetry.infer.endings import ended
@@ -98,14 +99,9 @@ def described(model: nn.Module, example_inputs: Mapping[str, Tensor] | None) -> 
     """The blueprint of a model, inferred anew; arguments and errors are those of `inferred`."""
     name = architecture_name(getattr(model, "config", model), type(model).__name__)
     if example_inputs is not None:
-        itself = _on_cpu(model)
-        example = varied(itself, given_example(itself, example_inputs))
-        return _shown(itself, example, name).found_in(ON_ITSELF, example.notes())
+        return _of_itself(model, example_inputs, name)
     if not isinstance(model, transformers.PreTrainedModel):
-        raise SymmetryError(
-            f"nothing is known of the inputs of a {type(model).__name__}; expected fusionlab.blueprint(model, "
-            f"example_inputs) to be called once, with a batch of at least two by the forward's argument names"
-        )
+        return _of_timm(model)
     count = sum(p.numel() for p in model.parameters())
     try:
         found = of_names(_from_a_small_one(model, name), second_names(model))
@@ -120,6 +116,33 @@ def described(model: nn.Module, example_inputs: Mapping[str, Tensor] | None) -> 
         itself = _on_cpu(model)
         return _traced(itself, ended(itself, guessed_inputs(itself)), name).found_in(ON_ITSELF)
     return found.found_in(ON_BOTH if count <= MOST_TRIED else ON_A_SMALL_ONE)
+
+
+def _of_itself(model: nn.Module, example_inputs: Any, name: str) -> Blueprint:
+    """The blueprint that an example shows on the model itself."""
+    itself = _on_cpu(model)
+    example = varied(itself, given_example(itself, example_inputs))
+    return _shown(itself, example, name).found_in(ON_ITSELF, example.notes())
+
+
+def _of_timm(model: nn.Module) -> Blueprint:
+    """The blueprint of a model of timm's, from images; its inputs are of the size that it was made for."""
+    refusal = SymmetryError(
+        f"nothing is known of the inputs of a {type(model).__name__}; expected fusionlab.blueprint(model, "
+        f"example_inputs) to be called once, with a batch of at least two by the forward's argument names"
+    )
+    size, count = timm_models.image_size(model), sum(p.numel() for p in model.parameters())
+    if size is not None and count > MOST_PARAMETERS:
+        raise SymmetryError(f"a {type(model).__name__} of {count:,} parameters is too large to be traced itself")
+    for batch in timm_models.images(model):
+        try:
+            found = _of_itself(model, batch, architecture_name(model, type(model).__name__))
+        except SymmetryError as error:
+            refusal = error
+        else:
+            assert size is not None
+            return replace(found, inputs=tuple(replace(one, shape=size) for one in found.inputs))
+    raise refusal
 
 
 def _shown(model: nn.Module, example: Varied, name: str) -> Blueprint:
@@ -234,7 +257,9 @@ def _on_cpu(model: nn.Module) -> nn.Module:
 def key_of(model: nn.Module) -> str:
     """A digest of all that a blueprint follows from: class, config, names and shapes, and what is tied."""
     config: Any = getattr(model, "config", None)
-    told = json.loads(config.to_json_string(use_diff=False)) if hasattr(config, "to_json_string") else None
+    told: Any = timm_models.attributes(model)
+    if hasattr(config, "to_json_string"):
+        told = json.loads(config.to_json_string(use_diff=False))
     if isinstance(told, dict):
         told = {name: value for name, value in told.items() if name not in ("_name_or_path", "transformers_version")}
     seen: dict[int, str] = {}

@@ -1,4 +1,4 @@
-"""What timm's models do not say in a config: the images that they were made for, and what sets two of them apart."""
+"""Images that timm's models were made for, and attributes that set two of them apart: no config says either."""
 
 from __future__ import annotations
 

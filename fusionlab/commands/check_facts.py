@@ -22,6 +22,8 @@ from fusionlab.models import aliases
 from fusionlab.printing import size_words
 from fusionlab.streaming import StoredModel
 
+# In the names of classes of transformers that have an output embedding.
+_WRITERS = ("LMHead", "ForCausalLM", "ForMaskedLM", "MTModel", "Generation", "ForPreTraining")
 # Numbers that are looked at together.
 _PIECE = 2**22
 
@@ -40,7 +42,7 @@ class Facts:
         tokens: of its tokenizer, where it has one.
         other_tokens: tokens that have another number, or none, in the first model's tokenizer; None where not both have
             one.
-        ties: whether the output embedding is the input embedding, where the config says so.
+        ties: whether the output embedding is the input embedding, where the config says so and the class writes words.
     """
 
     stored: str
@@ -85,20 +87,22 @@ def facts_of(
             types[name_of(dtype)] = types.get(name_of(dtype), 0) + count
     inner = config.get("text_config")
     words = dict(inner if isinstance(inner, Mapping) else {}) | dict(config)
+    architecture = _architecture(model, config)
     rows, ties = words.get("vocab_size"), words.get("tie_word_embeddings")
+    writes = any(head in architecture for head in _WRITERS)
     others = None
     if tokens is not None and first is not None:
         others = sum(first.get(token) != number for token, number in tokens.items())
     return Facts(
         stored,
-        _architecture(model, config),
+        architecture,
         sum(types.values()),
         sum(size for _, _, size in specs),
         types,
         rows if isinstance(rows, int) else None,
         None if tokens is None else len(tokens),
         others,
-        ties if isinstance(ties, bool) else None,
+        ties if writes and isinstance(ties, bool) else None,
     )
 
 

@@ -27,7 +27,9 @@ def common_blueprint(models: Mapping[str, nn.Module]) -> Blueprint:
         SymmetryError: an architecture that is not described, of models that are alike.
     """
     refuse_unlike(models)
-    return blueprint(next(iter(models.values())))
+    # Of each, as one whose config promises other parameters has none.
+    found = [blueprint(model) for model in models.values()]
+    return found[0]
 
 
 def refuse_unlike(models: Mapping[str, nn.Module]) -> None:

@@ -17,6 +17,7 @@ from fusionlab.batch_norm import batch_norms
 from fusionlab.forward import forward, refusing_misfit
 from fusionlab.learning.distillation import kind_of, output_of
 from fusionlab.learning.points import at_point, mixed
+from fusionlab.models import aliases
 from fusionlab.modes import in_eval_mode
 from fusionlab.types import Batch, State
 
@@ -57,8 +58,10 @@ def agreement_of(models: Sequence[nn.Module], batches: Iterable[Batch], most: in
     shapes = [{name: tensor.shape for name, tensor in state.items()} for state in states]
     if any(shape != shapes[0] for shape in shapes) or any(batch_norms(model) for model in models):
         return None
+    tied = aliases(states[0])
+    middle = {name: tensor for name, tensor in _mean(states).items() if name not in tied}
     with in_eval_mode(*models):
-        return _counted(models, _mean(states), batches, most)
+        return _counted(models, middle, batches, most)
 
 
 def _counted(

@@ -26,15 +26,36 @@ class Change:
     shift: Tensor
 
     def of_vectors(self, rows: Tensor) -> Tensor:
-        """The changed vectors, shape ``(..., features, any)``."""
-        return (rows - self.shift[:, None]) / self.gain[:, None]
+        """The changed vectors, shape ``(..., features, any)``.
+
+        Raises:
+            SymmetryError: see `_along`.
+        """
+        gain, shift = self._along(rows.shape[-2])
+        return (rows - shift) / gain
 
     def of_gram(self, matrix: Tensor) -> Tensor:
-        """``M G M^T`` with M the affine map ``(x, 1) -> ((x - shift) / gain, 1)``."""
+        """``M G M^T`` with M the affine map ``(x, 1) -> ((x - shift) / gain, 1)``.
+
+        Raises:
+            SymmetryError: see `_along`.
+        """
+        gain, shift = self._along(len(matrix) - 1)
         for _ in range(2):
-            changed = (matrix[:-1] - self.shift[:, None] * matrix[-1]) / self.gain[:, None]
+            changed = (matrix[:-1] - shift * matrix[-1]) / gain
             matrix = torch.cat([changed, matrix[-1:]]).mT
         return matrix
+
+    def _along(self, features: int) -> tuple[Tensor, Tensor]:
+        """Gain and shift of each feature, shape ``(features, 1)``: a convolution reads several places of each channel.
+
+        Raises:
+            SymmetryError: there are no equal parts of them.
+        """
+        places, left = divmod(features, len(self.gain))
+        if left:
+            raise SymmetryError(f"{features} features have no {len(self.gain)} equal parts; gather on the twin instead")
+        return self.gain.repeat_interleave(places)[:, None], self.shift.repeat_interleave(places)[:, None]
 
 
 @dataclass(frozen=True)

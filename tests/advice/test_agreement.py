@@ -6,7 +6,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
-from transformers import BertConfig, BertForMaskedLM, ResNetConfig, ResNetForImageClassification
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    ResNetConfig,
+    ResNetForImageClassification,
+    T5Config,
+    T5ForSequenceClassification,
+)
 
 import fusionlab
 from fusionlab.advice import choose
@@ -98,6 +105,18 @@ def test_what_cannot_be_looked_at() -> None:
         agreement_of([vit(0), vit(1)], batches(pixels[:, :, :4, :4]))
     small = ResNetConfig(num_channels=1, embedding_size=8, hidden_sizes=[8], depths=[1], layer_type="basic")
     assert agreement_of([ResNetForImageClassification(small) for _ in "ab"], batches(pixels)) is None
+
+
+def test_tied_embeddings_count_once() -> None:
+    """T5's encoder and decoder have one table, under three names."""
+    sizes = {"d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 1, "num_heads": 2, "vocab_size": 9, "num_labels": 2}
+    models = [T5ForSequenceClassification(T5Config(**sizes, decoder_start_token_id=0)).eval() for _ in "ab"]
+    texts = torch.randint(2, 9, (LEAST, 5), generator=torch.Generator().manual_seed(0))
+    texts[:, -1] = 1
+    found = agreement_of(models, [{"input_ids": texts}])
+    assert found is not None
+    assert found.count == LEAST
+    assert agreement_of([models[0], models[0]], [{"input_ids": texts}]) == Agreement(1.0, LEAST)
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.is_open])

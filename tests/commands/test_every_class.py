@@ -27,12 +27,13 @@ from tests.symmetry.models import generator
 
 # What is known not to work.
 FAULTS = {
+    "gemma4": "layers read keys and values of earlier ones, which RegMean++ leaves out as it goes through them",
     "longformer": "layers with windows of several lengths take no text of a length that is a multiple of one alone",
 }
 KINDS = (experts, decoders, encoders, vision, seq2seq, audio, multimodal, state_space)
 # In make test one whose heads share an order of coordinates, and whose tied head has a bias of its own.
 SOME = [
-    pytest.param(one, marks=pytest.mark.xfail(reason=FAULTS[one.name], strict=True) if one.name in FAULTS else ())
+    pytest.param(one, marks=pytest.mark.xfail(reason=FAULTS[one.name], strict=True) if one.name == "longformer" else ())
     for kind in KINDS
     for one in kind.SAMPLES
     if EVERY or one.name == "esm"
@@ -70,8 +71,14 @@ HEADS = {
 # Models that take texts of one length alone.
 FIXED = ("nystromformer", "perceiver")
 # In make test one whose rows are pooled, and one whose positions have a name of their own.
+GEMMA = ("gemma4", "running.txt")
 READERS = [
-    pytest.param(one, file, id=f"{one.name} {file}")
+    pytest.param(
+        one,
+        file,
+        id=f"{one.name} {file}",
+        marks=pytest.mark.xfail(reason=FAULTS["gemma4"], strict=True) if (one.name, file) == GEMMA else (),
+    )
     for kind in (experts, decoders, encoders, seq2seq, state_space)
     for one in kind.SAMPLES
     for file in HEADS

@@ -114,7 +114,7 @@ def framed(ids: Tensor, lengths: Tensor, vocabulary: Vocabulary) -> dict[str, Te
 
 
 def continues_text(model: nn.Module) -> bool:
-    """True if a model writes texts from left to right, and begins with a text: not with an image, as BLIP does."""
+    """True if a model writes texts from left to right, and begins with a text and not with an image."""
     config = getattr(model, "config", None)
     can = getattr(model, "can_generate", None)
     begins = getattr(model, "main_input_name", "input_ids") == "input_ids"

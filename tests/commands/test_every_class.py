@@ -2,6 +2,7 @@
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import datasets
 import pytest
@@ -27,13 +28,19 @@ from tests.symmetry.models import generator
 
 # What is known not to work.
 FAULTS = {
-    "gemma4": "layers read keys and values of earlier ones, which RegMean++ leaves out as it goes through them",
     "longformer": "layers with windows of several lengths take no text of a length that is a multiple of one alone",
 }
+
+
+def known(name: str, faults: dict[str, str]) -> Any:
+    """Marks of a test that is known to fail."""
+    return pytest.mark.xfail(reason=faults[name], strict=True) if name in faults else ()
+
+
 KINDS = (experts, decoders, encoders, vision, seq2seq, audio, multimodal, state_space)
 # In make test one whose heads share an order of coordinates, and whose tied head has a bias of its own.
 SOME = [
-    pytest.param(one, marks=pytest.mark.xfail(reason=FAULTS[one.name], strict=True) if one.name == "longformer" else ())
+    pytest.param(one, marks=known(one.name, FAULTS))
     for kind in KINDS
     for one in kind.SAMPLES
     if EVERY or one.name == "esm"
@@ -68,21 +75,22 @@ HEADS = {
     "masked.txt": (AutoModelForMaskedLM, "a red cat sat\nthe dog sat\n" * 30),
     "running.txt": (AutoModelForCausalLM, "a red cat sat\nthe dog sat\n" * 30),
 }
+# The same of data of the user's, by class and file.
+UNREAD = {
+    "gemma4 running.txt": "layers read keys and values of earlier ones, which RegMean++ leaves out",
+}
 # Models that take texts of one length alone.
 FIXED = ("nystromformer", "perceiver")
 # In make test one whose rows are pooled, and one whose positions have a name of their own.
-GEMMA = ("gemma4", "running.txt")
 READERS = [
     pytest.param(
-        one,
-        file,
-        id=f"{one.name} {file}",
-        marks=pytest.mark.xfail(reason=FAULTS["gemma4"], strict=True) if (one.name, file) == GEMMA else (),
+        one, file, id=name, marks=pytest.mark.xfail(reason=UNREAD[name], strict=True) if name in UNREAD else ()
     )
     for kind in (experts, decoders, encoders, seq2seq, state_space)
     for one in kind.SAMPLES
     for file in HEADS
-    if (EVERY and one.name not in FIXED) or (one.name, file) in (("funnel", "words.conll"), ("mpt", "running.txt"))
+    for name in (f"{one.name} {file}",)
+    if (EVERY and one.name not in FIXED) or name in ("funnel words.conll", "mpt running.txt")
 ]
 WORDS = ("[PAD]", "[BOS]", "[EOS]", "[MASK]", "[UNK]", *["a", "red", "cat", "the", "dog", "sat"])
 

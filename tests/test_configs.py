@@ -21,12 +21,13 @@ CONFIGS = [
     path for path in SHIPPED if {"model", "data"} <= yaml.safe_load(path.read_text()).keys() and path not in FUSIONS
 ]
 # What stands in for checkpoints of the hub: the same kind of model, smaller.
+BODY = {"hidden_size": 12, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 8}
 TINY: dict[str, dict[str, Any]] = {
-    "FacebookAI/roberta-base": {"model_type": "roberta", "hidden_size": 12, "num_attention_heads": 2},
-    "microsoft/deberta-v3-large": {"model_type": "deberta-v2", "hidden_size": 12, "num_attention_heads": 2},
-    "checkpoints/minilm": {"model_type": "bert", "hidden_size": 12, "num_attention_heads": 2},
+    "FacebookAI/roberta-base": {"model_type": "roberta", **BODY},
+    "microsoft/deberta-v3-large": {"model_type": "deberta-v2", **BODY},
+    "checkpoints/minilm": {"model_type": "bert", **BODY},
+    "google-t5/t5-small": {"model_type": "t5", "d_model": 12, "num_heads": 2, "d_kv": 6, "d_ff": 8, "num_layers": 1},
 }
-SMALL = {"num_hidden_layers": 1, "intermediate_size": 8, "vocab_size": 50}
 
 
 @pytest.mark.parametrize("task", ["emotion", "ner", "glue"])
@@ -81,7 +82,7 @@ def built(described: dict[str, Any]) -> Any:
     module, name = described["class_path"].rsplit(".", 1)
     arguments = dict(described["init_args"])
     if isinstance(arguments.get("model"), str):
-        arguments["model"] = TINY[arguments["model"]] | SMALL
+        arguments["model"] = TINY[arguments["model"]] | {"vocab_size": 50}
     return getattr(importlib.import_module(module), name)(**arguments)
 
 

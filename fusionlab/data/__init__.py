@@ -11,6 +11,7 @@ from fusionlab.data.ner import NER
 from fusionlab.data.overlap import Overlap, overlap
 from fusionlab.data.own import OwnData, own_data
 from fusionlab.data.text_classification import TextClassification
+from fusionlab.data.text_to_text import TextToText
 from fusionlab.data.union import Union
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "Overlap",
     "OwnData",
     "TextClassification",
+    "TextToText",
     "Union",
     "described",
     "overlap",

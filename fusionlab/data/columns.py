@@ -18,6 +18,11 @@ PAIRS = (
     ("text1", "text2"), ("text_a", "text_b"), ("sentence_a", "sentence_b"), ("text", "text_pair"),
     ("question", "context"), ("question", "answer"), ("query", "passage"),
 )  # fmt: skip
+TARGETS = (
+    "target", "target_text", "targets", "tgt", "summary", "highlights", "output", "output_text", "completion",
+    "response", "answer", "headline",
+)  # fmt: skip
+SOURCES = ("source", "src", "input_text", "inputs", "dialogue", "instruction")
 IMAGE = ("image", "img", "picture", "photo", "file", "path", "file_name", "filename")
 WORDS, TAGS = ("tokens", "words"), ("ner_tags", "tags", "ner", "labels", "pos_tags", "chunk_tags", "tag")
 SPLIT = ("split", "fold", "partition")
@@ -45,6 +50,38 @@ def text_columns(rows: Dataset, taken: Iterable[str | None] = ()) -> tuple[str, 
     if not texts:
         raise InputError(f"no column holds texts ({listed(rows)}); expected data.text_column, one of them")
     return max(texts, key=lambda name: _mean_length(rows, name)), None
+
+
+def target_columns(
+    rows: Dataset, text: str | None = None, target: str | None = None, taken: Iterable[str | None] = ()
+) -> tuple[str, str]:
+    """The column of the texts, and of the texts that are to be made of them.
+
+    Args:
+        rows: a table.
+        text: that of the texts, where it is known.
+        target: that of their targets, where it is known.
+        taken: columns that hold something else.
+
+    Raises:
+        InputError: no names tell them, and there are not just two columns of texts.
+    """
+    known = {text, target, *taken}
+    texts = [name for name in rows.column_names if name not in known and _is_text(rows.features[name])]
+    names = {name.lower(): name for name in reversed(texts)}
+    named = next((names[name] for name in TARGETS if name in names), None)
+    if target is None and (named is not None or len(texts) == (text is None) + 1):
+        target = named or texts[-1]
+    rest = [name for name in texts if name != target]
+    if text is None and target is not None and rest:
+        text = next((names[name] for name in (*SOURCES, *TEXT) if names.get(name) in rest), None)
+        text = text or (rest[0] if len(rest) == 1 else None)
+    if text is None or target is None:
+        raise InputError(
+            f"no columns tell texts from what is to be made of them ({listed(rows)}); expected data.text_column and "
+            f"data.target_column, two of them"
+        )
+    return text, target
 
 
 def image_column(rows: Dataset) -> str:

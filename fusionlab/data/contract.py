@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeVar, get_args
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from fusionlab.data.decoder_inputs import Start
 from fusionlab.errors import InputError
 from fusionlab.evaluation.scores import ClassMetric, Task
 from fusionlab.evaluation.similarity_scores import Pooling
@@ -52,6 +53,10 @@ class DataFacts(Protocol):
     @property
     def vocabulary_size(self) -> int | None:
         """The number of tokens that the tokenizer knows, at least 1."""
+
+    @property
+    def decoder_start(self) -> Start | None:
+        """The token that decoders begin with, or ``last`` for the last one of each target; absent without decoders."""
 
     def texts(self, split: str) -> Sequence[str]:
         """The texts of ``train``, ``val`` or ``test``, to be compared between data sets; none where there are none."""
@@ -102,6 +107,10 @@ class _Described(DataFacts):
     @property
     def vocabulary_size(self) -> int | None:
         return self._stated("vocabulary_size", _is_count, "a number of at least 1")
+
+    @property
+    def decoder_start(self) -> Start | None:
+        return self._stated("decoder_start", _is_start, "the number of a token, or 'last'")
 
     def texts(self, split: str) -> Sequence[str]:
         found = self._method("texts")
@@ -155,6 +164,10 @@ def _are_names(value: object) -> bool:
 
 def _is_count(value: object) -> bool:
     return isinstance(value, int) and value >= 1
+
+
+def _is_start(value: object) -> bool:
+    return value == "last" or (isinstance(value, int) and value >= 0)
 
 
 def _is_tokenizer(value: object) -> bool:

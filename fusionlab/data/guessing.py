@@ -11,57 +11,22 @@ from lightning.pytorch import LightningDataModule
 
 from fusionlab.data import columns, labels
 from fusionlab.data.choosing import TEST, Use, chosen_splits, conll_files, named
+from fusionlab.data.given import Given
 from fusionlab.data.images import Images
 from fusionlab.data.language_modelling import LanguageModelling
 from fusionlab.data.ner import NER
 from fusionlab.data.purpose import Head
+from fusionlab.data.splits import with_parts
 from fusionlab.data.tables import Source, load, require_columns, separator
 from fusionlab.data.text_classification import TextClassification
+from fusionlab.data.text_to_text import TextToText
+from fusionlab.data.tokenizers import load_tokenizer
 from fusionlab.errors import InputError
 from fusionlab.evaluation.span_f1 import OUTSIDE
 from fusionlab.paths import expanded
 
 _WORD_COLUMNS = ("token_column", "tag_column")
 _TEXT_COLUMNS = ("text_column", "pair_column", "label_column")
-
-
-@dataclass(frozen=True)
-class Given:
-    """Statements of a user about their data.
-
-    Attributes:
-        path: a file, a folder or a hub id.
-        columns: by the options' names; None for those that are to be guessed.
-        tokenizer: checkpoint folder or hub id; the checkpoint's own if None.
-        task: of the labels of texts; that of the checkpoint's head if None.
-        label_values: what the label column holds for each class, in order; guessed if None.
-        config_name: configuration of a hub data set.
-        split_column: column that names the split of each row.
-        train_split: name of the training split; guessed if None.
-        test_split: name of the test split; guessed if None.
-        test_size: rows or the share of them to hold out where there is no test split.
-        val_split: name of the validation split; guessed if None.
-        val_size: rows or the share of them to hold out of training where there is no validation split.
-        limit: at most this many rows of each split.
-        max_length: most tokens of a text; what the model takes, at most 128, if None.
-        batch_size: samples in a batch.
-    """
-
-    path: str
-    columns: Mapping[str, str | int | None]
-    tokenizer: str | None = None
-    task: str | None = None
-    label_values: list[bool | int | str] | None = None
-    config_name: str | None = None
-    split_column: str | None = None
-    train_split: str | None = None
-    test_split: str | None = None
-    test_size: int | float = 0
-    val_split: str | None = None
-    val_size: int | float = 0
-    limit: int | None = None
-    max_length: int | None = None
-    batch_size: int = 32
 
 
 def guessed(given: Given, head: Head, use: Use) -> tuple[LightningDataModule, str]:
@@ -90,7 +55,13 @@ class _Guess:
     ways: list[str] = field(default_factory=list)
 
     def module(self) -> tuple[LightningDataModule, str]:
-        kinds = {"texts": self._texts, "words": self._words, "running text": self._running, "images": self._images}
+        kinds = {
+            "texts": self._texts,
+            "words": self._words,
+            "running text": self._running,
+            "texts and targets": self._targets,
+            "images": self._images,
+        }
         try:
             module = kinds[self.head.kind]()
         except InputError as error:
@@ -198,6 +169,32 @@ class _Guess:
             data.tokenizer or self.head.tokenizer(),
             masked=self.head.task == "masked_lm",
             text_column=text,
+            **self._text_options(self._splits(rows, None)),
+        )
+
+    def _targets(self) -> LightningDataModule:
+        data, rows, given = self.data, self._parts(), self.data.columns
+        text, target = _text(given.get("text_column")), _text(given.get("target_column"))
+        first = with_parts(next(iter(rows.values())), [name for name in (text, target) if name is not None])
+        require_columns(Source(data.path), first, [name for name in (text, target) if name is not None])
+        try:
+            text, target = columns.target_columns(first, text, target, [self.split_column])
+        except InputError:
+            if self.use != "inputs" or target is not None:
+                raise
+            # Where texts are only looked at, a decoder may read the same ones.
+            text = text or columns.text_columns(first, [self.split_column])[0]
+            target = text
+        self._say(f"text from `{text}`, target from `{target}`", "text_column", "target_column")
+        tokenizer = data.tokenizer or self.head.tokenizer()
+        start = self.head.decoder_start(load_tokenizer(tokenizer).pad_token_id)
+        return TextToText(
+            data.path,
+            tokenizer,
+            text_column=text,
+            target_column=target,
+            prefix=data.prefix,
+            decoder_start=start,
             **self._text_options(self._splits(rows, None)),
         )
 

@@ -10,7 +10,8 @@ from lightning.pytorch import LightningDataModule
 
 from fusionlab.checkpoints import Checkpoint, read
 from fusionlab.data.choosing import Use
-from fusionlab.data.guessing import Given, guessed
+from fusionlab.data.given import Given
+from fusionlab.data.guessing import guessed
 from fusionlab.data.purpose import head_of
 from fusionlab.data.tables import refuse_no_id
 from fusionlab.errors import InputError
@@ -34,6 +35,8 @@ class OwnData(LightningDataModule):
         task: Literal["classification", "multilabel", "regression"] | None = None,
         text_column: str | None = None,
         pair_column: str | None = None,
+        target_column: str | None = None,
+        prefix: str = "",
         label_column: str | None = None,
         label_values: list[bool | int | str] | str | None = None,
         image_column: str | None = None,
@@ -60,6 +63,9 @@ class OwnData(LightningDataModule):
             task: of the labels of texts; that of the checkpoint's head if null.
             text_column: column of the texts; guessed from names and types if null.
             pair_column: column of second texts; guessed from names such as premise and hypothesis if null.
+            target_column: column of the texts that are to be made of others, for models with an encoder and a decoder;
+                guessed from names such as target, summary and output if null.
+            prefix: written before each text from which another is to be made, as T5 has it.
             label_column: column of the labels; guessed from names and from the checkpoint's labels if null.
             label_values: what that column holds for each of the checkpoint's labels, in their order, with commas
                 between them.
@@ -88,14 +94,15 @@ class OwnData(LightningDataModule):
         if not expanded(path).exists():
             _refuse_missing(path)
         named = {
-            "text_column": text_column, "pair_column": pair_column, "label_column": label_column,
-            "image_column": image_column, "token_column": token_column, "tag_column": tag_column,
+            "text_column": text_column, "pair_column": pair_column, "target_column": target_column,
+            "label_column": label_column, "image_column": image_column, "token_column": token_column,
+            "tag_column": tag_column,
         }  # fmt: skip
         if isinstance(label_values, str):
             label_values = [yaml.safe_load(value) for value in label_values.split(",")]
         self.given = Given(
-            path, named, tokenizer, task, label_values, config_name, split_column, train_split, test_split, test_size,
-            val_split, val_size, limit, max_length, batch_size,
+            path, named, tokenizer, task, prefix, label_values, config_name, split_column, train_split, test_split,
+            test_size, val_split, val_size, limit, max_length, batch_size,
         )  # fmt: skip
 
     def setup(self, stage: str) -> None:

@@ -14,13 +14,15 @@ from fusionlab.checkpoints import Checkpoint
 from fusionlab.checkpoints.files import CONFIG
 from fusionlab.checkpoints.hub import locate
 from fusionlab.checkpoints.lightning_file import read_archive
+from fusionlab.data.decoder_inputs import Start, decoder_start
 from fusionlab.data.preprocessing import preprocessing_of
 from fusionlab.data.tokenizers import has_tokenizer
 from fusionlab.errors import InputError
 from fusionlab.evaluation.scores import Task
+from fusionlab.evaluation.task_scores import is_seq2seq
 from fusionlab.symmetry.inputs import positions_of
 
-Kind = Literal["texts", "words", "running text", "images"]
+Kind = Literal["texts", "words", "running text", "texts and targets", "images"]
 # Longer texts are cut, unless asked for otherwise; attention takes memory by the square.
 _LENGTH = 128
 # Tokens of the tables of positions that some models keep for themselves.
@@ -70,6 +72,14 @@ class Head:
         most = positions_of(getattr(self.model, "config", None))
         return _LENGTH if most is None or most <= 2 * _KEPT else min(_LENGTH, most - _KEPT)
 
+    def decoder_start(self, padding: int) -> Start:
+        """The token that the model's decoder begins with; ``last`` where that is the last one of each target.
+
+        Args:
+            padding: the tokenizer's padding token.
+        """
+        return decoder_start(getattr(self.model, "config", None), padding)
+
     def image_options(self) -> dict[str, Any]:
         """Size, channels and normalisation of images, as options of `fusionlab.data.Images`."""
         config: Any = getattr(self.model, "config", None)
@@ -102,10 +112,10 @@ def head_of(checkpoint: Checkpoint) -> Head:
     if kind is None or task is None:
         raise InputError(
             f"{checkpoint.source} is a {type(model).__name__}, for which no data can be guessed from a file; expected "
-            f"a model that classifies texts, words or images, or a language model, or a data module by its class "
-            f"(--data CLASS)"
+            f"a model that classifies texts, words or images, a language model or one from texts to texts, or a data "
+            f"module by its class (--data CLASS)"
         )
-    if task in ("masked_lm", "causal_lm", "regression"):
+    if task in ("masked_lm", "causal_lm", "seq2seq", "regression"):
         names = ()
     source = Path(checkpoint.source).expanduser()
     own = source if source.is_dir() else locate(checkpoint.source)
@@ -117,6 +127,8 @@ def head_of(checkpoint: Checkpoint) -> Head:
 def _purpose(model: nn.Module, outputs: int) -> tuple[Kind | None, Task | None]:
     """The kind of inputs and the task of a model, judged by its class, its config and the number of its outputs."""
     name, config = type(model).__name__, getattr(model, "config", None)
+    if is_seq2seq(model):
+        return "texts and targets", "seq2seq"
     for kind, task, known in (
         ("words", "tokens", modeling_auto.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES),
         ("running text", "masked_lm", modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES),

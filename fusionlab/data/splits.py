@@ -78,10 +78,22 @@ def named_splits(
 
 def _only(source: Source, rows: Dataset, columns: Sequence[str]) -> Dataset:
     """The columns that are needed, once they are known to be there; with that of the splits, where it is there."""
+    rows = with_parts(rows, columns)
     require_columns(source, rows, columns)
     if not columns:
         return rows
     return rows.select_columns([name for name in rows.column_names if name in {*columns, source.split_column}])
+
+
+def with_parts(rows: Dataset, columns: Sequence[str]) -> Dataset:
+    """The table with a column for each part of a column of parts, where those are asked for.
+
+    Args:
+        rows: the table.
+        columns: names; ``translation.en`` is the part ``en`` of the column ``translation``.
+    """
+    is_part = any("." in name and name not in rows.column_names for name in columns)
+    return rows.flatten() if is_part else rows
 
 
 def split_by_column(

@@ -19,6 +19,7 @@ _TASKS: Mapping[Task, str] = {
     "tokens": "token-classification",
     "masked_lm": "fill-mask",
     "causal_lm": "text-generation",
+    "seq2seq": "text2text-generation",
     "similarity": "sentence-similarity",
 }
 _CLASSIFICATION = {"pixel_values": "image", "input_values": "audio", "input_features": "audio", "input_ids": "text"}

@@ -21,7 +21,9 @@ from fusionlab.evaluation.multilabel_f1 import MultilabelF1
 from fusionlab.evaluation.span_f1 import Mode, SpanF1
 from fusionlab.forward import IGNORED, LABELS, logits
 
-Task = Literal["classification", "multilabel", "regression", "tokens", "masked_lm", "causal_lm", "similarity"]
+Task = Literal[
+    "classification", "multilabel", "regression", "tokens", "masked_lm", "causal_lm", "seq2seq", "similarity"
+]
 Decision = Literal["probability", "logit"]
 ClassMetric = Literal["accuracy", "macro_f1", "matthews"]
 

@@ -1,7 +1,7 @@
 """The scores that fit a model and what it is used for."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import get_args
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
@@ -64,7 +64,7 @@ def make_scores(
         return RegressionScores()
     if task == "similarity":
         return SimilarityScores(pooling)
-    if task in ("masked_lm", "causal_lm"):
+    if task in ("masked_lm", "causal_lm", "seq2seq"):
         return LanguageModelScores(shift=task == "causal_lm")
     if task == "tokens" and all(map(is_iob2, names := _names(model, class_names))):
         return TokenScores(names, mode)
@@ -103,17 +103,27 @@ def task_of(model: nn.Module) -> Task:
         if len(tasks) > 1:
             raise InputError(f"the models of an ensemble are for {' and '.join(tasks)}; expected one task")
         return tasks[0]
+    if is_seq2seq(model):
+        return "seq2seq"
     name = type(model).__name__
-    if name in modeling_auto.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES.values():
-        return "tokens"
-    if name in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES.values():
-        return "masked_lm"
-    if name in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():
-        return "causal_lm"
+    heads: dict[Task, Any] = {
+        "tokens": modeling_auto.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES,
+        "masked_lm": modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+        "causal_lm": modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    }
+    for task, names in heads.items():
+        if name in names.values():
+            return task
     problem = getattr(getattr(model, "config", None), "problem_type", None)
     if problem == "multi_label_classification":
         return "multilabel"
     return "regression" if problem == "regression" else "classification"
+
+
+def is_seq2seq(model: nn.Module) -> bool:
+    """True for a model with an encoder of texts and a decoder that writes others; BART fills in masked tokens too."""
+    is_known = type(model).__name__ in modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES.values()
+    return is_known and bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
 
 
 def _names(model: nn.Module, class_names: Sequence[str] | None) -> list[str]:

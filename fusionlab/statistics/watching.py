@@ -24,6 +24,7 @@ from fusionlab.types import Batch
 # Examples that are looked at one by one where a map may choose what it reads.
 EXPLORED = 8
 _NUMBER = re.compile(r"\d+")
+_LAST_NUMBER = re.compile(r"\d+(?=\D*$)")
 
 Call = Callable[[Weight, nn.Module, Tensor, Any], None]
 
@@ -78,8 +79,8 @@ def explore(model: nn.Module, maps: LinearMaps, batch: Batch) -> None:
     for other in (twice, *cut.values()):
         routed |= {name for name, calls in once.items() if len(other[name]) != len(calls)}
     # A few examples may send as many tokens to an expert as others do; what one of them is told by, all are.
-    kinds = {_NUMBER.sub("*", name) for name in routed}
-    routed = {name for name in maps.weights if _NUMBER.sub("*", name) in kinds}
+    kinds = set(map(_kind, routed))
+    routed = {name for name in maps.weights if _kind(name) in kinds}
     named: dict[tuple[Any, ...], str] = {}
     # In the order of the forward, so that an input is named after the map that reads it first.
     for name in sorted(maps.weights, key=lambda name: once[name][0].order if once[name] else 0):
@@ -144,7 +145,30 @@ def _routed(model: nn.Module, maps: LinearMaps, batch: Batch, once: Mapping[str,
         return set()
     count = min(example_count(batch), EXPLORED)
     others = [shapes(_record(model, maps, take_examples(batch, torch.tensor([index])))) for index in range(1, count)]
-    return {name for name, calls in first.items() if any(other[name] != calls for other in others)}
+    return _unlike(first) | {name for name, calls in first.items() if any(other[name] != calls for other in others)}
+
+
+def _unlike(read: Mapping[str, Sequence[torch.Size]]) -> set[str]:
+    """The maps that read other numbers of rows than those beside them, as experts do, however alike examples are.
+
+    Args:
+        read: leading dimensions of the calls of each map.
+    """
+    beside: dict[str, list[str]] = {}
+    for name, calls in read.items():
+        if all(len(leading) == 1 for leading in calls):
+            beside.setdefault(_LAST_NUMBER.sub("*", name), []).append(name)
+    found: set[str] = set()
+    for names in beside.values():
+        # One row may be that of an example, which not every head beside others reads.
+        if len({tuple(read[name]) for name in names}) > 1 and any(c.numel() > 1 for name in names for c in read[name]):
+            found.update(names)
+    return found
+
+
+def _kind(name: str) -> str:
+    """The name of a map without the numbers of its layer and of its expert."""
+    return _NUMBER.sub("*", name)
 
 
 class Observer:

@@ -5,6 +5,7 @@ from fusionlab.tasks.fine_tuning import FineTuning
 from fusionlab.tasks.image_classification import ImageClassification
 from fusionlab.tasks.language_modelling import CausalLanguageModelling, MaskedLanguageModelling
 from fusionlab.tasks.sequence_classification import SequenceClassification
+from fusionlab.tasks.sequence_to_sequence import SequenceToSequence
 from fusionlab.tasks.token_classification import TokenClassification
 
 __all__ = [
@@ -14,5 +15,6 @@ __all__ = [
     "ImageClassification",
     "MaskedLanguageModelling",
     "SequenceClassification",
+    "SequenceToSequence",
     "TokenClassification",
 ]

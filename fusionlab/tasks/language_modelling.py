@@ -18,8 +18,8 @@ from fusionlab.tasks.predictions import number_rows
 from fusionlab.types import Batch
 
 
-class _LanguageModelling(FineTuning):
-    """The base of both kinds: the cross-entropy of tokens whose label is not -100."""
+class LanguageModel(FineTuning):
+    """The base of all kinds: the cross-entropy of tokens whose label is not -100."""
 
     head_class: Any
     """The transformers class that adds the head."""
@@ -64,7 +64,7 @@ class _LanguageModelling(FineTuning):
         return number_rows(batches, "loss", "perplexity")
 
 
-class MaskedLanguageModelling(_LanguageModelling):
+class MaskedLanguageModelling(LanguageModel):
     """Train a model to fill in masked tokens (Devlin et al., "BERT", 2019).
 
     Batches hold ``input_ids`` with tokens masked, and ``labels``: the true tokens where they are to be filled in, else
@@ -76,7 +76,7 @@ class MaskedLanguageModelling(_LanguageModelling):
     head_class = AutoModelForMaskedLM
 
 
-class CausalLanguageModelling(_LanguageModelling):
+class CausalLanguageModelling(LanguageModel):
     """Train a model to give the next token.
 
     Batches hold ``input_ids`` and ``labels`` (the same tokens, -100 for padding; the shift by one is made here), both

@@ -49,6 +49,18 @@ def number_rows(batches: Sequence[Tensor], *columns: str) -> Iterator[list[Any]]
         yield [sample, *map(_number, row)]
 
 
+def text_rows(batches: Sequence[tuple[Sequence[str], Tensor]]) -> Iterator[list[Any]]:
+    """The text of each sample, and the loss of the one that was expected.
+
+    Args:
+        batches: texts, and losses of shape ``(batch,)``.
+    """
+    yield [SAMPLE, PREDICTED, "loss"]
+    rows = ((text, loss) for texts, losses in batches for text, loss in zip(texts, losses.tolist(), strict=True))
+    for sample, (text, loss) in enumerate(rows):
+        yield [sample, text, _number(loss)]
+
+
 def tag_rows(batches: Sequence[Sequence[Tensor]], class_names: Sequence[str]) -> Iterator[list[Any]]:
     """One row for each word: the sentence's number, the word's, its tag.
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from datasets import Dataset
 
-from fusionlab.data.columns import split_column, text_columns, word_columns
+from fusionlab.data.columns import split_column, target_columns, text_columns, word_columns
 from fusionlab.errors import InputError
 
 
@@ -30,6 +30,31 @@ def test_the_texts(columns: dict[str, list[Any]], expected: tuple[str, str | Non
 def test_no_texts() -> None:
     with pytest.raises(InputError, match=r"columns: n.*data.text_column"):
         text_columns(table(n=[1]))
+
+
+@pytest.mark.parametrize(
+    ("columns", "given", "expected"),
+    [
+        ("id article highlights", {}, ("article", "highlights")),
+        ("summary dialogue id", {}, ("dialogue", "summary")),
+        ("input output", {}, ("input", "output")),
+        ("en de", {}, ("en", "de")),
+        ("context question answer", {}, ("question", "answer")),
+        ("en de fr", {"target": "fr", "text": "de"}, ("de", "fr")),
+        ("en de", {"target": "en"}, ("de", "en")),
+        ("en de", {"text": "de"}, ("de", "en")),
+        ("text target", {"text": "target", "target": "text"}, ("target", "text")),
+    ],
+)
+def test_texts_and_their_targets(columns: str, given: dict[str, str], expected: tuple[str, str]) -> None:
+    """By names; without any, the first and the second column of two."""
+    assert target_columns(table(**{name: ["a"] for name in columns.split()}), **given) == expected
+
+
+@pytest.mark.parametrize("columns", ["en", "en de fr", "summary one two"])
+def test_no_targets(columns: str) -> None:
+    with pytest.raises(InputError, match=r"expected data\.text_column and data\.target_column, two of them"):
+        target_columns(table(**{name: ["a"] for name in columns.split()}, n=[1]))
 
 
 def test_other_columns() -> None:

@@ -67,13 +67,17 @@ def test_members_that_read_data_are_left_alone_until_asked_for() -> None:
 
 WRONG = {
     "name": (3, "text"),
-    "task": ("tagging", "one of classification, multilabel, regression, tokens, masked_lm, causal_lm, similarity"),
+    "task": (
+        "tagging",
+        "one of classification, multilabel, regression, tokens, masked_lm, causal_lm, seq2seq, similarity",
+    ),
     "class_names": ("abc", "a list of names"),
     "num_classes": (0, "a number of at least 1"),
     "metric": ("f2", "one of accuracy, macro_f1, matthews"),
     "pooling": ("max", "one of mean, cls"),
     "tokenizer": ("bert", "a tokenizer of transformers"),
     "vocabulary_size": ("large", "a number of at least 1"),
+    "decoder_start": ("first", "the number of a token, or 'last'"),
     "texts": (["a text"], "a method"),
     "label_counts": (torch.ones(2), "a method"),
 }

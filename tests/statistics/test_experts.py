@@ -11,6 +11,7 @@ from fusionlab.merging.regmean import regmean
 from fusionlab.statistics import Fisher, Grams, watching
 from fusionlab.statistics.gather import gather
 from fusionlab.statistics.store import StatisticsStore
+from tests.symmetry.infer.cases import seq2seq
 from tests.symmetry.infer.cases.experts import SAMPLES
 from tests.symmetry.models import generator
 
@@ -34,6 +35,22 @@ def batches() -> list[Batch]:
         mask[1, 4:] = 0
         found.append({"input_ids": ids, "attention_mask": mask, "labels": ids.masked_fill(mask == 0, -100)})
     return found
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_experts_are_told_where_all_examples_are_alike(seed: int) -> None:
+    """They read other numbers of tokens than those beside them; a later batch that sends others to them is none."""
+    torch.manual_seed(seed)
+    model = next(one for one in seq2seq.SAMPLES if one.name == "switch_transformers").build().eval()
+    same, other = (
+        {"input_ids": ids, "decoder_input_ids": ids[:, :5], "labels": ids[:, :5]}
+        for ids in (torch.full((3, 7), 5), torch.randint(5, 37, (3, 7), generator=generator(seed)))
+    )
+    grams = gather(model, [same, other], ("gram",))["gram"]
+    assert isinstance(grams, Grams)
+    experts = {name for name, _ in model.named_parameters() if ".experts." in name}
+    assert experts
+    assert {name for name in experts if name in grams.settings["left_out"]} == experts
 
 
 @pytest.mark.parametrize("name", MODELS)

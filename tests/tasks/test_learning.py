@@ -2,21 +2,23 @@
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from lightning import Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoModelForSeq2SeqLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from fusionlab import checkpoints
-from fusionlab.data import NER, LanguageModelling, TextClassification
+from fusionlab.data import NER, LanguageModelling, TextClassification, TextToText
 from fusionlab.errors import InputError
 from fusionlab.tasks import (
     CausalLanguageModelling,
     ExportCheckpoint,
     MaskedLanguageModelling,
     SequenceClassification,
+    SequenceToSequence,
     TokenClassification,
 )
 from tests.tasks.sample import EMOTIONS, FEELINGS, SENTENCES, TAGS, bert, fitted, jsonl
@@ -97,6 +99,36 @@ def test_language_models(tmp_path: Path, tokenizer: str, masked: bool) -> None:
     header, *rows = task.prediction_rows([task.predict_step(next(iter(data.test_dataloader())), 0)])
     assert header == ["sample", "loss", "perplexity"]
     assert rows
+
+
+def test_texts_from_texts(tmp_path: Path) -> None:
+    """A fresh T5 learns to write its answers out, and is told which token its decoder begins with."""
+    rows = [{"text": text, "target": "glad" if "joy" in labels else "not so"} for text, labels in FEELINGS]
+    data = TextToText(jsonl(tmp_path / "x.jsonl", rows), "bytes", **SAME)
+    sizes = {"vocab_size": 259, "d_model": 32, "d_kv": 16, "d_ff": 64, "num_layers": 1, "num_heads": 2}
+    t5 = {"model_type": "t5", **sizes, "dropout_rate": 0.0}
+    task = SequenceToSequence(t5, max_new_tokens=12, learning_rate=1e-2)
+    found = fitted(task, data, tmp_path, steps=150)
+    assert found["test/perplexity"] < 1.5
+    trainer = Trainer(accelerator="cpu", logger=False, enable_progress_bar=False, default_root_dir=tmp_path)
+    header, *written = task.prediction_rows(trainer.predict(task, datamodule=data) or [])
+    assert header == ["sample", "predicted", "loss"]
+    assert [row[1] for row in written] == [row["target"] for row in rows]
+    checkpoints.save(task.model.eval(), tmp_path / "out")
+    again: Any = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out")
+    for part in (again.config, again.generation_config):
+        assert (part.decoder_start_token_id, part.pad_token_id, part.eos_token_id) == (256, 256, 257)
+    assert task.hparams["max_new_tokens"] == 12
+
+
+def test_a_decoder_that_begins_otherwise_is_refused(tmp_path: Path) -> None:
+    """In one sentence that says what to set."""
+    rows = [{"text": text, "target": text} for text, _ in FEELINGS]
+    data = TextToText(jsonl(tmp_path / "x.jsonl", rows), "bytes", **SAME)
+    sizes = {"vocab_size": 259, "d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 1, "num_heads": 2}
+    task = SequenceToSequence({"model_type": "umt5", **sizes})
+    with pytest.raises(InputError, match=r"begins with the token 0, .* with 256; expected data.decoder_start: 0"):
+        fitted(task, data, tmp_path, steps=1)
 
 
 def test_the_best_weights_by_the_main_score_are_exported_with_the_tokenizer(tmp_path: Path, tokenizer: str) -> None:

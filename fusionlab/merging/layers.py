@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -81,7 +82,7 @@ class Walk:
         device = next(model.parameters()).device
         self.batches = [{name: value.to(device) for name, value in batch.items()} for batch in batches]
         # For each batch, what each layer gave; and by batch the arguments of the one that was reached.
-        self._given: list[dict[str, Any]] = [{} for _ in self.batches]
+        self._given: list[dict[str, _Passed]] = [{} for _ in self.batches]
         self._calls: dict[int, tuple[tuple[Any, ...], dict[str, Any]]] = {}
         self._place = -1
 
@@ -96,7 +97,7 @@ class Walk:
             passed = self.model.get_submodule(path)
             for index, given in enumerate(self._given):
                 args, kwargs = self._call(index)
-                given[path] = passed(*args, **kwargs)
+                given[path] = _Passed.run(passed, args, kwargs)
         self._place += 1
         self._calls.clear()
 
@@ -127,8 +128,41 @@ class Walk:
         return found[0]
 
 
-def _instead(made: Any, *_: Any, **__: Any) -> Any:
-    return made
+@dataclass(frozen=True)
+class _Passed:
+    """What a layer gave, and what it left for later ones in mappings that all are handed: keys and values, in Gemma 4.
+
+    Attributes:
+        output: of the layer.
+        left: by the place or name of the argument, the entries that are new.
+    """
+
+    output: Any
+    left: Mapping[int | str, Mapping[Any, Any]]
+
+    @classmethod
+    def run(cls, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Passed:
+        """Run a layer."""
+        before = {place: dict(mapping) for place, mapping in _mappings(args, kwargs).items()}
+        output = layer(*args, **kwargs)
+        left = {
+            place: {key: value for key, value in mapping.items() if before[place].get(key) is not value}
+            for place, mapping in _mappings(args, kwargs).items()
+        }
+        return cls(output, left)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The output in place of running the layer, with what it left put into the mappings that it is handed."""
+        mappings = _mappings(args, kwargs)
+        for place, entries in self.left.items():
+            mappings[place].update(entries)
+        return self.output
+
+
+def _mappings(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[int | str, MutableMapping[Any, Any]]:
+    """The arguments that are mappings, by place or name."""
+    every: Iterable[tuple[int | str, Any]] = itertools.chain(enumerate(args), kwargs.items())
+    return {place: value for place, value in every if isinstance(value, MutableMapping)}
 
 
 class _ReachedError(Exception):
@@ -154,11 +188,11 @@ def _stopping(layer: nn.Module) -> Iterator[list[tuple[tuple[Any, ...], dict[str
 
 
 @contextmanager
-def _passed(model: nn.Module, paths: Sequence[str], given: dict[str, Any]) -> Iterator[None]:
+def _passed(model: nn.Module, paths: Sequence[str], given: dict[str, _Passed]) -> Iterator[None]:
     """Let layers that were passed give what they gave, without running."""
     layers = [model.get_submodule(path) for path in paths]
     for path, layer in zip(paths, layers, strict=True):
-        layer.forward = partial(_instead, given[path])
+        layer.forward = given[path]
     try:
         yield
     finally:

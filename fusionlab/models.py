@@ -12,6 +12,7 @@ from fusionlab import misfits
 from fusionlab.errors import InputError
 from fusionlab.forward import logits
 from fusionlab.symmetry import Blueprint, SymmetryError, blueprint
+from fusionlab.symmetry.infer.models import key_of
 from fusionlab.symmetry.leftovers import forget
 from fusionlab.types import Model
 
@@ -65,6 +66,9 @@ def refuse_unlike(models: Mapping[str, nn.Module]) -> None:
                     f"the parameter {parameter!r} {found} in {name}; expected shape {wanted} "
                     f"as in {first_name}{_way_on(parameter, model, first)}"
                 )
+        # Of one class, config and shapes they have one blueprint, which is not to be inferred for this.
+        if key_of(model) == key_of(first):
+            continue
         with suppress(SymmetryError):
             if blueprint(model).fingerprint != blueprint(first).fingerprint:
                 raise InputError(

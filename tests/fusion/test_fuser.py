@@ -201,6 +201,20 @@ def test_what_is_not_matched_needs_no_symmetry() -> None:
         Fuser(models | {"b": nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2))}, FusionPlan())
 
 
+def test_nothing_is_inferred_where_nothing_is_matched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes a minute of models that are traced themselves; a base model of their class and config is as quick."""
+
+    def refused(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(fusionlab.models, "blueprint", refused)
+    models = {"a": vit(0), "b": vit(1)}
+    fused = run(Fuser(models, FusionPlan(methods={"simple": {}, "task_arithmetic": {}}), base=vit(2)).fuse())
+    assert same(fused.candidates[2].model, _mean())
+    with pytest.raises(AssertionError):
+        Fuser(models, FusionPlan(methods={"circuit": {}}))
+
+
 def test_seconds_are_those_that_matching_gathering_and_merging_took() -> None:
     """No more than all of it took."""
     start = time.perf_counter()

@@ -72,7 +72,11 @@ class HeadStrategy(ABC):
         except SymmetryError:
             if is_needed:
                 raise
-            return Blueprint(type(next(iter(self.models.values()))).__name__, {}, {})
+            return self.undescribed()
+
+    def undescribed(self) -> Blueprint:
+        """A blueprint that says nothing."""
+        return Blueprint(type(next(iter(self.models.values()))).__name__, {}, {})
 
     @abstractmethod
     def states(self, models: Sequence[nn.Module]) -> list[State]:

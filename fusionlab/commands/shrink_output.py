@@ -10,7 +10,7 @@ from rich.table import Table
 
 from fusionlab import printing
 from fusionlab.checkpoints.card import parent, shrunk_card
-from fusionlab.growing import Shrinkage
+from fusionlab.growing import Shrinkage, size_range
 
 
 def card(found: Shrinkage[Any], names: Sequence[str], location: Path, library: str, steps: int | None) -> str:
@@ -38,6 +38,8 @@ def tell(found: Shrinkage[Any], name: str, output: Path, notes: Sequence[str]) -
         notes: sentences on how.
     """
     table = Table("", name, "shrunk", title=f"{name} in a smaller architecture", title_justify="left")
+    for role, (many, few) in found.sizes.items():
+        table.add_row(role, size_range(many), size_range(few))
     for stack in found.placements:
         table.add_row(f"layers of {stack.small}", str(stack.length), str(len(stack.positions)))
     table.add_row("parameters", *(f"{count:,}" for count in found.parameters))
@@ -45,6 +47,7 @@ def tell(found: Shrinkage[Any], name: str, output: Path, notes: Sequence[str]) -
         {
             "model": name,
             "parameters": dict(zip(("before", "after"), found.parameters, strict=True)),
+            "sizes": {role: {"before": list(many), "after": list(few)} for role, (many, few) in found.sizes.items()},
             "layers": {one.large: {"length": one.length, "kept": list(one.positions)} for one in found.placements},
             "logits_differ_by": {"float64": found.differs},
             "notes": list(notes),

@@ -29,7 +29,7 @@ from fusionlab.growing import Shrinkage
 from fusionlab.growing.choices import difference, exact_choice
 from fusionlab.growing.embedding import Embedding
 from fusionlab.growing.epsilons import other_epsilon
-from fusionlab.growing.shrinking import decided, kept_layers, refuse_tied, shorter
+from fusionlab.growing.shrinking import decided, kept_layers, refuse_tied, shorter, shrunk_sizes
 from fusionlab.printing import size_words
 from fusionlab.streaming import open_folder
 from fusionlab.streaming.grown import GrowingParts, Grown
@@ -98,7 +98,9 @@ def _run(both: Smaller, arguments: Namespace, output: Path, names: Sequence[str]
         of_large = PartReader(opened, both.made)
         reference = _logits(both.made, lambda name: of_large.read([name])[name], large)
         differs = difference(_logits(small, Shrunk(cutting, reader, found), large), reference)
-        shrinkage = Shrinkage(small.model, shorter(places), both.parameters, differs)
+        shrinkage = Shrinkage(
+            small.model, shrunk_sizes(fit.embedding.small, fit.widening), shorter(places), both.parameters, differs
+        )
         plan = cutting.planned()
         size = sum(tensor.size for tensor in plan.values())
         require_space(output, size + MIB)

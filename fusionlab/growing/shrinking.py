@@ -16,7 +16,15 @@ from fusionlab.evaluation.preservation import random_logits
 from fusionlab.growing.axes import STREAMS, Widening
 from fusionlab.growing.choices import difference
 from fusionlab.growing.embedding import Embedding
-from fusionlab.growing.growth import embedding_of, exact_embedding, is_tied, numbers_of, stream_sizes, untied_as
+from fusionlab.growing.growth import (
+    embedding_of,
+    exact_embedding,
+    grown_sizes,
+    is_tied,
+    numbers_of,
+    stream_sizes,
+    untied_as,
+)
 from fusionlab.growing.layers import Placement, layer_stacks, lists_of, placements
 from fusionlab.growing.no_account import numbers_of_no_account
 from fusionlab.growing.sorting import smaller_sizes, to_the_front
@@ -36,12 +44,15 @@ class Shrinkage(Generic[Model]):
 
     Attributes:
         model: the shrunk model.
+        sizes: by role of a space, its smallest and largest size in the large model and in the shrunk one, where it
+            shrank.
         placements: the stacks of layers that lost some, and which were kept.
         parameters: how many numbers the large model has, and the shrunk one.
         differs: largest difference of the logits of both in float64 on random inputs, relative to the largest.
     """
 
     model: Model
+    sizes: dict[str, tuple[tuple[int, int], tuple[int, int]]]
     placements: tuple[Placement, ...]
     parameters: tuple[int, int]
     differs: float
@@ -111,7 +122,18 @@ def shrunk(model: Model, like: Any) -> Shrinkage[Model]:
     exact = copy.deepcopy(small).double()
     exact.load_state_dict(cut)
     differs = difference(random_logits(exact, wide.inputs), reference)
-    return Shrinkage(result.eval(), shorter(places), (numbers_of(model), numbers_of(result)), differs)
+    sizes = shrunk_sizes(embedding.small, fit.widening)
+    return Shrinkage(result.eval(), sizes, shorter(places), (numbers_of(model), numbers_of(result)), differs)
+
+
+def shrunk_sizes(small: Blueprint, widening: Widening) -> dict[str, tuple[tuple[int, int], tuple[int, int]]]:
+    """The smallest and largest sizes of the spaces that shrank, before and after, by role.
+
+    Args:
+        small: the smaller architecture's blueprint.
+        widening: by whose inverse the model is cut.
+    """
+    return {role: (many, few) for role, (few, many) in grown_sizes(small, widening).items()}
 
 
 def refuse_another_class(model: nn.Module, like: Any) -> None:

@@ -28,7 +28,7 @@ def sizes(tmp_path: Path) -> Path:
 def test_a_grown_model_comes_back(sizes: Path, command: Command) -> None:
     outcome = command("shrink", sizes / "grown", "--like", sizes / "small" / "config.json", "--output", sizes / "back")
     assert (outcome.code, outcome.err) == (0, "")
-    for row in ("layers of vit.layers │ 3 │ 2", "Layers 1, 2 of vit.layers were kept."):
+    for row in ("residual │ 24 │ 16", "layers of vit.layers │ 3 │ 2", "Layers 1, 2 of vit.layers were kept."):
         assert row in outcome.out
     assert closeness(fusionlab.load(sizes / "back"), vit(0)) < 1e-4
     assert json.loads((sizes / "back" / "config.json").read_text())["hidden_size"] == 16
@@ -41,6 +41,7 @@ def test_timm_folders_shrink(tmp_path: Path, command: Command) -> None:
     fusionlab.save(fusionlab.grow(small, timm_vit(embed_dim=30, depth=3)), tmp_path / "grown")
     line = ("shrink", tmp_path / "grown", "--like", tmp_path / "small", "--output", tmp_path / "back", "--json")
     found = json.loads(command(*line).out)
+    assert found["sizes"]["residual"] == {"before": [30, 30], "after": [small.embed_dim] * 2}
     assert found["parameters"]["before"] > found["parameters"]["after"]
     assert [len(stack["kept"]) for stack in found["layers"].values()] == [2]
     assert found["output"] == str(tmp_path / "back")

@@ -10,11 +10,12 @@ from torch.func import functional_call
 
 from fusionlab.dtypes import in_types
 from fusionlab.errors import InputError
-from fusionlab.forward import logits, refusing_misfit
+from fusionlab.forward import refusing_misfit
 from fusionlab.merging.ingredients import Ingredients, working_type
 from fusionlab.merging.registry import merge_method
 from fusionlab.merging.task_vectors import add_to_base, base_of, check_fraction, task_vectors
 from fusionlab.models import aliases
+from fusionlab.statistics.entropy import mean_entropy
 from fusionlab.types import Batch
 
 By = Literal["layer", "task"]
@@ -37,8 +38,9 @@ def adamerging(
     each model's inputs under its own head, and the mean over models. A step is one batch of every model.
 
     Args:
-        ingredients: classifiers, weights, base, inputs of each model, and how a model is made of a state. Coefficients
-            start at `start` times the model's weight, relative to the mean weight; a model's entropy counts by weight.
+        ingredients: classifiers (of tokens too) or language models, weights, base, inputs of each model, and how a
+            model is made of a state. Coefficients start at `start` times the model's weight, relative to the mean
+            weight; a model's entropy counts by weight.
         by: ``layer``, a coefficient for each parameter and model, as in the paper's layer-wise AdaMerging; or ``task``,
             one for each model.
         start: the coefficients at the start; the paper's 0.3.
@@ -51,8 +53,8 @@ def adamerging(
         The merged state, each tensor in the first model's dtype. Task vectors are all held in memory.
 
     Raises:
-        InputError: numbers out of range, no inputs of a model, models that give no logits of shape ``(examples,
-            classes)``, or integer buffers that differ between the models.
+        InputError: numbers out of range, no inputs of a model, models that predict no classes (see
+            `fusionlab.statistics.entropy`), or integer buffers that differ between the models.
     """
     assert ingredients.model is not None
     count, names = len(ingredients.states), ingredients.floating()
@@ -73,7 +75,7 @@ def adamerging(
         return torch.tensordot(coefficients.to(changes[first]), changes[first], dims=1)
 
     models = [
-        _Logits(_widened(ingredients.model(state, index), state)) for index, state in enumerate(ingredients.states)
+        _Entropy(_widened(ingredients.model(state, index), state)) for index, state in enumerate(ingredients.states)
     ]
     streams = [itertools.cycle(own) for own in batches]
     optimizer = torch.optim.Adam(found.values(), lr=learning_rate)
@@ -83,7 +85,7 @@ def adamerging(
         for model, stream, weight in zip(models, streams, ingredients.weights, strict=True):
             with torch.enable_grad():
                 state = {f"model.{name}": base[name].to(changes[name]) + change(name) for name in changes}
-                (weight * _entropy(functional_call(model, state, (next(stream),)))).backward()
+                (weight * functional_call(model, state, (next(stream),))).backward()
         optimizer.step()
     with torch.no_grad():
         return add_to_base(ingredients, change)
@@ -96,8 +98,8 @@ def _widened(model: nn.Module, merged: Container[str]) -> nn.Module:
     return in_types(model, {name: working_type(one) for name, one in kept.items()})
 
 
-class _Logits(nn.Module):
-    """A model that gives its logits."""
+class _Entropy(nn.Module):
+    """The mean entropy of a model's predictions."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -106,15 +108,4 @@ class _Logits(nn.Module):
     def forward(self, batch: Batch) -> Tensor:
         device = next(self.model.parameters()).device
         with refusing_misfit():
-            return logits(self.model, {name: value.to(device) for name, value in batch.items()})
-
-
-def _entropy(found: Tensor) -> Tensor:
-    """The mean entropy of predictions, in nats."""
-    if found.dim() != 2:
-        raise InputError(
-            f"adamerging was given models with outputs of {found.dim()} dimensions; expected classifiers, whose logits "
-            f"are examples by classes"
-        )
-    logs = found.float().log_softmax(-1) if found.dtype.itemsize < 4 else found.log_softmax(-1)
-    return -(logs.exp() * logs).sum(-1).mean()
+            return mean_entropy(self.model, {name: value.to(device) for name, value in batch.items()})

@@ -65,9 +65,7 @@ def scores(model: nn.Module, batch: Batch, labels: Labels = "model", seed: int =
     Raises:
         InputError: labels are missing, or the model predicts something else.
     """
-    output = main_output(forward(model, batch))
-    family = _family(model, output, batch.get(LABELS))
-    prediction = _places(model, batch, output, family)
+    prediction, family = predicted(model, batch)
     if labels == "empirical":
         if prediction.labels is None:
             raise InputError("the batch has no 'labels'; expected them for labels 'empirical', or labels 'model'")
@@ -87,6 +85,21 @@ def scores(model: nn.Module, batch: Batch, labels: Labels = "model", seed: int =
             places = prediction.counts[index]
             drawn[index, places] = family.draw(prediction.outputs[index, places].double(), generator)
     return [family.log_likelihood(prediction, drawn)]
+
+
+def predicted(model: nn.Module, batch: Batch) -> tuple[Prediction, Family]:
+    """What a model predicts for a batch, and how its labels are distributed.
+
+    Args:
+        model: see `scores`.
+        batch: see there.
+
+    Raises:
+        InputError: the model predicts something else than labels.
+    """
+    output = main_output(forward(model, batch))
+    family = _family(model, output, batch.get(LABELS))
+    return _places(model, batch, output, family), family
 
 
 @torch.no_grad()
@@ -111,7 +124,7 @@ def predicts(model: nn.Module, batch: Batch) -> bool:
 
 
 @dataclass(frozen=True)
-class _Family:
+class Family:
     """A distribution of labels.
 
     Attributes:
@@ -179,9 +192,9 @@ def _weighted_values(prediction: Prediction) -> list[Tensor]:
     return list((prediction.outputs * prediction.counts).unbind(1))
 
 
-CATEGORICAL = _Family(_log_likelihood_of_class, _draw_class, _weighted_classes)
-ANSWERS = _Family(_log_likelihood_of_answers, _draw_answers, _weighted_answers)
-GAUSSIAN = _Family(_log_likelihood_of_values, _draw_values, _weighted_values)
+CATEGORICAL = Family(_log_likelihood_of_class, _draw_class, _weighted_classes)
+ANSWERS = Family(_log_likelihood_of_answers, _draw_answers, _weighted_answers)
+GAUSSIAN = Family(_log_likelihood_of_values, _draw_values, _weighted_values)
 FAMILIES = {
     "single_label_classification": CATEGORICAL,
     "multi_label_classification": ANSWERS,
@@ -189,7 +202,7 @@ FAMILIES = {
 }
 
 
-def _family(model: nn.Module, output: Tensor, labels: Tensor | None) -> _Family:
+def _family(model: nn.Module, output: Tensor, labels: Tensor | None) -> Family:
     """The family of the config's problem type; without one, as transformers guesses it from outputs and labels."""
     if output.ndim == 3:
         return CATEGORICAL
@@ -217,11 +230,11 @@ PREDICTIONS = {
 }
 
 
-def _places(model: nn.Module, batch: Batch, output: Tensor, family: _Family) -> Prediction:
+def _places(model: nn.Module, batch: Batch, output: Tensor, family: Family) -> Prediction:
     if output.ndim not in (2, 3) or not _predicts_labels(model):
         raise InputError(
             f"a {type(model).__name__} predicts no labels of rows or of positions; expected a classifier, a language "
-            f"model or a regression for Fisher information"
+            f"model or a regression"
         )
     labels = batch.get(LABELS)
     if output.ndim == 2:

@@ -53,8 +53,7 @@ INFORMED = ("regmean", "fisher", "regmean_pp", "adamerging")
 ELSEWHERE = ("soup", "knots")
 # Sentences of classes that a command is not for.
 REFUSALS = (
-    "expected classifiers, whose logits are examples by classes",  # adamerging
-    "predicts no labels",  # fisher
+    "predicts no labels",  # adamerging, fisher
     "has no layers in a list",  # regmean_pp
     "for which an adapter has no place",
     "the data does not fit the model",  # patches of all images in one row

@@ -2,6 +2,7 @@
 
 import time
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -203,11 +204,7 @@ def test_what_is_not_matched_needs_no_symmetry() -> None:
 
 def test_nothing_is_inferred_where_nothing_is_matched(monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes a minute of models that are traced themselves; a base model of their class and config is as quick."""
-
-    def refused(*_: object) -> None:
-        raise AssertionError
-
-    monkeypatch.setattr(fusionlab.models, "blueprint", refused)
+    monkeypatch.setattr(fusionlab.models, "blueprint", Mock(side_effect=AssertionError))
     models = {"a": vit(0), "b": vit(1)}
     fused = run(Fuser(models, FusionPlan(methods={"simple": {}, "task_arithmetic": {}}), base=vit(2)).fuse())
     assert same(fused.candidates[2].model, _mean())

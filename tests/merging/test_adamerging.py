@@ -6,12 +6,21 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+    GPT2Config,
+    GPT2LMHeadModel,
+)
 
 import fusionlab
 from fusionlab.errors import InputError
 from fusionlab.forward import logits
 from fusionlab.fusion.methods import with_merged
 from fusionlab.merging import merge_states
+from fusionlab.statistics.entropy import mean_entropy
 from tests.merging.test_regmean_pp import inputs
 from tests.symmetry.models import generator, random_model
 
@@ -106,12 +115,66 @@ def test_a_transformer_becomes_surer() -> None:
     assert all(torch.equal(tensor, before[name]) for name, tensor in models[0].state_dict().items())
 
 
+def tagger(seed: int, kind: Any = BertForSequenceClassification, **changes: Any) -> nn.Module:
+    """A small BERT in float64."""
+    torch.manual_seed(seed)
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    return kind(BertConfig(vocab_size=20, **sizes, **changes)).double().eval()
+
+
+def texts() -> dict[str, Tensor]:
+    """Four of five tokens, the last of which is padding in all but the first."""
+    mask = torch.ones(4, 5, dtype=torch.long)
+    mask[1:, 4] = 0
+    return {"input_ids": torch.randint(20, (4, 5), generator=generator(0)), "attention_mask": mask}
+
+
+def test_predictions_of_padding_and_of_tokens_without_a_label_do_not_count() -> None:
+    """Of a tagger each token, as far as it is labelled where there are labels; of a language model each next token."""
+    model, batch = tagger(0, BertForTokenClassification, num_labels=3), texts()
+    with torch.no_grad():
+        found, known = logits(model, batch), batch["attention_mask"].bool()
+        torch.testing.assert_close(mean_entropy(model, batch), entropy(found[known]))
+        labels = torch.full((4, 5), -100)
+        labels[:, 1] = 0
+        torch.testing.assert_close(mean_entropy(model, {**batch, "labels": labels}), entropy(found[:, 1]))
+        causal = GPT2LMHeadModel(GPT2Config(vocab_size=20, n_embd=8, n_layer=1, n_head=2)).double().eval()
+        batch = {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"]}
+        followed = logits(causal, batch)[:, :-1][known[:, 1:]]
+        torch.testing.assert_close(mean_entropy(causal, batch), entropy(followed))
+
+
+def test_several_labels_are_questions_of_their_own() -> None:
+    """Each yes or no; the sum over two answers, written out."""
+    model, batch = tagger(0, num_labels=3, problem_type="multi_label_classification"), texts()
+    with torch.no_grad():
+        yes = logits(model, batch).sigmoid()
+        expected = -(yes * yes.log() + (1 - yes) * (1 - yes).log()).mean()
+        torch.testing.assert_close(mean_entropy(model, batch), expected)
+
+
+@pytest.mark.parametrize("kind", [BertForTokenClassification, BertForMaskedLM])
+def test_models_of_tokens_become_surer(kind: Any) -> None:
+    """On the real classes, by the commands' own call."""
+    base, *models = (tagger(seed, kind) for seed in range(3))
+    made = [
+        fusionlab.merge(models, "adamerging", data=[texts()], base=base, steps=steps, learning_rate=0.02)
+        for steps in (0, 15)
+    ]
+    with torch.no_grad():
+        first, last = (float(mean_entropy(one, texts())) for one in made)
+    assert last < first
+
+
 def test_what_has_no_entropy_is_a_sentence() -> None:
-    """Outputs that are no logits of examples by classes, and no inputs."""
+    """Outputs that are no logits, a number, and no inputs."""
     base, *models = (random_model("vit-model", seed) for seed in range(3))
     batch = {i.name: i.random(2, generator(2), torch.float64) for i in fusionlab.blueprint(base).inputs}
-    with pytest.raises(InputError, match="expected classifiers"):
+    with pytest.raises(InputError, match=r"a ViTModel predicts no labels .* expected a classifier"):
         fusionlab.merge(models, "adamerging", data=[batch], base=base)
+    number = [tagger(seed, num_labels=1, problem_type="regression") for seed in range(3)]
+    with pytest.raises(InputError, match="a BertForSequenceClassification predicts a number"):
+        fusionlab.merge(number[1:], "adamerging", data=[texts()], base=number[0])
     with pytest.raises(InputError, match="'adamerging' needs inputs of each model"):
         fusionlab.merge(models, "adamerging", base=base)
 

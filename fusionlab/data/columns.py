@@ -52,6 +52,36 @@ def text_columns(rows: Dataset, taken: Iterable[str | None] = ()) -> tuple[str, 
     return max(texts, key=lambda name: _mean_length(rows, name)), None
 
 
+def pair_columns(
+    rows: Dataset, first: str | None = None, second: str | None = None, taken: Iterable[str | None] = ()
+) -> tuple[str, str]:
+    """The columns of two texts that are held against each other.
+
+    Args:
+        rows: a table.
+        first: one of them, where it is known.
+        second: the other, where it is known.
+        taken: columns that hold something else.
+
+    Raises:
+        InputError: no names tell them, and there are not just two columns of texts.
+    """
+    known = {first, second, *taken}
+    texts = [name for name in rows.column_names if name not in known and _is_text(rows.features[name])]
+    if first is None and second is None and texts:
+        text, pair = text_columns(rows, taken)
+        if pair is not None:
+            return text, pair
+    missing = [first, second].count(None)
+    if len(texts) != missing and missing:
+        raise InputError(
+            f"which columns hold the two texts of a pair is not clear ({listed(rows)}); expected data.text_column and "
+            f"data.pair_column, two of them"
+        )
+    rest = iter(texts)
+    return first or next(rest), second or next(rest)
+
+
 def target_columns(
     rows: Dataset, text: str | None = None, target: str | None = None, taken: Iterable[str | None] = ()
 ) -> tuple[str, str]:

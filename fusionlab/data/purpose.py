@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ from fusionlab.evaluation.scores import Task
 from fusionlab.evaluation.task_scores import is_seq2seq
 from fusionlab.symmetry.inputs import positions_of
 
-Kind = Literal["texts", "words", "running text", "texts and targets", "images"]
+Kind = Literal["texts", "words", "running text", "texts and targets", "pairs", "images"]
 # Longer texts are cut, unless asked for otherwise; attention takes memory by the square.
 _LENGTH = 128
 # Tokens of the tables of positions that some models keep for themselves.
@@ -112,10 +113,10 @@ def head_of(checkpoint: Checkpoint) -> Head:
     if kind is None or task is None:
         raise InputError(
             f"{checkpoint.source} is a {type(model).__name__}, for which no data can be guessed from a file; expected "
-            f"a model that classifies texts, words or images, a language model or one from texts to texts, or a data "
-            f"module by its class (--data CLASS)"
+            f"a model that classifies texts, words or images, a language model, one from texts to texts or an encoder "
+            f"of texts, or a data module by its class (--data CLASS)"
         )
-    if task in ("masked_lm", "causal_lm", "seq2seq", "regression"):
+    if task in ("masked_lm", "causal_lm", "seq2seq", "similarity", "regression"):
         names = ()
     source = Path(checkpoint.source).expanduser()
     own = source if source.is_dir() else locate(checkpoint.source)
@@ -146,7 +147,18 @@ def _purpose(model: nn.Module, outputs: int) -> tuple[Kind | None, Task | None]:
         return "texts", "regression" if is_number else "classification"
     if hasattr(model, "pretrained_cfg"):  # of timm
         return "images", "classification"
-    return None, None
+    return ("pairs", "similarity") if _embeds_texts(model) else (None, None)
+
+
+def _embeds_texts(model: nn.Module) -> bool:
+    """True for an encoder of texts alone, without a head."""
+    known = (modeling_auto.MODEL_MAPPING_NAMES, modeling_auto.MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES)
+    is_bare = any(type(model).__name__ in _flat(names) for names in known)
+    if not is_bare or getattr(model, "main_input_name", None) != "input_ids":
+        return False
+    reads = inspect.signature(model.forward).parameters
+    others = ("pixel_values", "input_features", "input_values", "bbox", "decoder_input_ids")
+    return not any(name in reads for name in others)
 
 
 def _flat(names: Any) -> Iterator[str]:

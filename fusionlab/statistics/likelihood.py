@@ -88,7 +88,7 @@ def scores(model: nn.Module, batch: Batch, labels: Labels = "model", seed: int =
 
 
 def predicted(model: nn.Module, batch: Batch) -> tuple[Prediction, Family]:
-    """What a model predicts for a batch, and how its labels are distributed.
+    """The predictions of a model for a batch, and the distribution of their labels.
 
     Args:
         model: see `scores`.

@@ -9,6 +9,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import (
+    AutoModel,
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
     AutoModelForSeq2SeqLM,
@@ -74,6 +75,7 @@ HEADS = {
     "words.conll": (AutoModelForTokenClassification, "a O\nred B-X\ncat O\n\nthe O\ndog B-X\n\n" * 12),
     "masked.txt": (AutoModelForMaskedLM, "a red cat sat\nthe dog sat\n" * 30),
     "pairs.csv": (AutoModelForSeq2SeqLM, "text,target\n" + "a red cat sat,red cat\nthe dog sat,dog\n" * 12),
+    "similar.csv": (AutoModel, "first,second,score\n" + "a red cat,the cat,0.9\na dog sat,a cat,0.2\n" * 12),
     "running.txt": (AutoModelForCausalLM, "a red cat sat\nthe dog sat\n" * 30),
 }
 # Models that take texts of one length alone.
@@ -170,7 +172,7 @@ def tokenizer() -> PreTrainedTokenizerFast:
 def headed(sample: Sample, file: str) -> PreTrainedModel:
     """A model of a sample's config under the head that data are for."""
     config, auto = sample.build().config, HEADS[file][0]
-    if type(config) not in auto._model_mapping or (file == "masked.txt" and config.is_encoder_decoder):
+    if type(config) not in auto._model_mapping or (file in ("masked.txt", "similar.csv") and config.is_encoder_decoder):
         pytest.skip("has no such head")
     if not file.endswith(".txt"):
         config.id2label = {0: "O", 1: "B-X"}

@@ -156,6 +156,13 @@ def test_two_embedding_models_are_measured_before_and_after(
     found = {(row["method"], *row["models"]): row["value"] for row in rows if row["metric"] == "spearman"}
     assert len(found) >= 3
     assert (tmp_path / "fused" / "merged" / "2_Normalize" / "config.json").is_file()
+    own = ["--data", tmp_path / "pairs.csv", "--out_of_domain", tmp_path / "pairs.csv"]
+    outcome = command("fuse", "--ckpts", *plain, *own, "--points", 0, "--json", "--output", tmp_path / "guessed")
+    assert "how alike they are from `score` (up to 1)" in outcome.err
+    guessed = [row for row in json.loads(outcome.out)["rows"] if row["metric"] == "spearman"]
+    for key in (("end model", "a"), ("end model", "b")):
+        # All of the file is measured on out of domain.
+        assert any((r["method"], *r["models"]) == key and r["value"] == pytest.approx(found[key]) for r in guessed)
     library = pytest.importorskip("sentence_transformers")
     for name, path in zip("ab", plain, strict=True):
         embedded = library.SentenceTransformer(str(path), device="cpu").encode(texts)

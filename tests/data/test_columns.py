@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from datasets import Dataset
 
-from fusionlab.data.columns import split_column, target_columns, text_columns, word_columns
+from fusionlab.data.columns import pair_columns, split_column, target_columns, text_columns, word_columns
 from fusionlab.errors import InputError
 
 
@@ -55,6 +55,28 @@ def test_texts_and_their_targets(columns: str, given: dict[str, str], expected: 
 def test_no_targets(columns: str) -> None:
     with pytest.raises(InputError, match=r"expected data\.text_column and data\.target_column, two of them"):
         target_columns(table(**{name: ["a"] for name in columns.split()}, n=[1]))
+
+
+@pytest.mark.parametrize(
+    ("columns", "given", "expected"),
+    [
+        ("id sentence1 sentence2", {}, ("sentence1", "sentence2")),
+        ("left right", {}, ("left", "right")),
+        ("a b c", {"first": "c", "second": "a"}, ("c", "a")),
+        ("a b", {"second": "a"}, ("b", "a")),
+        ("a b", {"first": "a"}, ("a", "b")),
+        ("a b split", {"taken": ["split"]}, ("a", "b")),
+    ],
+)
+def test_pairs_of_texts(columns: str, given: dict[str, Any], expected: tuple[str, str]) -> None:
+    """By names; without any, two columns of texts in their order."""
+    assert pair_columns(table(**{name: ["a"] for name in columns.split()}), **given) == expected
+
+
+@pytest.mark.parametrize("columns", ["a", "a b c"])
+def test_no_pairs(columns: str) -> None:
+    with pytest.raises(InputError, match=r"expected data\.text_column and data\.pair_column, two of them"):
+        pair_columns(table(**{name: ["a"] for name in columns.split()}, n=[1]))
 
 
 def test_other_columns() -> None:

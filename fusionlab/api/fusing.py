@@ -16,6 +16,7 @@ from fusionlab.api.merging import given_statistics, merged
 from fusionlab.dtypes import find_dtype, widened
 from fusionlab.fusion.heads.of_base import NAME, fitted_base
 from fusionlab.inputs import Inputs
+from fusionlab.matching.align import choose_anchor
 from fusionlab.matching.recipe import recipe
 from fusionlab.merge_weights import merge_weights
 from fusionlab.merging import check_merge, find_method
@@ -83,6 +84,9 @@ def fuse(
         hyperparameters,
         None if fitted is None else fitted.known(fitted.model.state_dict()),
     )
+    if not recipe(preset).matches and not options:
+        choose_anchor([model.state_dict() for model in ends], anchor)
+        return merged(ends, method, weights, data, fitted, seed, dtype, **hyperparameters)
     found, index = alignments_and_anchor(ends, anchor, preset, data, **{"seed": seed, **(options or {})})
     twins = [alignment.apply(model) for alignment, model in zip(found, ends, strict=True)]
     # What an anchor that was grown is filled with is none of the base model's.

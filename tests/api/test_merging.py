@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import fusionlab
+from fusionlab.errors import InputError
 from fusionlab.symmetry import SymmetryError
 from tests.api.models import batches
 from tests.commands.small import vit
@@ -34,6 +35,15 @@ def test_a_merge_is_scored_on_shared_data_once() -> None:
     data = Counted(batches((4,) * 10))
     fusionlab.merge([vit(0), vit(1)], "soup", data=data)
     assert 30 <= data.seen < 40, "what the data are is found out by looking at the first batch"
+
+
+def test_fuse_without_matching_asks_for_no_symmetry() -> None:
+    """It is a merge, whose anchor is looked at all the same."""
+    models = [nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)) for _ in range(2)]
+    found, expected = fusionlab.fuse(models, "none").state_dict(), fusionlab.merge(models).state_dict()
+    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+    with pytest.raises(InputError, match="anchor is 7"):
+        fusionlab.fuse(models, "none", anchor=7)
 
 
 def test_a_class_whose_symmetry_cannot_be_inferred_is_merged_by_what_needs_none() -> None:

@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -56,20 +57,26 @@ def random_logits(model: nn.Module, inputs: Sequence[Input], seed: int = 0, coun
     take_plain_products(model)
     with InFloat64():
         # One at a time: sequence classifiers without a padding token refuse batches.
-        found = [logits(model, {name: x.to(device) for name, x in one.items()}) for one in samples(inputs, seed, count)]
-        return torch.stack(found)
+        drawn = samples(model, inputs, seed, count)
+        return torch.stack([logits(model, {name: x.to(device) for name, x in one.items()}) for one in drawn])
 
 
-def samples(inputs: Sequence[Input], seed: int, count: int) -> list[dict[str, Tensor]]:
+def samples(model: nn.Module, inputs: Sequence[Input], seed: int, count: int) -> list[dict[str, Tensor]]:
     """Random inputs of a model, each a batch of one; one seed gives one set.
 
+    None is padding: its embedding is zero in many models, for which all experts of a router are equal, so that their
+    order decides.
+
     Args:
+        model: says which token is padding.
         inputs: what the model takes.
         seed: of the inputs.
         count: how many.
     """
+    config: Any = getattr(model, "config", None)
+    padding = getattr(config, "pad_token_id", None)
     generator = torch.Generator().manual_seed(seed)
-    return [{one.name: one.random(1, generator) for one in inputs} for _ in range(count)]
+    return [{one.name: one.without(padding, one.random(1, generator)) for one in inputs} for _ in range(count)]
 
 
 @torch.no_grad()

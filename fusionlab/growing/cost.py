@@ -39,7 +39,7 @@ def operations(model: nn.Module, inputs: Sequence[Input]) -> int:
     same = copy.deepcopy(model, shared).eval()
     take_plain_products(same)
     device = next(model.parameters()).device
-    (drawn,) = samples(inputs, seed=0, count=1)
+    (drawn,) = samples(model, inputs, seed=0, count=1)
     with counting() as counter:
         forward(same, {name: x.to(device) for name, x in drawn.items()})
     return int(counter.get_total_flops())

@@ -44,7 +44,7 @@ def logits_of(model: nn.Module, provide: Provide, inputs: Sequence[Input], seed:
         for key, parameter in module._parameters.items():
             if parameter is not None:
                 module._parameters[key] = _absent(parameter.shape)
-    each = samples(inputs, seed, count)
+    each = samples(model, inputs, seed, count)
     together = {one.name: torch.cat([sample[one.name] for sample in each]) for one in inputs}
     with _filled(running, provide), InFloat64():
         try:

@@ -60,6 +60,19 @@ class Input:
             ids[..., 1 : 1 + count] = token
         return ids
 
+    def without(self, token: object, drawn: Tensor) -> Tensor:
+        """A random batch of a text's tokens with another in place of one that has no place of its own.
+
+        Args:
+            token: to be left out; whatever is no token of the vocabulary leaves the batch as it is.
+            drawn: by `random`; of other inputs than texts it is given back.
+        """
+        own = {self.last, None if self.placed is None else self.placed[0]}
+        if not self.name.endswith("input_ids") or self.vocabulary is None or token in own:
+            return drawn
+        other = next((one for one in range(self.vocabulary) if one not in own and one != token), None)
+        return drawn if other is None or not isinstance(token, int) else torch.where(drawn == token, other, drawn)
+
 
 def positions_of(config: Any) -> int | None:
     """The most tokens that a model's positions reach, a few of which some models keep for padding.

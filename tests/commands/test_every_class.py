@@ -66,6 +66,7 @@ REFUSALS = (
     "could be guessed from its config",
     "Sequence length should be multiple of",  # layers with windows of several lengths
     "runs several times for one input",  # regmean_pp
+    "nothing that gradients can move",  # learned
 )
 
 
@@ -182,6 +183,7 @@ def headed(sample: Sample, file: str) -> PreTrainedModel:
     if config.is_encoder_decoder:
         config.decoder_start_token_id = 0
     config._attn_implementation = "eager"
+    config.architectures = config.architectures or []
     return auto.from_config(config).float().eval()
 
 

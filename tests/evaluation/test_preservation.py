@@ -5,12 +5,15 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import JetMoeForCausalLM
 
 from fusionlab.errors import InputError
-from fusionlab.evaluation.preservation import check_preservation
+from fusionlab.evaluation.preservation import check_preservation, samples
 from fusionlab.symmetry import Alignment, blueprint
 from fusionlab.symmetry.axes import Fixed
+from fusionlab.symmetry.inputs import Input
 from tests.commands.small import bert, random_logits, timm_vit, vit
+from tests.symmetry.infer.cases import experts
 
 
 def random_alignment(model: Any, seed: int = 0) -> Alignment:
@@ -40,6 +43,40 @@ def test_rounding_to_bfloat16_is_told_and_allowed() -> None:
     check = check_preservation(model, alignment.apply(model), alignment)
     assert check.exact < 1e-10
     assert check.stored > 1e-4
+
+
+def test_padding_is_not_looked_at() -> None:
+    """Its embedding is zero, so that a router finds all experts equal and their order decides."""
+    torch.manual_seed(0)
+    sample = next(one for one in experts.SAMPLES if one.name == "jetmoe")
+    config = sample.build().config
+    config.pad_token_id = 0
+    model = JetMoeForCausalLM(config).eval()
+    assert not model.get_input_embeddings().weight[0].any()
+    orders = {n: e for n, e in random_alignment(model).elements.items() if n.endswith("experts")}
+    assert orders
+    alignment = Alignment(blueprint(model), orders)
+    assert check_preservation(model, alignment.apply(model), alignment).exact < 1e-10
+    drawn = samples(model, alignment.blueprint.inputs, seed=0, count=20)
+    assert all((one["input_ids"] != 0).all() for one in drawn)
+
+
+@pytest.mark.parametrize(
+    ("one", "token", "left"),
+    [
+        (Input("input_ids", (9,), 4), 0, {1, 2, 3}),
+        (Input("input_ids", (9,), 4), None, {0, 1, 2, 3}),
+        (Input("input_ids", (9,), 4, last=3), 0, {1, 2, 3}),
+        (Input("input_ids", (9,), 4, last=3), 3, {0, 1, 2, 3}),
+        (Input("decoder_input_ids", (9,), 2), 1, {0}),
+        (Input("input_ids", (9,), 1), 0, {0}),
+        (Input("token_type_ids", (9,), 2), 0, {0, 1}),
+    ],
+)
+def test_a_token_is_left_out_of_texts(one: Input, token: int | None, left: set[int]) -> None:
+    """Not where it has a place of its own, and not of other inputs; every other token is still drawn."""
+    drawn = one.random(50, torch.Generator().manual_seed(0))
+    assert set(one.without(token, drawn).flatten().tolist()) == left
 
 
 def test_a_key_that_is_not_rotated_is_caught() -> None:

@@ -200,6 +200,8 @@ def _renamed(axis: Axis, ending: str) -> Axis:
     match axis:
         case Along():
             return replace(axis, space=_base(axis.space) + ending)
+        case Per():
+            return Per(_base(axis.space) + ending, axis.count, _renamed(axis.inner, ending))
         case Scaled():
             return Scaled(_base(axis.space) + ending, axis.power, _renamed(axis.inner, ending))
         case Concat():

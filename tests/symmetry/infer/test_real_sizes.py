@@ -235,6 +235,18 @@ def test_numbered_spaces_are_gathered_and_dissolved_without_loss() -> None:
     assert again.after_folding == found.after_folding
 
 
+def test_numbered_blocks_are_gathered_and_dissolved_without_loss() -> None:
+    """A bare SqueezeBERT's units, in blocks that are permuted inside of each group of channels."""
+    groups = dict.fromkeys(("q_groups", "k_groups", "v_groups", "intermediate_groups", "output_groups"), 3)
+    sizes = {"hidden_size": 30, "embedding_size": 30, "num_attention_heads": 6, "intermediate_size": 36}
+    model = transformers.SqueezeBertModel(
+        transformers.SqueezeBertConfig(vocab_size=37, num_hidden_layers=1, **sizes, **groups)
+    )
+    found = infer(model, {"input_ids": torch.randint(37, (3, 9), generator=torch.Generator().manual_seed(0))}, "bare")
+    assert any("copy" in name for name in found.spaces)
+    assert dissolved(gathered(found)) == found
+
+
 def test_drawn_noise_is_an_input() -> None:
     """ViTMAE draws which patches it hides; with the draw given its outputs can be compared."""
     assert [one.name for one in guessed_inputs(on_meta("ViTMAEModel"))] == ["pixel_values", "noise"]

@@ -10,6 +10,7 @@ import transformers
 from torch import Tensor, nn
 
 from fusionlab.checkpoints.weightless import Weightless, weightless
+from fusionlab.evaluation.preservation import samples
 from fusionlab.forward import logits
 from fusionlab.streaming.running import logits_of
 from fusionlab.symmetry import blueprint
@@ -63,10 +64,8 @@ def test_logits_are_those_of_the_whole_model(name: str, tmp_path: Path) -> None:
         return state[found.names[parameter]]
 
     result = logits_of(found.model, provide, inputs, seed=3, count=2)
-    generator = torch.Generator().manual_seed(3)
-    samples = [{one.name: one.random(1, generator) for one in inputs} for _ in range(2)]
     with torch.no_grad(), InFloat64():
-        expected = torch.cat([logits(model.double(), sample) for sample in samples])
+        expected = torch.cat([logits(model.double(), sample) for sample in samples(model, inputs, seed=3, count=2)])
     torch.testing.assert_close(result, expected, rtol=1e-10, atol=1e-10)
     assert {found.names[name] for name in seen} == set(found.names.values())
     assert all(parameter.is_meta for parameter in found.model.parameters())

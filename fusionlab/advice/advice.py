@@ -11,8 +11,18 @@ from fusionlab.advice.adapter_pairs import compare_adapters
 from fusionlab.advice.agreement import Agreement
 from fusionlab.advice.costs import Cost, cost_of
 from fusionlab.advice.pairs import Kind, Pair, compare
-from fusionlab.advice.running import commands, has_other_heads, matching_of
-from fusionlab.advice.situations import CASES, Case, CaseName, case_of, exceptions, judged, unmatchable, worst
+from fusionlab.advice.running import CORRELATION, commands, has_other_heads, matching_of
+from fusionlab.advice.situations import (
+    CASES,
+    Case,
+    CaseName,
+    by_correlation,
+    case_of,
+    exceptions,
+    judged,
+    unmatchable,
+    worst,
+)
 from fusionlab.advice.tensors import Weights, unknown_type
 from fusionlab.errors import InputError
 from fusionlab.symmetry.html import html_table
@@ -53,7 +63,8 @@ class Advice:
     @property
     def described(self) -> Case:
         """The case in words."""
-        return _described(self.case, self.agreement, self.unknown)
+        found = _described(self.case, self.agreement, self.unknown)
+        return by_correlation(found) if self.match == CORRELATION else found
 
     @property
     def sentence(self) -> str:

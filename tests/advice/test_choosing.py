@@ -85,6 +85,17 @@ def test_synthetic_inputs_are_drawn_where_they_teach(make: Callable[[], nn.Modul
     assert found.match == match
 
 
+def test_nets_with_running_statistics_are_told_of_what_is_done() -> None:
+    """Not of learning, which moves no channel, but of correlations, and of the spread of channels that is corrected."""
+    models = {"a": randomized(resnet(), 0), "b": randomized(resnet(), 1)}
+    found = choose(models, has_inputs=True)
+    assert found.match == "correlation"
+    assert "correlations of their activations" in found.note
+    assert "learn" not in found.note
+    assert "--correct" in found.note
+    assert "by learning" in choose({"a": vit(0), "b": vit(1)}, has_inputs=True).note
+
+
 def test_a_class_that_fails_at_writing_is_matched_by_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     """It was before synthetic inputs were drawn unasked."""
 

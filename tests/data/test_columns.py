@@ -51,10 +51,12 @@ def test_texts_and_their_targets(columns: str, given: dict[str, str], expected: 
     assert target_columns(table(**{name: ["a"] for name in columns.split()}), **given) == expected
 
 
-@pytest.mark.parametrize("columns", ["en", "en de fr", "summary one two"])
-def test_no_targets(columns: str) -> None:
+@pytest.mark.parametrize(
+    ("columns", "given"), [("en", {}), ("en de fr", {}), ("summary one two", {}), ("en de fr", {"text": "en"})]
+)
+def test_no_targets(columns: str, given: dict[str, str]) -> None:
     with pytest.raises(InputError, match=r"expected data\.text_column and data\.target_column, two of them"):
-        target_columns(table(**{name: ["a"] for name in columns.split()}, n=[1]))
+        target_columns(table(**{name: ["a"] for name in columns.split()}, n=[1]), **given)
 
 
 @pytest.mark.parametrize(

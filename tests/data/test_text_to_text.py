@@ -109,6 +109,8 @@ def test_the_start_is_that_of_the_config_beside_the_tokenizer(path: str, tmp_pat
     own = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], labels=batch["labels"])
     counts = batch["labels"] != -100
     assert_close(logits(model, batch)[counts], own.logits[counts], atol=1e-5, rtol=0)
+    english = TextToText(path, str(tmp_path / "mbart"), target_language="en_XX", eval_batch_size=8, **SAME)
+    assert (batch_of(english)["decoder_input_ids"][:, 0] == known.convert_tokens_to_ids("en_XX")).all()
     other = TextToText(
         path, str(tmp_path / "mbart"), text_language="de_DE", target_language="en_XX", eval_batch_size=8, **SAME
     )

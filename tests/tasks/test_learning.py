@@ -3,6 +3,7 @@
 import itertools
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -104,7 +105,7 @@ def test_language_models(tmp_path: Path, tokenizer: str, masked: bool) -> None:
 def test_texts_from_texts(tmp_path: Path) -> None:
     """A fresh T5 learns to write its answers out, and is told which token its decoder begins with."""
     rows = [{"text": text, "target": "glad" if "joy" in labels else "not so"} for text, labels in FEELINGS]
-    data = TextToText(jsonl(tmp_path / "x.jsonl", rows), "bytes", **SAME)
+    data = TextToText(jsonl(tmp_path / "x.jsonl", rows), "bytes", decoder_start=65, **SAME)
     sizes = {"vocab_size": 259, "d_model": 32, "d_kv": 16, "d_ff": 64, "num_layers": 1, "num_heads": 2}
     t5 = {"model_type": "t5", **sizes, "dropout_rate": 0.0}
     task = SequenceToSequence(t5, max_new_tokens=12, learning_rate=1e-2)
@@ -117,8 +118,29 @@ def test_texts_from_texts(tmp_path: Path) -> None:
     checkpoints.save(task.model.eval(), tmp_path / "out")
     again: Any = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out")
     for part in (again.config, again.generation_config):
-        assert (part.decoder_start_token_id, part.pad_token_id, part.eos_token_id) == (256, 256, 257)
+        assert (part.decoder_start_token_id, part.pad_token_id, part.eos_token_id) == (65, 256, 257)
     assert task.hparams["max_new_tokens"] == 12
+
+
+def test_a_text_is_written_from_the_token_that_its_target_begins_with(tmp_path: Path) -> None:
+    """It may be another one for each, such as the code of a language."""
+    rows = [{"text": text, "target": text} for text, _ in FEELINGS]
+    data = TextToText(jsonl(tmp_path / "x.jsonl", rows), "bytes", decoder_start="last", eval_batch_size=8, **SAME)
+    sides = {"layers": 1, "attention_heads": 2, "ffn_dim": 8}
+    sizes = {f"{side}_{name}": size for side in ("encoder", "decoder") for name, size in sides.items()}
+    tokens = {"vocab_size": 259, "max_position_embeddings": 199, "pad_token_id": 256, "eos_token_id": 257}
+    task = SequenceToSequence({"model_type": "mbart", "d_model": 8, **sizes, **tokens}, max_new_tokens=3)
+    task.eval()
+    (batch,) = data.test_dataloader()
+    batch["decoder_input_ids"][:, 0] = torch.arange(60, 68)
+    wrapped: Any = task.model
+    with (
+        patch.object(wrapped, "generate", wraps=wrapped.generate) as generate,
+        patch.object(task, "data", lambda: data),
+    ):
+        written, losses = task.predict_step(batch, 0)
+    assert generate.call_args.kwargs["decoder_input_ids"].tolist() == [[token] for token in range(60, 68)]
+    assert len(written) == len(losses) == 8
 
 
 def test_a_decoder_that_begins_otherwise_is_refused(tmp_path: Path) -> None:

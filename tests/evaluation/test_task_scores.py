@@ -10,12 +10,16 @@ from sklearn.metrics import f1_score, matthews_corrcoef
 from torch import Tensor, nn
 from torchmetrics.text import Perplexity
 from transformers import (
+    BartConfig,
+    BartForConditionalGeneration,
     BertConfig,
     BertForMaskedLM,
     BertForSequenceClassification,
     BertForTokenClassification,
     GPT2Config,
     GPT2LMHeadModel,
+    T5Config,
+    T5ForConditionalGeneration,
 )
 
 from fusionlab.errors import InputError
@@ -105,6 +109,12 @@ def test_tags() -> None:
 
 
 SIZE: dict[str, Any] = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
+T5: dict[str, Any] = {"d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 1, "num_heads": 2, "vocab_size": 9}
+# Its class fills in masked tokens too.
+BART: dict[str, Any] = {
+    "d_model": 8, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 8, "decoder_ffn_dim": 8, "vocab_size": 9, "max_position_embeddings": 9,
+}  # fmt: skip
 NAMED: dict[str, Any] = {"id2label": dict(enumerate(TAGS)), "vocab_size": 9, **SIZE}
 
 
@@ -129,6 +139,8 @@ NAMED: dict[str, Any] = {"id2label": dict(enumerate(TAGS)), "vocab_size": 9, **S
             "causal_lm",
             "perplexity",
         ),
+        (lambda: T5ForConditionalGeneration(T5Config(**T5)), "seq2seq", "perplexity"),
+        (lambda: BartForConditionalGeneration(BartConfig(**BART)), "seq2seq", "perplexity"),
         (Echo, "classification", "accuracy"),
     ],
 )

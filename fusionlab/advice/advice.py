@@ -11,12 +11,11 @@ from fusionlab.advice.adapter_pairs import compare_adapters
 from fusionlab.advice.agreement import Agreement
 from fusionlab.advice.costs import Cost, cost_of
 from fusionlab.advice.pairs import Kind, Pair, compare
-from fusionlab.advice.running import CORRELATION, commands, has_other_heads, matching_of
+from fusionlab.advice.running import CORRELATION, by_correlation, commands, has_other_heads, matching_of
 from fusionlab.advice.situations import (
     CASES,
     Case,
     CaseName,
-    by_correlation,
     case_of,
     exceptions,
     judged,

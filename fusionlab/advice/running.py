@@ -1,9 +1,10 @@
-"""The commands that advice names, and the preset of matching in them."""
+"""The commands that advice names, the preset of matching in them, and the words for that of nets with BatchNorm."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 
 from fusionlab.advice.pairs import Pair
 from fusionlab.advice.situations import CASES, Case, CaseName
@@ -20,6 +21,21 @@ def matching_of(found: Case, models: Sequence[Weights]) -> str | None:
         models: at least one.
     """
     return CORRELATION if found.match == LEARNED and has_statistics(models) else found.match
+
+
+def by_correlation(case: Case) -> Case:
+    """A case of nets with BatchNorm, whose channels no gradient moves: correlations of activations match them.
+
+    Args:
+        case: that they are otherwise.
+    """
+    measured = "Measure both: the merge as they are, and matched by the correlations of their activations."
+    matched = (
+        "Match them by the correlations of their activations on inputs without labels, with --correct, which gives "
+        "each channel the mean and spread that the end models have; then take the plain mean. Narrow nets keep a "
+        "barrier. Without inputs weights get part of the way."
+    )
+    return replace(case, helps=measured if case.is_open and case.unsure else matched)
 
 
 def has_statistics(models: Sequence[Weights]) -> bool:

@@ -178,21 +178,6 @@ def judged(case: Case, agreement: float | None) -> Case:
     return replace(case, helps=helps, useless=useless, match="none", unsure="")
 
 
-def by_correlation(case: Case) -> Case:
-    """A case of nets with BatchNorm, whose channels no gradient moves: correlations of activations match them.
-
-    Args:
-        case: that they are otherwise.
-    """
-    measured = "Measure both: the merge as they are, and matched by the correlations of their activations."
-    matched = (
-        "Match them by the correlations of their activations on inputs without labels, with --correct, which gives "
-        "each channel the mean and spread that the end models have; then take the plain mean. Narrow nets keep a "
-        "barrier. Without inputs weights get part of the way."
-    )
-    return replace(case, helps=measured if case.is_open and case.unsure else matched)
-
-
 def unmatchable(case: Case, kind: str) -> Case:
     """A case of models whose class is not known, so that they cannot be matched by any data.
 

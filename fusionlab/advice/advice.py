@@ -12,16 +12,7 @@ from fusionlab.advice.agreement import Agreement
 from fusionlab.advice.costs import Cost, cost_of
 from fusionlab.advice.pairs import Kind, Pair, compare
 from fusionlab.advice.running import CORRELATION, by_correlation, commands, has_other_heads, matching_of
-from fusionlab.advice.situations import (
-    CASES,
-    Case,
-    CaseName,
-    case_of,
-    exceptions,
-    judged,
-    unmatchable,
-    worst,
-)
+from fusionlab.advice.situations import CASES, Case, CaseName, case_of, exceptions, judged, unmatchable, worst
 from fusionlab.advice.tensors import Weights, unknown_type
 from fusionlab.errors import InputError
 from fusionlab.symmetry.html import html_table

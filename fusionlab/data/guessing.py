@@ -131,8 +131,9 @@ def _running(guess: Guess) -> LightningDataModule:
 def _targets(guess: Guess) -> LightningDataModule:
     data, rows = guess.data, guess.parts()
     text, target = guess.column("text_column"), guess.column("target_column")
-    first = with_parts(next(iter(rows.values())), [name for name in (text, target) if name is not None])
-    require_columns(Source(data.path), first, [name for name in (text, target) if name is not None])
+    given = [name for name in (text, target) if name is not None]
+    first = with_parts(next(iter(rows.values())), given)
+    require_columns(Source(data.path), first, given)
     try:
         text, target = columns.target_columns(first, text, target, [guess.split_column])
     except InputError:

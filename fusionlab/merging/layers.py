@@ -130,7 +130,7 @@ class Walk:
 
 @dataclass(frozen=True)
 class _Passed:
-    """What a layer gave, and what it left for later ones in mappings that all are handed: keys and values, in Gemma 4.
+    """The output of a layer, and what it left for later ones in mappings that all are handed, such as keys and values.
 
     Attributes:
         output: of the layer.

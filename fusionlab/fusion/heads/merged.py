@@ -29,12 +29,8 @@ class MergedHeads(HeadStrategy):
     def blueprint(self) -> Blueprint:
         return common_blueprint(self.models)
 
-    def described(self, is_needed: bool) -> Blueprint:
-        """The blueprint of the models; one that says nothing where none is needed, so that nothing is traced for it."""
-        if is_needed:
-            return self.blueprint()
+    def refuse_misfits(self) -> None:
         refuse_unlike(self.models)
-        return self.undescribed()
 
     def states(self, models: Sequence[nn.Module]) -> list[State]:
         return [model.state_dict() for model in models]

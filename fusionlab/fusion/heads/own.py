@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -29,7 +30,7 @@ from fusionlab.matching.recipe import Recipe
 from fusionlab.matching.workplace import HERE, Workplace
 from fusionlab.stages import Stages
 from fusionlab.statistics import Activations, Grams, Statistics, basis_of
-from fusionlab.symmetry import Alignment, Blueprint
+from fusionlab.symmetry import Alignment, Blueprint, SymmetryError
 
 
 class TaskModels(nn.Module):
@@ -94,6 +95,11 @@ class OwnHeads(HeadStrategy):
         if len(models) < 2:
             raise InputError(f"{len(models)} end model was given; expected at least two")
         return body_blueprint(models)
+
+    def refuse_misfits(self) -> None:
+        """Refuse bodies that do not fit each other, which their blueprint is found by."""
+        with suppress(SymmetryError):
+            self.blueprint()
 
     def states(self, models: Sequence[nn.Module]) -> list[State]:
         """The parameters of the bodies: of what all end models have below their heads."""

@@ -16,7 +16,7 @@ from fusionlab.matching.recipe import Recipe
 from fusionlab.matching.workplace import HERE, Workplace
 from fusionlab.stages import Stages
 from fusionlab.statistics import Statistics
-from fusionlab.symmetry import Alignment, Blueprint, SymmetryError
+from fusionlab.symmetry import Alignment, Blueprint
 
 State = dict[str, Tensor]
 StatisticsByKind = Mapping[str, Statistics]
@@ -57,8 +57,16 @@ class HeadStrategy(ABC):
             InputError: models that do not fit each other.
         """
 
+    @abstractmethod
+    def refuse_misfits(self) -> None:
+        """Refuse models that do not fit each other, as far as that is known without their symmetry.
+
+        Raises:
+            InputError: models that do not fit each other.
+        """
+
     def described(self, is_needed: bool) -> Blueprint:
-        """The blueprint of what is merged; one that says nothing where none is found and none is needed.
+        """The blueprint of what is merged; one that says nothing where none is needed, so that nothing is traced.
 
         Args:
             is_needed: whether something is matched, or merged by its symmetry.
@@ -67,15 +75,9 @@ class HeadStrategy(ABC):
             InputError: models that do not fit each other.
             SymmetryError: it is needed, and none is found.
         """
-        try:
+        if is_needed:
             return self.blueprint()
-        except SymmetryError:
-            if is_needed:
-                raise
-            return self.undescribed()
-
-    def undescribed(self) -> Blueprint:
-        """A blueprint that says nothing."""
+        self.refuse_misfits()
         return Blueprint(type(next(iter(self.models.values()))).__name__, {}, {})
 
     @abstractmethod

@@ -139,6 +139,7 @@ rows: $(STAMP)
 	$(BIN)/python benchmarks/assignments.py
 	$(BIN)/python benchmarks/encoders.py
 	$(BIN)/python benchmarks/optimisers.py
+	$(BIN)/python benchmarks/measures.py
 
 results: $(STAMP)
 	$(BIN)/python benchmarks/same_base.py --page
@@ -151,6 +152,7 @@ results: $(STAMP)
 	$(BIN)/python benchmarks/assignments.py --page
 	$(BIN)/python benchmarks/encoders.py --page
 	$(BIN)/python benchmarks/optimisers.py --page
+	$(BIN)/python benchmarks/measures.py --page
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/matching.py

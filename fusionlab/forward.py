@@ -16,10 +16,12 @@ from fusionlab.types import Batch
 LABELS = "labels"
 # The label of what is unknown, as transformers has it.
 IGNORED = -100
+# Of answers to questions: where they begin and where they end, over tokens; and the logit of padding, which is neither.
+ENDS = ("start_logits", "end_logits")
+_NOWHERE = -1e4
 # What a model is used for, by the name of its output, first come first.
 MAIN = (
     "logits",
-    "start_logits",
     "logits_per_image",
     "image_embeds",
     "text_embeds",
@@ -123,9 +125,14 @@ def input_embeddings(model: nn.Module) -> nn.Embedding | None:
 
 
 def main_output(output: Any) -> Tensor:
-    """The tensor that a model is used for: its logits or embeddings, or the last hidden state of a bare encoder."""
+    """The tensor that a model is used for: its logits or embeddings, or the last hidden state of a bare encoder.
+
+    Of a model that answers questions it is both ends of the answer, shape ``(batch, 2, tokens)``.
+    """
     if isinstance(output, Tensor):
         return output
+    if (ends := _ends(output)) is not None:
+        return ends
     for name in MAIN:
         value = getattr(output, name, None)
         if value is not None:
@@ -133,9 +140,19 @@ def main_output(output: Any) -> Tensor:
     if isinstance(output, tuple):
         # timm's distilled models return one set of logits for each token they classify by.
         return torch.stack([element for element in output if isinstance(element, Tensor)]).mean(0)
-    raise TypeError(f"a model returned {type(output).__name__}, which holds none of {', '.join(MAIN)}")
+    raise TypeError(f"a model returned {type(output).__name__}, which holds none of {', '.join((*MAIN, *ENDS))}")
 
 
 def logits(model: nn.Module, batch: Batch) -> Tensor:
-    """Logits of `model` on `batch`, of shape ``(batch, ..., classes)``."""
-    return main_output(forward(model, batch))
+    """Logits of `model` on `batch`, of shape ``(batch, ..., classes)``; no answer begins or ends in padding."""
+    output = forward(model, batch)
+    found, mask = main_output(output), batch.get("attention_mask")
+    if _ends(output) is None or mask is None or mask.shape != found[:, 0].shape:
+        return found
+    return found.masked_fill(~mask.bool()[:, None], _NOWHERE)
+
+
+def _ends(output: Any) -> Tensor | None:
+    """Where answers begin and end, shape ``(batch, 2, tokens)``; None of a model that gives no such logits."""
+    ends = [value for name in ENDS if isinstance(value := getattr(output, name, None), Tensor)]
+    return torch.stack(ends, 1) if len(ends) == len(ENDS) else None

@@ -26,6 +26,7 @@ TINY: dict[str, dict[str, Any]] = {
     "FacebookAI/roberta-base": {"model_type": "roberta", **BODY},
     "microsoft/deberta-v3-large": {"model_type": "deberta-v2", **BODY},
     "checkpoints/minilm": {"model_type": "bert", **BODY},
+    "google-bert/bert-base-uncased": {"model_type": "bert", **BODY},
     "google-t5/t5-small": {"model_type": "t5", "d_model": 12, "num_heads": 2, "d_kv": 6, "d_ff": 8, "num_layers": 1},
 }
 

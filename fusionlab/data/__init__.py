@@ -10,6 +10,7 @@ from fusionlab.data.language_modelling import LanguageModelling
 from fusionlab.data.ner import NER
 from fusionlab.data.overlap import Overlap, overlap
 from fusionlab.data.own import OwnData, own_data
+from fusionlab.data.question_answering import QuestionAnswering
 from fusionlab.data.text_classification import TextClassification
 from fusionlab.data.text_to_text import TextToText
 from fusionlab.data.union import Union
@@ -25,6 +26,7 @@ __all__ = [
     "LanguageModelling",
     "Overlap",
     "OwnData",
+    "QuestionAnswering",
     "TextClassification",
     "TextToText",
     "Union",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from datasets import Dataset, Image, List, Value
 
@@ -23,6 +23,8 @@ TARGETS = (
     "response", "answer", "headline",
 )  # fmt: skip
 SOURCES = ("source", "src", "input_text", "inputs", "dialogue", "instruction")
+QUESTIONS, CONTEXTS = ("question", "query"), ("context", "passage", "paragraph", "document", "text", "story")
+ANSWERS, STARTS = ("answers", "answer", "answer_text"), ("answer_start", "start", "answer_starts")
 IMAGE = ("image", "img", "picture", "photo", "file", "path", "file_name", "filename")
 WORDS, TAGS = ("tokens", "words"), ("ner_tags", "tags", "ner", "labels", "pos_tags", "chunk_tags", "tag")
 SPLIT = ("split", "fold", "partition")
@@ -112,6 +114,55 @@ def target_columns(
             f"data.target_column, two of them"
         )
     return text, target
+
+
+class AnswerColumns(NamedTuple):
+    """Columns of questions, of the texts with their answers, and of these; None for what the table does not have."""
+
+    question: str
+    context: str
+    answer: str | None
+    start: str | None
+
+
+def answer_columns(
+    rows: Dataset,
+    question: str | None = None,
+    context: str | None = None,
+    answer: str | None = None,
+    *,
+    taken: Iterable[str | None] = (),
+    are_needed: bool = True,
+) -> AnswerColumns:
+    """The columns of questions, contexts and answers, and of the places where these begin.
+
+    Args:
+        rows: a table.
+        question: that of the questions, where it is known.
+        context: that of the texts which hold the answers, where it is known.
+        answer: that of the answers, where it is known.
+        taken: columns that hold something else.
+        are_needed: whether the answers must be there.
+
+    Raises:
+        InputError: no names tell them.
+    """
+    known = {question, context, answer, *taken}
+    names = {name.lower(): name for name in reversed(rows.column_names) if name not in known}
+    texts = {key: name for key, name in names.items() if _is_text(rows.features[name])}
+    question = question or next((texts[name] for name in QUESTIONS if name in texts), None)
+    context = context or next((texts[name] for name in CONTEXTS if name in texts), None)
+    if question is None or context is None:
+        raise InputError(
+            f"no columns are called as questions and the texts that hold their answers are ({listed(rows)}); expected "
+            f"data.text_column (the questions) and data.pair_column (the texts), two of them"
+        )
+    answer = answer or next((names[name] for name in ANSWERS if name in names), None)
+    if answer is None and are_needed:
+        raise InputError(f"no column holds answers ({listed(rows)}); expected data.label_column, one of them")
+    is_plain = answer is not None and _is_text(rows.features[answer])
+    start = next((names[name] for name in STARTS if name in names), None) if is_plain else None
+    return AnswerColumns(question, context, answer, start)
 
 
 def image_column(rows: Dataset) -> str:

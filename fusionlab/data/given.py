@@ -25,7 +25,7 @@ class Given:
         val_split: name of the validation split; guessed if None.
         val_size: rows or the share of them to hold out of training where there is no validation split.
         limit: at most this many rows of each split.
-        max_length: most tokens of a text; what the model takes, at most 128, if None.
+        max_length: most tokens of a text; what the model takes, at most 128 (384 with a question), if None.
         batch_size: samples in a batch.
     """
 

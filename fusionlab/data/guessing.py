@@ -17,6 +17,7 @@ from fusionlab.data.images import Images
 from fusionlab.data.language_modelling import LanguageModelling
 from fusionlab.data.ner import NER
 from fusionlab.data.purpose import Head, Kind
+from fusionlab.data.question_answering import QuestionAnswering
 from fusionlab.data.splits import with_parts
 from fusionlab.data.tables import Source, require_columns
 from fusionlab.data.text_classification import TextClassification
@@ -156,6 +157,27 @@ def _targets(guess: Guess) -> LightningDataModule:
     )
 
 
+def _questions(guess: Guess) -> LightningDataModule:
+    data, rows = guess.data, guess.parts()
+    first = next(iter(rows.values()))
+    given = [guess.column(name) for name in _TEXT_COLUMNS]
+    require_columns(Source(data.path), first, [name for name in given if name is not None])
+    found = columns.answer_columns(first, *given, taken=[guess.split_column], are_needed=guess.use != "inputs")
+    guess.say(f"questions from `{found.question}`, contexts from `{found.context}`", "text_column", "pair_column")
+    if found.answer is not None:
+        begins = "" if found.start is None else f", which begin at `{found.start}`"
+        guess.say(f"answers from `{found.answer}`{begins}", "label_column")
+    return QuestionAnswering(
+        data.path,
+        data.tokenizer or guess.head.tokenizer(),
+        question_column=found.question,
+        context_column=found.context,
+        answer_column=found.answer,
+        start_column=found.start,
+        **guess.text_options(guess.splits(rows, None)),
+    )
+
+
 def _pairs(guess: Guess) -> LightningDataModule:
     data, rows = guess.data, guess.parts()
     first = next(iter(rows.values()))
@@ -229,6 +251,7 @@ _KINDS: dict[Kind, Callable[[Guess], LightningDataModule]] = {
     "texts": _texts,
     "words": _words,
     "running text": _running,
+    "questions": _questions,
     "texts and targets": _targets,
     "pairs": _pairs,
     "images": _images,

@@ -62,11 +62,13 @@ class OwnData(LightningDataModule):
             tokenizer: checkpoint folder or hub id of the tokenizer; the checkpoint's own if null.
             task: of the labels of texts; that of the checkpoint's head if null.
             text_column: column of the texts; guessed from names and types if null.
-            pair_column: column of second texts; guessed from names such as premise and hypothesis if null.
+            pair_column: column of second texts; guessed from names such as premise and hypothesis if null. Of models
+                that find answers in texts, that of these texts; `text_column` is then that of the questions.
             target_column: column of the texts that are to be made of others, for models with an encoder and a decoder;
                 guessed from names such as target, summary and output if null.
             prefix: written before each text from which another is to be made, as T5 has it.
-            label_column: column of the labels; guessed from names and from the checkpoint's labels if null.
+            label_column: column of the labels, or of the answers to questions; guessed from names and from the
+                checkpoint's labels if null.
             label_values: what that column holds for each of the checkpoint's labels, in their order, with commas
                 between them.
             image_column: column of the images; guessed if null.
@@ -83,7 +85,8 @@ class OwnData(LightningDataModule):
             val_size: rows, or below 1 the share of them, that are held out of training for that where there is no such
                 split; always the same.
             limit: at most this many rows of each split, for a quick look.
-            max_length: most tokens of a text; 128, or as many as the model has positions for, if null.
+            max_length: most tokens of a text; 128 (384 with a question), or as many as the model has positions for, if
+                null.
             batch_size: samples in a batch.
 
         Raises:

@@ -23,9 +23,11 @@ from fusionlab.evaluation.scores import Task
 from fusionlab.evaluation.task_scores import is_seq2seq
 from fusionlab.symmetry.inputs import positions_of
 
-Kind = Literal["texts", "words", "running text", "texts and targets", "pairs", "images"]
+Kind = Literal["texts", "words", "questions", "running text", "texts and targets", "pairs", "images"]
 # Longer texts are cut, unless asked for otherwise; attention takes memory by the square.
 _LENGTH = 128
+# An answer that is cut off is not known.
+_LENGTHS: dict[Kind, int] = {"questions": 384}
 # Tokens of the tables of positions that some models keep for themselves.
 _KEPT = 2
 
@@ -69,9 +71,9 @@ class Head:
         )
 
     def max_length(self) -> int:
-        """The most tokens of a text: 128, or as many as the model has positions for if those are fewer."""
-        most = positions_of(getattr(self.model, "config", None))
-        return _LENGTH if most is None or most <= 2 * _KEPT else min(_LENGTH, most - _KEPT)
+        """The most tokens of a text: 128 (384 with a question), or as many as the model has positions for if fewer."""
+        most, length = positions_of(getattr(self.model, "config", None)), _LENGTHS.get(self.kind, _LENGTH)
+        return length if most is None or most <= 2 * _KEPT else min(length, most - _KEPT)
 
     def decoder_start(self, padding: int) -> Start:
         """The token that the model's decoder begins with; ``last`` where that is the last one of each target.
@@ -113,10 +115,10 @@ def head_of(checkpoint: Checkpoint) -> Head:
     if kind is None or task is None:
         raise InputError(
             f"{checkpoint.source} is a {type(model).__name__}, for which no data can be guessed from a file; expected "
-            f"a model that classifies texts, words or images, a language model, one from texts to texts or an encoder "
-            f"of texts, or a data module by its class (--data CLASS)"
+            f"a model that classifies texts, words or images, one that answers questions on texts, a language model, "
+            f"one from texts to texts or an encoder of texts, or a data module by its class (--data CLASS)"
         )
-    if task in ("masked_lm", "causal_lm", "seq2seq", "similarity", "regression"):
+    if task in ("question_answering", "masked_lm", "causal_lm", "seq2seq", "similarity", "regression"):
         names = ()
     source = Path(checkpoint.source).expanduser()
     own = source if source.is_dir() else locate(checkpoint.source)
@@ -132,11 +134,13 @@ def _purpose(model: nn.Module, outputs: int) -> tuple[Kind | None, Task | None]:
         return "texts and targets", "seq2seq"
     for kind, task, known in (
         ("words", "tokens", modeling_auto.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES),
+        ("questions", "question_answering", modeling_auto.MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES),
         ("running text", "masked_lm", modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES),
         ("running text", "causal_lm", modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES),
         ("images", "classification", modeling_auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES),
     ):
-        if name in _flat(known):
+        # Questions may be on pages, whose words have places.
+        if name in _flat(known) and (kind != "questions" or _reads_texts(model)):
             return kind, task  # type: ignore[return-value]
     if name in _flat(modeling_auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES):
         problem = getattr(config, "problem_type", None)
@@ -154,11 +158,14 @@ def _embeds_texts(model: nn.Module) -> bool:
     """True for an encoder of texts alone, without a head."""
     known = (modeling_auto.MODEL_MAPPING_NAMES, modeling_auto.MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES)
     is_bare = any(type(model).__name__ in _flat(names) for names in known)
-    if not is_bare or getattr(model, "main_input_name", None) != "input_ids":
-        return False
+    return is_bare and _reads_texts(model) and "decoder_input_ids" not in inspect.signature(model.forward).parameters
+
+
+def _reads_texts(model: nn.Module) -> bool:
+    """True where texts are all that a model reads: neither images nor sounds nor places on a page."""
     reads = inspect.signature(model.forward).parameters
-    others = ("pixel_values", "input_features", "input_values", "bbox", "decoder_input_ids")
-    return not any(name in reads for name in others)
+    others = ("pixel_values", "input_features", "input_values", "bbox")
+    return getattr(model, "main_input_name", None) == "input_ids" and not any(name in reads for name in others)
 
 
 def _flat(names: Any) -> Iterator[str]:

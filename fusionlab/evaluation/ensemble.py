@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fusionlab.errors import InputError
-from fusionlab.forward import forward, main_output
+from fusionlab.forward import logits
 from fusionlab.merge_weights import merge_weights
 
 
@@ -57,7 +57,7 @@ class Ensemble(nn.Module):
         batch = named | {str(position): value for position, value in enumerate(inputs)}
         total: Tensor | None = None
         for model, weight in zip(self.models, self.weights, strict=True):
-            found = main_output(forward(model, batch))
+            found = logits(model, batch)
             found = weight * found.to(torch.promote_types(found.dtype, torch.float32))
             total = found if total is None else total + found
         assert total is not None

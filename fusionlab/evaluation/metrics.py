@@ -55,6 +55,14 @@ class Perplexity(MeanLoss):
         return super().compute().exp()
 
 
+class MeanFraction(MeanLoss):
+    """Mean of numbers from 0 to 1, one for each example, of which 1 is the best."""
+
+    higher_is_better = True
+    plot_lower_bound = 0.0
+    plot_upper_bound = 1.0
+
+
 @dataclass(frozen=True)
 class Kind:
     """The nature of a number.
@@ -84,6 +92,7 @@ KINDS: Mapping[str, Kind] = {
     "macro_f1": kind_of(MulticlassF1Score),
     "micro_f1": kind_of(MultilabelF1),
     "f1": kind_of(SpanF1),
+    "exact_match": kind_of(MeanFraction),
     "matthews": kind_of(Matthews),
     "pearson": kind_of(PearsonCorrCoef),
     "spearman": kind_of(SpearmanCorrCoef),

@@ -17,6 +17,7 @@ from fusionlab.evaluation.wording import metric_label
 # Tasks and metrics as the Hugging Face hub calls them; a metric that is not here has its own name.
 _TASKS: Mapping[Task, str] = {
     "tokens": "token-classification",
+    "question_answering": "question-answering",
     "masked_lm": "fill-mask",
     "causal_lm": "text-generation",
     "seq2seq": "text2text-generation",

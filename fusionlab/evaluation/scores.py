@@ -22,7 +22,15 @@ from fusionlab.evaluation.span_f1 import Mode, SpanF1
 from fusionlab.forward import IGNORED, LABELS, logits
 
 Task = Literal[
-    "classification", "multilabel", "regression", "tokens", "masked_lm", "causal_lm", "seq2seq", "similarity"
+    "classification",
+    "multilabel",
+    "regression",
+    "tokens",
+    "question_answering",
+    "masked_lm",
+    "causal_lm",
+    "seq2seq",
+    "similarity",
 ]
 Decision = Literal["probability", "logit"]
 ClassMetric = Literal["accuracy", "macro_f1", "matthews"]

@@ -10,6 +10,7 @@ from torchmetrics.classification import MulticlassF1Score
 from transformers.models.auto import modeling_auto
 
 from fusionlab.errors import InputError
+from fusionlab.evaluation.answer_scores import AnswerScores
 from fusionlab.evaluation.ensemble import Ensemble
 from fusionlab.evaluation.matthews import Matthews
 from fusionlab.evaluation.scores import (
@@ -60,8 +61,8 @@ def make_scores(
         raise InputError(f"the metric is {metric!r}, but one of {', '.join(get_args(ClassMetric))} was expected")
     if task == "multilabel":
         return MultilabelScores(_classes(model, class_names), decision)
-    if task == "regression":
-        return RegressionScores()
+    if task in ("regression", "question_answering"):
+        return RegressionScores() if task == "regression" else AnswerScores()
     if task == "similarity":
         return SimilarityScores(pooling)
     if task in ("masked_lm", "causal_lm", "seq2seq"):
@@ -108,6 +109,7 @@ def task_of(model: nn.Module) -> Task:
     name = type(model).__name__
     heads: dict[Task, Any] = {
         "tokens": modeling_auto.MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES,
+        "question_answering": modeling_auto.MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES,
         "masked_lm": modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES,
         "causal_lm": modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
     }

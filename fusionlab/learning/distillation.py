@@ -57,7 +57,7 @@ def output_of(model: nn.Module, batch: Batch) -> Tensor:
     Returns:
         Shape ``(batch, ..., classes)``; ``(batch, 2, tokens)`` for question answering.
     """
-    return _tensor(forward(model, batch))
+    return main_output(forward(model, batch))
 
 
 @torch.no_grad()
@@ -109,7 +109,7 @@ def teacher_targets(
     kind: Kind = "values"
     for index in chosen:
         output = forward(models[index], batch)
-        values = _tensor(output)
+        values = main_output(output)
         values = values.to(torch.promote_types(values.dtype, torch.float32))
         kind = kind_of(models[index], output)
         knows = torch.ones_like(values[(0,) * (values.ndim - 1)])
@@ -216,8 +216,3 @@ def _labels_loss(output: Tensor, probabilities: Tensor, temperature: float) -> T
         probabilities = (logits / temperature).sigmoid()
     entries = binary_cross_entropy_with_logits(output / temperature, probabilities, reduction="none")
     return entries * temperature**2
-
-
-def _tensor(output: Any) -> Tensor:
-    starts, ends = getattr(output, "start_logits", None), getattr(output, "end_logits", None)
-    return main_output(output) if starts is None or ends is None else torch.stack((starts, ends), 1)

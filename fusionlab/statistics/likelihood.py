@@ -2,8 +2,8 @@
 
 One example is one row of the batch: an image, a text, a sequence. Its log-likelihood is the sum over what is predicted
 for it: one label; or a label for each position, apart from padding and from labels of -100; or, for several labels at
-once, each of them. Given the inputs these are independent of each other, so the Fisher information of an example is
-the sum of theirs.
+once, each of them; or both ends of an answer, whose labels are tokens. Given the inputs these are independent of each
+other, so the Fisher information of an example is the sum of theirs.
 
 Padding is where ``attention_mask`` is 0. In a causal language model a position predicts the next token; it counts if
 both do, and its label is the next token where the batch has none. Several labels (``problem_type``
@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fusionlab.errors import InputError
-from fusionlab.forward import IGNORED, LABELS, forward, main_output
+from fusionlab.forward import IGNORED, LABELS, logits
 from fusionlab.modes import in_eval_mode
 from fusionlab.statistics.layout import fingerprints, take_examples
 from fusionlab.types import Batch
@@ -97,7 +97,7 @@ def predicted(model: nn.Module, batch: Batch) -> tuple[Prediction, Family]:
     Raises:
         InputError: the model predicts something else than labels.
     """
-    output = main_output(forward(model, batch))
+    output = logits(model, batch)
     family = _family(model, output, batch.get(LABELS))
     return _places(model, batch, output, family), family
 
@@ -224,6 +224,7 @@ PREDICTIONS = {
     "ForVideoClassification",
     "ForAudioClassification",
     "ForTokenClassification",
+    "ForQuestionAnswering",
     "ForMaskedLM",
     "ForCausalLM",
     "ForConditionalGeneration",
@@ -260,7 +261,7 @@ def _counted(outputs: Tensor, counts: Tensor, labels: Tensor | None) -> Predicti
 
 
 def _predicts_labels(model: nn.Module) -> bool:
-    """Outputs of other models may have the shape of logits: hidden states, similarities, starts of answers."""
+    """Outputs of other models may have the shape of logits: hidden states, or similarities."""
     return not hasattr(model, "main_input_name") or _is_causal(model) or model.loss_type in PREDICTIONS
 
 

@@ -4,6 +4,7 @@ from fusionlab.tasks.export import ExportCheckpoint
 from fusionlab.tasks.fine_tuning import FineTuning
 from fusionlab.tasks.image_classification import ImageClassification
 from fusionlab.tasks.language_modelling import CausalLanguageModelling, MaskedLanguageModelling
+from fusionlab.tasks.question_answering import QuestionAnswering
 from fusionlab.tasks.sequence_classification import SequenceClassification
 from fusionlab.tasks.sequence_to_sequence import SequenceToSequence
 from fusionlab.tasks.token_classification import TokenClassification
@@ -14,6 +15,7 @@ __all__ = [
     "FineTuning",
     "ImageClassification",
     "MaskedLanguageModelling",
+    "QuestionAnswering",
     "SequenceClassification",
     "SequenceToSequence",
     "TokenClassification",

@@ -55,10 +55,23 @@ def text_rows(batches: Sequence[tuple[Sequence[str], Tensor]]) -> Iterator[list[
     Args:
         batches: texts, and losses of shape ``(batch,)``.
     """
-    yield [SAMPLE, PREDICTED, "loss"]
-    rows = ((text, loss) for texts, losses in batches for text, loss in zip(texts, losses.tolist(), strict=True))
-    for sample, (text, loss) in enumerate(rows):
-        yield [sample, text, _number(loss)]
+    return _texts_with_numbers(batches, "loss")
+
+
+def answer_rows(batches: Sequence[tuple[Sequence[str], Tensor]]) -> Iterator[list[Any]]:
+    """The answer of each sample, and its probability.
+
+    Args:
+        batches: answers, and probabilities of shape ``(batch,)``.
+    """
+    return _texts_with_numbers(batches, "probability")
+
+
+def _texts_with_numbers(batches: Sequence[tuple[Sequence[str], Tensor]], column: str) -> Iterator[list[Any]]:
+    yield [SAMPLE, PREDICTED, column]
+    rows = ((text, value) for texts, values in batches for text, value in zip(texts, values.tolist(), strict=True))
+    for sample, (text, value) in enumerate(rows):
+        yield [sample, text, _number(value)]
 
 
 def tag_rows(batches: Sequence[Sequence[Tensor]], class_names: Sequence[str]) -> Iterator[list[Any]]:

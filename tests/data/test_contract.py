@@ -69,7 +69,8 @@ WRONG = {
     "name": (3, "text"),
     "task": (
         "tagging",
-        "one of classification, multilabel, regression, tokens, masked_lm, causal_lm, seq2seq, similarity",
+        "one of classification, multilabel, regression, tokens, question_answering, masked_lm, causal_lm, seq2seq, "
+        "similarity",
     ),
     "class_names": ("abc", "a list of names"),
     "num_classes": (0, "a number of at least 1"),

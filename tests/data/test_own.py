@@ -14,7 +14,7 @@ from PIL import Image
 from transformers import (
     BertConfig,
     BertForMaskedLM,
-    BertForQuestionAnswering,
+    BertForMultipleChoice,
     BertForSequenceClassification,
     BertForTokenClassification,
     GPT2Config,
@@ -54,7 +54,7 @@ def models() -> dict[str, torch.nn.Module]:
         "masked": BertForMaskedLM(BertConfig(**text)),
         "causal": GPT2LMHeadModel(GPT2Config(vocab_size=259, n_positions=40, n_embd=8, n_layer=1, n_head=2)),
         "images": ViTForImageClassification(ViTConfig(image_size=8, patch_size=4, **WIDTH, **names("dog", "cat"))),
-        "answers": BertForQuestionAnswering(BertConfig(**text)),
+        "choices": BertForMultipleChoice(BertConfig(**text)),
     }
 
 
@@ -275,8 +275,8 @@ def test_mistakes(tmp_path: Path, folder: Path) -> None:
         OwnData(str(tmp_path / "mime.csv"))
     with pytest.raises(InputError, match=r"owner/name: cannot be read .*HF_HUB_OFFLINE.*or give a file or folder"):
         own_data("owner/name", folder / "texts")
-    with pytest.raises(InputError, match="is a BertForQuestionAnswering, for which no data can be guessed"):
-        own_data(str(tmp_path / "mine.csv"), folder / "answers")
+    with pytest.raises(InputError, match="is a BertForMultipleChoice, for which no data can be guessed"):
+        own_data(str(tmp_path / "mine.csv"), folder / "choices")
     bare = tmp_path / "bare"
     checkpoints.save(models()["texts"], bare)
     with pytest.raises(InputError, match=r"bare has no tokenizer.*expected data.tokenizer"):

@@ -21,6 +21,7 @@ SCORES = [
     {"task": "multilabel"},
     {"task": "regression"},
     {"task": "tokens"},
+    {"task": "question_answering"},
     {"task": "masked_lm"},
     {"task": "causal_lm"},
 ]
@@ -43,7 +44,7 @@ def test_results_know_the_metrics_of_every_task_by_what_computes_them() -> None:
 def test_losses_and_distances_are_better_low_and_percentages_run_from_0_to_1() -> None:
     low = {"loss", "perplexity", "barrier", "distance", "distance_to_anchor", "distance_to_anchor_in_gauge"}
     assert {name for name in KINDS if lower_is_better(name)} == low
-    assert {name for name in KINDS if is_fraction(name)} == {"accuracy", "macro_f1", "micro_f1", "f1"}
+    assert {name for name in KINDS if is_fraction(name)} == {"accuracy", "macro_f1", "micro_f1", "f1", "exact_match"}
 
 
 @pytest.mark.parametrize("metric", [MeanSquaredError(), MulticlassHammingDistance(3)])

@@ -1,0 +1,181 @@
+"""Questions on a text that holds their answers word for word, for models that say where an answer begins and ends."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from fusionlab.data.encoding import Columns, Encoder, texts_of
+from fusionlab.data.text import TextData
+from fusionlab.errors import InputError
+from fusionlab.forward import IGNORED, LABELS
+
+TEXT, START = "text", "answer_start"
+# Which of the two texts a token is of, as tokenizers number them.
+_CONTEXT = 1
+# The first and the one behind the last character of an answer in its context.
+Span = tuple[int, int]
+_NONE: Span = (0, 0)
+
+
+@dataclasses.dataclass(frozen=True)
+class QuestionEncoder(Encoder):
+    """Tokens of questions and their contexts; as labels the first and the last token of each answer."""
+
+    path: str
+    """Of the data, for messages."""
+    question_column: str
+    context_column: str
+    answer_column: str | None
+    """None for questions without answers."""
+    start_column: str | None
+    """Where each answer begins in its context, in characters; None where the answers say so themselves."""
+
+    def __call__(self, rows: Columns) -> Columns:
+        """One sample for each row; an answer that was cut off with the end of its context is unknown."""
+        questions, contexts = self._short(texts_of(rows, self.question_column)), texts_of(rows, self.context_column)
+        tokens = self.tokens(
+            questions, contexts, truncation="only_second", max_length=self.max_length, return_offsets_mapping=True
+        )
+        found: Columns = {name: tokens[name] for name in self.tokenizer.model_input_names if name in tokens}
+        if self.answer_column is None:
+            return found
+        starts = [None] * len(contexts) if self.start_column is None else rows[self.start_column]
+        answers = zip(rows[self.answer_column], starts, contexts, strict=True)
+        spans = [self._span(answer, start, context) for answer, start, context in answers]
+        return found | {LABELS: [self._places(tokens, row, span) for row, span in enumerate(spans)]}
+
+    def _short(self, questions: list[str]) -> list[str]:
+        """Questions with at most half of all tokens, so that something is left of each context."""
+        most = self.max_length // 2
+        how: dict[str, Any] = {"truncation": True, "max_length": most, "add_special_tokens": False}
+        offsets = self.tokens(questions, return_offsets_mapping=True, **how)["offset_mapping"]
+        ends = [of_one[-1][1] if len(of_one) == most else None for of_one in offsets]
+        return [question[:end] for question, end in zip(questions, ends, strict=True)]
+
+    def _span(self, answer: Any, start: Any, context: str) -> Span | None:
+        """Where an answer stands in its context; `_NONE` where it has none, None where it is unknown.
+
+        Raises:
+            InputError: no answer, or one that the context does not hold.
+        """
+        if answer is None:
+            return None
+        text = answer
+        if isinstance(answer, dict):
+            text, start = (_first(answer.get(name)) for name in (TEXT, START))
+        elif isinstance(answer, list):
+            first = answer[0] if answer else None
+            text, start = (first.get(TEXT), first.get(START)) if isinstance(first, dict) else (first, start)
+        if text is None or text == "":
+            return _NONE
+        if not isinstance(text, str):
+            raise InputError(
+                f"{self.path}: column {self.answer_column!r} holds {str(answer)[:100]!r}, but an answer was "
+                f"expected: a text, or {TEXT} and {START}"
+            )
+        place = int(start) if isinstance(start, int | float) and math.isfinite(start) else 0
+        if context[place : place + len(text)] != text:
+            # Counted in other characters, or not at all: the nearest place where it stands.
+            after, before = context.find(text, max(place, 0)), context.rfind(text, 0, max(place, 0) + len(text))
+            places = [one for one in (before, after) if one >= 0]
+            if not places:
+                raise InputError(
+                    f"{self.path}: the answer {text[:100]!r} does not stand in its context ({context[:60]!r}...); "
+                    f"expected a part of it, word for word"
+                )
+            place = min(places, key=lambda one: abs(one - place))
+        return place, place + len(text)
+
+    def _places(self, tokens: Any, row: int, span: Span | None) -> list[int]:
+        """The first and the last token of an answer; without one, twice the token that stands for the whole."""
+        if span is None:
+            return [IGNORED, IGNORED]
+        numbers = tokens["input_ids"][row]
+        if span == _NONE:
+            whole: Any = self.tokenizer.cls_token_id
+            return [numbers.index(whole) if whole in numbers else 0] * 2
+        of_context = [place for place, part in enumerate(tokens.sequence_ids(row)) if part == _CONTEXT]
+        offsets = tokens["offset_mapping"][row]
+        inside = [place for place in of_context if offsets[place][0] < span[1] and offsets[place][1] > span[0]]
+        is_whole = bool(inside) and offsets[inside[-1]][1] >= span[1]
+        return [inside[0], inside[-1]] if is_whole else [IGNORED, IGNORED]
+
+
+class QuestionAnswering(TextData):
+    """Questions, contexts and answers that stand in them (Rajpurkar et al., "SQuAD", 2016), from any table.
+
+    Batches hold what the tokenizer gives for question and context, each of shape ``(batch, tokens)``, and ``labels`` of
+    shape ``(batch, 2)``: the first and the last token of the answer. Both are the classifying token (the first, where
+    the tokenizer has none) where the context holds no answer, as SQuAD 2 has it, and -100 where it is unknown. A
+    context is cut where it is too long; an answer that is cut off with it is unknown.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        tokenizer: str,
+        *,
+        question_column: str = "question",
+        context_column: str = "context",
+        answer_column: str | None = "answers",
+        start_column: str | None = None,
+        max_length: int = 384,
+        **options: Any,
+    ) -> None:
+        """Say where the questions are and which columns hold what.
+
+        Args:
+            path: a hub id, a folder of data files, or one file (Parquet, JSONL, CSV, Arrow).
+            tokenizer: checkpoint folder or hub id that the tokenizer is read from; ``bytes`` for one token a byte.
+            question_column: column of the questions.
+            context_column: column of the texts that hold the answers.
+            answer_column: column of the answers: each a text, or ``text`` and ``answer_start`` as SQuAD has them, of
+                which the first of several counts; empty where the context holds none. Null for questions without
+                answers, which can be looked at but not measured on.
+            start_column: column with the place of each answer in its context, in characters; if null, what the answers
+                say, or the first place where they stand.
+            max_length: most tokens of question and context together, special ones included.
+            options: splits and batches, see `TextData`.
+
+        Raises:
+            InputError: a value out of range.
+        """
+        super().__init__(path, tokenizer, max_length=max_length, **options)
+        self.task = "question_answering"
+        self.class_names = None
+        self.question_column, self.context_column = question_column, context_column
+        self.answer_column, self.start_column = answer_column, start_column
+
+    def columns(self) -> list[str]:
+        """Questions, contexts and answers."""
+        every = (self.question_column, self.context_column, self.answer_column, self.start_column)
+        return [name for name in every if name is not None]
+
+    def encoder(self) -> QuestionEncoder:
+        """Tokens, and where the answers are."""
+        return QuestionEncoder(
+            self.tokenizer,
+            self.max_length,
+            self.source.path,
+            self.question_column,
+            self.context_column,
+            self.answer_column,
+            self.start_column,
+        )
+
+    def texts(self, split: str) -> list[str]:
+        """The questions of a split, each with its context behind a space."""
+        if split not in self.rows:
+            return []
+        columns: Sequence[Any] = [self.rows[split][name] for name in (self.question_column, self.context_column)]
+        return [f"{question or ''} {context or ''}" for question, context in zip(*columns, strict=True)]
+
+
+def _first(value: Any) -> Any:
+    """The first of several values; None of none."""
+    if isinstance(value, list):
+        return value[0] if value else None
+    return value

@@ -1,0 +1,68 @@
+"""A file alone becomes questions and answers, for a checkpoint that finds answers in texts."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import BertConfig, BertForQuestionAnswering
+
+from fusionlab import checkpoints
+from fusionlab.data import OwnData, QuestionAnswering
+from fusionlab.data.choosing import Use
+from fusionlab.data.tokenizers import byte_tokenizer
+from fusionlab.errors import InputError
+from tests.tasks.sample import jsonl
+
+
+@pytest.fixture
+def bert(tmp_path: Path) -> Path:
+    """A checkpoint with fewer positions than questions have tokens, and its tokenizer."""
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    model = BertForQuestionAnswering(BertConfig(vocab_size=259, max_position_embeddings=64, **sizes))
+    checkpoints.save(model.eval(), tmp_path / "bert")
+    byte_tokenizer().save_pretrained(tmp_path / "bert")
+    return tmp_path / "bert"
+
+
+def fitted(path: str, checkpoint: Path, use: Use = "measuring", **options: Any) -> tuple[QuestionAnswering, str]:
+    module, told = OwnData(path, **options).fitted(checkpoints.read(checkpoint), use)
+    assert isinstance(module, QuestionAnswering)
+    return module, told
+
+
+def test_squad(tmp_path: Path, bert: Path) -> None:
+    """Columns of SQuAD's names, no more tokens than the model has positions for."""
+    rows = [
+        {"id": f"n{i}", "context": f"it is {i}", "question": "q", "answers": {"text": [f"{i}"], "answer_start": [6]}}
+        for i in range(10)
+    ]
+    module, told = fitted(jsonl(tmp_path / "squad.jsonl", rows), bert)
+    assert "questions from `question`, contexts from `context`; answers from `answers`" in told
+    assert "--data.text_column, --data.pair_column, --data.label_column" in told
+    assert (module.max_length, module.start_column) == (62, None)
+    (batch,) = module.test_dataloader()
+    assert batch["labels"].tolist() == [[7, 7]] * 2
+
+
+def test_plain_answers_and_their_places(tmp_path: Path, bert: Path) -> None:
+    """As a CSV file has them; other names are given, and wrong ones refused."""
+    lines = ["query,passage,answer,answer_start", *(f"q,a n{i} b n{i},n{i},7" for i in range(10))]
+    (tmp_path / "plain.csv").write_text("\n".join(lines), encoding="utf-8")
+    module, told = fitted(str(tmp_path / "plain.csv"), bert, label_column="answer")
+    assert "answers from `answer`, which begin at `answer_start`" in told
+    other = jsonl(tmp_path / "x.jsonl", [{"ask": f"q{i}", "story": "abc", "reply": "b"} for i in range(10)])
+    module, _ = fitted(other, bert, text_column="ask", label_column="reply")
+    assert (module.question_column, module.context_column, module.answer_column) == ("ask", "story", "reply")
+    with pytest.raises(InputError, match=r"x.jsonl: no columns are called as questions .*expected data.text_column"):
+        fitted(other, bert)
+    with pytest.raises(InputError, match=r"x.jsonl: no column holds answers .*expected data.label_column"):
+        fitted(other, bert, text_column="ask")
+    with pytest.raises(InputError, match="has no column 'none'"):
+        fitted(other, bert, text_column="ask", label_column="none")
+
+
+def test_answers_are_not_needed_where_texts_are_looked_at(tmp_path: Path, bert: Path) -> None:
+    rows = [{"question": f"q{i}", "context": "abc"} for i in range(10)]
+    module, told = fitted(jsonl(tmp_path / "x.jsonl", rows), bert, "inputs")
+    assert "answers from" not in told
+    assert all("labels" not in batch for batch in module.train_dataloader())

@@ -144,8 +144,17 @@ def main_output(output: Any) -> Tensor:
 
 
 def logits(model: nn.Module, batch: Batch) -> Tensor:
-    """Logits of `model` on `batch`, of shape ``(batch, ..., classes)``; no answer begins or ends in padding."""
-    output = forward(model, batch)
+    """Logits of `model` on `batch`, of shape ``(batch, ..., classes)``, see `logits_in`."""
+    return logits_in(forward(model, batch), batch)
+
+
+def logits_in(output: Any, batch: Batch) -> Tensor:
+    """The main output of a model, in which no answer to a question begins or ends in padding.
+
+    Args:
+        output: see `main_output`.
+        batch: of the inputs, for their mask.
+    """
     found, mask = main_output(output), batch.get("attention_mask")
     if _ends(output) is None or mask is None or mask.shape != found[:, 0].shape:
         return found

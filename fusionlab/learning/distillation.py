@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, softmax
 
-from fusionlab.forward import forward, main_output, refusing_misfit
+from fusionlab.forward import forward, logits, logits_in, refusing_misfit
 from fusionlab.types import Batch
 
 Kind = Literal["classes", "labels", "values"]
@@ -57,7 +57,7 @@ def output_of(model: nn.Module, batch: Batch) -> Tensor:
     Returns:
         Shape ``(batch, ..., classes)``; ``(batch, 2, tokens)`` for question answering.
     """
-    return main_output(forward(model, batch))
+    return logits(model, batch)
 
 
 @torch.no_grad()
@@ -109,7 +109,7 @@ def teacher_targets(
     kind: Kind = "values"
     for index in chosen:
         output = forward(models[index], batch)
-        values = main_output(output)
+        values = logits_in(output, batch)
         values = values.to(torch.promote_types(values.dtype, torch.float32))
         kind = kind_of(models[index], output)
         knows = torch.ones_like(values[(0,) * (values.ndim - 1)])
@@ -205,14 +205,15 @@ def token_mask(rows: Tensor, batch: Batch) -> Tensor | None:
 
 def _classes_loss(output: Tensor, probabilities: Tensor, temperature: float) -> Tensor:
     if temperature != 1:
-        probabilities = softmax(probabilities.clamp_min(1e-12).log() / temperature, -1)
+        logarithms = probabilities.clamp_min(1e-12).log().masked_fill(probabilities == 0, -torch.inf)
+        probabilities = softmax(logarithms / temperature, -1)
     return -(probabilities * (output / temperature).log_softmax(-1)).sum(-1) * temperature**2
 
 
 def _labels_loss(output: Tensor, probabilities: Tensor, temperature: float) -> Tensor:
     if temperature != 1:
         # A probability that was rounded to one has lost its logit; it counts as the largest below.
-        logits = probabilities.logit(torch.finfo(probabilities.dtype).eps)
-        probabilities = (logits / temperature).sigmoid()
+        before = probabilities.logit(torch.finfo(probabilities.dtype).eps)
+        probabilities = (before / temperature).sigmoid()
     entries = binary_cross_entropy_with_logits(output / temperature, probabilities, reduction="none")
     return entries * temperature**2

@@ -12,6 +12,7 @@ from transformers import (
     AutoModel,
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
+    AutoModelForQuestionAnswering,
     AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
@@ -67,6 +68,7 @@ REFUSALS = (
     "Sequence length should be multiple of",  # layers with windows of several lengths
     "runs several times for one input",  # regmean_pp
     "nothing that gradients can move",  # learned
+    "should be exactly three separator tokens",  # Longformer's of its own tokenizer
 )
 
 
@@ -74,6 +76,10 @@ REFUSALS = (
 HEADS = {
     "texts.csv": (AutoModelForSequenceClassification, "text,label\n" + "a red cat,0\nthe dog sat,1\n" * 12),
     "words.conll": (AutoModelForTokenClassification, "a O\nred B-X\ncat O\n\nthe O\ndog B-X\n\n" * 12),
+    "questions.csv": (
+        AutoModelForQuestionAnswering,
+        "question,context,answer\n" + "the cat,a red cat sat,red cat\nthe dog,the dog sat,sat\n" * 12,
+    ),
     "masked.txt": (AutoModelForMaskedLM, "a red cat sat\nthe dog sat\n" * 30),
     "pairs.csv": (AutoModelForSeq2SeqLM, "text,target\n" + "a red cat sat,red cat\nthe dog sat,dog\n" * 12),
     "similar.csv": (AutoModel, "first,second,score\n" + "a red cat,the cat,0.9\na dog sat,a cat,0.2\n" * 12),

@@ -91,7 +91,7 @@ def test_the_loss_and_the_choice_of_scores() -> None:
     together.update(Ensemble([one]), given)
     assert together.compute() == pytest.approx(found.compute())
     likelihood = scores(one, given, "empirical")[0]
-    assert float(-likelihood.mean() / 2) == pytest.approx(float(own.loss), rel=1e-5)
+    assert float(-likelihood.detach().mean() / 2) == pytest.approx(float(own.loss), rel=1e-5)
 
 
 def test_padding_is_no_answer() -> None:

@@ -23,8 +23,8 @@ class Measure:
 
     Attributes:
         name: in tables.
-        moments: the power p in [W b] C^(p/2), where C is the mean of x x^T over the inputs x, a one appended: with 1
-            the distance is that of the outputs.
+        moments: the power p in [W b] C^(p/2), where C is the mean of x x^T over the inputs x, with a one where there is
+            a bias: with 1 the distance is that of the outputs.
         is_real: whether C is of real inputs; else of synthetic ones.
         spectrum: the power of the singular values; with 0 all are alike, above 1 the largest count more. The
             matrix keeps its length.
@@ -74,10 +74,11 @@ def in_measure(model: nn.Module, measure: Measure, grams: Grams | None) -> nn.Mo
         transposed = linear.dim == 0
         flat = state[name].double().T if transposed else state[name].double().flatten(1)
         bias = None if linear.bias is None else state[linear.bias].double()
-        whole = torch.cat([flat, torch.zeros(len(flat), 1) if bias is None else bias[:, None]], 1)
-        root = _power(grams.matrices[linear.inputs] / grams.rows[linear.inputs], measure.moments / 2)
-        whole = whole @ root
-        made = whole[:, :-1]
+        whole = flat if bias is None else torch.cat([flat, bias[:, None]], 1)
+        moments = grams.matrices[linear.inputs] / grams.rows[linear.inputs]
+        moments = moments[:-1, :-1] if bias is None else moments
+        whole = whole @ _power(moments, measure.moments / 2)
+        made = whole[:, : flat.shape[1]]
         state[name] = (made.T if transposed else made.reshape(state[name].shape)).to(state[name].dtype).contiguous()
         if linear.bias is not None:
             state[linear.bias] = whole[:, -1].to(state[linear.bias].dtype)

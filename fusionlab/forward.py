@@ -143,6 +143,11 @@ def main_output(output: Any) -> Tensor:
     raise TypeError(f"a model returned {type(output).__name__}, which holds none of {', '.join((*MAIN, *ENDS))}")
 
 
+def answers_questions(model: nn.Module) -> bool:
+    """True for a model whose logits say which token an answer begins and which it ends with."""
+    return getattr(model, "loss_type", None) == "ForQuestionAnswering"
+
+
 def logits(model: nn.Module, batch: Batch) -> Tensor:
     """Logits of `model` on `batch`, of shape ``(batch, ..., classes)``, see `logits_in`."""
     return logits_in(forward(model, batch), batch)

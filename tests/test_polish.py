@@ -155,23 +155,6 @@ def test_regression_question_answering_and_timm_have_targets_of_their_kind() -> 
     assert teacher_targets([timm_vit()], images()).kind == "classes"
 
 
-@pytest.mark.parametrize("temperature", [1.0, 2.0])
-def test_padding_is_no_answer_to_learn(temperature: float) -> None:
-    """Of a padded batch a student has the loss of its rows alone; padding has no share of the targets."""
-    teacher, student = (randomized(BertForQuestionAnswering(BertConfig(**TEXT)), seed).eval() for seed in (0, 1))
-    tokens = torch.randint(31, (2, 8), generator=torch.Generator().manual_seed(0))
-    alone = [{"input_ids": row[None, :length]} for row, length in zip(tokens, (8, 5), strict=True)]
-    mask = torch.tensor([[1] * 8, [1] * 5 + [0] * 3])
-    padded = {"input_ids": tokens, "attention_mask": mask}
-    targets = teacher_targets([teacher], padded)
-    assert targets.values[1, :, 5:].abs().max() == 0
-    each = [
-        distillation_loss(output_of(student, one), teacher_targets([teacher], one), one, temperature) for one in alone
-    ]
-    together = distillation_loss(output_of(student, padded), targets, padded, temperature)
-    assert torch.allclose(together, torch.stack(each).mean(), rtol=1e-4)
-
-
 # --- polish --------------------------------------------------------------------------------------------------------
 
 

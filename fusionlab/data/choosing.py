@@ -138,4 +138,6 @@ def _labelled(
 
 def _values(rows: Dataset, column: str) -> list[Any]:
     values = rows[column][:]
+    # Of answers as SQuAD has them: hidden where no text is among them.
+    values = [(value.get("text") or None) if isinstance(value, dict) else value for value in values]
     return [0 if isinstance(value, list) else value for value in values]

@@ -160,7 +160,8 @@ def answer_columns(
     answer = answer or next((names[name] for name in ANSWERS if name in names), None)
     if answer is None and are_needed:
         raise InputError(f"no column holds answers ({listed(rows)}); expected data.label_column, one of them")
-    is_plain = answer is not None and _is_text(rows.features[answer])
+    held = None if answer is None else rows.features[answer]
+    is_plain = _is_text(getattr(held, "feature", held))  # a text, or several
     start = next((names[name] for name in STARTS if name in names), None) if is_plain else None
     return AnswerColumns(question, context, answer, start)
 

@@ -174,7 +174,7 @@ def _questions(guess: Guess) -> LightningDataModule:
         context_column=found.context,
         answer_column=found.answer,
         start_column=found.start,
-        **guess.text_options(guess.splits(rows, None)),
+        **guess.text_options(guess.splits(rows, found.answer)),
     )
 
 

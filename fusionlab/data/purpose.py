@@ -164,7 +164,7 @@ def _embeds_texts(model: nn.Module) -> bool:
 def _reads_texts(model: nn.Module) -> bool:
     """True where texts are all that a model reads: neither images nor sounds nor places on a page."""
     reads = inspect.signature(model.forward).parameters
-    others = ("pixel_values", "input_features", "input_values", "bbox")
+    others = ("pixel_values", "visual_feats", "input_features", "input_values", "bbox")
     return getattr(model, "main_input_name", None) == "input_ids" and not any(name in reads for name in others)
 
 

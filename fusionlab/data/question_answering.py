@@ -7,6 +7,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from transformers import PreTrainedTokenizerBase
+
 from fusionlab.data.encoding import Columns, Encoder, texts_of
 from fusionlab.data.text import TextData
 from fusionlab.errors import InputError
@@ -48,29 +50,37 @@ class QuestionEncoder(Encoder):
         return found | {LABELS: [self._places(tokens, row, span) for row, span in enumerate(spans)]}
 
     def _short(self, questions: list[str]) -> list[str]:
-        """Questions with at most half of all tokens, so that something is left of each context."""
-        most = self.max_length // 2
-        how: dict[str, Any] = {"truncation": True, "max_length": most, "add_special_tokens": False}
-        offsets = self.tokens(questions, return_offsets_mapping=True, **how)["offset_mapping"]
-        ends = [of_one[-1][1] if len(of_one) == most else None for of_one in offsets]
+        """Questions with at most half of all tokens but special ones, so that something is left of each context.
+
+        Raises:
+            InputError: too few tokens for any.
+        """
+        special = self.tokenizer.num_special_tokens_to_add(pair=True)
+        most = (self.max_length - special) // 2
+        if most < 1:
+            raise InputError(
+                f"data.max_length is {self.max_length}, but a question and its context need at least {special + 2}"
+            )
+        offsets = self.tokens(questions, return_offsets_mapping=True, add_special_tokens=False)["offset_mapping"]
+        ends = [of_one[most - 1][1] if len(of_one) > most else None for of_one in offsets]
         return [question[:end] for question, end in zip(questions, ends, strict=True)]
 
-    def _span(self, answer: Any, start: Any, context: str) -> Span | None:
-        """Where an answer stands in its context; `_NONE` where it has none, None where it is unknown.
+    def _span(self, answer: Any, start: Any, context: str) -> Span:
+        """Where an answer stands in its context, without spaces around it; `_NONE` where there is none.
 
         Raises:
             InputError: no answer, or one that the context does not hold.
         """
-        if answer is None:
-            return None
         text = answer
         if isinstance(answer, dict):
             text, start = (_first(answer.get(name)) for name in (TEXT, START))
         elif isinstance(answer, list):
             first = answer[0] if answer else None
-            text, start = (first.get(TEXT), first.get(START)) if isinstance(first, dict) else (first, start)
-        if text is None or text == "":
+            text, start = (first.get(TEXT), first.get(START)) if isinstance(first, dict) else (first, _first(start))
+        if text is None or not str(text).strip():
             return _NONE
+        if isinstance(text, int) and not isinstance(text, bool):
+            text = str(text)  # of a column in which all answers are whole numbers
         if not isinstance(text, str):
             raise InputError(
                 f"{self.path}: column {self.answer_column!r} holds {str(answer)[:100]!r}, but an answer was "
@@ -87,21 +97,28 @@ class QuestionEncoder(Encoder):
                     f"expected a part of it, word for word"
                 )
             place = min(places, key=lambda one: abs(one - place))
-        return place, place + len(text)
+        return place + len(text) - len(text.lstrip()), place + len(text.rstrip())
 
-    def _places(self, tokens: Any, row: int, span: Span | None) -> list[int]:
-        """The first and the last token of an answer; without one, twice the token that stands for the whole."""
-        if span is None:
-            return [IGNORED, IGNORED]
-        numbers = tokens["input_ids"][row]
+    def _places(self, tokens: Any, row: int, span: Span) -> list[int]:
+        """The first and the last token of an answer, see `place_of_none`; -100 where it was cut off, be it in part."""
         if span == _NONE:
-            whole: Any = self.tokenizer.cls_token_id
-            return [numbers.index(whole) if whole in numbers else 0] * 2
+            return [place_of_none(tokens["input_ids"][row], self.tokenizer)] * 2
         of_context = [place for place, part in enumerate(tokens.sequence_ids(row)) if part == _CONTEXT]
         offsets = tokens["offset_mapping"][row]
         inside = [place for place in of_context if offsets[place][0] < span[1] and offsets[place][1] > span[0]]
-        is_whole = bool(inside) and offsets[inside[-1]][1] >= span[1]
+        is_whole = bool(inside) and offsets[inside[0]][0] <= span[0] and offsets[inside[-1]][1] >= span[1]
         return [inside[0], inside[-1]] if is_whole else [IGNORED, IGNORED]
+
+
+def place_of_none(tokens: Sequence[int], tokenizer: PreTrainedTokenizerBase | None) -> int:
+    """The place of the token that stands for no answer: the classifying one, or the first.
+
+    Args:
+        tokens: of a question and its context.
+        tokenizer: of them; if None, the first stands for it.
+    """
+    whole: Any = None if tokenizer is None else tokenizer.cls_token_id
+    return tokens.index(whole) if whole in tokens else 0
 
 
 class QuestionAnswering(TextData):
@@ -109,8 +126,8 @@ class QuestionAnswering(TextData):
 
     Batches hold what the tokenizer gives for question and context, each of shape ``(batch, tokens)``, and ``labels`` of
     shape ``(batch, 2)``: the first and the last token of the answer. Both are the classifying token (the first, where
-    the tokenizer has none) where the context holds no answer, as SQuAD 2 has it, and -100 where it is unknown. A
-    context is cut where it is too long; an answer that is cut off with it is unknown.
+    the tokenizer has none) where the context holds no answer, as SQuAD 2 has it. A context is cut where it is too long;
+    an answer that is cut off with it, be it in part, is unknown: its labels are -100. Rows are padded behind their end.
     """
 
     def __init__(
@@ -133,8 +150,8 @@ class QuestionAnswering(TextData):
             question_column: column of the questions.
             context_column: column of the texts that hold the answers.
             answer_column: column of the answers: each a text, or ``text`` and ``answer_start`` as SQuAD has them, of
-                which the first of several counts; empty where the context holds none. Null for questions without
-                answers, which can be looked at but not measured on.
+                which the first of several counts; empty or missing where the context holds none. Null for questions
+                without answers, which can be looked at but not measured on.
             start_column: column with the place of each answer in its context, in characters; if null, what the answers
                 say, or the first place where they stand.
             max_length: most tokens of question and context together, special ones included.
@@ -166,12 +183,26 @@ class QuestionAnswering(TextData):
             self.start_column,
         )
 
+    def collator(self) -> _Pad:
+        """Pads behind the end, whatever the tokenizer does: labels count from the beginning."""
+        return _Pad(self.tokenizer)
+
     def texts(self, split: str) -> list[str]:
         """The questions of a split, each with its context behind a space."""
         if split not in self.rows:
             return []
         columns: Sequence[Any] = [self.rows[split][name] for name in (self.question_column, self.context_column)]
         return [f"{question or ''} {context or ''}" for question, context in zip(*columns, strict=True)]
+
+
+class _Pad:
+    """Pads tokens behind their end."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self.tokenizer = tokenizer
+
+    def __call__(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        return dict(self.tokenizer.pad(list(samples), return_tensors="pt", padding_side="right"))
 
 
 def _first(value: Any) -> Any:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
 from fusionlab.evaluation.contributions import Record
 from fusionlab.evaluation.metrics import MeanFraction
@@ -62,11 +63,12 @@ def best_spans(output: Tensor, longest: int = LONGEST) -> Tensor:
         Shape ``(batch, 2)``; no answer ends before it begins.
     """
     begins, ends = output.float().unbind(1)
-    tokens = output.shape[-1]
-    is_answer = torch.ones(tokens, tokens, dtype=torch.bool, device=output.device).triu().tril(longest - 1)
-    together = (begins[:, :, None] + ends[:, None, :]).masked_fill(~is_answer, -torch.inf)
-    best = together.flatten(1).argmax(1) if len(output) else output.new_zeros(0, dtype=torch.long)
-    return torch.stack([best.div(tokens, rounding_mode="floor"), best % tokens], 1)
+    # For each token the ends of all answers that begin there.
+    behind = functional.pad(ends, (0, longest - 1), value=-torch.inf).unfold(1, longest, 1)
+    together = (begins[:, :, None] + behind).flatten(1)
+    best = together.argmax(1) if len(output) else output.new_zeros(0, dtype=torch.long)
+    first = best.div(longest, rounding_mode="floor")
+    return torch.stack([first, first + best % longest], 1)
 
 
 def span_overlap(found: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, softmax
 
-from fusionlab.forward import forward, logits, logits_in, refusing_misfit
+from fusionlab.forward import answers_questions, forward, logits, logits_in, refusing_misfit
 from fusionlab.types import Batch
 
 Kind = Literal["classes", "labels", "values"]
@@ -64,6 +64,8 @@ def output_of(model: nn.Module, batch: Batch) -> Tensor:
 def outputs_alone(model: nn.Module, batch: Batch) -> tuple[int, bool]:
     """The count of answers of an example, such as one for each token, and whether they are the same in any batch.
 
+    Both ends of an answer to a question count as many as there are tokens, since all of these are looked at.
+
     They are not where pairs of a batch are compared: then a batch's size changes the shape of one example's output.
 
     Raises:
@@ -73,7 +75,8 @@ def outputs_alone(model: nn.Module, batch: Batch) -> tuple[int, bool]:
     twice = {name: torch.cat([value, value]) for name, value in once.items()}
     with refusing_misfit():
         alone, both = (output_of(model, some).shape[1:] for some in (once, twice))
-    return max(1, alone[:-1].numel()), alone == both
+    counted = alone[-1:] if answers_questions(model) else alone[:-1]
+    return max(1, counted.numel()), alone == both
 
 
 @torch.no_grad()

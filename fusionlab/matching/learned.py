@@ -23,7 +23,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR
 
 from fusionlab.batch_norm import by_batch
 from fusionlab.errors import InputError
-from fusionlab.forward import LABELS
+from fusionlab.forward import LABELS, answers_questions
 from fusionlab.learning.batches import DistillationBatch
 from fusionlab.learning.descent import Descent, Mean, share_of_mean
 from fusionlab.learning.distillation import distillation_loss, output_of, rows_that_count
@@ -271,13 +271,13 @@ def refined(
 
 
 def labels_loss(model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
-    """The loss on labels: a transformers model's own, cross-entropy for any other.
+    """The loss on labels: a transformers model's own; cross-entropy for any other, and for both ends of answers.
 
     Raises:
         InputError: a batch without labels.
     """
     if LABELS not in batch:
         raise InputError("target is 'labels', but the data holds none; expected batches with labels")
-    if hasattr(model, "main_input_name"):
+    if hasattr(model, "main_input_name") and not answers_questions(model):
         return model(**batch).loss
     return cross_entropy(output_of(model, batch).flatten(0, -2), batch[LABELS].flatten())

@@ -38,9 +38,9 @@ def adamerging(
     each model's inputs under its own head, and the mean over models. A step is one batch of every model.
 
     Args:
-        ingredients: classifiers (of tokens too) or language models, weights, base, inputs of each model, and how a
-            model is made of a state. Coefficients start at `start` times the model's weight, relative to the mean
-            weight; a model's entropy counts by weight.
+        ingredients: classifiers (of tokens and of both ends of answers too) or language models, weights, base, inputs
+            of each model, and how a model is made of a state. Coefficients start at `start` times the model's weight,
+            relative to the mean weight; a model's entropy counts by weight.
         by: ``layer``, a coefficient for each parameter and model, as in the paper's layer-wise AdaMerging; or ``task``,
             one for each model.
         start: the coefficients at the start; the paper's 0.3.

@@ -17,7 +17,7 @@ def mean_entropy(model: nn.Module, batch: Batch) -> Tensor:
     padding and whose label, where the batch has labels, is not -100; yes or no where several labels may be right.
 
     Args:
-        model: a classifier of sequences, images or tokens, or a language model.
+        model: a classifier of sequences, images or tokens, one that finds answers in texts, or a language model.
         batch: its inputs by name.
 
     Raises:

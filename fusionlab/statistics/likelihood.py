@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fusionlab.errors import InputError
-from fusionlab.forward import IGNORED, LABELS, logits
+from fusionlab.forward import IGNORED, LABELS, answers_questions, logits
 from fusionlab.modes import in_eval_mode
 from fusionlab.statistics.layout import fingerprints, take_examples
 from fusionlab.types import Batch
@@ -51,7 +51,8 @@ def scores(model: nn.Module, batch: Batch, labels: Labels = "model", seed: int =
     """Numbers for each example: the sum of their squared gradients is what the example adds to the Fisher information.
 
     Args:
-        model: a classifier of sequences, images or tokens, a language model, or a regression.
+        model: a classifier of sequences, images or tokens, one that finds answers in texts, a language model, or a
+            regression.
         batch: its inputs by name, with `labels` if they are to be used or say what is to be left out.
         labels: ``model`` draws one label for each place from the model's own distribution: one score, the
             log-likelihood of all of them. ``expected`` takes every class, weighted by its probability: a score for each
@@ -71,10 +72,11 @@ def scores(model: nn.Module, batch: Batch, labels: Labels = "model", seed: int =
             raise InputError("the batch has no 'labels'; expected them for labels 'empirical', or labels 'model'")
         return [family.log_likelihood(prediction, prediction.labels)]
     if labels == "expected":
-        if _is_language_model(model):
+        if _is_language_model(model) or answers_questions(model):
+            every = "of the text for both ends" if answers_questions(model) else "of the vocabulary at every position"
             raise InputError(
-                "labels 'expected' would take every token of the vocabulary at every position of a language model; "
-                "expected labels 'model' or 'empirical'"
+                f"labels 'expected' would take every token {every}, of a {type(model).__name__}; expected labels 'model' "
+                f"or 'empirical'"
             )
         return family.weighted(prediction)
     with torch.no_grad():
@@ -247,7 +249,7 @@ def _places(model: nn.Module, batch: Batch, output: Tensor, family: Family) -> P
     config: Any = getattr(model, "config", None)
     sequence_to_sequence = getattr(config, "is_encoder_decoder", False)
     mask = batch.get("decoder_attention_mask" if sequence_to_sequence else "attention_mask")
-    if mask is None or mask.shape != output.shape[:2]:
+    if mask is None or answers_questions(model) or mask.shape != output.shape[:2]:
         mask = torch.ones(output.shape[:2], device=output.device)
     counts = mask.bool()
     if not _is_causal(model):

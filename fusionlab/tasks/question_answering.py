@@ -6,12 +6,13 @@ from typing import Any
 from torch import Tensor
 from transformers import AutoModelForQuestionAnswering
 
+from fusionlab.data.question_answering import place_of_none
 from fusionlab.evaluation.answer_scores import best_spans
 from fusionlab.evaluation.losses import class_loss
 from fusionlab.evaluation.scores import Scores
 from fusionlab.evaluation.task_scores import make_scores
 from fusionlab.tasks.fine_tuning import FineTuning
-from fusionlab.tasks.models import transformers_model
+from fusionlab.tasks.models import label_fields, transformers_model
 from fusionlab.tasks.predictions import answer_rows
 from fusionlab.types import Batch
 
@@ -39,7 +40,7 @@ class QuestionAnswering(FineTuning):
         """
         super().__init__(**training)
         self.save_hyperparameters()
-        self.model = transformers_model(model, AutoModelForQuestionAnswering)
+        self.model = transformers_model(model, AutoModelForQuestionAnswering, label_fields(2, None))
         self._ready(model)
 
     def scores(self) -> Scores:
@@ -60,7 +61,10 @@ class QuestionAnswering(FineTuning):
     def _words(self, tokens: Tensor, spans: Tensor) -> list[str]:
         """The tokens of each answer as a text; as numbers where the data have no tokenizer."""
         tokenizer: Any = self.data().tokenizer
-        rows = [row[first : last + 1].tolist() for row, (first, last) in zip(tokens, spans.tolist(), strict=True)]
+        rows = []
+        for row, (first, last) in zip(tokens.tolist(), spans.tolist(), strict=True):
+            is_none = first == last == place_of_none(row, tokenizer)
+            rows.append([] if is_none else row[first : last + 1])
         if tokenizer is None:
             return [" ".join(map(str, row)) for row in rows]
         return [text.strip() for text in tokenizer.batch_decode(rows, skip_special_tokens=True)]

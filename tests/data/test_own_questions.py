@@ -50,6 +50,8 @@ def test_plain_answers_and_their_places(tmp_path: Path, bert: Path) -> None:
     (tmp_path / "plain.csv").write_text("\n".join(lines), encoding="utf-8")
     module, told = fitted(str(tmp_path / "plain.csv"), bert, label_column="answer")
     assert "answers from `answer`, which begin at `answer_start`" in told
+    (batch,) = module.test_dataloader()
+    assert batch["labels"].tolist() == [[8, 9]] * 2
     other = jsonl(tmp_path / "x.jsonl", [{"ask": f"q{i}", "story": "abc", "reply": "b"} for i in range(10)])
     module, _ = fitted(other, bert, text_column="ask", label_column="reply")
     assert (module.question_column, module.context_column, module.answer_column) == ("ask", "story", "reply")
@@ -59,6 +61,20 @@ def test_plain_answers_and_their_places(tmp_path: Path, bert: Path) -> None:
         fitted(other, bert, text_column="ask")
     with pytest.raises(InputError, match="has no column 'none'"):
         fitted(other, bert, text_column="ask", label_column="none")
+
+
+def test_a_test_split_with_hidden_answers_is_passed_over(tmp_path: Path, bert: Path) -> None:
+    """As other labels are, whether a row has no answer at all or one without a text."""
+    row = {"question": "q", "context": "abc"}
+    known = {**row, "answers": {"text": ["b"], "answer_start": [1]}}
+    for hidden in (None, {"text": [], "answer_start": []}):
+        place = tmp_path / ("none" if hidden is None else "empty")
+        place.mkdir()
+        for name, answers in (("train", known["answers"]), ("validation", known["answers"]), ("test", hidden)):
+            jsonl(place / f"{name}.jsonl", [{**row, "answers": answers}] * 3)
+        module, told = fitted(str(place), bert)
+        assert "measured on the split `validation`" in told
+        assert module.splits.names["test"] == "validation"
 
 
 def test_answers_are_not_needed_where_texts_are_looked_at(tmp_path: Path, bert: Path) -> None:

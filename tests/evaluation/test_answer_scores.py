@@ -9,6 +9,7 @@ from torch import Tensor
 from torchmetrics.text import SQuAD
 from transformers import BertConfig, BertForQuestionAnswering
 
+from fusionlab.errors import InputError
 from fusionlab.evaluation.answer_scores import AnswerScores, best_spans
 from fusionlab.evaluation.ensemble import Ensemble
 from fusionlab.evaluation.model_index import hub_task
@@ -47,6 +48,10 @@ def test_the_best_answers() -> None:
     for longest in (1, 3, TOKENS, 30):
         assert best_spans(output, longest).tolist() == by_hand(output, longest)
     assert best_spans(output[:0]).shape == (0, 2)
+    far = torch.zeros(1, 2, 40)
+    far[0, 0, 0] = far[0, 1, 35] = 9.0
+    first, last = best_spans(far)[0].tolist()
+    assert last - first < 30
 
 
 def test_beside_squad() -> None:
@@ -55,12 +60,13 @@ def test_beside_squad() -> None:
     labels = by_hand(output + torch.randn(60, 2, TOKENS, generator=torch.Generator().manual_seed(4)), TOKENS)
     unknown = torch.tensor(labels)
     unknown[7] = -100
+    unknown[8, 1] = -100
     ours = AnswerScores().keep_examples()
     for part in (slice(0, 25), slice(25, None)):
         ours.add(output[part], unknown[part])
     theirs = SQuAD()
     for place, (given, wanted) in enumerate(zip(best_spans(output).tolist(), labels, strict=True)):
-        if place != 7:
+        if place not in (7, 8):
             texts = [" ".join(f"w{token}" for token in range(a, b + 1)) for a, b in (given, wanted)]
             theirs.update(
                 [{"prediction_text": texts[0], "id": str(place)}],
@@ -109,3 +115,9 @@ def test_padding_is_no_answer() -> None:
     assert torch.allclose(drawn[0], drawn[1], atol=1e-4)
     sure = [float(mean_entropy(one, given)) for given in unlabelled]
     assert sure[0] == pytest.approx(sure[1], abs=1e-4)
+
+
+def test_expected_labels_are_refused() -> None:
+    """They would be as many as tokens."""
+    with pytest.raises(InputError, match="'expected' would take every token of the text for both ends"):
+        scores(model(), batch(), "expected")

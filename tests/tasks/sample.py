@@ -31,7 +31,10 @@ TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC", "B-ORG", "I-ORG"]
 EMOTIONS = ["anger", "fear", "joy", "sadness"]
 
 
-def toy_tokenizer(folder: Path, texts: Iterable[str] = ()) -> str:
+PAIR = "[CLS] $A [SEP] $B:1 [SEP]:1"
+
+
+def toy_tokenizer(folder: Path, texts: Iterable[str] = (), pair: str = PAIR, **options: str) -> str:
     """Write a WordPiece tokenizer that knows short words whole and cuts longer ones into letters; returns its path."""
     texts = [*texts, *(text for text, _ in FEELINGS), *(text for text, _ in SENTENCES)]
     words = sorted({word for text in texts for word in text.split()})
@@ -41,11 +44,9 @@ def toy_tokenizer(folder: Path, texts: Iterable[str] = ()) -> str:
     core = Tokenizer(models.WordPiece(vocab=vocabulary, unk_token="[UNK]"))
     core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     ends = [("[CLS]", vocabulary["[CLS]"]), ("[SEP]", vocabulary["[SEP]"])]
-    core.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=ends
-    )
+    core.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", pair=pair, special_tokens=ends)
     names = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
-    wrapped = PreTrainedTokenizerFast(tokenizer_object=core, **dict(zip(names, SPECIAL, strict=True)))
+    wrapped = PreTrainedTokenizerFast(tokenizer_object=core, **dict(zip(names, SPECIAL, strict=True)), **options)
     wrapped.save_pretrained(folder)
     return str(folder)
 

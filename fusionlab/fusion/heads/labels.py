@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fusionlab.errors import InputError
+from fusionlab.forward import answers_questions
 from fusionlab.fusion.heads.parameters import base_module, classifiers, head_parameters
 from fusionlab.merge_weights import merge_weights
 from fusionlab.models import with_state
@@ -155,7 +156,7 @@ def _output_layers(model: nn.Module) -> tuple[str, ...]:
         names = [name for name in linear if _linear(model, name).out_features == count]
         # A layer before the last may happen to be as wide; a second classifier stands beside the first.
         names = [name for name in names if name == names[-1] or "." not in name]
-    if not names:
+    if not names or answers_questions(model):
         raise InputError(f"a {type(model).__name__} has no classifier with one row for each label; expected one")
     return tuple(names)
 

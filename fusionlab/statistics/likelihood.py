@@ -75,8 +75,8 @@ def scores(model: nn.Module, batch: Batch, labels: Labels = "model", seed: int =
         if _is_language_model(model) or answers_questions(model):
             every = "of the text for both ends" if answers_questions(model) else "of the vocabulary at every position"
             raise InputError(
-                f"labels 'expected' would take every token {every}, of a {type(model).__name__}; expected labels 'model' "
-                f"or 'empirical'"
+                f"labels 'expected' would take every token {every}, of a {type(model).__name__}; expected labels "
+                f"'model' or 'empirical'"
             )
         return family.weighted(prediction)
     with torch.no_grad():

@@ -86,10 +86,10 @@ class QuestionEncoder(Encoder):
                 f"{self.path}: column {self.answer_column!r} holds {str(answer)[:100]!r}, but an answer was "
                 f"expected: a text, or {TEXT} and {START}"
             )
-        place = int(start) if isinstance(start, int | float) and math.isfinite(start) else 0
+        place = max(0, int(start)) if isinstance(start, int | float) and math.isfinite(start) else 0
         if context[place : place + len(text)] != text:
             # Counted in other characters, or not at all: the nearest place where it stands.
-            after, before = context.find(text, max(place, 0)), context.rfind(text, 0, max(place, 0) + len(text))
+            after, before = context.find(text, place), context.rfind(text, 0, place + len(text))
             places = [one for one in (before, after) if one >= 0]
             if not places:
                 raise InputError(
@@ -106,8 +106,14 @@ class QuestionEncoder(Encoder):
         of_context = [place for place, part in enumerate(tokens.sequence_ids(row)) if part == _CONTEXT]
         offsets = tokens["offset_mapping"][row]
         inside = [place for place in of_context if offsets[place][0] < span[1] and offsets[place][1] > span[0]]
-        is_whole = bool(inside) and offsets[inside[0]][0] <= span[0] and offsets[inside[-1]][1] >= span[1]
-        return [inside[0], inside[-1]] if is_whole else [IGNORED, IGNORED]
+        if not inside:
+            return [IGNORED, IGNORED]
+        first, last = inside[0], inside[-1]
+        # Letters that are no part of any token, such as spaces of no width, are missing inside a context too.
+        is_cut = (first == of_context[0] and offsets[first][0] > span[0]) or (
+            last == of_context[-1] and offsets[last][1] < span[1]
+        )
+        return [IGNORED, IGNORED] if is_cut else [first, last]
 
 
 def place_of_none(tokens: Sequence[int], tokenizer: PreTrainedTokenizerBase | None) -> int:

@@ -7,7 +7,7 @@ from unittest.mock import ANY
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from fusionlab.data import QuestionAnswering
@@ -56,9 +56,9 @@ def test_a_text_alone_or_with_its_place(tmp_path: Path) -> None:
     row = {"question": "q", "context": "no yes no yes", "answer": "yes"}
     alone = read(tmp_path, [row], answer_column="answer")[1]["labels"][0] - 1
     assert alone.tolist() == [3, 5]
-    placed = [{**row, "at": place} for place in (0, 3, 10, 9, 40)]
+    placed = [{**row, "at": place} for place in (0, 3, 10, 9, 11, 40, -7)]
     found = read(tmp_path, placed, answer_column="answer", start_column="at")[1]["labels"] - 1
-    assert found[:, 0].tolist() == [3, 3, 10, 10, 10]
+    assert found[:, 0].tolist() == [3, 3, 10, 10, 10, 10, 3]
     listed = [{**row, "answer": ["yes", "no"], "at": [place, 0]} for place in (3, 10)]
     found = read(tmp_path, listed, answer_column="answer", start_column="at")[1]["labels"] - 1
     assert found[:, 0].tolist() == [3, 10]
@@ -106,6 +106,16 @@ def test_labels_count_from_the_beginning(tmp_path: Path) -> None:
     found, batch = read(tmp_path, rows, left)
     assert found == ["dog", "lost"]
     assert batch["attention_mask"][1].tolist() == sorted(batch["attention_mask"][1].tolist(), reverse=True)
+
+
+def test_letters_without_tokens_cut_nothing_off(tmp_path: Path) -> None:
+    """As spaces of no width, which BERT's tokenizer leaves out."""
+    core = Tokenizer(models.WordLevel({"[UNK]": 0, "a": 1, "b": 2, "c": 3}, unk_token="[UNK]"))
+    core.normalizer = normalizers.BertNormalizer()
+    core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    PreTrainedTokenizerFast(tokenizer_object=core, pad_token="[UNK]").save_pretrained(tmp_path / "clean")
+    rows = [{"question": "a", "context": "a \u200bb\u200b c", "answers": answer} for answer in ("\u200bb\u200b", "c")]
+    assert read(tmp_path, rows, str(tmp_path / "clean"))[0] == ["b", "c"]
 
 
 @pytest.mark.parametrize("trim", [True, False])

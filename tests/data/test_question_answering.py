@@ -56,7 +56,7 @@ def test_a_text_alone_or_with_its_place(tmp_path: Path) -> None:
     row = {"question": "q", "context": "no yes no yes", "answer": "yes"}
     alone = read(tmp_path, [row], answer_column="answer")[1]["labels"][0] - 1
     assert alone.tolist() == [3, 5]
-    placed = [{**row, "at": place} for place in (0, 3, 10, 9, 11, 40, -7)]
+    placed = [{**row, "at": place} for place in (0, 3, 10, 9, 11, 40, -10)]
     found = read(tmp_path, placed, answer_column="answer", start_column="at")[1]["labels"] - 1
     assert found[:, 0].tolist() == [3, 3, 10, 10, 10, 10, 3]
     listed = [{**row, "answer": ["yes", "no"], "at": [place, 0]} for place in (3, 10)]

@@ -55,6 +55,11 @@ def test_plain_answers_and_their_places(tmp_path: Path, bert: Path) -> None:
     other = jsonl(tmp_path / "x.jsonl", [{"ask": f"q{i}", "story": "abc", "reply": "b"} for i in range(10)])
     module, _ = fitted(other, bert, text_column="ask", label_column="reply")
     assert (module.question_column, module.context_column, module.answer_column) == ("ask", "story", "reply")
+    several = [{"question": "q", "context": "abab", "answers": ["b", "a"], "answer_start": [3, 0]}] * 10
+    module, _ = fitted(jsonl(tmp_path / "several.jsonl", several), bert)
+    assert module.start_column == "answer_start"
+    (batch,) = module.test_dataloader()
+    assert batch["labels"].tolist() == [[4, 4]] * 2
     with pytest.raises(InputError, match=r"x.jsonl: no columns are called as questions .*expected data.text_column"):
         fitted(other, bert)
     with pytest.raises(InputError, match=r"x.jsonl: no column holds answers .*expected data.label_column"):

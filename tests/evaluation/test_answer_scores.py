@@ -1,5 +1,6 @@
 """Scores of answers, beside SQuAD's in torchmetrics and the loss that transformers gives."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -7,14 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 from torchmetrics.text import SQuAD
-from transformers import BertConfig, BertForQuestionAnswering
+from transformers import BartConfig, BartForQuestionAnswering, BertConfig, BertForQuestionAnswering
 
 from fusionlab.errors import InputError
 from fusionlab.evaluation.answer_scores import AnswerScores, best_spans
 from fusionlab.evaluation.ensemble import Ensemble
 from fusionlab.evaluation.model_index import hub_task
 from fusionlab.evaluation.task_scores import make_scores, task_of
-from fusionlab.forward import logits
+from fusionlab.forward import logits, main_output
 from fusionlab.statistics.entropy import mean_entropy
 from fusionlab.statistics.likelihood import scores
 
@@ -98,6 +99,20 @@ def test_the_loss_and_the_choice_of_scores() -> None:
     assert together.compute() == pytest.approx(found.compute())
     likelihood = scores(one, given, "empirical")[0]
     assert float(-likelihood.detach().mean() / 2) == pytest.approx(float(own.loss), rel=1e-5)
+
+
+def test_both_ends_are_one_output() -> None:
+    """A mask of other tokens, as beside a decoder's, hides none; one end alone is no output that is known."""
+    sizes = {"d_model": 8, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 8, "decoder_ffn_dim": 8}
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    bart = BartForQuestionAnswering(BartConfig(vocab_size=20, max_position_embeddings=32, **sizes, **heads)).eval()
+    given = batch(padded=3)
+    with torch.no_grad():
+        found = logits(bart, {**given, "decoder_input_ids": given["input_ids"][:, :5]})
+    assert found.shape == (3, 2, 5)
+    assert found.abs().max() < 1000
+    with pytest.raises(TypeError, match=r"which holds none of logits, .*start_logits, end_logits"):
+        main_output(SimpleNamespace(start_logits=found[:, 0]))
 
 
 def test_padding_is_no_answer() -> None:

@@ -56,7 +56,7 @@ def forward(model: nn.Module, batch: Batch) -> Any:
     }
     forget(model, states=False)
     # Keys and values are for a next token, which nothing asks for, and would stay in memory while all layers run.
-    plain = {"use_cache": False} if _may_cache(type(model).forward) else {}
+    plain = {"use_cache": False} if _takes(type(model).forward, "use_cache") else {}
     try:
         return model(**inputs, **plain) if hasattr(model, "main_input_name") else model(*inputs.values())
     except (IndexError, RuntimeError, ValueError) as error:
@@ -86,8 +86,8 @@ def refusing_misfit() -> Iterator[None]:
 
 
 @functools.cache
-def _may_cache(call: Callable[..., Any]) -> bool:
-    return "use_cache" in inspect.signature(call).parameters
+def _takes(call: Callable[..., Any], argument: str) -> bool:
+    return argument in inspect.signature(call).parameters
 
 
 def _refuse_too_long(model: nn.Module, inputs: Batch, error: Exception) -> None:
@@ -144,8 +144,11 @@ def main_output(output: Any) -> Tensor:
 
 
 def answers_questions(model: nn.Module) -> bool:
-    """True for a model whose logits say which token an answer begins and which it ends with."""
-    return getattr(model, "loss_type", None) == "ForQuestionAnswering"
+    """True for a model whose logits say which token an answer begins and which it ends with.
+
+    Not for one that chooses an answer to a question on an image, of all that there are.
+    """
+    return _takes(type(model).forward, "start_positions")
 
 
 def logits(model: nn.Module, batch: Batch) -> Tensor:

@@ -226,7 +226,6 @@ PREDICTIONS = {
     "ForVideoClassification",
     "ForAudioClassification",
     "ForTokenClassification",
-    "ForQuestionAnswering",
     "ForMaskedLM",
     "ForCausalLM",
     "ForConditionalGeneration",
@@ -264,7 +263,9 @@ def _counted(outputs: Tensor, counts: Tensor, labels: Tensor | None) -> Predicti
 
 def _predicts_labels(model: nn.Module) -> bool:
     """Outputs of other models may have the shape of logits: hidden states, or similarities."""
-    return not hasattr(model, "main_input_name") or _is_causal(model) or model.loss_type in PREDICTIONS
+    if not hasattr(model, "main_input_name") or answers_questions(model):
+        return True
+    return _is_causal(model) or model.loss_type in PREDICTIONS
 
 
 def _is_causal(model: nn.Module) -> bool:

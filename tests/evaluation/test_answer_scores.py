@@ -8,14 +8,21 @@ import pytest
 import torch
 from torch import Tensor
 from torchmetrics.text import SQuAD
-from transformers import BartConfig, BartForQuestionAnswering, BertConfig, BertForQuestionAnswering
+from transformers import (
+    BartConfig,
+    BartForQuestionAnswering,
+    BertConfig,
+    BertForQuestionAnswering,
+    ViltConfig,
+    ViltForQuestionAnswering,
+)
 
 from fusionlab.errors import InputError
 from fusionlab.evaluation.answer_scores import AnswerScores, best_spans
 from fusionlab.evaluation.ensemble import Ensemble
 from fusionlab.evaluation.model_index import hub_task
 from fusionlab.evaluation.task_scores import make_scores, task_of
-from fusionlab.forward import logits, main_output
+from fusionlab.forward import answers_questions, logits, main_output
 from fusionlab.statistics.entropy import mean_entropy
 from fusionlab.statistics.likelihood import scores
 
@@ -113,6 +120,14 @@ def test_both_ends_are_one_output() -> None:
     assert found.abs().max() < 1000
     with pytest.raises(TypeError, match=r"which holds none of logits, .*start_logits, end_logits"):
         main_output(SimpleNamespace(start_logits=found[:, 0]))
+
+
+def test_answers_that_are_chosen_are_of_another_kind() -> None:
+    """A model of images and questions chooses one of all answers."""
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    chooses = ViltForQuestionAnswering(ViltConfig(image_size=8, patch_size=4, vocab_size=20, **sizes))
+    assert not answers_questions(chooses)
+    assert all(map(answers_questions, (model(), model(1))))
 
 
 def test_padding_is_no_answer() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import BertConfig, BertForQuestionAnswering
+from transformers import BertConfig, BertForQuestionAnswering, LiltConfig, LiltForQuestionAnswering
 
 from fusionlab import checkpoints
 from fusionlab.data import OwnData, QuestionAnswering
@@ -42,6 +42,22 @@ def test_squad(tmp_path: Path, bert: Path) -> None:
     assert (module.max_length, module.start_column) == (62, None)
     (batch,) = module.test_dataloader()
     assert batch["labels"].tolist() == [[7, 7]] * 2
+
+
+def test_long_texts_and_pages(tmp_path: Path, bert: Path) -> None:
+    """A model with more positions reads 384 tokens; of one that reads where words stand on a page no data are known."""
+    path = jsonl(tmp_path / "x.jsonl", [{"question": "q", "context": "abc", "answers": "b"}] * 10)
+    sizes = {"num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8, "vocab_size": 259}
+    for name, model in (
+        ("long", BertForQuestionAnswering(BertConfig(hidden_size=8, max_position_embeddings=1024, **sizes))),
+        ("page", LiltForQuestionAnswering(LiltConfig(hidden_size=24, channel_shrink_ratio=2, **sizes))),
+    ):
+        checkpoints.save(model.eval(), tmp_path / name)
+        byte_tokenizer().save_pretrained(tmp_path / name)
+    assert fitted(path, tmp_path / "long")[0].max_length == 384
+    assert fitted(path, tmp_path / "long", max_length=100)[0].max_length == 100
+    with pytest.raises(InputError, match="is a LiltForQuestionAnswering, for which no data can be guessed"):
+        fitted(path, tmp_path / "page")
 
 
 def test_plain_answers_and_their_places(tmp_path: Path, bert: Path) -> None:

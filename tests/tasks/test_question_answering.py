@@ -54,12 +54,12 @@ def test_a_head_of_another_task_is_replaced(tmp_path: Path, capsys: pytest.Captu
 
 def test_no_answer_is_written_as_nothing(tmp_path: Path) -> None:
     """By tokenizers without a classifying token too, where the first token stands for it."""
-    rows = [{"question": "what", "context": "abc", "answers": answer} for answer in (None, "b")]
+    rows = [{"question": "what", "context": "a b c", "answers": answer} for answer in (None, "b")]
     data = Questions(jsonl(tmp_path / "x.jsonl", rows), "bytes", test_split="train", batch_size=2)
     task = QuestionAnswering(bert(vocab_size=259), learning_rate=1e-2)
     fitted(task, data, tmp_path, steps=1)
     (batch,) = data.predict_dataloader()
-    wanted = batch["labels"]
+    wanted = batch["labels"] - torch.tensor([[0, 0], [1, 0]])  # with the space before the answer
     with patch.object(task.model, "forward", lambda **_: given(wanted, batch["input_ids"].shape[1])):
         assert task.predict_step(batch, 0)[0] == ["", "b"]
 

@@ -23,12 +23,11 @@ import torch
 from cells import Cells
 from measures_page import page
 from measures_tried import TRIED, Measure, in_measure
-from optimisers import BATCHES, pairs
+from optimisers import pairs
 from settings import Batch, quiet
 from torch import nn
 
 import fusionlab
-from fusionlab.api.matching import canonical
 from fusionlab.atomic import atomic_file
 from fusionlab.inputs import Inputs
 from fusionlab.matching.align_models import align_models
@@ -44,7 +43,6 @@ ROOT = Path(__file__).parents[1]
 POINTS = 21
 # Inputs of a pair that nothing but the models tells of: drawings of digits, texts that the models write.
 SYNTHETIC = {"digits": 1000, "gpt2": 256}
-assert set(SYNTHETIC) == set(BATCHES)
 
 
 class Pair:
@@ -59,7 +57,7 @@ class Pair:
 
     def __init__(self, ends: Sequence[nn.Module], inputs: list[Batch], scored: list[Batch], kind: str) -> None:
         free = [untie(end) if kind == "gpt2" else end for end in ends]
-        self.ends = [canonical(end, GAUGES) for end in free]
+        self.ends = [fusionlab.canonical(end, GAUGES) for end in free]
         written = Inputs.synthetic(self.ends, SYNTHETIC[kind], kind=GENERATED if kind == "gpt2" else "auto")
         self.synthetic = [dict(batch) for batch in written.shared]
         self.inputs, self.scored = inputs[:8], scored
@@ -72,7 +70,7 @@ class Pair:
         return [one for one in found if isinstance(one, Grams)]
 
     def measure(self, tried: Measure) -> dict[str, float]:
-        """Accuracy (where there is one) and loss half way, the barrier, and how far the outputs are from the ends'."""
+        """The score and the loss half way, the barrier, and how far the outputs are from the ends'."""
         grams = self.grams(tried.is_real) if tried.moments else [None, None]
         seen = [in_measure(end, tried, gram) for end, gram in zip(self.ends, grams, strict=True)]
         # Folded already: no gain is left, and streams may be rotated.

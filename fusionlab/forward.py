@@ -163,13 +163,15 @@ def logits_in(output: Any, batch: Batch) -> Tensor:
         output: see `main_output`.
         batch: of the inputs, for their mask.
     """
-    found, mask = main_output(output), batch.get("attention_mask")
-    if _ends(output) is None or mask is None or mask.shape != found[:, 0].shape:
-        return found
-    return found.masked_fill(~mask.bool()[:, None], _NOWHERE)
+    ends, mask = _ends(output), batch.get("attention_mask")
+    if ends is None:
+        return main_output(output)
+    if mask is None or mask.shape != ends[:, 0].shape:
+        return ends
+    return ends.masked_fill(~mask.bool()[:, None], _NOWHERE)
 
 
 def _ends(output: Any) -> Tensor | None:
-    """Where answers begin and end, shape ``(batch, 2, tokens)``; None of a model that gives no such logits."""
+    """Both ends of answers, shape ``(batch, 2, tokens)``; None of a model that gives no such logits."""
     ends = [value for name in ENDS if isinstance(value := getattr(output, name, None), Tensor)]
     return torch.stack(ends, 1) if len(ends) == len(ENDS) else None

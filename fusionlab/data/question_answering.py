@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -33,7 +34,7 @@ class QuestionEncoder(Encoder):
     answer_column: str | None
     """None for questions without answers."""
     start_column: str | None
-    """Where each answer begins in its context, in characters; None where the answers say so themselves."""
+    """The place of each answer in its context, in characters; None where the answers say so themselves."""
 
     def __call__(self, rows: Columns) -> Columns:
         """One sample for each row; an answer that was cut off with the end of its context is unknown."""
@@ -66,7 +67,7 @@ class QuestionEncoder(Encoder):
         return [question[:end] for question, end in zip(questions, ends, strict=True)]
 
     def _span(self, answer: Any, start: Any, context: str) -> Span:
-        """Where an answer stands in its context, without spaces around it; `_NONE` where there is none.
+        """The place of an answer in its context, without spaces around it; `_NONE` where there is none.
 
         Raises:
             InputError: no answer, or one that the context does not hold.
@@ -189,9 +190,9 @@ class QuestionAnswering(TextData):
             self.start_column,
         )
 
-    def collator(self) -> _Pad:
-        """Pads behind the end, whatever the tokenizer does: labels count from the beginning."""
-        return _Pad(self.tokenizer)
+    def collator(self) -> Any:
+        """Pads behind the end, whatever the tokenizer does by itself: labels count from the beginning."""
+        return functools.partial(self.tokenizer.pad, return_tensors="pt", padding_side="right")
 
     def texts(self, split: str) -> list[str]:
         """The questions of a split, each with its context behind a space."""
@@ -199,16 +200,6 @@ class QuestionAnswering(TextData):
             return []
         columns: Sequence[Any] = [self.rows[split][name] for name in (self.question_column, self.context_column)]
         return [f"{question or ''} {context or ''}" for question, context in zip(*columns, strict=True)]
-
-
-class _Pad:
-    """Pads tokens behind their end."""
-
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        self.tokenizer = tokenizer
-
-    def __call__(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        return dict(self.tokenizer.pad(list(samples), return_tensors="pt", padding_side="right"))
 
 
 def _first(value: Any) -> Any:

@@ -26,6 +26,9 @@ from fusionlab.evaluation.scores import (
 from fusionlab.evaluation.similarity_scores import Pooling, SimilarityScores
 from fusionlab.evaluation.span_f1 import Mode, is_iob2
 
+# Scores of tasks in which nothing is to be chosen.
+_PLAIN: Mapping[Task, type[Scores]] = {"regression": RegressionScores, "question_answering": AnswerScores}
+
 
 def make_scores(
     model: nn.Module,
@@ -61,8 +64,8 @@ def make_scores(
         raise InputError(f"the metric is {metric!r}, but one of {', '.join(get_args(ClassMetric))} was expected")
     if task == "multilabel":
         return MultilabelScores(_classes(model, class_names), decision)
-    if task in ("regression", "question_answering"):
-        return RegressionScores() if task == "regression" else AnswerScores()
+    if task in _PLAIN:
+        return _PLAIN[task]()
     if task == "similarity":
         return SimilarityScores(pooling)
     if task in ("masked_lm", "causal_lm", "seq2seq"):

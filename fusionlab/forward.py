@@ -19,6 +19,9 @@ IGNORED = -100
 # Of answers to questions: where they begin and where they end, over tokens; and the logit of padding, which is neither.
 ENDS = ("start_logits", "end_logits")
 _NOWHERE = -1e4
+# Of images that come with the texts of all classes that they may belong to: what holds these.
+PIXELS, TOKENS = "pixel_values", "input_ids"
+_CLASS_TEXTS = (TOKENS, "attention_mask", "token_type_ids")
 # What a model is used for, by the name of its output, first come first.
 MAIN = (
     "logits",
@@ -37,7 +40,8 @@ def forward(model: nn.Module, batch: Batch) -> Any:
         model: a transformers model (called with keywords) or any other module, timm's among them
             (called with the batch's inputs in order).
         batch: inputs by name, such as ``pixel_values`` of shape ``(batch, channels, height, width)``
-            or ``input_ids`` of shape ``(batch, tokens)``.
+            or ``input_ids`` of shape ``(batch, tokens)``; beside images also ``(batch, classes, tokens)``, the texts
+            of all classes, which are the same for each image and are read once.
 
     Returns:
         Whatever the model returns.
@@ -54,6 +58,8 @@ def forward(model: nn.Module, batch: Batch) -> Any:
         for name, value in batch.items()
         if name != LABELS
     }
+    if class_texts(inputs) is not None:
+        inputs = {name: value[0] if name in _CLASS_TEXTS else value for name, value in inputs.items()}
     forget(model, states=False)
     # Keys and values are for a next token, which nothing asks for, and would stay in memory while all layers run.
     plain = {"use_cache": False} if _takes(type(model).forward, "use_cache") else {}
@@ -68,6 +74,16 @@ def forward(model: nn.Module, batch: Batch) -> Any:
         raise
     finally:
         forget(model, states=torch.is_grad_enabled())
+
+
+def class_texts(batch: Batch) -> Tensor | None:
+    """The tokens of all classes' texts, shape ``(classes, tokens)``; None where images do not come with any.
+
+    Args:
+        batch: with ``pixel_values``, and ``input_ids`` of shape ``(batch, classes, tokens)`` if it has such texts.
+    """
+    texts = batch.get(TOKENS)
+    return texts[0] if PIXELS in batch and isinstance(texts, Tensor) and texts.ndim == 3 else None
 
 
 @contextmanager

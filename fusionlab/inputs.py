@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import ConcatDataset, DataLoader, IterableDataset, Subset
 
 from fusionlab.errors import InputError
+from fusionlab.forward import class_texts
 from fusionlab.learning.supplement import FEW
 from fusionlab.probes import in_words, probes, takes_text, teach
 from fusionlab.repeatable import repeatable
@@ -262,9 +263,19 @@ def in_order(loader: DataLoader[Any], samples: int | None, seed: int) -> DataLoa
 
 
 def _mixed(loaders: Sequence[DataLoader[Any]]) -> DataLoader[Any]:
-    """All data of several loaders, shuffled once so that every stretch of it has some of each."""
+    """All data of several loaders, shuffled once so that every stretch of it has some of each.
+
+    Images that come with the texts of their classes lie apart from those of other data, since a batch is read with one
+    set of texts: every stretch has batches of each.
+    """
     together: Any = ConcatDataset([loader.dataset for loader in loaders])
-    order = torch.randperm(len(together), generator=torch.Generator().manual_seed(0))
-    return DataLoader(
-        Subset(together, order.tolist()), batch_size=loaders[0].batch_size, collate_fn=loaders[0].collate_fn
-    )
+    generator = torch.Generator().manual_seed(0)
+    order = torch.randperm(len(together), generator=generator)
+    size, collate = loaders[0].batch_size or 1, loaders[0].collate_fn
+    if class_texts(collate([together[0]])) is None:
+        return DataLoader(Subset(together, order.tolist()), batch_size=size, collate_fn=collate)
+    ends = torch.tensor(together.cumulative_sizes)
+    owner = torch.bucketize(order, ends, right=True)
+    batches = [batch.tolist() for place in range(len(ends)) for batch in order[owner == place].split(size)]
+    turns = torch.randperm(len(batches), generator=generator).tolist()
+    return DataLoader(together, batch_sampler=[batches[turn] for turn in turns], collate_fn=collate)

@@ -22,12 +22,26 @@ CONFIGS = [
 ]
 # What stands in for checkpoints of the hub: the same kind of model, smaller.
 BODY = {"hidden_size": 12, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 8}
+TEXT = {**BODY, "vocab_size": 50}
 TINY: dict[str, dict[str, Any]] = {
-    "FacebookAI/roberta-base": {"model_type": "roberta", **BODY},
-    "microsoft/deberta-v3-large": {"model_type": "deberta-v2", **BODY},
-    "checkpoints/minilm": {"model_type": "bert", **BODY},
-    "google-bert/bert-base-uncased": {"model_type": "bert", **BODY},
-    "google-t5/t5-small": {"model_type": "t5", "d_model": 12, "num_heads": 2, "d_kv": 6, "d_ff": 8, "num_layers": 1},
+    "FacebookAI/roberta-base": {"model_type": "roberta", **TEXT},
+    "microsoft/deberta-v3-large": {"model_type": "deberta-v2", **TEXT},
+    "checkpoints/minilm": {"model_type": "bert", **TEXT},
+    "google-bert/bert-base-uncased": {"model_type": "bert", **TEXT},
+    "google-t5/t5-small": {
+        "model_type": "t5",
+        "d_model": 12,
+        "num_heads": 2,
+        "d_kv": 6,
+        "d_ff": 8,
+        "num_layers": 1,
+        "vocab_size": 50,
+    },
+    "openai/clip-vit-base-patch32": {
+        "model_type": "clip",
+        "text_config": TEXT,
+        "vision_config": {**BODY, "image_size": 8, "patch_size": 4},
+    },
 }
 
 
@@ -83,7 +97,7 @@ def built(described: dict[str, Any]) -> Any:
     module, name = described["class_path"].rsplit(".", 1)
     arguments = dict(described["init_args"])
     if isinstance(arguments.get("model"), str):
-        arguments["model"] = TINY[arguments["model"]] | {"vocab_size": 50}
+        arguments["model"] = TINY[arguments["model"]]
     return getattr(importlib.import_module(module), name)(**arguments)
 
 

@@ -14,6 +14,7 @@ from fusionlab.data.question_answering import QuestionAnswering
 from fusionlab.data.text_classification import TextClassification
 from fusionlab.data.text_to_text import TextToText
 from fusionlab.data.union import Union
+from fusionlab.data.zero_shot_images import ZeroShotImages
 
 __all__ = [
     "GLUE",
@@ -30,6 +31,7 @@ __all__ = [
     "TextClassification",
     "TextToText",
     "Union",
+    "ZeroShotImages",
     "described",
     "overlap",
     "own_data",

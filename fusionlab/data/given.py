@@ -16,6 +16,7 @@ class Given:
         tokenizer: checkpoint folder or hub id; the checkpoint's own if None.
         task: of the labels of texts; that of the checkpoint's head if None.
         prefix: written before each text from which another is to be made.
+        template: text of a class of images, with ``{}`` for its name; the usual one if None.
         label_values: what the label column holds for each class, in order; guessed if None.
         config_name: configuration of a hub data set.
         split_column: column that names the split of each row.
@@ -45,3 +46,4 @@ class Given:
     limit: int | None = None
     max_length: int | None = None
     batch_size: int = 32
+    template: str | None = None

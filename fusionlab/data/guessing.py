@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lightning.pytorch import LightningDataModule
 
 from fusionlab.data import columns, labels
 from fusionlab.data.choosing import Use, conll_files
+from fusionlab.data.class_names import named_classes
 from fusionlab.data.embedding_similarity import EmbeddingSimilarity
 from fusionlab.data.given import Given
 from fusionlab.data.guess import Guess
@@ -23,6 +24,7 @@ from fusionlab.data.tables import Source, require_columns
 from fusionlab.data.text_classification import TextClassification
 from fusionlab.data.text_to_text import TextToText
 from fusionlab.data.tokenizers import load_tokenizer
+from fusionlab.data.zero_shot_images import TEMPLATE, ZeroShotImages
 from fusionlab.errors import InputError
 from fusionlab.evaluation.span_f1 import OUTSIDE
 from fusionlab.paths import expanded
@@ -216,31 +218,63 @@ def _scale(values: Sequence[object]) -> float:
 
 
 def _images(guess: Guess) -> LightningDataModule:
-    data, rows = guess.data, guess.parts()
-    first = next(iter(rows.values()))
-    image = guess.column("image_column") or columns.image_column(first)
+    rows = guess.parts()
+    image = _image_column(guess, rows)
     found = guess.label_column(list(rows.values()), "classification", (image, guess.split_column))
-    label = None if found is None else found.column
     guess.say(f"images from `{image}`", "image_column")
     if found is not None:
         guess.say_labels(found, guess.head.task)
-    splits = guess.splits(rows, label)
-    if splits.pop("test_on_all", False):
-        splits["test_split"], splits["train_split"] = splits["train_split"], None
     return Images(
-        data.path,
-        image_column=image,
-        label_column=label,
+        guess.data.path,
+        label_column=None if found is None else found.column,
         label_values=None if found is None else found.values,
         class_names=list(guess.head.names),
-        augment=False,
-        limit=data.limit,
-        batch_size=data.batch_size,
-        config_name=data.config_name,
-        split_column=guess.split_column,
+        **_image_options(guess, rows, image, None if found is None else found.column),
+    )
+
+
+def _named_images(guess: Guess) -> LightningDataModule:
+    data, rows = guess.data, guess.parts()
+    image, column = _image_column(guess, rows), guess.column("label_column")
+    if column is not None:
+        require_columns(Source(data.path), next(iter(rows.values())), [column])
+    found = named_classes(list(rows.values()), column, data.label_values, (image, guess.split_column))
+    template = data.template or TEMPLATE
+    guess.say(f"images from `{image}`", "image_column")
+    guess.say(f"label from `{found.column}` ({columns.shown(found.names)})", "label_column")
+    guess.say(f"each class as the text {template!r}", *(["template"] if data.template is None else []))
+    return ZeroShotImages(
+        data.path,
+        data.tokenizer or guess.head.tokenizer(),
+        template=template,
+        max_length=data.max_length or guess.head.max_length(),
+        pad_to=guess.head.padded_length(),
+        label_column=found.column,
+        label_values=found.values,
+        class_names=found.names,
+        **_image_options(guess, rows, image, found.column),
+    )
+
+
+def _image_column(guess: Guess, rows: Mapping[str, Any]) -> str:
+    return guess.column("image_column") or columns.image_column(next(iter(rows.values())))
+
+
+def _image_options(guess: Guess, rows: Mapping[str, Any], image: str, label: str | None) -> dict[str, Any]:
+    """The options that all data modules of images have."""
+    data, splits = guess.data, guess.splits(rows, label)
+    if splits.pop("test_on_all", False):
+        splits["test_split"], splits["train_split"] = splits["train_split"], None
+    return {
+        "image_column": image,
+        "augment": False,
+        "limit": data.limit,
+        "batch_size": data.batch_size,
+        "config_name": data.config_name,
+        "split_column": guess.split_column,
         **guess.head.image_options(),
         **splits,
-    )
+    }
 
 
 def _naming(path: str, words: str) -> str:
@@ -255,4 +289,5 @@ _KINDS: dict[Kind, Callable[[Guess], LightningDataModule]] = {
     "texts and targets": _targets,
     "pairs": _pairs,
     "images": _images,
+    "images and class names": _named_images,
 }

@@ -37,6 +37,7 @@ class OwnData(LightningDataModule):
         pair_column: str | None = None,
         target_column: str | None = None,
         prefix: str = "",
+        template: str | None = None,
         label_column: str | None = None,
         label_values: list[bool | int | str] | str | None = None,
         image_column: str | None = None,
@@ -67,6 +68,8 @@ class OwnData(LightningDataModule):
             target_column: column of the texts that are to be made of others, for models with an encoder and a decoder;
                 guessed from names such as target, summary and output if null.
             prefix: written before each text from which another is to be made, as T5 has it.
+            template: text of a class of images, with ``{}`` for its name, for models that compare images with texts,
+                such as CLIP; ``a photo of a {}.`` if null.
             label_column: column of the labels, or of the answers to questions; guessed from names and from the
                 checkpoint's labels if null.
             label_values: what that column holds for each of the checkpoint's labels, in their order, with commas
@@ -105,7 +108,7 @@ class OwnData(LightningDataModule):
             label_values = [yaml.safe_load(value) for value in label_values.split(",")]
         self.given = Given(
             path, named, tokenizer, task, prefix, label_values, config_name, split_column, train_split, test_split,
-            test_size, val_split, val_size, limit, max_length, batch_size,
+            test_size, val_split, val_size, limit, max_length, batch_size, template,
         )  # fmt: skip
 
     def setup(self, stage: str) -> None:

@@ -23,7 +23,9 @@ from fusionlab.evaluation.scores import Task
 from fusionlab.evaluation.task_scores import is_seq2seq
 from fusionlab.symmetry.inputs import positions_of
 
-Kind = Literal["texts", "words", "questions", "running text", "texts and targets", "pairs", "images"]
+Kind = Literal[
+    "texts", "words", "questions", "running text", "texts and targets", "pairs", "images", "images and class names"
+]
 # Longer texts are cut, unless asked for otherwise; attention takes memory by the square.
 _LENGTH = 128
 # An answer that is cut off is not known.
@@ -75,6 +77,12 @@ class Head:
         most, length = positions_of(getattr(self.model, "config", None)), _LENGTHS.get(self.kind, _LENGTH)
         return length if most is None or most <= 2 * _KEPT else min(length, most - _KEPT)
 
+    def padded_length(self) -> int | None:
+        """The tokens that each text is padded to, where a model was trained so and reads padding like anything else."""
+        config: Any = getattr(self.model, "config", None)
+        is_siglip = str(getattr(config, "model_type", "")).startswith("siglip")
+        return positions_of(config) if is_siglip else None
+
     def decoder_start(self, padding: int) -> Start:
         """The token that the model's decoder begins with; ``last`` where that is the last one of each target.
 
@@ -115,10 +123,12 @@ def head_of(checkpoint: Checkpoint) -> Head:
     if kind is None or task is None:
         raise InputError(
             f"{checkpoint.source} is a {type(model).__name__}, for which no data can be guessed from a file; expected "
-            f"a model that classifies texts, words or images, one that answers questions on texts, a language model, "
-            f"one from texts to texts or an encoder of texts, or a data module by its class (--data CLASS)"
+            f"a model that classifies texts, words or images, one that compares images with texts, one that answers "
+            f"questions on texts, a language model, one from texts to texts or an encoder of texts, or a data module "
+            f"by its class (--data CLASS)"
         )
-    if task in ("question_answering", "masked_lm", "causal_lm", "seq2seq", "similarity", "regression"):
+    is_open = kind == "images and class names"
+    if is_open or task in ("question_answering", "masked_lm", "causal_lm", "seq2seq", "similarity", "regression"):
         names = ()
     source = Path(checkpoint.source).expanduser()
     own = source if source.is_dir() else locate(checkpoint.source)
@@ -151,7 +161,24 @@ def _purpose(model: nn.Module, outputs: int) -> tuple[Kind | None, Task | None]:
         return "texts", "regression" if is_number else "classification"
     if hasattr(model, "pretrained_cfg"):  # of timm
         return "images", "classification"
+    return _purpose_without_head(model)
+
+
+def _purpose_without_head(model: nn.Module) -> tuple[Kind | None, Task | None]:
+    """The same of a model whose outputs are embeddings, or how alike they are."""
+    if _compares_images(model):
+        return "images and class names", "classification"
     return ("pairs", "similarity") if _embeds_texts(model) else (None, None)
+
+
+def _compares_images(model: nn.Module) -> bool:
+    """True for a model that tells how well each image goes with each text, such as CLIP."""
+    if type(model).__name__ not in _flat(modeling_auto.MODEL_FOR_ZERO_SHOT_IMAGE_CLASSIFICATION_MAPPING_NAMES):
+        return False
+    reads = inspect.signature(model.forward).parameters
+    # Images that are cut into patches beforehand, videos, and a head for one pair at a time are something else.
+    others = ("spatial_shapes", "pixel_values_videos", "use_image_text_matching_head")
+    return {"pixel_values", "input_ids"} <= set(reads) and not any(name in reads for name in others)
 
 
 def _embeds_texts(model: nn.Module) -> bool:

@@ -25,12 +25,13 @@ _FILES = ("tokenizer.json", "vocab.*", "*.model", "*.spm", "*.tiktoken", "tekken
 _PAD, _END, _MASK = "<pad>", "<end>", "<mask>"
 
 
-def load_tokenizer(source: str, *, words: bool = False) -> PreTrainedTokenizerBase:
+def load_tokenizer(source: str, *, words: bool = False, may_be_slow: bool = False) -> PreTrainedTokenizerBase:
     """Load a tokenizer; no code that comes with it is ever run.
 
     Args:
         source: a checkpoint folder, a hub id, or ``bytes`` for one token a byte, which needs no file.
         words: whether it will be given words instead of texts.
+        may_be_slow: whether it need not know which word each token comes from.
 
     Returns:
         A tokenizer that can pad, and that knows which word each token comes from.
@@ -62,7 +63,7 @@ def load_tokenizer(source: str, *, words: bool = False) -> PreTrainedTokenizerBa
                 f"{source}: its tokenizer is a SentencePiece model; expected the package sentencepiece to be installed"
             ) from error
         raise InputError(f"{source}: its tokenizer cannot be loaded ({first_line(error)})") from error
-    if not tokenizer.is_fast:
+    if not tokenizer.is_fast and not may_be_slow:
         raise InputError(f"{source}: its {type(tokenizer).__name__} cannot tell which word a token comes from")
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from fusionlab.errors import InputError
+from fusionlab.forward import class_texts
 from fusionlab.learning.distillation import Targets
 
 # Examples in a step.
@@ -61,6 +62,8 @@ class DistillationBatch:
 class ExamplePool:
     """Examples of one source, in tensors by their shapes (texts of one padded length lie together).
 
+    Images with the names of other classes lie apart: a batch is read with one set of these.
+
     Args:
         batches: of the source; each tensor's first dimension counts examples.
     """
@@ -69,7 +72,8 @@ class ExamplePool:
         alike: dict[tuple[Any, ...], list[DistillationBatch]] = {}
         for batch in batches:
             shapes = tuple((name, value.shape[1:], value.dtype) for name, value in batch.inputs.items())
-            alike.setdefault(shapes, []).append(batch)
+            texts = class_texts(batch.inputs)
+            alike.setdefault((shapes, None if texts is None else str(texts.tolist())), []).append(batch)
         self.groups = [_joined(group) for group in alike.values()]
 
     def draw(self, count: int, generator: torch.Generator) -> Iterator[DistillationBatch]:

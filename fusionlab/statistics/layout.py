@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fusionlab.errors import InputError
-from fusionlab.forward import IGNORED, LABELS
+from fusionlab.forward import IGNORED, LABELS, class_texts
 from fusionlab.types import Batch
 
 MASKS = {"encoder": "attention_mask", "decoder": "decoder_attention_mask"}
@@ -78,7 +78,10 @@ def token_masks(batch: Batch) -> dict[str, Tensor]:
     Raises:
         InputError: a mask of another shape.
     """
-    masks = {}
+    masks: dict[str, Tensor] = {}
+    if class_texts(batch) is not None:
+        # The mask is that of the texts of classes, which are no examples.
+        return masks
     for side, name in MASKS.items():
         if (mask := batch.get(name)) is None:
             continue

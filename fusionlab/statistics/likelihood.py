@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fusionlab.errors import InputError
-from fusionlab.forward import IGNORED, LABELS, answers_questions, logits
+from fusionlab.forward import IGNORED, LABELS, answers_questions, class_texts, logits
 from fusionlab.modes import in_eval_mode
 from fusionlab.statistics.layout import fingerprints, take_examples
 from fusionlab.types import Batch
@@ -233,7 +233,7 @@ PREDICTIONS = {
 
 
 def _places(model: nn.Module, batch: Batch, output: Tensor, family: Family) -> Prediction:
-    if output.ndim not in (2, 3) or not _predicts_labels(model):
+    if output.ndim not in (2, 3) or not (_predicts_labels(model) or class_texts(batch) is not None):
         raise InputError(
             f"a {type(model).__name__} predicts no labels of rows or of positions; expected a classifier, a language "
             f"model or a regression"

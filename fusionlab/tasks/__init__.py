@@ -8,6 +8,7 @@ from fusionlab.tasks.question_answering import QuestionAnswering
 from fusionlab.tasks.sequence_classification import SequenceClassification
 from fusionlab.tasks.sequence_to_sequence import SequenceToSequence
 from fusionlab.tasks.token_classification import TokenClassification
+from fusionlab.tasks.zero_shot_classification import ZeroShotImageClassification
 
 __all__ = [
     "CausalLanguageModelling",
@@ -19,4 +20,5 @@ __all__ = [
     "SequenceClassification",
     "SequenceToSequence",
     "TokenClassification",
+    "ZeroShotImageClassification",
 ]

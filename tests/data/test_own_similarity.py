@@ -69,20 +69,23 @@ def test_texts_that_are_only_looked_at_need_no_partner(tmp_path: Path, encoder: 
 
 
 @pytest.mark.parametrize(
-    ("model", "is_known"),
+    ("model", "known"),
     [
-        (T5EncoderModel(T5Config(**T5)), True),
-        (T5Model(T5Config(**T5)), False),
-        (CLIPModel(CLIPConfig(text_config=SIZES, vision_config={**SIZES, "image_size": 8, "patch_size": 4})), False),
+        (T5EncoderModel(T5Config(**T5)), ("pairs", "similarity")),
+        (T5Model(T5Config(**T5)), None),
+        (
+            CLIPModel(CLIPConfig(text_config=SIZES, vision_config={**SIZES, "image_size": 8, "patch_size": 4})),
+            ("images and class names", "classification"),
+        ),
     ],
     ids=["an encoder", "an encoder and a decoder", "texts and images"],
 )
-def test_only_what_reads_texts_alone_is_known(model: Any, is_known: bool, tmp_path: Path) -> None:
+def test_only_what_reads_texts_alone_compares_texts(model: Any, known: tuple[str, str] | None, tmp_path: Path) -> None:
     """Of other models the sentence says what is known."""
     checkpoints.save(model.eval(), tmp_path / "model")
     found = checkpoints.read(tmp_path / "model")
-    if is_known:
-        assert (head_of(found).kind, head_of(found).task) == ("pairs", "similarity")
+    if known:
+        assert (head_of(found).kind, head_of(found).task) == known
     else:
         with pytest.raises(InputError, match="for which no data can be guessed from a file; expected a model that"):
             head_of(found)

@@ -2,7 +2,7 @@
 
 import torch
 
-from fusionlab.learning.batches import ExamplePool
+from fusionlab.learning.batches import DistillationBatch, ExamplePool
 from fusionlab.learning.collecting import collect
 from fusionlab.learning.mixtures import mixtures
 from fusionlab.learning.supplement import Supplement
@@ -68,3 +68,15 @@ def test_mixtures_stay_within_memory():
     used = taught.inputs["pixel_values"].nbytes + taught.targets.values.nbytes
     assert sizes(collect(models, data, None, 300, True, memory=3 * used, supplement=Supplement(300))) == [18]
     assert sizes(collect(models, data, None, 300, True, memory=used, supplement=Supplement(300))) == [6]
+
+
+def test_images_with_other_class_names_lie_apart():
+    """Of one shape they would be joined, and all be read with the names of the first."""
+    pixels = torch.arange(4.0).view(4, 1, 1, 1)
+    names = [torch.full((4, 2, 3), number) for number in (0, 1, 0)]
+    batches = [DistillationBatch({"pixel_values": pixels, "input_ids": ids}) for ids in names]
+    pool = ExamplePool(batches)
+    assert sizes(pool) == [8, 4]
+    for group in pool.groups:
+        assert (group.inputs["input_ids"] == group.inputs["input_ids"][0]).all()
+    assert sizes(ExamplePool([DistillationBatch({"input_ids": ids}) for ids in names])) == [12]

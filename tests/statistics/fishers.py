@@ -6,12 +6,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import GPT2Config, GPT2LMHeadModel, T5Config, T5ForConditionalGeneration
+from transformers import CLIPConfig, CLIPModel, GPT2Config, GPT2LMHeadModel, T5Config, T5ForConditionalGeneration
 
 from fusionlab.forward import logits
 from fusionlab.statistics.fisher import FisherAccumulator
 from fusionlab.statistics.statistics import Fisher
 from fusionlab.symmetry.float64 import InFloat64
+from tests.data import colours
 from tests.symmetry.models import HEADS, HIDDEN, INTERMEDIATE, LAYERS, generator, random_model, randomize
 
 Batch = dict[str, Tensor]
@@ -44,6 +45,18 @@ def t5() -> nn.Module:
         vocab_size=VOCABULARY, d_model=HIDDEN, d_kv=8, d_ff=40, num_layers=2, num_heads=3, decoder_start_token_id=0
     )
     return randomize(T5ForConditionalGeneration(config), 1)
+
+
+def clip() -> nn.Module:
+    return randomize(CLIPModel(CLIPConfig(**colours.description())), 2)
+
+
+def named_images() -> Batch:
+    """Images, each beside the texts of all classes."""
+    ids = torch.randint(3, len(colours.WORDS) - 1, (CLASSES, TOKENS), generator=generator(6))
+    ids[:, -1] = len(colours.WORDS) - 1
+    pixels = torch.randn(EXAMPLES, 3, 8, 8, generator=generator(7), dtype=torch.float64)
+    return {"pixel_values": pixels, "input_ids": ids.expand(EXAMPLES, -1, -1), "labels": torch.tensor([0, 3, 3, 1, 4])}
 
 
 def images() -> Batch:
@@ -85,6 +98,7 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Batch]]] = {
     "bert-token": (lambda: random_model("bert-token"), lambda: texts("tokens")),
     "vit": (lambda: random_model("vit-classifier"), images),
     "timm-vit": (lambda: random_model("timm-plain"), images),
+    "clip": (clip, named_images),
     "gpt2": (gpt2, lambda: texts("next")),
     "t5": (t5, translations),
 }

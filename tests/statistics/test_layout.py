@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from fusionlab.errors import InputError
 from fusionlab.forward import IGNORED
 from fusionlab.statistics.layout import Layout, find_layout, fingerprints, shorter, token_masks
 
@@ -116,3 +117,11 @@ def test_a_decoder_without_a_mask_goes_by_its_labels() -> None:
     assert token_masks({"input_ids": ids, "labels": labels}) == {}
     own = {"decoder_input_ids": ids, "labels": labels, "decoder_attention_mask": torch.ones(3, 4)}
     assert bool(token_masks(own)["decoder"].all())
+
+
+def test_masks_of_the_texts_of_classes_are_not_those_of_images() -> None:
+    """They hide tokens that all images share; on a text of their own they count."""
+    texts = {"input_ids": torch.ones(3, 2, 4, dtype=torch.long), "attention_mask": MASK[:, None].expand(3, 2, 4)}
+    assert token_masks({"pixel_values": torch.zeros(3, 3, 8, 8), **texts}) == {}
+    with pytest.raises(InputError, match=r"attention_mask has 3 dimensions; expected the shape \(batch, tokens\)"):
+        token_masks(texts)

@@ -11,6 +11,8 @@ _SIZE = re.compile(
     r"hidden_sizes?|intermediate_size|embed_dim|d_(model|ff|kv)|n_(embd|layers?|heads?|inner)|dim|depth|"
     r"(head|ffn|.*_ffn)_dim|num_.*experts|.*_layers|.*_heads"
 )
+# Entries that say where a model came from.
+_NAMING = re.compile(r"_?name_or_path|transformers_version|(torch_)?dtype|_.*")
 _SHOWN = 3
 _DEFAULT_LABELS = 2
 OTHER_HEADS = "fuse --heads own merges what lies below different heads, and --heads union classifiers of one task"
@@ -31,6 +33,42 @@ def of_shapes(shapes: Sequence[Sequence[int]], configs: Sequence[Any]) -> str:
         if sizes[0] != sizes[1] and all(size in shape for size, shape in zip(sizes, shapes, strict=True)):
             return f" ({'classes' if key is _labels else 'tokens'}: {sizes[0]} and {sizes[1]}; {words})"
     return of_sizes(configs)
+
+
+def of_labels(names: Sequence[str], configs: Sequence[Any]) -> str | None:
+    """A sentence on labels that two models have in another order, so that rows of their heads mean different classes.
+
+    Args:
+        names: of the two models, for messages.
+        configs: of them, as objects or mappings.
+
+    Returns:
+        None where the order is one, or where the labels are not the same.
+    """
+    one, other = map(label_names, configs)
+    if one == other or sorted(one) != sorted(other):
+        return None
+    shown = [", ".join(labels[:_SHOWN]) + (", ..." if len(labels) > _SHOWN else "") for labels in (one, other)]
+    return (
+        f"{names[0]} and {names[1]} have the same labels in another order ({shown[0]} and {shown[1]}), so that rows of "
+        f"their heads mean different classes; expected one order (fuse --heads union joins classifiers by label)"
+    )
+
+
+def label_names(config: Any) -> list[str]:
+    """The names of a classifier's labels, in order; nothing where a config names none.
+
+    Args:
+        config: of transformers or timm, as an object or a mapping.
+    """
+    found = _entry(config, "id2label")
+    if not isinstance(found, Mapping):
+        # Of timm, in a module or in a file.
+        of_timm = _entry(config, "pretrained_cfg")
+        listed = _entry(config, "label_names") or (_entry(of_timm, "label_names") if of_timm is not None else None)
+        return [str(name) for name in listed] if isinstance(listed, list | tuple) else []
+    places = sorted(found, key=lambda place: int(place) if str(place).isdigit() else 0)
+    return [str(found[place]) for place in places]
 
 
 def of_sizes(configs: Sequence[Any]) -> str:
@@ -56,6 +94,21 @@ def other_sizes(configs: Sequence[Any]) -> str:
     kinds = [_entry(config, "model_type") for config in configs]
     differing = list(_sizes(*configs)) if kinds[0] == kinds[1] is not None else []
     return ", ".join(f"{name}: {one} and {other}" for name, one, other in differing[:_SHOWN])
+
+
+def of_entries(configs: Sequence[Any]) -> str:
+    """The first entry in which two configs differ, names and types of numbers aside, as a part of a sentence.
+
+    Args:
+        configs: of two models, as objects or mappings.
+    """
+    one, other = (config if isinstance(config, Mapping) else vars(config) for config in configs)
+    for name in one:
+        values = [_entry(config, name) for config in (one, other)]
+        is_plain = not _NAMING.fullmatch(str(name)) and all(isinstance(value, str | int | float) for value in values)
+        if is_plain and values[0] != values[1]:
+            return f"configs that differ in {name} ({values[0]} and {values[1]})"
+    return "different configs (the number of attention heads, for example)"
 
 
 def words_of(shape: Sequence[int]) -> str:

@@ -47,6 +47,8 @@ def refuse_unlike(models: Mapping[str, nn.Module]) -> None:
     (first_name, first), *others = models.items()
     reference = first.state_dict()
     for name, model in others:
+        if (sentence := misfits.of_labels([name, first_name], _configs(model, first))) is not None:
+            raise InputError(sentence)
         if type(model) is not type(first):
             raise InputError(
                 f"{name} is a {type(model).__name__} and {first_name} a {type(first).__name__}; "
@@ -72,13 +74,13 @@ def refuse_unlike(models: Mapping[str, nn.Module]) -> None:
         with suppress(SymmetryError):
             if blueprint(model).fingerprint != blueprint(first).fingerprint:
                 raise InputError(
-                    f"{name} and {first_name} have parameters of the same shapes but different configs "
-                    f"(the number of attention heads, for example); expected one architecture"
+                    f"{name} and {first_name} have parameters of the same shapes, but {_other(model, first)}; "
+                    f"expected one architecture"
                 )
 
 
 def refuse_misfit(models: Sequence[nn.Module]) -> None:
-    """Refuse models of one class whose parameters have different shapes.
+    """Refuse models of one class whose parameters have different shapes, or whose labels another order.
 
     Args:
         models: of one class.
@@ -89,6 +91,8 @@ def refuse_misfit(models: Sequence[nn.Module]) -> None:
     first, *others = models
     reference = first.state_dict()
     for index, model in enumerate(others, start=1):
+        if (sentence := misfits.of_labels([f"model {index}", "model 0"], _configs(model, first))) is not None:
+            raise InputError(sentence)
         for parameter, tensor in model.state_dict().items():
             if parameter in reference and tensor.shape != reference[parameter].shape:
                 raise InputError(
@@ -164,6 +168,14 @@ def _way_on(parameter: str, model: nn.Module, first: nn.Module) -> str:
     found = [one.state_dict().get(parameter) for one in (model, first)]
     shapes = [() if tensor is None else tuple(tensor.shape) for tensor in found]
     return misfits.of_shapes(shapes, _configs(model, first))
+
+
+def _other(model: nn.Module, first: nn.Module) -> str:
+    """A reason why two models with parameters of the same names and shapes have other symmetries."""
+    own, wanted = aliases(model.state_dict()), aliases(first.state_dict())
+    if tied := sorted(own.keys() ^ wanted.keys()):
+        return f"{tied[0]} is tied to {(own | wanted)[tied[0]]} in one of them alone"
+    return misfits.of_entries(_configs(model, first))
 
 
 def _configs(*models: nn.Module) -> list[Any]:

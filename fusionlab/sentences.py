@@ -28,7 +28,7 @@ SYSTEM_ERRORS = {
     "EPERM": "the operation is not permitted; expected a file that this user may read, or a folder that may be "
     "written to",
     "ENOENT": "there is no such file or folder; expected one that exists",
-    "EEXIST": "it exists already; choose another output, or allow it to be replaced (overwrite)",
+    "EEXIST": "it exists already; choose another output, or allow it to be replaced (--overwrite, overwrite=True)",
     "ENOTDIR": "a part of this path is a file; expected a path through folders",
     "EISDIR": "it is a folder; expected a file",
     "ENOTEMPTY": "the folder is not empty; choose another output",

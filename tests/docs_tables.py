@@ -64,7 +64,7 @@ TABLES = {
     "merging.md": {
         "fusion": table_of(
             (MergingOptions, None),
-            (FusionPlan, ("dtype", "anchor", *fuse.AFTERWARDS)),
+            (FusionPlan, ("anchor", *fuse.AFTERWARDS)),
             (MeasuringOptions, None),
             (Plan, ("points", "examples")),
             defaults=fuse.DEFAULTS,

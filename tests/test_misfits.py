@@ -2,7 +2,7 @@
 
 from transformers import BertConfig
 
-from fusionlab.misfits import of_shapes, of_sizes
+from fusionlab.misfits import of_labels, of_shapes, of_sizes
 
 
 def test_other_numbers_of_classes() -> None:
@@ -32,3 +32,21 @@ def test_other_sizes_of_one_architecture() -> None:
     parts = [{"model_type": "clip", "text_config": {"hidden_size": size, "eos_token_id": size}} for size in (8, 16)]
     assert of_sizes(parts).startswith(" (hidden_size: 8 and 16; ")
     assert of_sizes([small, {"model_type": "vit", "hidden_size": 48}]) == ""
+
+
+def test_labels_in_another_order() -> None:
+    """Of configs, of their files and of timm; other labels, or none, are something else."""
+    plain, turned = ({"id2label": dict(enumerate(names))} for names in (["a", "b", "c"], ["b", "a", "c"]))
+    told = of_labels(["one", "two"], [plain, turned])
+    assert told is not None
+    assert told.startswith("one and two have the same labels in another order (a, b, c and b, a, c), so that rows of")
+    assert "fuse --heads union" in told
+    stored = {"id2label": {"1": "a", "0": "b", "2": "c"}}
+    assert of_labels(["one", "two"], [BertConfig(**plain), stored]) is not None
+    assert of_labels(["one", "two"], [turned, stored]) is None
+    timm = [{"pretrained_cfg": {"label_names": names}} for names in (["a", "b"], ["b", "a"])]
+    assert of_labels(["one", "two"], timm) is not None
+    assert of_labels(["one", "two"], [plain, {"id2label": {0: "a", 1: "b", 2: "d"}}]) is None
+    assert of_labels(["one", "two"], [plain, None]) is None
+    many = [{"id2label": dict(enumerate(names))} for names in ("abcd", "bacd")]
+    assert "(a, b, c, ... and b, a, c, ...)" in str(of_labels(["one", "two"], many))

@@ -26,7 +26,10 @@ def test_models_of_one_architecture_share_a_blueprint() -> None:
         (vit(num_hidden_layers=1), "'vit.layers.1.*' is missing in b"),
         (vit(num_hidden_layers=3), "b has the parameter 'vit.layers.2.*', which a lacks"),
         (vit(qkv_bias=False), "proj.bias' is missing in b; expected shape 16 as in a"),
-        (vit(num_attention_heads=4), "b and a have parameters of the same shapes but different configs"),
+        (
+            vit(num_attention_heads=4),
+            r"b and a have parameters of the same shapes, but configs that differ in num_attention_heads \(4 and 2\)",
+        ),
         (vit(num_labels=3), "'classifier.weight' has shape 3 x 16 in b"),
     ],
 )
@@ -34,6 +37,13 @@ def test_models_that_do_not_fit(second: nn.Module, message: str) -> None:
     """One sentence names the first thing that differs and both models."""
     with pytest.raises(InputError, match=message):
         common_blueprint({"a": vit(), "b": second})
+
+
+def test_embeddings_that_only_one_ties_are_named() -> None:
+    sizes = {"n_embd": 8, "n_layer": 1, "n_head": 2, "vocab_size": 9, "n_positions": 6}
+    tied, untied = (GPT2LMHeadModel(GPT2Config(**sizes, tie_word_embeddings=is_tied)) for is_tied in (True, False))
+    with pytest.raises(InputError, match=r"of the same shapes, but lm_head.weight is tied to .*wte.weight in one of"):
+        common_blueprint({"a": tied, "b": untied})
 
 
 def test_too_few_models_and_unknown_ones() -> None:

@@ -133,7 +133,7 @@ class Advice:
     def _repr_html_(self) -> str:
         words = "".join(f"<p>{escape(line)}</p>" for line in self.lines)
         code = "".join(f"<pre>{escape(command)}</pre>" for command in self.commands)
-        tables = "".join(html_table(f"{pair.second} and {pair.first}", HEADS, table_lines(pair)) for pair in self.pairs)
+        tables = "".join(html_table(f"{pair.first} and {pair.second}", HEADS, table_lines(pair)) for pair in self.pairs)
         return f"{words}{code}{tables}"
 
 

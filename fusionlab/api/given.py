@@ -24,10 +24,16 @@ def module_of(given: Model | Source, what: str) -> Model:
         what: it is, for messages.
 
     Raises:
-        InputError: something else, or a checkpoint that cannot be read.
+        InputError: something else, a checkpoint that cannot be read, or a module with adapters inside.
     """
     if isinstance(given, nn.Module):
-        return unwrapped(given)
+        model: Model = unwrapped(given)
+        if any(type(part).__module__.startswith("peft.") for part in model.modules()):
+            raise InputError(
+                f"{what} has adapters of PEFT inside, whose mean is not that of the models; expected the paths of "
+                f"adapters, or modules with theirs merged in (model.merge_and_unload())"
+            )
+        return model
     if isinstance(given, str | PathLike):
         return cast("Model", _read(given))
     raise InputError(f"{what} is {_kind(given)}; expected a module, or the path or hub id of a checkpoint")
@@ -42,12 +48,16 @@ def modules_of(given: Sequence[Model | Source], call: str, second: Any = None) -
         second: the argument behind them, which is a model where somebody forgot the list.
 
     Raises:
-        InputError: one model in place of several, or something else among them.
+        InputError: one model in place of several, something else among them, or a model without numbers.
     """
     if isinstance(given, nn.Module | str | PathLike) or not isinstance(given, Iterable):
         both = " and another behind it" if isinstance(second, nn.Module | PathLike) else ""
         raise InputError(f"{call} was given {_kind(given)}{both}; expected the models in one list: {call}([a, b], ...)")
-    return [module_of(one, f"model {index} of {call}") for index, one in enumerate(given)]
+    found: list[Model] = [module_of(one, f"model {index} of {call}") for index, one in enumerate(given)]
+    for index, model in enumerate(found):
+        if any(parameter.is_meta for parameter in model.parameters()):
+            raise InputError(f"model {index} of {call} has no numbers (device meta); expected a loaded one")
+    return found
 
 
 def _read(path: Source) -> nn.Module:

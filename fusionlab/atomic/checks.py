@@ -57,7 +57,9 @@ def refuse_target(target: Path, overwrite: bool) -> None:
     except FileNotFoundError:
         return
     if not overwrite:
-        raise InputError(f"{target} exists already; choose another output, or allow it to be replaced (overwrite)")
+        raise InputError(
+            f"{target} exists already; choose another output, or allow it to be replaced (--overwrite, overwrite=True)"
+        )
     if os.path.ismount(target):
         raise InputError(f"{target} is a mounted file system, which cannot be replaced; choose an output inside it")
     if hasattr(os, "geteuid"):

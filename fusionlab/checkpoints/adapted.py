@@ -73,6 +73,7 @@ def read_adapted(adapter: Adapter, base: Path) -> PreTrainedModel:
     for name, tensor in adapter.saved.items():
         _require(adapter, base, name, state)
         if tensor.shape != state[name].shape or tensor.is_floating_point() != state[name].is_floating_point():
+            _refuse_other_tokens(adapter, base, model, name, tensor)
             raise InputError(
                 f"{adapter.folder}: {name} is {tensor.dtype} {tuple(tensor.shape)}, and in {base} {state[name].dtype} "
                 f"{tuple(state[name].shape)}; expected the adapter's own base model"
@@ -104,6 +105,23 @@ def task_of(model: PreTrainedModel) -> str | None:
         if auto is not AutoModel and type(model) in auto._model_mapping.values():
             return task
     return None
+
+
+def token_tables(model: PreTrainedModel) -> frozenset[str]:
+    """The names of a model's parameters with a row for each token: of what reads tokens and of what writes them.
+
+    Args:
+        model: of transformers; of images, or another without tokens, there are none.
+    """
+    tables = set()
+    for find in (model.get_input_embeddings, model.get_output_embeddings):
+        try:
+            layer: Any = find()
+        except (NotImplementedError, AttributeError):
+            continue  # not every class has one
+        if isinstance(layer, nn.Embedding | nn.Linear):
+            tables.add(id(layer.weight))
+    return frozenset(name for name, tensor in model.state_dict(keep_vars=True).items() if id(tensor) in tables)
 
 
 def base_state(model: PreTrainedModel, base: Path) -> dict[str, Tensor]:
@@ -162,6 +180,16 @@ def _require(adapter: Adapter, base: Path, name: str, known: Iterable[str]) -> N
     if name not in known:
         raise InputError(
             f"{adapter.folder} changes {name}, which {base} does not have; expected the adapter's own base model"
+        )
+
+
+def _refuse_other_tokens(adapter: Adapter, base: Path, model: PreTrainedModel, name: str, tensor: Tensor) -> None:
+    """Refuse tokens that were added to the base model before the adapter was trained."""
+    old = model.state_dict()[name]
+    if name in token_tables(model) and tensor.shape[1:] == old.shape[1:]:
+        raise InputError(
+            f"{adapter.folder} has {len(tensor)} rows of {name}, one for each token, and {base} has {len(old)}; "
+            f"expected --base, a folder with that model after resize_token_embeddings({len(tensor)})"
         )
 
 

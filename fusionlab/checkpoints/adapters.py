@@ -128,6 +128,8 @@ def read_adapter(folder: Path) -> Adapter:
     saved: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         own = name.removeprefix(PREFIX)
+        if ".original_module." in own:
+            continue  # the base model's own, of a module that is saved whole too
         if (match := _PART.fullmatch(own)) is not None:
             key = match["part"] + (".bias" if match["rest"] == "bias" else "")
             parts.setdefault(match["module"], {})[key] = tensor

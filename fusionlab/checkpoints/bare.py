@@ -9,7 +9,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from fusionlab.atomic import scratch_folder
-from fusionlab.checkpoints.files import CONFIG, PICKLE, SAFETENSORS, copy_side_files, read_config
+from fusionlab.checkpoints.files import CONFIG, PICKLE, SAFETENSORS, read_config
+from fusionlab.checkpoints.side_files import copy_side_files
 from fusionlab.errors import InputError
 from fusionlab.paths import stands_for
 

@@ -15,13 +15,13 @@ from fusionlab.checkpoints.adapters import base_of, read_adapter
 from fusionlab.checkpoints.beside import write_beside
 from fusionlab.checkpoints.files import (
     CONFIG,
-    copy_side_files,
     gguf_refused,
     is_adapter,
     read_config,
 )
 from fusionlab.checkpoints.hub import locate
 from fusionlab.checkpoints.parameters import refuse_not_finite
+from fusionlab.checkpoints.side_files import copy_side_files
 from fusionlab.dtypes import Types, find_dtype, in_types, types_of
 from fusionlab.errors import InputError
 from fusionlab.paths import expanded
@@ -47,6 +47,11 @@ class Checkpoint:
     """The dtype of every parameter and buffer."""
     base: str | None = None
     """The path or hub id of the base model, of an adapter; where it is stored, the model is."""
+    adapter: Path | None = None
+    """The folder of an adapter, whose tokenizer and other side files come before those of its base model."""
+    outside: tuple[str, ...] = dataclasses.field(default=(), repr=False)
+    """Names of floating-point tensors in a Lightning file that are not the model's; a file that is written like it has
+    them as they are."""
 
     def is_file(self, output: Path) -> bool:
         """A checkpoint of this format is written as one file under this name, not as a folder."""
@@ -106,6 +111,7 @@ class Checkpoint:
             overwrite,
             texts,
             shard_bytes,
+            self.adapter,
         )
 
 
@@ -137,14 +143,15 @@ def read(path_or_hub_id: str | Path, module: nn.Module | None = None, base: str 
     if is_adapter(location):
         return _adapted(str(path_or_hub_id), location, base)
     kind = stored_as(location)
+    outside: tuple[str, ...] = ()
     if kind == "lightning":
-        model = lightning_file.read_file(location)
+        model, outside = lightning_file.read_file(location)
     elif kind == "timm":
         model = timm_folder.read_folder(location)
     else:
         model = huggingface.read_folder(location)
     refuse_not_finite(path_or_hub_id, model)
-    return Checkpoint(model, str(path_or_hub_id), kind, location, types_of(model))
+    return Checkpoint(model, str(path_or_hub_id), kind, location, types_of(model), outside=outside)
 
 
 def _adapted(source: str, location: Path, base: str | Path | None) -> Checkpoint:
@@ -152,7 +159,7 @@ def _adapted(source: str, location: Path, base: str | Path | None) -> Checkpoint
     named, place = base_of(adapter, base)
     model = read_adapted(adapter, place)
     refuse_not_finite(source, model)
-    return Checkpoint(model, source, "transformers", place, types_of(model), named)
+    return Checkpoint(model, source, "transformers", place, types_of(model), named, location)
 
 
 def load(path: str | Path) -> nn.Module:
@@ -183,13 +190,15 @@ def save(
         model: a transformers model (written by ``save_pretrained``) or a timm model (written so that
             ``timm.create_model("local-dir:PATH")`` reads it), compiled and parallel ones too.
         path: the folder to write.
-        like: a checkpoint whose format (for a Lightning file: a file is written) and side files are kept.
+        like: a checkpoint whose format (for a Lightning file: a file is written) and side files are kept; of an
+            adapter those of its base model, its own side files first.
         overwrite: whether an output that exists may be replaced.
         dtype: to write all its floating-point numbers in, such as ``bfloat16``; the model's own if None.
 
     Raises:
         InputError: `path` exists and may not be replaced; the model is none, or of neither library; `like` is of
-            another; there is no such dtype, or it cannot hold the model's numbers.
+            another, or an adapter whose base model is not here; there is no such dtype, or it cannot hold the model's
+            numbers.
     """
     path, chosen = expanded(path), find_dtype(dtype)
     if not isinstance(model, nn.Module):
@@ -206,11 +215,14 @@ def save(
         raise InputError(
             f"{path}: {type(model).__name__} is neither a transformers nor a timm model, so it has no format"
         )
-    location = None if like is None else locate(like)
+    location, adapter = None if like is None else locate(like), None
+    if location is not None and is_adapter(location):
+        # Written as a merge of it is: like its base model, with its own tokenizer.
+        location, adapter = base_of(read_adapter(location))[1], location
     kind = own if location is None else stored_as(location)
     if kind not in (own, "lightning"):
         raise InputError(f"{like} is a {kind} checkpoint, but {type(model).__name__} is a {own} model")
-    _write(model if chosen is None else in_types(model, chosen), path, kind, location, overwrite)
+    _write(model if chosen is None else in_types(model, chosen), path, kind, location, overwrite, adapter=adapter)
 
 
 def stored_as(location: Path) -> Format:
@@ -246,6 +258,7 @@ def _write(
     overwrite: bool,
     texts: Mapping[str, str | bytes | None] | None = None,
     shard_bytes: int | None = None,
+    adapter: Path | None = None,
 ) -> None:
     if kind == "lightning":
         assert like is not None
@@ -265,5 +278,5 @@ def _write(
             timm_folder.write_folder(model, temporary, like)
         given = texts or {}
         if like is not None and like.is_dir():
-            copy_side_files(like, temporary, leave_out=given)
+            copy_side_files(like, temporary, given, adapter)
         write_beside(temporary, given)

@@ -1,12 +1,9 @@
-"""The files of a checkpoint: reading them without ever running code, and telling weights from the rest."""
+"""The files of a checkpoint: reading them without ever running code."""
 
 import json
 import pickle
-import re
-import shutil
 import warnings
 import zipfile
-from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -26,20 +23,8 @@ PICKLE_INDEX = "pytorch_model.bin.index.json"
 ADAPTER_CONFIG = "adapter_config.json"
 GENERATION_CONFIG = "generation_config.json"
 
-# What was said of one model and is not true of another: its card, licence, results and the state of its training. Code
-# that came with it is never run, and not handed on either.
-_OF_ONE_MODEL = re.compile(
-    r"(readme|license|licence|notice|copying|use_policy|acceptable_use).*|.*\.(md|py|pyc|log|csv|tsv|jsonl|html|pdf|png|jpe?g|"
-    r"gif|svg|pkl|pickle|joblib)|(training_args|trainer_state|mergekit_config|fusionlab|wandb).*|(.*_)?(results|eval)\.json",
-    re.IGNORECASE,
-)
-# Side files are vocabularies and processors; anything above this is data, not description.
-SIDE_FILE_BYTES = 64 * 2**20
 # The first words of the small file that stands for a large one in a clone without its large files.
 _POINTER = b"version https://git-lfs"
-_WEIGHT_SUFFIXES = {
-    ".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".gguf", ".npz", ".ot", ".tflite",
-}  # fmt: skip
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -253,48 +238,3 @@ def damaged(path: Path, error: BaseException) -> InputError:
         if opened.read(len(_POINTER)) == _POINTER:
             return InputError(f"{path} is a pointer of Git LFS in place of the file; fetch that with git lfs pull")
     return InputError(f"{path} is truncated or corrupt and cannot be read ({first_line(error)})")
-
-
-def copy_side_files(source: Path, output: Path, leave_out: Collection[str] = ()) -> None:
-    """Copy what a model is used with and is not written already: tokenizer, preprocessor and the like.
-
-    Weights are not copied, and nothing that was said of the one model only: card, licence, results, code.
-
-    Args:
-        source: the checkpoint folder they come from.
-        output: the folder being written; files that are already there are kept.
-        leave_out: names of files that are not copied.
-    """
-    for file in sorted(source.iterdir()):
-        if file.name in leave_out:
-            continue
-        small = file.is_file() and file.stat().st_size <= SIDE_FILE_BYTES
-        weights = file.suffix in _WEIGHT_SUFFIXES or file.name.endswith((".index.json", ".lock"))
-        # Contents only: a read-only or linked source must not make a read-only or linked copy.
-        claims = file.name.startswith(".") or _OF_ONE_MODEL.fullmatch(file.name)
-        if small and not weights and not claims and not (output / file.name).exists():
-            shutil.copyfile(file, output / file.name)
-    _copy_sentence_transformers_modules(source, output)
-
-
-def _copy_sentence_transformers_modules(source: Path, output: Path) -> None:
-    """A sentence-transformers folder is only complete with the small module folders that it names."""
-    modules = source / "modules.json"
-    if not modules.is_file():
-        return
-    try:
-        listed = json.loads(modules.read_text(encoding="utf-8"))
-        names = {entry["path"] for entry in listed}
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return
-    for folder in source.iterdir():
-        if folder.name in names and folder.is_dir() and not (output / folder.name).exists():
-            shutil.copytree(folder, output / folder.name, ignore=_no_files, copy_function=shutil.copyfile)
-
-
-def _no_files(folder: str, names: list[str]) -> set[str]:
-    """The names in a folder that are neither files nor folders, such as devices, which have no end."""
-    places = {name: Path(folder, name) for name in names}
-    return {
-        name for name, place in places.items() if not place.is_file() and (not place.is_dir() or place.is_symlink())
-    }

@@ -5,6 +5,7 @@ module (transformers renames weights as it loads them), so raw files are only lo
 """
 
 import copy
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,10 @@ from fusionlab.checkpoints.sizes import Stored, no_larger
 from fusionlab.checkpoints.weights import read_headers, read_state, refuse_integers
 from fusionlab.dtypes import main_dtype
 from fusionlab.errors import InputError, first_line
+
+# A number that older versions of transformers saved beside attention's mask (``attn.bias``), as a constant; classes of
+# today pass over the mask, and not all of them over the number.
+_CONSTANT = re.compile(r"(.*\.)?(attn|attention|crossattention)\.masked_bias")
 
 
 def is_transformers(model: nn.Module) -> TypeIs[PreTrainedModel]:
@@ -212,7 +217,8 @@ def _from_pretrained(
 
 def _info(info: Mapping[str, Any]) -> tuple[set[str], set[str], list[tuple[str, tuple[int, ...], tuple[int, ...]]]]:
     mismatched = [(name, tuple(stored), tuple(expected)) for name, stored, expected in info["mismatched_keys"]]
-    return set(info["missing_keys"]), set(info["unexpected_keys"]), mismatched
+    unexpected = {name for name in info["unexpected_keys"] if not _CONSTANT.fullmatch(name)}
+    return set(info["missing_keys"]), unexpected, mismatched
 
 
 def parameter_names(class_name: str, config: dict[str, Any], source: Path, stored: Stored) -> set[str]:

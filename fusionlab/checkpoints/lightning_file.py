@@ -9,7 +9,7 @@ from torch import nn
 
 from fusionlab.checkpoints import huggingface, timm_folder
 from fusionlab.checkpoints.files import CONFIG, read_json, read_pickle
-from fusionlab.checkpoints.huggingface_config import plain_config
+from fusionlab.checkpoints.huggingface_config import model_class, parse_config, plain_config
 from fusionlab.checkpoints.sizes import Stored
 from fusionlab.checkpoints.weights import refuse_no_state
 from fusionlab.errors import InputError
@@ -41,14 +41,14 @@ def describe(model: nn.Module) -> dict[str, Any]:
     raise InputError(f"{type(model).__name__} is neither a transformers nor a timm model")
 
 
-def read_file(path: Path) -> nn.Module:
+def read_file(path: Path) -> tuple[nn.Module, tuple[str, ...]]:
     """Load the model inside a Lightning checkpoint.
 
     Args:
         path: a ``.ckpt`` file, either written by a fusionlab task or with a ``config.json`` beside it.
 
     Returns:
-        The model, in eval mode and in the dtype it is stored in.
+        The model, in eval mode and in the dtype it is stored in; and the names of all other floating-point tensors.
 
     Raises:
         InputError: the file is damaged, could run code, says nothing about its model, or does not fit it.
@@ -63,9 +63,13 @@ def read_file(path: Path) -> nn.Module:
         names = huggingface.parameter_names(class_name, config, path, stored)
     prefix = find_prefix(state, names, path)
     inner = {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
+    others = {name: tensor for name, tensor in state.items() if not name.startswith(prefix)}
+    outside = tuple(name for name, tensor in others.items() if tensor.is_floating_point())
     if library == "timm":
-        return timm_folder.rebuild(config, inner, path)
-    return huggingface.rebuild(class_name, config, inner, path)
+        return timm_folder.rebuild(config, inner, path), outside
+    if not class_name and not config.get("architectures"):
+        _refuse_other_class(config, prefix, outside, path)
+    return huggingface.rebuild(class_name, config, inner, path), outside
 
 
 def read_archive(path: Path) -> dict[str, Any]:
@@ -119,6 +123,22 @@ def find_prefix(state: Iterable[str], names: Iterable[str], source: Path) -> str
     most = max(found.values())
     best = [prefix for prefix, count in found.items() if count == most]
     return "model." if "model." in best else best[0]
+
+
+def _refuse_other_class(config: Mapping[str, Any], prefix: str, outside: Iterable[str], path: Path) -> None:
+    """Refuse a model that is read as the bare one of its type, since no class is named, where it stands in another.
+
+    Models with a head hold the bare one under a name of their own, as ``bert``, beside the head. At the top level that
+    may be the user's own module as well.
+    """
+    bare = model_class(parse_config(config, path), path)
+    around, _, own = prefix.removesuffix(".").rpartition(".")
+    beside = [name for name in outside if name.startswith(f"{around}.")]
+    if around and own == bare.base_model_prefix and beside:
+        raise InputError(
+            f"{path}: the {CONFIG} beside it names no architectures, and {beside[0]} beside {prefix.removesuffix('.')} "
+            f"is of a model with more than a {bare.__name__}; expected the name of its class in architectures"
+        )
 
 
 def write_file(model: nn.Module, output: Path, like: Path) -> None:

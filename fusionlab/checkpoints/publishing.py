@@ -44,7 +44,8 @@ def refuse_push(repository: str, overwrite: bool = False) -> None:
         raise InputError(f"{repository} cannot be pushed to: {_reason(error)}") from error
     if exists and not overwrite:
         raise InputError(
-            f"{repository} exists on the hub already; choose another name, or allow it to be replaced (overwrite)"
+            f"{repository} exists on the hub already; choose another name, or allow it to be replaced (--overwrite, "
+            f"overwrite=True)"
         )
 
 

@@ -80,7 +80,7 @@ def _tell(advice: Advice, curves: Sequence[Curve]) -> None:
     for pair in advice.pairs:
         if not pair.whole.tensors:
             continue
-        table = Table(title=f"{pair.second} and {pair.first}", title_justify="left")
+        table = Table(title=f"{pair.first} and {pair.second}", title_justify="left")
         for index, head in enumerate(HEADS):
             table.add_column(head, justify="right" if index else "left", overflow="fold")
         for line in table_lines(pair):

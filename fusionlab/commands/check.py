@@ -16,7 +16,7 @@ from fusionlab import printing
 from fusionlab.atomic import MIB, refuse_existing, require_space
 from fusionlab.checkpoints import Checkpoint
 from fusionlab.checkpoints.sizes import memory
-from fusionlab.commands import merging_options, parsing
+from fusionlab.commands import merging_options, other_tokens, parsing
 from fusionlab.commands.check_facts import Facts, facts_of, facts_table, refuse_values, tokens_in
 from fusionlab.commands.check_rate import ReadRate, read_rate
 from fusionlab.commands.check_sizes import of_sizes
@@ -237,12 +237,7 @@ def _notes(models: Mapping[str, StoredModel | Checkpoint], facts: Mapping[str, F
     }
     notes = [note] if len(main) == given.models and (note := merge_note_of(main)) else []
     first = next(iter(facts))
-    notes += [
-        f"The tokenizers of {name} and {first} give {one.other_tokens:,} tokens other numbers, so that rows of the "
-        f"embeddings mean different tokens; fusionlab vocab gives models of different vocabularies one."
-        for name, one in facts.items()
-        if one.other_tokens
-    ]
+    notes += [other_tokens.sentence(name, first, one.other_tokens) for name, one in facts.items() if one.other_tokens]
     if given.streams["number"] and sum(given.sizes) > memory():
         notes.append(
             f"All models together take {size_words(sum(given.sizes))} and this machine has {size_words(memory())} of "

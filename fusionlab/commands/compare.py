@@ -34,6 +34,11 @@ from fusionlab.paths import expanded
 # About what a cell and its test examples take. End models that are trained on the way and statistics take more, and
 # are checked for when they are written.
 CELL_BYTES = 64 * 1024
+# Below times that are told before there is a finished cell to tell them by.
+UNCOUNTED = (
+    "At least: by one batch of each set. Matching, statistics and what each cell starts with are not counted; of small "
+    "models they are most of it."
+)
 
 # Fields of a grid that a config has; what it may leave out, and how it writes what Python has as objects.
 GRID = tuple(field.name for field in fields(Grid) if field.name != "heads")
@@ -214,6 +219,9 @@ def plan_table(runner: GridRunner) -> Table:
     """A table of the cells of a run: how many of each kind, how many are missing, and about how long those take."""
     state = runner.state()
     table = Table(title=f"{len(state)} cells in {runner.folder}", title_justify="left", show_footer=True)
+    if all(done is None for _, done in state):
+        table.caption = UNCOUNTED
+        table.caption_justify = "left"
     expected = estimate(runner, state, fresh_task)
     seconds = [line.seconds for line in expected]
     total = "unknown" if any(s is None for s in seconds) else _minutes(sum(s for s in seconds if s is not None))

@@ -13,11 +13,12 @@ from torch import nn
 
 from fusionlab import printing
 from fusionlab.atomic import MIB, atomic_folder, require_space
-from fusionlab.checkpoints.adapted import HEADS, base_state, task_of
+from fusionlab.checkpoints.adapted import HEADS, base_state, task_of, token_tables
 from fusionlab.checkpoints.extraction import Extracted, Layer, extract, write_adapter
 from fusionlab.checkpoints.files import is_adapter
 from fusionlab.checkpoints.hub import locate
 from fusionlab.checkpoints.huggingface import is_transformers
+from fusionlab.checkpoints.side_files import copy_of_adapter
 from fusionlab.errors import InputError
 
 # Of each change, where nothing is said.
@@ -58,14 +59,29 @@ def difference(model: nn.Module, name: str, kind: str, base: str, rank: int) -> 
         rank: of every change.
 
     Raises:
-        InputError: a model of another library, or one that does not differ.
+        InputError: a model of another library, one with other tokens, or one that differs in nothing or in no matrix.
     """
     if not is_transformers(model):
         raise InputError(f"{name} is a {kind} checkpoint; expected a transformers folder")
     task = task_of(model)
-    found = extract(model, base_state(model, locate(base)), rank, HEADS.get(task or "", ()), _shown)
+    before = base_state(model, locate(base))
+    for table in sorted(token_tables(model) & before.keys()):
+        rows, old = len(model.state_dict()[table]), len(before[table])
+        if rows != old:
+            raise InputError(
+                f"{name} has {rows} rows of {table}, one for each token, and {base} has {old}, which an adapter does "
+                f"not change; expected --base, a folder with the base model after resize_token_embeddings({rows})"
+            )
+    found = extract(model, before, rank, HEADS.get(task or "", ()), _shown)
     if not found.differs:
         raise InputError(f"{name} is {base} itself; expected a model that differs from its base")
+    if not found.changes and not found.stacks:
+        others = [*found.modules, *found.biases]
+        raise InputError(
+            f"{name} differs from {base} in no matrix that two factors would change, but in {others[0]}"
+            f"{f' and {len(others) - 1} more' if len(others) > 1 else ''}, and PEFT reads no adapter without factors; "
+            f"expected the whole model to be kept"
+        )
     return found
 
 
@@ -75,7 +91,13 @@ def captured_words(found: Extracted) -> dict[str, str]:
 
 
 def write_difference(
-    found: Extracted, model: nn.Module, base: str, output: Path, overwrite: bool, texts: Mapping[str, str]
+    found: Extracted,
+    model: nn.Module,
+    base: str,
+    output: Path,
+    overwrite: bool,
+    texts: Mapping[str, str],
+    adapter: Path | None = None,
 ) -> None:
     """Write a difference as PEFT stores adapters.
 
@@ -86,6 +108,7 @@ def write_difference(
         output: the folder.
         overwrite: whether it may be replaced.
         texts: files to write beside it, by name.
+        adapter: the folder of another one, whose tokenizer and other side files are taken.
 
     Raises:
         InputError: an output that cannot be written.
@@ -97,6 +120,8 @@ def write_difference(
     require_space(output, sum(tensor.numel() * tensor.element_size() for tensor in tensors) + MIB)
     with atomic_folder(output, overwrite) as temporary:
         write_adapter(found, temporary, base, task_of(model))
+        if adapter is not None:
+            copy_of_adapter(adapter, temporary, texts)
         for name, text in texts.items():
             (temporary / name).write_text(text, encoding="utf-8")
 

@@ -24,18 +24,18 @@ from fusionlab.commands import (
     parsing,
 )
 from fusionlab.commands.example import add_example, own_module
-from fusionlab.commands.fuse_output import advised_note, index_of_fusion, size_of_merge, write_fusion
+from fusionlab.commands.fuse_output import advised_note, index_of_fusion, size_of_merge, way_back, write_fusion
 from fusionlab.commands.fuse_shape import is_of_lightning
 from fusionlab.commands.grow import as_grown, of_one_size
 from fusionlab.commands.option_groups import add_fields, told
+from fusionlab.commands.other_labels import tell_other_labels
+from fusionlab.commands.other_tokens import tell_other_tokens
 from fusionlab.commands.pushing import push_output, refuse_unpushable
 from fusionlab.commands.repeat import repeat_config
 from fusionlab.commands.sentence_modules import modules_of_fusion
 from fusionlab.dtypes import common_types, find_dtype
 from fusionlab.errors import InputError
 from fusionlab.evaluation.card_table import card_table
-from fusionlab.evaluation.kept import kept_of_tasks
-from fusionlab.evaluation.results import Results
 from fusionlab.evaluation.wording import listing
 from fusionlab.experiment import REPORT_BYTES, SHOWN_EXAMPLES, Plan
 from fusionlab.experiment import run as run_experiment
@@ -57,11 +57,6 @@ any option of Lightning's Trainer then, and --ckpt_path last resumes a run that 
 
 # Fields of the plan that say what becomes of a merge.
 AFTERWARDS = ("search", "polish", "correct", "heads", "ensemble")
-# Of what the best end model has on a task; a merge that keeps less of some is told how to get it back.
-NOTED_SHARE = 0.99
-# Of what a merge of eight image classifiers lost, what a polish on so many inputs of each task brought back, in percent
-# (docs/results/same_base.md).
-BROUGHT_BACK = {16: 29, 64: 64, 256: 76}
 # Ends the name of a file beside the output, where the trials of a search are until the output is there.
 JOURNAL = ".search"
 # Defaults that are not the plan's: whoever reads a report wants the reference.
@@ -90,6 +85,9 @@ def run(argv: Sequence[str]) -> None:
     trainer = data_options.trainer_options(arguments)
     refuse_existing(output, arguments.overwrite, arguments.resume)
     refuse_unpushable(arguments)
+    tell_other_tokens(arguments.ckpts, arguments.names)
+    if arguments.heads == "merged":
+        tell_other_labels(arguments.ckpts, arguments.names)
 
     polishing = arguments.polish
     if isinstance(polishing, int):
@@ -179,7 +177,7 @@ def _in_memory(
     index = index_of_fusion(fused, results, measured)
     card = merge_card(parents, made, next(iter(found.values())).format, card_table(results), index)
     notes = [advised_note(advised, results), *([f"{growing.told(growths)}."] if growths else []), *results.notes]
-    notes = [*notes, *told, *held, *_way_back(argv, results, polishing is None)]
+    notes = [*notes, *told, *held, *way_back(argv, results, polishing is None)]
     results = replace(results, settings=settings, notes=notes)
     written = as_grown(found, {label: models[label] for label in growths})
     write_fusion(fused, results, written, output, arguments.overwrite, types, card, repeat, modules)
@@ -244,20 +242,6 @@ def _plan(arguments: Namespace, polishing: PolishOptions | None, trainer: Mappin
         seed=arguments.seed,
         dtype=find_dtype(arguments.dtype),
     )
-
-
-def _way_back(argv: Sequence[str], results: Results, may_polish: bool) -> list[str]:
-    """A sentence with the command that may bring back what a merge of several tasks lost, where it lost something."""
-    shares = [one.share for one in kept_of_tasks(results)]
-    if len(shares) < 2 or min(shares) >= NOTED_SHARE or not may_polish:
-        return []
-    command = shlex.join(["fusionlab", "fuse", *argv, "--polish"])
-    inputs, percent = (listing([str(one) for one in of]) for of in (BROUGHT_BACK, BROUGHT_BACK.values()))
-    return [
-        f"A short distillation towards the end models' outputs, on inputs without labels, may bring back what was "
-        f"lost: {command} (with another --output; --samples says on how many inputs). Of what a merge of eight image "
-        f"classifiers lost, {inputs} inputs of each task brought back {percent} % (docs/results/same_base.md)."
-    ]
 
 
 def _parser() -> ArgumentParser:

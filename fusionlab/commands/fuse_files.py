@@ -181,6 +181,7 @@ class FusionOfFiles:
                 distances=[self._distance(one) for one in made],
                 settings=settings,
                 notes=notes,
+                kept=(self.merge.method.name, self.name),
             )
             write(results, folder)
             # Last, as a call that goes on makes them again where they are not there.

@@ -10,8 +10,8 @@ from jsonargparse import Namespace
 from fusionlab.atomic import MIB, atomic_folder, require_space
 from fusionlab.checkpoints.beside import write_beside
 from fusionlab.checkpoints.card import CARD, grown_card, parent
-from fusionlab.checkpoints.files import copy_side_files
 from fusionlab.checkpoints.hub import locate
+from fusionlab.checkpoints.side_files import copy_side_files
 from fusionlab.checkpoints.weightless import described_by
 from fusionlab.commands.grow_files import GrowingFiles
 from fusionlab.commands.grow_output import tell
@@ -78,6 +78,6 @@ def _run(growing: GrowingFiles, most: int, arguments: Namespace, output: Path, n
         growth = growing.write(folder, most, advance, folder / _SCRATCH)
         told = {"grown": described(growth) or "nothing", "logits differ by": f"{growth.stored:.1e} of the largest"}
         card = grown_card(parent(names[0], stored.location), names[1], told, stored.format)
-        copy_side_files(stored.location, folder, leave_out={CARD: card})
+        copy_side_files(stored.location, folder, {CARD: card}, stored.adapter)
         write_beside(folder, {CARD: card})
     tell(growth, names[0], output, ["Each part was read, grown and written by itself."])

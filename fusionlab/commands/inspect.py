@@ -1,6 +1,7 @@
 """``fusionlab inspect``: a model's spaces, its symmetry, how it was found, and what it does not cover."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +15,15 @@ from fusionlab.atomic import MIB, atomic_file, refuse_existing, require_space
 from fusionlab.commands import parsing
 from fusionlab.commands.example import add_example, own_module
 from fusionlab.commands.option_groups import add_fields
-from fusionlab.evaluation.symmetry_rows import counted, found_alike, kinds_of, legend_of, words_of
+from fusionlab.evaluation.symmetry_rows import counted, found_alike, kinds_of, legend_of, name_of_kind, words_of
 from fusionlab.paths import expanded
 from fusionlab.symmetry import Blueprint, Space, blueprint
 from fusionlab.symmetry.copies import expert_spreads
 
 # Experts that differ from their mean by less than this share of their length are called copies.
 COPIES = 0.1
+# Before the names of parameters in a note of a blueprint.
+SILENT = "the outputs do not depend on "
 DESCRIPTION = """Show the symmetry of a model.
 
 Its spaces are listed with the groups that may act on them and how these were found, then the parameters that no group
@@ -98,7 +101,7 @@ def run(argv: Sequence[str]) -> None:
     if found.trials:
         console.print(_trials_table(found))
     for note in found.notes:
-        console.print(f"Left out: {note}.", highlight=False)
+        console.print(f"Left out: {of_all_layers(note)}.", highlight=False)
     if picture is not None:
         console.print(f"Picture: {picture}", highlight=False, soft_wrap=True)
 
@@ -148,6 +151,21 @@ def summarise(found: Blueprint, sizes: dict[str, int]) -> dict[str, Any]:
     }
 
 
+def of_all_layers(note: str) -> str:
+    """A note with ``*`` for the numbers of parameters that the outputs do not depend on in several layers.
+
+    What was inferred from a small model names the layers of that one, which are fewer.
+
+    Args:
+        note: of a blueprint.
+    """
+    start, silent, names = note.partition(SILENT)
+    known = names.split(", ")
+    count = Counter(map(name_of_kind, known))
+    told = dict.fromkeys(name_of_kind(name) if count[name_of_kind(name)] > 1 else name for name in known)
+    return f"{start}{silent}{', '.join(told)}" if silent else note
+
+
 def _draw(found: Blueprint, name: str, picture: Path, overwrite: bool) -> None:
     """Write the picture."""
     # Tables need not wait for what draws.
@@ -177,7 +195,8 @@ def _spaces_table(title: str, found: Blueprint) -> Table:
 def _trials_table(found: Blueprint) -> Table:
     """A table of the groups tried on the spaces, in words; spaces with which it went the same way are one row."""
     title = "Groups tried by random elements; changes of the outputs in float64, relative to the largest"
-    table = Table(title=title, title_justify="left")
+    # Names of one row stand below each other, and lines between rows tell them from those of the next.
+    table = Table(title=title, title_justify="left", show_lines=True)
     table.add_column("spaces", overflow="fold")
     table.add_column("from large to small", overflow="fold", ratio=1)
     for kinds in found_alike(found):

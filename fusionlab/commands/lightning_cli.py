@@ -10,12 +10,19 @@ from typing import Any
 from lightning.fabric.plugins import CheckpointIO
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.callbacks import ModelSummary, ProgressBar, RichModelSummary
+from lightning.pytorch.callbacks import (
+    ModelCheckpoint,
+    ModelSummary,
+    OnExceptionCheckpoint,
+    ProgressBar,
+    RichModelSummary,
+)
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 
 from fusionlab import printing
 from fusionlab.checkpoints.lightning_file import read_archive
 from fusionlab.commands.console import OneLineParser, readable
+from fusionlab.commands.logs import OwnFolder
 from fusionlab.commands.option_groups import told
 from fusionlab.commands.parsing import SharedOptions, one_sentence, refuse_seed
 from fusionlab.errors import InputError, first_line
@@ -96,6 +103,29 @@ def checked_checkpoint(path: str) -> str:
         raise InputError(f"--ckpt_path {path}: there is no such file")
     read_archive(location)
     return str(location)
+
+
+def refuse_no_last(trainer: Trainer) -> None:
+    """Refuse to go on from the last checkpoint where there is none, which Lightning takes for a start from scratch.
+
+    Args:
+        trainer: whose callbacks keep checkpoints.
+
+    Raises:
+        InputError: names one of an earlier run with the same logs, if there is one.
+    """
+    kept = [one for one in trainer.checkpoint_callbacks if isinstance(one, ModelCheckpoint)]
+    new = next((logger for logger in trainer.loggers if isinstance(logger, OwnFolder) and logger.is_new), None)
+    # Lightning has no public way. A folder that is still to be made holds none, and is not made by this.
+    if any(one._find_last_checkpoints(trainer) for one in kept if one.dirpath or new is None):
+        return
+    if any(isinstance(one, OnExceptionCheckpoint) and Path(one.ckpt_path).exists() for one in trainer.callbacks):  # type: ignore[attr-defined]
+        return
+    earlier = [] if new is None else [*Path(new.root_dir).expanduser().glob("*/checkpoints/*.ckpt")]
+    such = f", such as {max(earlier, key=lambda path: path.stat().st_mtime)}" if earlier else ""
+    raise InputError(
+        f"--ckpt_path last: there is no last checkpoint where this run keeps its own; expected the path of a file{such}"
+    )
 
 
 @contextmanager

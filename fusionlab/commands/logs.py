@@ -15,6 +15,11 @@ class OwnFolder(TensorBoardLogger):
     """
 
     @property
+    def is_new(self) -> bool:
+        """True while the run has taken no folder yet and was given none."""
+        return self._version is None
+
+    @property
     def version(self) -> int | str:
         """The number of the run, or the name that it was given."""
         if self._version is None:

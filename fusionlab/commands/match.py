@@ -29,6 +29,8 @@ from fusionlab.commands.match_output import (
 )
 from fusionlab.commands.match_stream import by_parts
 from fusionlab.commands.option_groups import add_fields, told
+from fusionlab.commands.other_tokens import tell_other_tokens
+from fusionlab.commands.outside import tell_outside
 from fusionlab.commands.pushing import push_output, refuse_unpushable
 from fusionlab.commands.repeat import REPEAT, repeat_config
 from fusionlab.dtypes import DTYPES, differing, find_dtype, rounded, stored_size, widened
@@ -88,6 +90,7 @@ def run(argv: Sequence[str]) -> None:
     # Several twins lie in a folder.
     is_one = len(arguments.sources) == 1 and not recipe.gauge and not arguments.untie
     refuse_unpushable(arguments, arguments.sources[0] if is_one else None)
+    rank_zero_only(tell_other_tokens)([*arguments.sources, arguments.anchor], arguments.names)
     device = device_of(arguments.accelerator)
     with launched() as team:
         if team.size > 1 and recipe.needs_inputs:
@@ -216,6 +219,7 @@ def _write(
     repeat: str,
 ) -> None:
     """Write one twin as `output` itself, several into it under their names; each with its alignment."""
+    tell_outside(source for source, _, _ in twins.values())
     if len(twins) == 1:
         ((name, (source, twin, alignment)),) = twins.items()
         if source.is_file(output):

@@ -126,7 +126,7 @@ def write(
     arguments: Namespace,
     change: Extracted,
     model: nn.Module,
-    names: Sequence[str] | Mapping[str, object],
+    found: Mapping[str, Located],
     weights: Sequence[float],
     base: str,
     texts: Mapping[str, str],
@@ -137,7 +137,7 @@ def write(
         arguments: of the command.
         change: the difference.
         model: of its class.
-        names: of the end models.
+        found: the end models; of an adapter that is the first, side files are taken.
         weights: one for each.
         base: path or hub id of the base model.
         texts: files to write beside the adapter, by name, its card among them.
@@ -145,12 +145,13 @@ def write(
     output = expanded(arguments.output)
     shares = "".join(f"- {name}: {words}\n" for name, words in captured_words(change).items())
     told = f"{texts[CARD]}\n## Rank {arguments.rank}\n\nShares of the norm of each layer's difference:\n\n{shares}"
-    write_difference(change, model, base, output, arguments.overwrite, {**texts, CARD: told})
+    adapter = next(iter(found.values())).adapter
+    write_difference(change, model, base, output, arguments.overwrite, {**texts, CARD: told}, adapter)
     tell_difference(change, output)
     printing.publish(
         {
             "method": next(iter(merging_options.merge_methods(arguments))),
-            "weights": dict(zip(names, weights, strict=True)),
+            "weights": dict(zip(found, weights, strict=True)),
             "rank": arguments.rank,
             "captured": dict(change.captured),
             "saved_whole": list(change.modules),

@@ -19,6 +19,7 @@ from fusionlab.commands import data_options, merge_lora, merging_options, own_da
 from fusionlab.commands.example import own_module
 from fusionlab.commands.extracted import difference
 from fusionlab.commands.merge_output import tell
+from fusionlab.commands.outside import tell_outside
 from fusionlab.commands.plain_folder import write_plain_folder
 from fusionlab.commands.plain_place import folder_of, is_folder
 from fusionlab.commands.repeat import REPEAT, with_hashes
@@ -109,6 +110,7 @@ def _write(
     """Write the merge and tell how far it is from each model; one process of several does."""
     first = next(iter(found.values()))
     folder, alone = folder_of(output, first.location), is_folder(output, first.location)
+    tell_outside([first], kept=not alone)
     if folder is None and not alone:
         first.write(merged.model, output, overwrite, types, texts, shard_bytes)
     elif shard_bytes is not None:

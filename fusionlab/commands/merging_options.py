@@ -110,6 +110,10 @@ class Located(Protocol):
     def base(self) -> str | None:
         """The path or hub id of the base model, of an adapter."""
 
+    @property
+    def adapter(self) -> Path | None:
+        """The folder of an adapter."""
+
 
 def begin_hashes(found: Mapping[str, Located], arguments: Namespace) -> None:
     """Begin to compute the hashes that the card of a merge tells, of the files as they are now."""

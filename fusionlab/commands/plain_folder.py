@@ -10,7 +10,8 @@ from torch import nn
 
 from fusionlab.checkpoints import Checkpoint, huggingface, timm_folder
 from fusionlab.checkpoints.beside import write_beside
-from fusionlab.checkpoints.files import CONFIG, copy_side_files
+from fusionlab.checkpoints.files import CONFIG
+from fusionlab.checkpoints.side_files import copy_side_files
 from fusionlab.dtypes import Types, in_types
 from fusionlab.paths import expanded
 

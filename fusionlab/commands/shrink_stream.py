@@ -16,8 +16,9 @@ from fusionlab.atomic import MIB, atomic_folder, require_space
 from fusionlab.checkpoints import huggingface
 from fusionlab.checkpoints.beside import write_beside
 from fusionlab.checkpoints.card import CARD
-from fusionlab.checkpoints.files import copy_side_files, weight_files
+from fusionlab.checkpoints.files import weight_files
 from fusionlab.checkpoints.hub import locate
+from fusionlab.checkpoints.side_files import copy_side_files
 from fusionlab.checkpoints.sizes import memory
 from fusionlab.checkpoints.weightless import Weightless, described_by, without_memory
 from fusionlab.commands.match_parts import NotByPartsError
@@ -114,7 +115,7 @@ def _run(both: Smaller, arguments: Namespace, output: Path, names: Sequence[str]
             if polishing is not None:
                 _polish(folder, polishing, stored.location)
             text = card(shrinkage, names, stored.location, stored.format, arguments.polish)
-            copy_side_files(stored.location, folder, leave_out={CARD: text})
+            copy_side_files(stored.location, folder, {CARD: text}, stored.adapter)
             write_beside(folder, {CARD: text})
     tell(shrinkage, names[0], output, ["Each part was read, cut and written by itself."])
 

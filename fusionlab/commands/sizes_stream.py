@@ -13,7 +13,7 @@ from typing import Any
 from torch import nn
 
 from fusionlab.atomic import MIB, require_space, scratch_folder
-from fusionlab.checkpoints.files import copy_side_files
+from fusionlab.checkpoints.side_files import copy_side_files
 from fusionlab.commands.grow_files import GrowingFiles
 from fusionlab.commands.match_parts import NotByPartsError, leave_to_memory, made_of, refuse_timm
 from fusionlab.commands.merge_output import progress
@@ -117,7 +117,7 @@ class _Sizes:
         folder.mkdir()
         with progress("growing", growing.size) as advance:
             growth = growing.write(folder, largest_file(stored) or ONE_FILE, advance, self.folder / "scratch")
-        copy_side_files(stored.location, folder)
+        copy_side_files(stored.location, folder, adapter=stored.adapter)
         opened = open_folder(stored.source, folder)
         assert opened is not None
         if name in self.models:

@@ -8,17 +8,19 @@ from typing import Any
 
 from lightning.pytorch import LightningDataModule, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint, RichProgressBar
+from lightning.pytorch.utilities.model_helpers import is_overridden
 from rich.table import Table
 
 from fusionlab import configs, printing
 from fusionlab.atomic import atomic_file, require_space
-from fusionlab.commands.console import silence
+from fusionlab.commands.console import silence, tell
 from fusionlab.commands.lightning_cli import (
     SafeCLI,
     checked_checkpoint,
     common_options,
     misfits_told,
     refusals_told,
+    refuse_no_last,
 )
 from fusionlab.data.contract import described
 from fusionlab.data.overlap import overlap
@@ -39,6 +41,10 @@ _DESCRIPTIONS = {
     "test": "Measure a model on the test data.",
     "predict": "Write what a model predicts as a CSV file.",
 }
+
+# What a model and its data must have to be measured.
+_NEEDED = {"validate": ("validation_step", "val_dataloader"), "test": ("test_step", "test_dataloader")}
+_COUNTED_TWICE = "on several devices some samples count twice, so that all devices have as many"
 
 
 class TrainingCLI(SafeCLI):
@@ -61,6 +67,8 @@ class TrainingCLI(SafeCLI):
             options["verbose"] = False
         place = naming(lambda: self.trainer.log_dir or self.trainer.default_root_dir)
         with place, failures_raised(), misfits_told(given):
+            if given == "last":
+                refuse_no_last(self.trainer)
             super()._run_subcommand(subcommand)
         if is_told and self.trainer.is_global_zero:
             printing.results().print(_results(f"fusionlab {subcommand}", _metrics(self.trainer)))
@@ -79,28 +87,35 @@ class TrainingCLI(SafeCLI):
 
     def after_fit(self) -> None:
         """Validate and test the best (or last) weights, and say where everything went."""
-        if (
-            getattr(self.trainer, "fast_dev_run", False)
-            or not self.trainer.is_global_zero
-            or self.trainer.world_size > 1
-        ):
-            # Testing on several devices would count padded samples twice; `fusionlab test` does it on one.
+        if getattr(self.trainer, "fast_dev_run", False):
+            return
+        # All processes ask for the place of the logs, which they tell one another.
+        outputs = _outputs(self.trainer)
+        if not self.trainer.is_global_zero:
             return
         best = best_weights(self.trainer)
-        # Without a best epoch the last validation was of the last weights, which are those that are tested.
-        rows = self._measured("validate", best) if best else _metrics(self.trainer)
-        rows |= self._measured("test", best)
+        if self.trainer.world_size > 1:
+            rows: dict[str, float] = {}
+            tell(f"the fit was not tested: {_COUNTED_TWICE}; fusionlab test with --trainer.devices 1 does it")
+        else:
+            # Without a best epoch the last validation was of the last weights, which are those that are tested.
+            rows = self._measured("validate", best) if best else _metrics(self.trainer)
+            rows |= self._measured("test", best)
         table = _results("fusionlab fit", rows)
         if self.datamodule is not None and (seen := _overlap(self.datamodule)):
             table.add_row("test texts seen in training", seen)
-        for name, path in _outputs(self.trainer).items():
+        for name, path in outputs.items():
             table.add_row(name, path)
         printing.results().print(table)
 
     def _measured(self, stage: str, best: str | None) -> dict[str, float]:
-        """Metrics of the weights that were exported, on the validation or test data; nothing without such data."""
-        data = self.datamodule
-        if data is None or not gives_batches(data.val_dataloader() if stage == "validate" else data.test_dataloader()):
+        """Metrics of the weights that were exported; nothing without such data, or where the model measures none."""
+        data, (step, loader) = self.datamodule, _NEEDED[stage]
+        if data is None or not (is_overridden(step, self.model) and is_overridden(loader, data)):
+            return {}
+        # A data module may make the sets of each stage when that is set up.
+        data.setup(stage)
+        if not gives_batches(getattr(data, loader)()):
             return {}
         loggers = self.trainer.loggers
         if stage == "validate":
@@ -113,9 +128,36 @@ class TrainingCLI(SafeCLI):
         self.trainer.loggers = loggers
         return {name: float(value) for loader in metrics for name, value in loader.items()}
 
+    def before_validate(self) -> None:
+        """Say that scores of several devices are not exact."""
+        self._tell_of_padding()
+
+    def before_test(self) -> None:
+        """Say that scores of several devices are not exact."""
+        self._tell_of_padding()
+
+    def _tell_of_padding(self) -> None:
+        is_shared = self.trainer.world_size > 1 and self._get(self.config_init, "trainer.use_distributed_sampler")
+        if is_shared and self.trainer.is_global_zero:
+            tell(f"the scores are not exact: {_COUNTED_TWICE}; --trainer.devices 1 counts each once")
+
+    def before_predict(self) -> None:
+        """Refuse several devices, each of which would write its own share into the one file.
+
+        Raises:
+            InputError: there are several.
+        """
+        if self.trainer.world_size > 1:
+            raise InputError(
+                f"predict would run on {self.trainer.world_size} devices, and one writes the file; expected one "
+                f"device: --trainer.devices 1"
+            )
+
     def predict(self, model: LightningModule, **keywords: Any) -> None:
-        """Predict, and write the predictions beside the logs."""
+        """Predict, and write the predictions beside the logs; those of several loaders one after another."""
         batches = self.trainer.predict(model, **keywords)
+        if batches and len(self.trainer.num_predict_batches) > 1:
+            batches = list(itertools.chain.from_iterable(batches))
         if not batches:
             raise InputError("there was nothing to predict: the data has no predict or test split")
         if not isinstance(model, FineTuning):
@@ -194,7 +236,7 @@ def _outputs(trainer: Trainer) -> dict[str, str]:
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
         if isinstance(callback, ExportCheckpoint) and callback.written:
             outputs["checkpoint"] = str(callback.output)
-    lightning = getattr(trainer.checkpoint_callback, "best_model_path", "")
+    lightning = best_weights(trainer) or getattr(trainer.checkpoint_callback, "best_model_path", "")
     if lightning:
         path = Path(lightning)
         outputs["Lightning file"] = str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 from torch.utils.data import DataLoader, Dataset
 
-from fusionlab.data.loading import refuse_large_batches, training_order
+from fusionlab.data.loading import refuse_large_batches, shuffled
 from fusionlab.errors import InputError
 
 TRAIN_SIZE = 1400
@@ -103,7 +103,7 @@ class Digits(LightningDataModule):
 
     def train_dataloader(self) -> DataLoader[dict[str, Tensor]]:
         """Training batches, in an order that follows the seed."""
-        return DataLoader(self.train_set, batch_size=self.batch_size, shuffle=True, generator=training_order())
+        return DataLoader(self.train_set, self.batch_size, **shuffled(self.train_set, self.batch_size))
 
     def val_dataloader(self) -> DataLoader[dict[str, Tensor]] | list[DataLoader[dict[str, Tensor]]]:
         """Validation batches; none when `val_size` is 0."""

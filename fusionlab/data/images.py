@@ -3,10 +3,10 @@
 import torch
 from lightning.pytorch import LightningDataModule
 from torch import Tensor
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
 from fusionlab.data.image_tables import LabelledImages, Table, load_splits
-from fusionlab.data.loading import refuse_large_batches, training_order
+from fusionlab.data.loading import refuse_large_batches, shuffled
 from fusionlab.data.preprocessing import Preprocessing, preprocessing_of
 from fusionlab.data.splits import Splits, refuse_wrong_splits
 from fusionlab.errors import InputError
@@ -136,15 +136,23 @@ class Images(LightningDataModule):
             raise InputError(f"{self.table.path} was read without labels; expected a column of them, label_column")
         return torch.bincount(torch.from_numpy(labels), minlength=self.num_classes)
 
+    def samples(self, split: str, training: bool = False) -> Dataset[dict[str, Tensor]]:
+        """The images of a split as tensors, with their labels.
+
+        Args:
+            split: ``train``, ``val`` or ``test``.
+            training: whether they are augmented, where that is asked for.
+        """
+        return self._sets[split].prepared(self.preprocessing, self.augment and training)
+
     def _loader(self, split: str, training: bool = False) -> Loader:
-        images = self._sets[split].prepared(self.preprocessing, self.augment and training)
+        images = self.samples(split, training)
         return DataLoader(
             images,
             batch_size=self.batch_size,
-            shuffle=training,
-            generator=training_order() if training else None,
             num_workers=self.num_workers,
             persistent_workers=self.num_workers > 0,
+            **(shuffled(images, self.batch_size, self.num_workers) if training else {}),
         )
 
     def train_dataloader(self) -> Loader | list[Loader]:

@@ -20,7 +20,7 @@ from fusionlab.data.preprocessing import preprocessing_of
 from fusionlab.data.tokenizers import has_tokenizer
 from fusionlab.errors import InputError
 from fusionlab.evaluation.scores import Task
-from fusionlab.evaluation.task_scores import is_seq2seq
+from fusionlab.evaluation.task_scores import compares_images, is_seq2seq
 from fusionlab.symmetry.inputs import positions_of
 
 Kind = Literal[
@@ -166,19 +166,9 @@ def _purpose(model: nn.Module, outputs: int) -> tuple[Kind | None, Task | None]:
 
 def _purpose_without_head(model: nn.Module) -> tuple[Kind | None, Task | None]:
     """The same of a model whose outputs are embeddings, or how alike they are."""
-    if _compares_images(model):
+    if compares_images(model):
         return "images and class names", "classification"
     return ("pairs", "similarity") if _embeds_texts(model) else (None, None)
-
-
-def _compares_images(model: nn.Module) -> bool:
-    """True for a model that tells how well each image goes with each text, such as CLIP."""
-    if type(model).__name__ not in _flat(modeling_auto.MODEL_FOR_ZERO_SHOT_IMAGE_CLASSIFICATION_MAPPING_NAMES):
-        return False
-    reads = inspect.signature(model.forward).parameters
-    # Images that are cut into patches beforehand, videos, and a head for one pair at a time are something else.
-    others = ("spatial_shapes", "pixel_values_videos", "use_image_text_matching_head")
-    return {"pixel_values", "input_ids"} <= set(reads) and not any(name in reads for name in others)
 
 
 def _embeds_texts(model: nn.Module) -> bool:

@@ -12,7 +12,7 @@ from transformers import DataCollatorForTokenClassification, DataCollatorWithPad
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from fusionlab.data.encoding import Encoder, encoded
-from fusionlab.data.loading import MOST_SAMPLES, refuse_large_batches, training_order
+from fusionlab.data.loading import MOST_SAMPLES, FollowsEpochs, refuse_large_batches, shuffled
 from fusionlab.data.splits import Splits, divided, named_splits, refuse_wrong_splits
 from fusionlab.data.tables import Source
 from fusionlab.data.tokenizers import load_tokenizer
@@ -167,20 +167,21 @@ class TextData(LightningDataModule, ABC):
             return []
         samples: Any = self._encoded[split]
         size = self.batch_size if training else self.eval_batch_size
-        order = training_order() if training else None
-        sampler = None
+        order: dict[str, Any] = {}
         if training and self.group_by_length:
-            lengths = [len(tokens) for tokens in samples["input_ids"]]
-            sampler = LengthGroupedSampler(size, lengths=lengths, generator=order)
+            sampler = GroupedOrder(size, lengths=[len(tokens) for tokens in samples["input_ids"]])
+            sampler.start(self.num_workers)
+            # A Trainer on several devices would shuffle the groups otherwise.
+            order = {"sampler": sampler, "generator": sampler.generator, "shuffle": False}
+        elif training:
+            order = shuffled(samples, size, self.num_workers)
         return DataLoader(
             samples,
             batch_size=size,
-            shuffle=training and sampler is None,
-            sampler=sampler,
-            generator=order,
             collate_fn=Collate(self.collator()),
             num_workers=self.num_workers,
             persistent_workers=self.num_workers > 0,
+            **order,
         )
 
     def train_dataloader(self) -> Loader | list[Loader]:
@@ -198,6 +199,10 @@ class TextData(LightningDataModule, ABC):
     def predict_dataloader(self) -> Loader | list[Loader]:
         """The test batches, to be predicted."""
         return self.test_dataloader()
+
+
+class GroupedOrder(FollowsEpochs, LengthGroupedSampler):
+    """Samples of about the same length side by side, in a random order that follows the seed and the epoch."""
 
 
 class Collate:

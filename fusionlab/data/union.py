@@ -8,7 +8,7 @@ from torch.utils.data import ConcatDataset, DataLoader
 from transformers import PreTrainedTokenizerBase
 
 from fusionlab.data.contract import described
-from fusionlab.data.loading import refuse_large_batches, training_order
+from fusionlab.data.loading import refuse_large_batches, shuffled
 from fusionlab.data.tokenizers import identity
 from fusionlab.errors import InputError
 from fusionlab.evaluation.scores import Task
@@ -119,13 +119,14 @@ class Union(LightningDataModule):
             return []
         first = found[0]
         size = self.batch_size if training and self.batch_size is not None else first.batch_size
+        samples: Any = ConcatDataset([loader.dataset for loader in found])
         return DataLoader(
-            ConcatDataset([loader.dataset for loader in found]),
+            samples,
             batch_size=size,
-            shuffle=training,
-            generator=training_order() if training else None,
             collate_fn=first.collate_fn,
             num_workers=first.num_workers,
+            persistent_workers=first.num_workers > 0,
+            **(shuffled(samples, size or 1, first.num_workers) if training else {}),
         )
 
     def _common(self, attribute: str) -> Any:

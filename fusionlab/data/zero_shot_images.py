@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerBase
 
-from fusionlab.data.images import Images, Loader
+from fusionlab.data.images import Images
 from fusionlab.data.tokenizers import load_tokenizer, tokens_of
 from fusionlab.errors import InputError
 
@@ -95,15 +95,14 @@ class ZeroShotImages(Images):
             self._tokens = {name: found[name] for name in self.tokenizer.model_input_names if name in found}
         return self._tokens
 
-    def _loader(self, split: str, training: bool = False) -> Loader:
-        loader = super()._loader(split, training)
-        return DataLoader(
-            BesideTexts(loader.dataset, self._class_tokens()),
-            batch_size=self.batch_size,
-            sampler=loader.sampler,
-            num_workers=self.num_workers,
-            persistent_workers=self.num_workers > 0,
-        )
+    def samples(self, split: str, training: bool = False) -> BesideTexts:
+        """The images of a split as tensors, with their labels and the texts of all classes.
+
+        Args:
+            split: ``train``, ``val`` or ``test``.
+            training: whether they are augmented, where that is asked for.
+        """
+        return BesideTexts(super().samples(split, training), self._class_tokens())
 
 
 class BesideTexts(Dataset[dict[str, Tensor]]):

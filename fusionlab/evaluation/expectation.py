@@ -7,7 +7,7 @@ from statistics import fmean
 from fusionlab.evaluation.claims import COSTS, HELPS, SAME
 from fusionlab.evaluation.places import Place, places
 from fusionlab.evaluation.results import UNMATCHED, Results
-from fusionlab.evaluation.wording import listing, metric_label
+from fusionlab.evaluation.wording import listing, merge_label, metric_label
 
 
 def against_expectation(results: Results, are_apart: bool) -> str | None:
@@ -46,8 +46,10 @@ def _apart(place: Place) -> tuple[bool, str, str] | None:
     level = fmean(ends)
     is_near = abs(best.value - best.chance) < abs(best.value - level)
     nearer, farther = ("chance", "the end models") if is_near else ("the end models", "chance")
-    side = f"the unmatched merge is nearer to {nearer} than to {farther}"
-    scores = f"{place.show(best.value)} {metric_label(place.metric)}"
+    several = len(place.unmatched) > 1
+    side = f"the {'best ' if several else ''}unmatched merge is nearer to {nearer} than to {farther}"
+    by = f" by {merge_label(best.entry.method)}" if several else ""
+    scores = f"{place.show(best.value)} {metric_label(place.metric)}{by}"
     known = f"chance {place.show(best.chance)}, end models {place.show(level)}"
     return is_near, side, f"{place.where} with {scores} ({known})"
 
@@ -58,7 +60,8 @@ def _close(results: Results, place: Place) -> tuple[bool, str, str] | None:
     key = results.kept if results.kept in claims else next(iter(claims), None)
     if key is None or claims[key].effect not in (HELPS, COSTS, SAME):
         return None
-    claim, name = claims[key], f"matching by {key[1]}"
+    of = f" of {merge_label(key[0])}" if len({method for method, _ in claims}) > 1 else ""
+    claim, name = claims[key], f"matching by {key[1]}{of}"
     if claim.effect == SAME:
         return True, f"{name} makes no difference that {claim.units} show", place.where
     return False, f"{name} {claim.effect}", f"{place.where} by {claim.difference} ({claim.interval})"

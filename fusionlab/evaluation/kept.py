@@ -8,7 +8,11 @@ from statistics import fmean
 
 from fusionlab.evaluation.metrics import is_fraction, lower_is_better
 from fusionlab.evaluation.results import END_MODEL, Results, main_columns
-from fusionlab.evaluation.wording import format_value, listing, metric_label
+from fusionlab.evaluation.rows import REFERENCES
+from fusionlab.evaluation.wording import format_value, listing, merge_name, metric_label
+
+# Of a share, as many as its percentage is told with, and two more.
+SHARE_DECIMALS = 3
 
 
 @dataclass(frozen=True)
@@ -65,8 +69,11 @@ def kept_note(results: Results) -> str:
         f"of {format_value(one.metric, one.own, unit=True)})"
         for one in found
     ]
+    several = len({(row.method, row.matching) for row in results.rows if row.method not in REFERENCES}) > 1
+    kept = results.kept if several else None
+    merge = "the merge" if kept is None else f"the merge that is kept, {merge_name(*kept)},"
     worst = min(found, key=lambda one: one.share)
     return (
-        f"Of what the best end model has on each task, the merge keeps {listing(parts)}: "
+        f"Of what the best end model has on each task, {merge} keeps {listing(parts)}: "
         f"{100 * fmean(one.share for one in found):.1f} % on average, least on {worst.data_set}."
     )

@@ -50,6 +50,8 @@ def class_loss(output: Tensor, labels: Tensor, weights: Tensor | None = None, la
     predicted, wanted = known_rows(output, labels)
     if not len(wanted) or (weights is not None and not weights[wanted].any()):
         return predicted.sum() * 0
+    # A Trainer's precision may have brought the weights to another dtype than the logits have here.
+    weights = None if weights is None else weights.to(predicted)
     return functional.cross_entropy(predicted, wanted, weights, label_smoothing=label_smoothing)
 
 
@@ -95,6 +97,7 @@ def multilabel_entries(output: Tensor, labels: Tensor, weights: Tensor | None = 
     wanted = torch.where(known, labels, 0).float()
     entries = functional.binary_cross_entropy_with_logits(output.float(), wanted, reduction="none")
     if weights is not None:
+        weights = weights.to(entries)
         entries = entries * torch.where(wanted == 1, weights[:, 1], weights[:, 0])
     # Unknown entries are taken out, not multiplied by 0: infinity times 0 is not a number.
     return torch.where(known, entries, 0), known

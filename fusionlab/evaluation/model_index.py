@@ -11,7 +11,7 @@ from torch import nn
 from fusionlab.evaluation.card_table import kept_entry
 from fusionlab.evaluation.results import Results
 from fusionlab.evaluation.scores import Task
-from fusionlab.evaluation.task_scores import task_of
+from fusionlab.evaluation.task_scores import compares_images, task_of
 from fusionlab.evaluation.wording import metric_label
 
 # Tasks and metrics as the Hugging Face hub calls them; a metric that is not here has its own name.
@@ -41,6 +41,8 @@ def hub_task(model: nn.Module, task: Task | None = None) -> str:
         task: that it is measured on; judged by its class if None.
     """
     task = task or task_of(model)
+    if task == "classification" and compares_images(model):
+        return "zero-shot-image-classification"
     # timm's models have no such name, and read images.
     reads = _CLASSIFICATION.get(getattr(model, "main_input_name", "pixel_values"), "text")
     return _TASKS.get(task, f"{reads}-classification")

@@ -12,6 +12,7 @@ from fusionlab.evaluation.wording import (
     format_value,
     gauge_label,
     matching_label,
+    merge_name,
     metric_heading,
     models_label,
     place_label,
@@ -81,6 +82,7 @@ class ScoreTable:
         lines: end models first.
         timed: whether there is a last column with the time.
         has_best: whether any score is marked as the best.
+        kept: the merge that is kept, by name; empty where none is.
     """
 
     heads: tuple[str, ...]
@@ -89,6 +91,7 @@ class ScoreTable:
     lines: tuple[ScoreLine, ...]
     timed: bool
     has_best: bool
+    kept: str
 
 
 def score_table(results: Results) -> ScoreTable | None:
@@ -113,6 +116,7 @@ def score_table(results: Results) -> ScoreTable | None:
         tuple(lines),
         any(entry.seconds is not None for entry in table.entries),
         any(best),
+        "" if results.kept is None else merge_name(*results.kept),
     )
 
 

@@ -15,7 +15,7 @@ from fusionlab.evaluation.wording import (
     domain_label,
     format_difference,
     format_value,
-    merge_label,
+    merge_name,
     metric_label,
     models_label,
     place_label,
@@ -47,10 +47,7 @@ class Scored:
         """Its name in the verdict: ``the end model a``, ``plain averaging unmatched``."""
         if not self.entry.is_merge:
             return f"the end model `{self.entry.name}`"
-        matching = self.entry.matching
-        return (
-            f"{merge_label(self.entry.method)} {'unmatched' if matching == UNMATCHED else f'matched by `{matching}`'}"
-        )
+        return merge_name(self.entry.method, self.entry.matching)
 
 
 @dataclass(frozen=True)

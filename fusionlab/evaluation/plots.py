@@ -11,9 +11,30 @@ from fusionlab.evaluation.heat_figure import heat_figure, may_be_map
 from fusionlab.evaluation.line_figure import line_figure
 from fusionlab.evaluation.picture_words import told_of_distances, told_of_lines, told_of_plane, told_of_scores
 from fusionlab.evaluation.plane_figure import plane_figure
-from fusionlab.evaluation.results import Results, main_columns
+from fusionlab.evaluation.results import UNMATCHED, Results, main_columns
 from fusionlab.evaluation.scores_figure import scores_figure, scores_title
 from fusionlab.evaluation.wording import file_name, listing
+
+# What to look for in a figure; only what the figure has is spoken of.
+_LINE = (
+    "Every point is a weighted mean of the two models' weights: the anchor at 0, the other model at 1, their plain "
+    "average half way. A hump in the loss above the dashed line is the barrier."
+)
+_LINE_MATCHED = (
+    " A good matching keeps the line flat, close to the dashed one. Both ends stay where they are, because matching "
+    "does not change what a model computes."
+)
+_DISTANCE = (
+    "Grey bars are the distances before matching; a coloured point below its bar is a layer that a matching moved "
+    "closer to the anchor, one above it a layer that it moved away, and one on it a layer that it left where it was."
+)
+_GAUGED = (
+    " A matching with a gauge starts from its own, broken bars: what the gauge alone changes is no effect of matching."
+)
+_NO_PROOF = (
+    " Closer weights are the aim of weight matching alone, and no proof of a better merge: what looks at data or "
+    "learns may move models apart, and the scores decide."
+)
 
 
 @dataclass(frozen=True)
@@ -62,10 +83,7 @@ def plots(results: Results, stacked: bool = False) -> list[Plot]:
                 file_name("line", data_set, anchor, source),
                 line_figure(curves, look, stacked),
                 title,
-                "Every point is a weighted mean of the two models' weights: the anchor at 0, the other model at 1, "
-                "their plain average half way. A good matching keeps the line flat, close to the dashed one; a hump "
-                "in the loss is the barrier. Both ends stay where they are, because matching does not change what "
-                "a model computes.",
+                _LINE + (_LINE_MATCHED if any(curve.matching != UNMATCHED for curve in curves) else ""),
                 told_of_lines(curves),
             )
         )
@@ -91,10 +109,7 @@ def plots(results: Results, stacked: bool = False) -> list[Plot]:
                 file_name("distance", anchor, source),
                 distance_figure(distances, look, stacked),
                 f"Distance from {source} to {anchor}, by layer",
-                "Grey bars are the distances before matching; a coloured point below its bar is a layer that a "
-                "matching moved closer to the anchor, a point on the bar a layer that it left where it was. A matching "
-                "with a gauge starts from its own, broken bars: what the gauge alone changes is no effect of matching. "
-                "Closer weights are the aim of weight matching, but not proof of a better merge: the scores decide.",
+                _DISTANCE + (_GAUGED if any(d.as_given is not None for d in distances) else "") + _NO_PROOF,
                 told_of_distances(results, anchor, source),
             )
         )
@@ -105,8 +120,9 @@ def plots(results: Results, stacked: bool = False) -> list[Plot]:
                     file_name("distance_map", anchor, source),
                     heat_figure(distances, stacked),
                     f"Distance from {source} to {anchor}, by layer and kind of space",
-                    "The same distances in one scale: the darker a cell, the farther apart the models are there. A "
-                    "matching that reaches a layer makes its cells paler than before.",
+                    "The same distances in one scale: the darker a cell, the farther apart the models are there. Cells "
+                    "are paler after a matching than before where it brought the models closer, and darker where it "
+                    "moved them apart.",
                     told_of_distances(results, anchor, source),
                 )
             )
@@ -115,12 +131,17 @@ def plots(results: Results, stacked: bool = False) -> list[Plot]:
 
 def _scores_plot(results: Results, look: dict[str, Style], stacked: bool) -> Plot:
     columns = main_columns(results.table())
+    merged = {entry.matching for entry in results.table().entries if entry.is_merge}
+    level = "The end models are the level that a perfect merge would keep."
+    compare = (
+        " Compare each matched merge with the unmatched one of its method: what a matching adds is the difference "
+        "between the two."
+    )
     return Plot(
         "scores",
         file_name("_".join(dict.fromkeys(column.metric for column in columns))),
         scores_figure(results, look, stacked),
         scores_title(columns),
-        "The end models are the level that a perfect merge would keep. Compare the merges with the unmatched one: what "
-        "a matching adds is the difference between the two.",
+        level + (compare if UNMATCHED in merged and len(merged) > 1 else ""),
         told_of_scores(results),
     )

@@ -16,8 +16,12 @@ from fusionlab.evaluation.wording import (
     domain_label,
     format_change,
     format_value,
+    matching_label,
     metric_heading,
 )
+
+# The method whose merges lie on the straight line between the models.
+PLAIN_MEAN = "simple"
 
 
 def write_report(results: Results, folder: Path, drawn: Sequence[Plot] | None = None) -> Path:
@@ -50,8 +54,9 @@ def console_table(results: Results) -> ConsoleTable:
     """The few numbers that matter, readable in a terminal that is 80 characters wide.
 
     One line for each end model and merge; the main metric of each data set (means over each domain past three data
-    sets), and the barrier where one was measured. The best merge in each column is bold and has a star. Without
-    scores, the distances before and after each matching.
+    sets), and the barrier where one was measured, beside the plain means, which lie on its line; without plain means it
+    stands below. The best merge in each column is bold and has a star. Without scores, the distances before and after
+    each matching.
 
     Args:
         results: what was measured.
@@ -79,8 +84,12 @@ def console_table(results: Results) -> ConsoleTable:
         name = Text(table.label(entry, results.models), style="" if entry.is_merge else "dim")
         last_end = not entry.is_merge and table.entries[index + 1 : index + 2] and table.entries[index + 1].is_merge
         console.add_row(name, *cells, end_section=bool(last_end))
-    if any(best):
-        console.caption = "* best merge in its column"
+    captions = ["* best merge in its column"] if any(best) else []
+    if results.curves and all(barrier is None for barrier in barriers):
+        told = (f"{matching_label(key)} {format_value('barrier', value)}" for key, value in _of_lines(results).items())
+        captions.append(f"barrier of the straight line between the models: {', '.join(told)}")
+    if captions:
+        console.caption = Text("\n".join(captions))
         console.caption_justify = "left"
     return console
 
@@ -109,13 +118,18 @@ def _mean(entry: Entry, indices: Sequence[int]) -> float | None:
     return fmean(values) if values and len(values) == len(indices) else None
 
 
-def _barriers(results: Results, entries: Sequence[Entry]) -> list[float | None]:
-    """Mean barrier over all measured lines for each merge's matching; the same for all its methods."""
-    found = {
+def _of_lines(results: Results) -> dict[str, float]:
+    """The mean barrier over all measured lines by matching."""
+    return {
         matching: fmean(curve.barrier for curve in results.curves if curve.matching == matching)
         for matching in dict.fromkeys(curve.matching for curve in results.curves)
     }
-    return [found.get(entry.matching) if entry.is_merge else None for entry in entries]
+
+
+def _barriers(results: Results, entries: Sequence[Entry]) -> list[float | None]:
+    """The barrier for each plain mean, which lies on the line; no other method's merge does."""
+    found = _of_lines(results)
+    return [found.get(entry.matching) if entry.method == PLAIN_MEAN else None for entry in entries]
 
 
 def _distance_table(results: Results) -> ConsoleTable:

@@ -1,5 +1,6 @@
 """The scores that fit a model and what it is used for."""
 
+import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args
 
@@ -129,6 +130,19 @@ def is_seq2seq(model: nn.Module) -> bool:
     """True for a model with an encoder of texts and a decoder that writes others; BART fills in masked tokens too."""
     is_known = type(model).__name__ in modeling_auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES.values()
     return is_known and bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
+
+
+def compares_images(model: nn.Module) -> bool:
+    """True for a model that tells how well each image goes with each text, such as CLIP."""
+    found = modeling_auto.MODEL_FOR_ZERO_SHOT_IMAGE_CLASSIFICATION_MAPPING_NAMES.values()
+    # Of some types the table has several classes.
+    names = {name for value in found for name in ((value,) if isinstance(value, str) else value)}
+    if type(model).__name__ not in names:
+        return False
+    reads = inspect.signature(model.forward).parameters
+    # Images that are cut into patches beforehand, videos, and a head for one pair at a time are something else.
+    others = ("spatial_shapes", "pixel_values_videos", "use_image_text_matching_head")
+    return {"pixel_values", "input_ids"} <= set(reads) and not any(name in reads for name in others)
 
 
 def _names(model: nn.Module, class_names: Sequence[str] | None) -> list[str]:

@@ -8,7 +8,7 @@ from fusionlab.evaluation.claims import COSTS, DIVERGED, HELPS, OPEN, SAME, Clai
 from fusionlab.evaluation.distances import by_pair
 from fusionlab.evaluation.places import Place, Scored, places
 from fusionlab.evaluation.results import UNMATCHED, Results, main_columns
-from fusionlab.evaluation.standing import against_ends, against_ends_at
+from fusionlab.evaluation.standing import against_ends, against_ends_at, best_merge
 from fusionlab.evaluation.wording import format_change, format_value, listing, merge_label, metric_label
 
 # So many comparisons are told by their number; of so many some are off their interval by chance.
@@ -48,7 +48,9 @@ def verdict(results: Results) -> Verdict:
     paragraphs = [" ".join(_sentences(place, told)) for place in found]
     if key is None and len(found) > 1:
         places_told = zip(found, paragraphs, strict=True)
-        paragraphs = [" ".join((against_ends_at(place, with_opening=False), words)) for place, words in places_told]
+        paragraphs = [
+            " ".join((against_ends_at(place, results.kept, with_opening=False), words)) for place, words in places_told
+        ]
     paragraphs += _by_group(results, key)
     if any(len(place.merges) > 2 for place in found):
         paragraphs[-1] += " The best merge was picked by these same numbers, so expect slightly less on new data."
@@ -59,7 +61,7 @@ def verdict(results: Results) -> Verdict:
     weights = _barriers(results) + _distances(results, scored=bool(found))
     paragraphs += [" ".join(weights)] if weights else []
     if found:
-        headline = against_ends(found) if key is None else _headline(compared, *key)
+        headline = against_ends(found, results.kept) if key is None else _headline(compared, *key)
         return Verdict(headline, tuple(filter(None, map(str.strip, paragraphs))))
     if results.curves:
         return Verdict("No merge was scored by itself; the line between the models was.", tuple(paragraphs))
@@ -155,7 +157,7 @@ def _sentences(place: Place, told: tuple[str, str] | None) -> list[str]:
         matched = [merge for merge in place.merges if merge.entry.matching != UNMATCHED]
         clauses += [f"{merge.called} {_has(place, merge)}" for merge in matched[:3]]
     sentences = [f"{place.where[0].upper()}{place.where[1:]} {'; '.join(clauses)}."] if clauses else []
-    return [*sentences, *_effects(place, told), *_best(place), *_failures(place)]
+    return [*sentences, *_effects(place, told), *best_merge(place), *_failures(place)]
 
 
 def _effects(place: Place, told: tuple[str, str] | None) -> list[str]:
@@ -202,16 +204,6 @@ def _by_group(results: Results, key: tuple[str, str] | None) -> list[str]:
         f"Of {len(claims)} comparisons of one group on one data set, {merge_label(method)} matched by `{matching}` "
         f"{'; it '.join(known)}."
     ]
-
-
-def _best(place: Place) -> list[str]:
-    best, end = place.best(place.merges), place.best(place.ends)
-    if best is None:
-        return []
-    level = ""
-    if end is not None:
-        level = f", {place.against(best.value, end.value)} the {'best ' if len(place.ends) > 1 else ''}end model"
-    return [f"Best merge: {best.called}, {place.show(best.value)}{level}."]
 
 
 def _failures(place: Place) -> list[str]:
@@ -272,17 +264,22 @@ def _barriers(results: Results) -> list[str]:
 
 
 def _distances(results: Results, scored: bool) -> list[str]:
-    sentences = []
+    sentences, grows = list[str](), False
     for (anchor, source), totals in by_pair(results.total_distances()).items():
         # Distances in different gauges cannot be compared; what each matching changes in its own can.
         best = min(totals, key=lambda total: total.after / total.before if total.before else math.inf)
-        opening = f"With `{best.matching}`" if len(totals) == 1 else f"Weights come closest with `{best.matching}`:"
+        is_closer = best.after <= best.before
+        grows |= not is_closer
+        is_choice = len(totals) > 1 and is_closer
+        opening = f"Weights come closest with `{best.matching}`:" if is_choice else f"With `{best.matching}`"
         start = "" if best.as_given is None else f", in a gauge that takes it there from {_length(best.as_given)},"
         sentences.append(
             f"{opening} the distance from `{source}` to `{anchor}` goes from {_length(best.before)}{start} "
             f"to {_length(best.after)} ({format_change(best.before, best.after)})."
         )
     sentences = sentences if len(sentences) <= 3 else []
+    if sentences and grows:
+        sentences.append("Matching that looks at data or learns looks at outputs, not at the distance, which may grow.")
     if sentences and not scored:
         sentences.append("Closer weights alone do not tell whether a merge works: evaluate on data to find out.")
     return sentences

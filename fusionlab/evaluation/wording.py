@@ -1,10 +1,14 @@
 """Names of metrics and matchings, and numbers, as people read them."""
 
+import hashlib
 import math
 import re
 from collections.abc import Sequence
 
 from fusionlab.evaluation.metrics import DISTANCES, is_fraction
+
+# Bytes of a name; file systems take 255, endings and what atomic writing puts before it included.
+_LONGEST = 160
 
 
 def metric_label(metric: str) -> str:
@@ -99,6 +103,11 @@ def merge_label(method: str) -> str:
     return "plain averaging" if method == "simple" else f"`{method}`"
 
 
+def merge_name(method: str, matching: str) -> str:
+    """A merge's name in a sentence: ``plain averaging unmatched``, ```ties` matched by `learned```."""
+    return f"{merge_label(method)} {'unmatched' if matching == 'none' else f'matched by `{matching}`'}"
+
+
 def domain_label(domain: str | None) -> str:
     """``"in"`` is ``"in domain"``; nothing for no domain."""
     return {"in": "in domain", "out": "out of domain"}.get(domain or "", "")
@@ -123,5 +132,12 @@ def listing(names: Sequence[str]) -> str:
 
 
 def file_name(*parts: str) -> str:
-    """A name that is safe on every file system, for a figure or a folder that belongs to `parts`."""
-    return "_".join(re.sub(r"[^\w.+-]+", "_", part).strip("_.") or "_" for part in parts)
+    """A name that is safe on every file system, for a figure or a folder that belongs to `parts`.
+
+    A long one ends in a digest of all of it in place of what is cut off.
+    """
+    name = "_".join(re.sub(r"[^\w.+-]+", "_", part).strip("_.") or "_" for part in parts)
+    whole = name.encode()
+    if len(whole) <= _LONGEST:
+        return name
+    return f"{whole[:_LONGEST].decode(errors='ignore')}_{hashlib.blake2b(whole, digest_size=4).hexdigest()}"

@@ -46,7 +46,8 @@ def estimate(runner: GridRunner, state: Sequence[tuple[Cell, Finished | None]], 
 
     A cell is taken to need the median time of the finished ones of its kind, or of other merges; before there are any,
     what one batch of each test set takes, times the batches, and for an end model that of its training as well. The
-    latter leaves out early stopping, which makes it shorter, and statistics, which make it longer.
+    latter leaves out early stopping, which makes it shorter, and matching, statistics and the start of each Trainer,
+    which make it longer, of small models many times.
 
     Args:
         runner: of the grid.

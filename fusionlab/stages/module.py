@@ -68,6 +68,11 @@ class StagedModule(LightningModule, ABC):
                     f"the fit was stopped in the middle of {self.stage.label!r}; expected it to run to its end (a "
                     f"checkpoint of it goes on: `ckpt_path`)"
                 )
+            if self.stage is not None and self._packed:
+                raise InputError(
+                    f"the fit was stopped before {self.stage.label!r}; expected it to run to its end (a checkpoint of "
+                    f"it goes on: `ckpt_path`)"
+                )
             raise InputError(RETURNS_NOTHING)
         return self._outcome
 
@@ -130,11 +135,13 @@ class StagedModule(LightningModule, ABC):
     def configure_callbacks(self) -> list[Callback]:
         """A progress bar that names the stage, in place of Lightning's own where that is shown."""
         shown = self.trainer.progress_bar_callback
-        if shown is None or type(shown) not in (TQDMProgressBar, RichProgressBar):
-            return [_Undoing()]
         callbacks: list[Callback] = self.trainer.callbacks  # type: ignore[attr-defined]
+        # A Trainer that has fitted keeps it; Lightning would say that another one took its place.
+        undoing: list[Callback] = [] if any(isinstance(one, _Undoing) for one in callbacks) else [_Undoing()]
+        if shown is None or type(shown) not in (TQDMProgressBar, RichProgressBar):
+            return undoing
         callbacks.remove(shown)
-        return [_Undoing(), NamedProgressBar("testing")]
+        return [*undoing, NamedProgressBar("testing")]
 
     def configure_optimizers(self) -> None:
         """None; every descent brings its own."""

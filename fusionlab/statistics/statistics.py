@@ -43,15 +43,17 @@ class Digest:
         return self._digest.hexdigest()
 
 
-def missing_kinds(kinds: Sequence[str]) -> InputError:
+def missing_kinds(kinds: Sequence[str], lacking: str = "") -> InputError:
     """The error of statistics that a merge needs and nothing gives.
 
     Args:
         kinds: that are missing of a model, at least one.
+        lacking: the model that has none, where statistics of others were given.
     """
+    given = f", and those given were measured on other models than {lacking} (or before it was changed)"
     return InputError(
-        f"{' and '.join(kinds)} statistics of each model are needed; expected data to gather them on, or statistics "
-        f"that `fusionlab gather` wrote"
+        f"{' and '.join(kinds)} statistics of each model are needed{given if lacking else ''}; expected data to gather "
+        f"them on, or statistics that `fusionlab gather` wrote"
     )
 
 

@@ -40,8 +40,8 @@ def may_stream(models: Sequence[StoredModel], base: StoredModel | None, method: 
         method: that merges them; of one that needs whole models nothing is said but that they fit each other.
 
     Raises:
-        InputError: shapes that differ, integers in place of parameters, or models of an unknown class that differ in
-            names or configs; names the tensor or the entry.
+        InputError: shapes that differ, labels in another order, integers in place of parameters, or models of an
+            unknown class that differ in names or configs; names the tensor or the entry.
     """
     first, *others = (*models, *([base] if base is not None else []))
     if any(model.config.get("quantization_config") for model in (first, *others)):
@@ -59,6 +59,8 @@ def may_stream(models: Sequence[StoredModel], base: StoredModel | None, method: 
         refuse_integers(model.location, integers, {})
     for other in others:
         _refuse_shapes(first, other)
+        if (sentence := misfits.of_labels([other.source, first.source], [other.config, first.config])) is not None:
+            raise InputError(sentence)
         if (entry := _difference(first.config, other.config)) is not None:
             if is_known(first) or first.format == "timm":
                 return False

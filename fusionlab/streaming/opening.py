@@ -72,7 +72,7 @@ def open_model(source: str, base: str | None = None) -> StoredModel | None:
         return None
     weights = next(location / name for name in (SAFETENSORS, PICKLE) if (location / name).is_file())
     beside = (location / ADAPTER_CONFIG, weights)
-    return replace(stored, source=source, tensors=tensors, base=named, beside=beside)
+    return replace(stored, source=source, tensors=tensors, base=named, beside=beside, adapter=location)
 
 
 def _tensors(adapter: Adapter, base: StoredModel, made: Weightless) -> dict[str, StoredTensor] | None:

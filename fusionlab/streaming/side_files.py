@@ -9,7 +9,8 @@ from pathlib import Path
 import torch
 
 from fusionlab.checkpoints.beside import write_beside
-from fusionlab.checkpoints.files import CONFIG, copy_side_files
+from fusionlab.checkpoints.files import CONFIG
+from fusionlab.checkpoints.side_files import copy_side_files
 from fusionlab.dtypes import name_of
 from fusionlab.streaming.stored import StoredModel
 
@@ -28,7 +29,7 @@ def write_side_files(
     # What is read by dequantising is not written quantised.
     if (config := _in_type(model.config, name_of(dtype))) != model.config or model.is_scaled:
         (folder / CONFIG).write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    copy_side_files(model.location, folder)
+    copy_side_files(model.location, folder, adapter=model.adapter)
     write_beside(folder, texts)
 
 

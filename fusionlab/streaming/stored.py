@@ -128,6 +128,7 @@ class StoredModel:
         tensors: by name, in the order in which they lie in its files.
         base: the path or hub id of the base model, of an adapter; then all but `source` is the base model's.
         beside: files beside those of `tensors` that say what is read, such as an adapter's.
+        adapter: the folder of an adapter, whose tokenizer and other side files come before those of its base model.
     """
 
     source: str
@@ -137,6 +138,7 @@ class StoredModel:
     tensors: Mapping[str, StoredTensor] = field(repr=False)
     base: str | None = None
     beside: tuple[Path, ...] = ()
+    adapter: Path | None = None
 
     @property
     def main_dtype(self) -> torch.dtype:

@@ -15,6 +15,7 @@ from fusionlab.data.contract import described
 from fusionlab.dtypes import stored_size
 from fusionlab.errors import InputError
 from fusionlab.paths import expanded
+from fusionlab.symmetry.wrappers import unwrapped
 
 _PREFIX = "model."
 
@@ -56,7 +57,8 @@ class ExportCheckpoint(Callback):
         # A trial run of a few batches is not a model that anybody wants to keep.
         if not trainer.is_global_zero or getattr(trainer, "fast_dev_run", False):
             return
-        model: Any = copy.deepcopy(pl_module.model).cpu()
+        trained: nn.Module = pl_module.model  # type: ignore[assignment]
+        model: Any = copy.deepcopy(unwrapped(trained)).cpu()
         best = best_weights(trainer)
         if best is not None:
             state = read_archive(Path(best))[STATE]
@@ -76,8 +78,8 @@ class ExportCheckpoint(Callback):
 
 
 def best_weights(trainer: Trainer) -> str | None:
-    """Path of the best checkpoint by the monitored metric; None where none is monitored or written."""
-    callback = trainer.checkpoint_callback
-    if isinstance(callback, ModelCheckpoint) and callback.monitor and callback.best_model_path:
-        return callback.best_model_path
+    """Path of the best checkpoint by the first metric that is monitored; None where none is monitored or written."""
+    for callback in trainer.checkpoint_callbacks:
+        if isinstance(callback, ModelCheckpoint) and callback.monitor and callback.best_model_path:
+            return callback.best_model_path
     return None

@@ -19,6 +19,7 @@ from fusionlab.errors import InputError, first_line
 from fusionlab.evaluation.scores import Scores, Task
 from fusionlab.forward import LABELS, input_embeddings, logits
 from fusionlab.sentences import sentence
+from fusionlab.symmetry.wrappers import unwrapped
 from fusionlab.tasks.models import unnamed
 from fusionlab.types import Batch
 
@@ -26,12 +27,16 @@ SCORE = "val/score"
 """The main metric of any task, for callbacks that keep the best weights; language models have ``val/loss`` instead."""
 
 _SCHEDULES = {"cosine": "cosine", "linear": "linear", "constant": "constant_with_warmup"}
-# Tokens of their own and tables of positions: decaying them has no scale to work against.
+# Tokens of their own, tables of positions and gains that are no vectors: decaying them has no scale to work against.
 _EMBEDDINGS = {
-    "cls_token", "dist_token", "distillation_token", "mask_token", "pos_embed", "position_embedding",
-    "position_embeddings", "embed_positions", "wpe", "rel_embeddings", "relative_attention_bias",
-    "relative_position_bias_table",
+    "cls_token", "dist_token", "distillation_token", "mask_token", "mask_emb", "register_tokens", "embed_positions",
+    "positions_embed", "wpe", "rel_embeddings", "relative_pos_embeddings", "relative_position_bias_table", "grn",
 }  # fmt: skip
+# Tables of several kinds of positions are told apart by what stands before; biases may have any shape.
+_ENDS = ("pos_embed", "position_embedding", "position_embeddings", "bias")
+
+# What torch.compile puts before the names of what is inside.
+_COMPILED = "_orig_mod."
 
 
 class FineTuning(LightningModule, ABC):
@@ -64,7 +69,7 @@ class FineTuning(LightningModule, ABC):
             schedule: how the learning rate goes on after the warm-up.
 
         Raises:
-            InputError: a value out of range.
+            InputError: a value out of range, or another schedule.
         """
         super().__init__()
         refuse_out_of_range(
@@ -72,6 +77,8 @@ class FineTuning(LightningModule, ABC):
             ("weight_decay", weight_decay, weight_decay >= 0, "0 or more"),
             ("warmup_ratio", warmup_ratio, 0 <= warmup_ratio <= 1, "from 0 to 1"),
         )
+        if schedule not in _SCHEDULES:
+            raise InputError(f"schedule is {schedule!r}, but one of {', '.join(_SCHEDULES)} was expected")
         self.learning_rate = learning_rate
         self.weight_decay = weight_decay
         self.warmup_ratio = warmup_ratio
@@ -161,16 +168,16 @@ class FineTuning(LightningModule, ABC):
         self.log("train/loss", loss, prog_bar=True, batch_size=len(batch[LABELS]))
         return loss
 
-    def validation_step(self, batch: Batch, batch_index: int) -> None:
-        """Score a batch."""
+    def validation_step(self, batch: Batch, batch_index: int, dataloader_idx: int = 0) -> None:
+        """Score a batch; those of several loaders are scored together."""
         self.val_scores.add(self(batch), batch[LABELS])
 
     def on_validation_epoch_end(self) -> None:
         """Log the scores of all batches."""
         self._log("val", self.val_scores, prog_bar=True)
 
-    def test_step(self, batch: Batch, batch_index: int) -> None:
-        """Score a batch."""
+    def test_step(self, batch: Batch, batch_index: int, dataloader_idx: int = 0) -> None:
+        """Score a batch; those of several loaders are scored together."""
         self.test_scores.add(self(batch), batch[LABELS])
 
     def on_test_epoch_end(self) -> None:
@@ -189,8 +196,13 @@ class FineTuning(LightningModule, ABC):
         """AdamW, and a learning rate that is set anew for every optimizer step."""
         optimizer = torch.optim.AdamW(self._parameter_groups(), lr=self.learning_rate, weight_decay=self.weight_decay)
         steps = self.trainer.estimated_stepping_batches
-        if math.isinf(steps):
-            raise InputError("the learning-rate schedule needs an end: set trainer.max_epochs or trainer.max_steps")
+        if self.schedule == "constant" and not self.warmup_ratio:
+            steps = 0  # nothing of it depends on where it ends
+        elif math.isinf(steps) or steps < 0:
+            raise InputError(
+                "the learning-rate schedule needs an end: set trainer.max_steps (trainer.max_epochs is enough where "
+                "the training data say how many batches they have)"
+            )
         scheduler = get_scheduler(
             _SCHEDULES[self.schedule],
             optimizer,
@@ -200,19 +212,33 @@ class FineTuning(LightningModule, ABC):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
     def _parameter_groups(self) -> list[dict[str, Any]]:
-        named_by_timm: set[str] = getattr(self.model, "no_weight_decay", set)()
+        model = unwrapped(self.model)
+        named_by_timm: set[str] = getattr(model, "no_weight_decay", set)()
         decayed: list[nn.Parameter] = []
         kept: list[nn.Parameter] = []
-        for name, parameter in self.model.named_parameters():
+        for name, parameter in model.named_parameters():
             if not parameter.requires_grad:
                 continue
-            special = not _EMBEDDINGS.isdisjoint(name.split(".")) or name in named_by_timm
+            special = name in named_by_timm or any(
+                part in _EMBEDDINGS or part.endswith(_ENDS) for part in name.split(".")
+            )
             (kept if parameter.ndim < 2 or special else decayed).append(parameter)
         return [{"params": decayed}, {"params": kept, "weight_decay": 0.0}]
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Store what is needed to build the model again, so that `fusionlab.load` reads the file by itself."""
-        checkpoint["fusionlab"] = checkpoints.describe(self.model)
+        checkpoint["fusionlab"] = checkpoints.describe(unwrapped(self.model))
+        state = checkpoint["state_dict"]
+        if any(_COMPILED in name for name in state):
+            # A file is of the model itself, whether or not it was compiled where it was trained.
+            checkpoint["state_dict"] = {name.replace(_COMPILED, ""): value for name, value in state.items()}
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Find the names of a compiled model again, which files do not have."""
+        own = {name.replace(_COMPILED, ""): name for name in self.state_dict() if _COMPILED in name}
+        if own:
+            state = checkpoint["state_dict"]
+            checkpoint["state_dict"] = {own.get(name, name): value for name, value in state.items()}
 
 
 def refuse_out_of_range(*checks: tuple[str, float, bool, str]) -> None:

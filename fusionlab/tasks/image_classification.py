@@ -85,7 +85,7 @@ class ImageClassification(WeightedClasses):
                 f"the data set {data.name} has {classes} classes, but num_classes of the model is {self.num_classes}"
             )
 
-    def predict_step(self, batch: Batch, batch_index: int) -> Tensor:
+    def predict_step(self, batch: Batch, batch_index: int, dataloader_idx: int = 0) -> Tensor:
         """Class probabilities, of shape ``(batch, classes)``."""
         return self(batch).float().softmax(-1)
 

@@ -52,16 +52,21 @@ class LanguageModel(FineTuning):
         """The mean over tokens, in nats; 0 where none is labelled."""
         return class_loss(*self.aligned(output, labels))
 
-    def predict_step(self, batch: Batch, batch_index: int) -> Tensor:
-        """Loss and perplexity of each text, of shape ``(batch, 2)``."""
+    def predict_step(self, batch: Batch, batch_index: int, dataloader_idx: int = 0) -> Tensor:
+        """Loss, perplexity and number of labelled tokens of each text, of shape ``(batch, 3)``."""
         output, labels = self.aligned(self(batch), batch[LABELS])
         entries = cross_entropy(output.float().transpose(1, 2), labels, ignore_index=IGNORED, reduction="none")
-        losses = entries.sum(-1) / (labels != IGNORED).sum(-1)
-        return torch.stack([losses, losses.exp()], -1)
+        tokens = (labels != IGNORED).sum(-1)
+        losses = entries.sum(-1) / tokens
+        return torch.stack([losses, losses.exp(), tokens], -1)
 
     def prediction_rows(self, batches: Sequence[Tensor]) -> Iterator[list[Any]]:
-        """Loss and perplexity of each text."""
-        return number_rows(batches, "loss", "perplexity")
+        """Loss and perplexity of each text; nothing for one in which no token is labelled, such as none masked."""
+        known = (count > 0 for batch in batches for count in batch[:, 2].tolist())
+        header, *rows = number_rows([batch[:, :2] for batch in batches], "loss", "perplexity")
+        yield header
+        for row, is_known in zip(rows, known, strict=True):
+            yield row if is_known else [row[0], "", ""]
 
 
 class MaskedLanguageModelling(LanguageModel):

@@ -51,7 +51,7 @@ class QuestionAnswering(FineTuning):
         """The mean over both ends of all known answers, in nats; 0 where none is known."""
         return class_loss(output, labels)
 
-    def predict_step(self, batch: Batch, batch_index: int) -> tuple[list[str], Tensor]:
+    def predict_step(self, batch: Batch, batch_index: int, dataloader_idx: int = 0) -> tuple[list[str], Tensor]:
         """The answers, empty where the context holds none, and their probabilities, of shape ``(batch,)``."""
         output = self(batch).float()
         spans = best_spans(output)

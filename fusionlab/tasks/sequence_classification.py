@@ -109,7 +109,7 @@ class SequenceClassification(WeightedClasses):
             return total / known.clamp_min(1)
         return super().loss(output, labels)
 
-    def predict_step(self, batch: Batch, batch_index: int) -> Tensor:
+    def predict_step(self, batch: Batch, batch_index: int, dataloader_idx: int = 0) -> Tensor:
         """Probabilities of shape ``(batch, labels)``, or numbers of shape ``(batch, 1)``."""
         output = self(batch).float()
         if self.task == "regression":

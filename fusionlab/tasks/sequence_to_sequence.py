@@ -74,7 +74,7 @@ class SequenceToSequence(LanguageModel):
                 if token is not None:
                     setattr(part, name, token)
 
-    def predict_step(self, batch: Batch, batch_index: int) -> tuple[list[str], Tensor]:  # type: ignore[override]
+    def predict_step(self, batch: Batch, batch_index: int, dataloader_idx: int = 0) -> tuple[list[str], Tensor]:  # type: ignore[override]
         """The texts that the model writes, and the mean loss of each target's tokens, of shape ``(batch,)``."""
         read = {name: value for name, value in batch.items() if name != LABELS and not name.startswith(DECODER)}
         first = batch["decoder_input_ids"][:, :1]

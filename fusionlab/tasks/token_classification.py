@@ -68,7 +68,7 @@ class TokenClassification(WeightedClasses):
         """Loss and the F1 of entities."""
         return make_scores(self.model, "tokens", self.class_names, mode=self.span_mode)
 
-    def predict_step(self, batch: Batch, batch_index: int) -> list[Tensor]:
+    def predict_step(self, batch: Batch, batch_index: int, dataloader_idx: int = 0) -> list[Tensor]:
         """Class numbers of the words of each sentence; labels only say which tokens begin a word."""
         chosen = self(batch).argmax(-1)
         return [row[labels != IGNORED] for row, labels in zip(chosen, batch[LABELS], strict=True)]

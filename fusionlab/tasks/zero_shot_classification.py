@@ -83,7 +83,7 @@ class ZeroShotImageClassification(FineTuning):
             )
         return super().forward(batch)
 
-    def predict_step(self, batch: Batch, batch_index: int) -> Tensor:
+    def predict_step(self, batch: Batch, batch_index: int, dataloader_idx: int = 0) -> Tensor:
         """Class probabilities, of shape ``(batch, classes)``."""
         return self(batch).float().softmax(-1)
 

@@ -165,6 +165,7 @@ def test_what_it_says() -> None:
     ]
     assert len(repr(found)) < 500
     assert "<table>" in found._repr_html_()
+    assert f"{found.pairs[0].first} and {found.pairs[0].second}" in found._repr_html_()
     assert found.to_dict()["pairs"][0]["kinds"][0]["relation"] == "unrelated"
     assert set(CASES) >= {case for case, _, _ in PAIRS.values()}
 

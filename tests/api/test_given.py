@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import peft
 import pytest
 import torch
 from lightning import Fabric
@@ -117,3 +118,30 @@ def test_what_an_alignment_and_a_line_cannot_take() -> None:
         fusionlab.match(vit(0), vit(1)).apply(3)  # type: ignore[call-overload]
     with pytest.raises(InputError, match=r"data is the path my\.csv; expected batches .*own_data\('my\.csv'"):
         fusionlab.barrier(vit(0), vit(1), "my.csv")  # type: ignore[arg-type]
+
+
+def test_adapters_inside_of_a_module_are_refused() -> None:
+    """The mean of their factors is not the factor of the mean."""
+    with_adapter = peft.get_peft_model(bert(0), peft.LoraConfig(r=2, target_modules=["query"]))
+    for module in (with_adapter, with_adapter.base_model.model):
+        with pytest.raises(InputError, match=r"model 1 of merge has adapters of PEFT inside.*merge_and_unload\(\)"):
+            fusionlab.merge([bert(0), module])
+    assert type(fusionlab.merge([bert(0), with_adapter.merge_and_unload()])) is type(bert(0))
+
+
+def test_models_without_numbers_are_refused() -> None:
+    with pytest.raises(InputError, match=r"model 1 of align has no numbers \(device meta\); expected a loaded one"):
+        fusionlab.align([vit(0), vit(1).to("meta")])
+
+
+def test_labels_in_another_order_are_refused() -> None:
+    """In every call that would make one head of two."""
+    first, second = vit(0), vit(1)
+    second.config.id2label = {
+        0: first.config.id2label[1],
+        1: first.config.id2label[0],
+        **{place: name for place, name in first.config.id2label.items() if place > 1},
+    }
+    for call in (fusionlab.merge, fusionlab.align, fusionlab.fuse):
+        with pytest.raises(InputError, match="model 1 and model 0 have the same labels in another order"):
+            call([first, second])

@@ -72,6 +72,10 @@ CASES: dict[str, tuple[Callable[[], PreTrainedModel], dict[str, Any]]] = {
         lambda: BertForSequenceClassification(BERT),
         {"target_modules": ["query"], "task_type": "SEQ_CLS"},
     ),
+    "a classifier, and biases": (
+        lambda: BertForSequenceClassification(BERT),
+        {"target_modules": ["query"], "task_type": "SEQ_CLS", "bias": "all"},
+    ),
 }
 
 
@@ -207,8 +211,12 @@ BAD: dict[str, tuple[Edit, str]] = {
         "is no part of an adapter",
     ),
     "a module of another shape": (
-        lambda c, t: t.update({"base_model.model.lm_head.weight": torch.zeros(3, 16)}),
-        r"lm_head.weight is torch.float32 \(3, 16\)",
+        lambda c, t: t.update({"base_model.model.lm_head.weight": torch.zeros(3, 15)}),
+        r"lm_head.weight is torch.float32 \(3, 15\)",
+    ),
+    "tokens that were added": (
+        lambda c, t: t.update({"base_model.model.model.embed_tokens.weight": torch.zeros(33, 16)}),
+        r"33 rows of .*, and .*base has 30; expected --base, .* resize_token_embeddings\(33\)",
     ),
 }
 

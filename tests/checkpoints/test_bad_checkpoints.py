@@ -9,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from transformers import ViTModel
 
 from fusionlab import checkpoints
 from fusionlab.errors import InputError
@@ -158,6 +159,22 @@ def test_lightning_file_without_description(tmp_path: Path) -> None:
     assert "state_dict" in refusal(tmp_path / "b.ckpt")
     (tmp_path / "c.ckpt").write_bytes(b"not a checkpoint")
     assert "c.ckpt" in refusal(tmp_path / "c.ckpt")
+
+
+def test_a_lightning_file_whose_class_nobody_names(tmp_path: Path) -> None:
+    """A head beside the model says that it is not the bare one; outside of both may stand what does."""
+    model = vit()
+    config = model.config.to_dict() | {"architectures": None}
+    bare = {f"net.vit.{name}": tensor for name, tensor in ViTModel(model.config).state_dict().items()}
+    head = {f"net.{name}": tensor for name, tensor in model.state_dict().items() if name.startswith("classifier")}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    torch.save({"state_dict": bare | head}, tmp_path / "a.ckpt")
+    assert "names no architectures, and net.classifier.weight beside net.vit" in refusal(tmp_path / "a.ckpt")
+    torch.save({"state_dict": bare | {"loss.weight": torch.ones(2)}}, tmp_path / "b.ckpt")
+    found = checkpoints.read(tmp_path / "b.ckpt")
+    assert (type(found.model), found.outside) == (ViTModel, ("loss.weight",))
+    (tmp_path / "config.json").write_text(json.dumps(config | {"architectures": ["ViTModel"]}))
+    assert checkpoints.read(tmp_path / "a.ckpt").outside == tuple(head)
 
 
 @pytest.mark.parametrize("make", [vit, timm_vit])

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 import timm
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
     LlamaConfig,
     LlamaForCausalLM,
     Mamba2Config,
@@ -21,9 +23,11 @@ from transformers import (
 )
 
 from fusionlab import checkpoints
-from fusionlab.checkpoints import files
+from fusionlab.checkpoints import side_files
+from fusionlab.errors import InputError
 from fusionlab.forward import logits
 from tests.checkpoints.small_models import pixels, timm_vit, vit
+from tests.checkpoints.test_adapters import CASES, made
 
 
 def same_logits(first: nn.Module, second: nn.Module) -> bool:
@@ -116,6 +120,33 @@ def test_settings_of_generation_that_nothing_uses_come_along(tmp_path: Path, pic
     assert json.loads((tmp_path / "b" / "generation_config.json").read_text())["temperature"] == 0.9
 
 
+@pytest.mark.parametrize("kind", ["safetensors", "pickled", "lightning"])
+def test_constants_of_older_transformers_are_passed_over(tmp_path: Path, kind: str) -> None:
+    """Masks of attention that GPT-2 had as buffers, and the number beside them; any other buffer is refused."""
+    torch.manual_seed(0)
+    model = GPT2LMHeadModel(GPT2Config(n_embd=16, n_layer=2, n_head=4, vocab_size=30, n_positions=16)).eval()
+    checkpoints.save(model, place := tmp_path / "a")
+    state = load_file(place / "model.safetensors")
+    for layer in range(2):
+        state[f"transformer.h.{layer}.attn.bias"] = torch.ones(1, 1, 16, 16, dtype=torch.uint8).tril()
+        state[f"transformer.h.{layer}.attn.masked_bias"] = torch.tensor(-1e4)
+    (place / "model.safetensors").unlink()
+
+    def read() -> nn.Module:
+        if kind == "safetensors":
+            save_file(state, place / "model.safetensors", metadata={"format": "pt"})
+        elif kind == "pickled":
+            torch.save(state, place / "pytorch_model.bin")
+        else:
+            torch.save({"state_dict": {f"net.{k}": v for k, v in state.items()}}, place / "x.ckpt")
+        return checkpoints.load(place / "x.ckpt" if kind == "lightning" else place)
+
+    torch.testing.assert_close(read().state_dict(), model.state_dict(), rtol=0, atol=0)
+    state["transformer.h.0.attn.masked_weight"] = torch.tensor(-1e4)
+    with pytest.raises(InputError, match="masked_weight, which GPT2LMHeadModel does not know"):
+        read()
+
+
 def test_writing_leaves_a_model_as_it_is(tmp_path: Path) -> None:
     """An encoder has no settings of generation, before and after."""
     model = vit()
@@ -136,7 +167,7 @@ def test_model_without_architectures_is_the_bare_encoder(tmp_path: Path) -> None
 
 def test_side_files_are_kept_and_weights_and_claims_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the model is used with comes along; not other weight files, big files, nor what is said of it alone."""
-    monkeypatch.setattr(files, "SIDE_FILE_BYTES", 1000)
+    monkeypatch.setattr(side_files, "SIDE_FILE_BYTES", 1000)
     vit().save_pretrained(tmp_path / "a")
     for name in ("preprocessor_config.json", "tokenizer.json", "vocab.txt", "chat_template.jinja", "spiece.model"):
         (tmp_path / "a" / name).write_text("{}")
@@ -224,6 +255,19 @@ def test_save_like_takes_the_side_files(tmp_path: Path) -> None:
     checkpoints.save(changed, tmp_path / "b", like=tmp_path / "a")
     assert (tmp_path / "b" / "preprocessor_config.json").exists()
     assert same_logits(checkpoints.load(tmp_path / "b"), changed)
+
+
+def test_a_model_is_saved_like_an_adapter(tmp_path: Path) -> None:
+    """As a whole model, as its base model is stored, with the adapter's own tokenizer."""
+    made(tmp_path, *CASES["plain"])
+    (tmp_path / "adapter" / "tokenizer.json").write_text("{}")
+    (tmp_path / "base" / "preprocessor_config.json").write_text("{}")
+    model = checkpoints.load(tmp_path / "adapter")
+    checkpoints.save(model, tmp_path / "saved", like=tmp_path / "adapter")
+    torch.testing.assert_close(checkpoints.load(tmp_path / "saved").state_dict(), model.state_dict(), rtol=0, atol=0)
+    written = {path.name for path in (tmp_path / "saved").iterdir()}
+    assert written >= {"config.json", "model.safetensors", "tokenizer.json", "preprocessor_config.json"}
+    assert "adapter_config.json" not in written
 
 
 def test_a_written_folder_needs_nothing_of_its_source(tmp_path: Path) -> None:

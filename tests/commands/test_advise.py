@@ -37,6 +37,7 @@ def test_other_seeds(ckpts: Path, command: Command) -> None:
     assert "vit.encoder.layer.*.output.dense.weight" in outcome.out
     assert f"Run: fusionlab fuse --ckpts {ckpts / 'a'} {ckpts / 'b'} --match learned --method simple" in outcome.out
     assert "Without data: fusionlab fuse" in outcome.out
+    assert outcome.out.startswith("a and b"), "in the order of the command"
 
 
 def test_fine_tunes_as_json(tuned: Path, command: Command) -> None:

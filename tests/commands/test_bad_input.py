@@ -111,8 +111,8 @@ CASES = [
     (f"grow deep --like a {OUT}", "'vit.layers' has 3 layers and would have 2", "expected a larger model"),
     (f"grow a --like bert_a {OUT}", "the larger one a BertForSequenceClassification", "expected one class"),
     (f"merge deep a {OUT}", "'vit.layers.2.", "is missing in a; expected shape"),
-    (f"match heads --anchor a {OUT}", "heads", "different configs"),
-    (f"merge a heads {OUT}", "heads", "number of attention heads"),
+    (f"match heads --anchor a {OUT}", "heads", "configs that differ in num_attention_heads"),
+    (f"merge a heads {OUT}", "heads", "configs that differ in num_attention_heads"),
     (f"merge a b three_0 {OUT}", "'classifier.bias' has shape 3 in three_0", "expected shape 10 as in a"),
     # damaged files
     (f"fuse --ckpts a missing {OUT}", "missing/model.safetensors lacks the parameter classifier.bias", "needs"),

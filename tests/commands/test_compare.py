@@ -45,6 +45,7 @@ def test_plan_run_and_second_start(command: Command, ckpts: Path, tmp_path: Path
     assert plan.code == 0
     assert "12 cells in" in plan.out
     assert "estimated time" in plan.out
+    assert "Matching, statistics and what each cell starts with are not counted" in " ".join(plan.out.split())
     assert not (tmp_path / "out").exists()
     first = command("compare", "--config", path)
     assert first.code == 0, first.err
@@ -62,6 +63,7 @@ def test_plan_run_and_second_start(command: Command, ckpts: Path, tmp_path: Path
     assert scores(out) == numbers
     done = command("compare", "--config", path, "--dry-run")
     assert "all │ │ 12 │ 0 │ 0 s" in done.out
+    assert "not counted" not in done.out
 
 
 def test_end_models_of_different_types(command: Command, ckpts: Path, tmp_path: Path) -> None:

@@ -66,12 +66,26 @@ def test_a_lower_rank_says_how_much_it_captures(tuned: Path, command: Command) -
         (("timm_a", "--base", "base"), "is a timm checkpoint; expected a transformers folder"),
         (("a", "--base", "base"), "base is a llama model, and not the base model of a ViTForImageClassification"),
         (("tuned",), "base"),
+        (
+            ("longer", "--base", "base"),
+            r"longer has 33 rows of .*, and .*base has 30, .* resize_token_embeddings\(33\)",
+        ),
+        (("normed", "--base", "base"), "in no matrix .*, but in model.layers.0.input_layernorm and 1 more"),
     ],
 )
 def test_what_does_not_fit_is_refused(
     tuned: Path, ckpts: Path, command: Command, words: tuple[str, ...], told: str
 ) -> None:
     places = {"tuned": tuned / "tuned", "base": tuned / "base", "timm_a": ckpts / "timm_a", "a": ckpts / "a"}
+    for name in ("longer", "normed"):
+        model = LlamaForCausalLM.from_pretrained(tuned / "base")
+        if name == "longer":
+            model.resize_token_embeddings(33, mean_resizing=False)
+        else:
+            model.model.layers[0].input_layernorm.weight.data += 1
+            model.model.norm.weight.data += 1
+        checkpoints.save(model, tuned / name)
+        places[name] = tuned / name
     outcome = command("extract", *(places.get(word, word) for word in words), "--output", tuned / "out")
     assert outcome.code == 2
     assert re.search(told, outcome.err), outcome.err

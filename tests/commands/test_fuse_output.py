@@ -1,12 +1,15 @@
 """The files of a fusion of Lightning's checkpoints, and the names that models go by."""
 
+import re
 from pathlib import Path
 
 import pytest
 import torch
 
 from fusionlab import checkpoints
+from fusionlab.commands.fuse_output import way_back
 from fusionlab.data.tokenizers import byte_tokenizer
+from fusionlab.evaluation.results import Results, Row
 from tests.commands.conftest import Command
 from tests.commands.fused import rows
 from tests.commands.small import bert
@@ -49,10 +52,42 @@ def test_names_that_are_given(ckpts: Path, tmp_path: Path, command: Command) -> 
     outcome = command(*line, "--names", "cats", "dogs", "--output", tmp_path / "out")
     assert outcome.code == 0, outcome.err
     assert "Merging cats and dogs" in outcome.out
+    assert f"Written to {tmp_path / 'out' / 'merged'}: plain averaging unmatched Report: " in outcome.out
     assert {name for row in rows(tmp_path / "out") for name in row["models"]} == {"cats", "dogs"}
     outcome = command(*line, "--names", "cats", "--output", tmp_path / "other")
     assert outcome.code == 2
     assert "names has 1 names for 2 models; expected one for each" in outcome.err
+
+
+def test_the_first_method_is_kept_and_named(ckpts: Path, tmp_path: Path, command: Command) -> None:
+    """On the terminal and in the report, whichever is best; with and without data."""
+    line = ["fuse", "--ckpts", ckpts / "a", ckpts / "b", "--match", "paper", "--method", "slerp,simple"]
+    for name, data in (("bare", []), ("measured", ["--data", "Digits", "--points", "0"])):
+        outcome = command(*line, *data, "--output", tmp_path / name)
+        assert outcome.code == 0, outcome.err
+        assert f"Written to {tmp_path / name / 'merged'}: slerp matched by paper Report: " in outcome.out
+    assert "slerp goes from" in outcome.out or "slerp has" in outcome.out
+    report = (tmp_path / "measured" / "report.html").read_text()
+    assert re.search(
+        r"The merge that is kept, in the folder\s*<code>merged</code>:\s*<code>slerp</code> matched", report
+    )
+
+
+@pytest.mark.parametrize(("share", "is_told"), [(0.9894, True), (0.9896, False), (1.0, False)])
+def test_a_way_back_is_told_of_what_shows_as_less_than_99_percent(share: float, is_told: bool) -> None:
+    """Of the worse of two tasks; what is shown as 99.0 % has lost nothing that is spoken of."""
+    rows = [Row((name,), "end model", "-", data, "in", "accuracy", 0.9) for name, data in (("a", "one"), ("b", "two"))]
+    rows += [
+        Row(("a", "b"), "simple", "none", data, "in", "accuracy", 0.9 * kept)
+        for data, kept in (("one", share), ("two", 1.0))
+    ]
+    results = Results("t", ("a", "b"), rows, kept=("simple", "none"))
+    told = way_back(["--ckpts", "a", "b"], results, may_polish=True)
+    assert len(told) == is_told
+    assert way_back([], results, may_polish=False) == []
+    for words in told:
+        assert "fusionlab fuse --ckpts a b --polish" in words
+        assert "docs/" not in words, "an installation has no docs"
 
 
 def test_names_of_twins(ckpts: Path, tmp_path: Path, command: Command) -> None:

@@ -52,6 +52,7 @@ def test_it_is_match_and_then_merge(tmp_path: Path, command: Command, options: l
     outcome = command("fuse", *line, "--output", tmp_path / "fused")
     assert (outcome.code, outcome.err) == (0, "")
     assert "never in memory as a whole" in outcome.out
+    assert f"Written to {tmp_path / 'fused' / 'merged'}: " in outcome.out
     assert ("basis of the matched models, that of b" in outcome.out) == bool(of_base)
     assert "models trained apart (other seeds)" in outcome.out
     assert command("match", a, "--anchor", b, *matching, *of_base, "--output", tmp_path / "twins").code == 0

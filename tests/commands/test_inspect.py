@@ -13,6 +13,7 @@ import transformers
 import fusionlab
 from fusionlab import checkpoints
 from fusionlab.cli import main
+from fusionlab.commands.inspect import of_all_layers
 from fusionlab.evaluation.symmetry_rows import name_of_kind
 from tests.commands.conftest import Command
 
@@ -53,12 +54,26 @@ def test_table(ckpts: Path, command: Command) -> None:
         assert role in outcome.out
     assert f"{found.dimension:,} continuous dimensions" in outcome.out
     # The numbers of layers are stars, in the table as in what is not covered.
-    for name in (*map(name_of_kind, (*found.untouched(), *found.spaces)), *found.notes):
+    for name in (*map(name_of_kind, (*found.untouched(), *found.spaces)), *map(of_all_layers, found.notes)):
         assert name in outcome.out
+    assert "Left out: the outputs do not depend on vit.layers.*.attention.k_proj.bias." in outcome.out
     assert "GL every invertible matrix;" in outcome.out
     assert "O1 rotations and reflections that keep the all-ones vector;" in outcome.out
     assert "inferred from a small model of the same structure, and tried on the model itself." in outcome.out
     assert "Groups tried by random elements" in outcome.out
+
+
+def test_spaces_that_share_a_row_are_told_from_the_next(ckpts: Path, command: Command) -> None:
+    """Maps of queries and of values were tried alike: their names stand in one cell, between lines."""
+    tried = command("inspect", ckpts / "a").out.partition("Groups tried")[2]
+    assert re.search(r"├─+┼─+┤ │ layers\.\*\.qk │[^├]* layers\.\*\.vo │[^├]*├", tried)
+
+
+def test_a_note_on_one_layer_names_it() -> None:
+    """Only what holds in several layers has a star; other notes are as they are."""
+    silent = "the outputs do not depend on a.0.bias, a.1.bias, a.1.gain"
+    assert of_all_layers(silent) == "the outputs do not depend on a.*.bias, a.1.gain"
+    assert of_all_layers("no rule for the operation a.0.b, a.1.b") == "no rule for the operation a.0.b, a.1.b"
 
 
 def test_what_is_written_down_is_told(ckpts: Path, command: Command) -> None:

@@ -97,6 +97,52 @@ def test_no_whole_model_is_read(
         torch.testing.assert_close(found[name], mean, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        ("merge", "one", "two"),
+        ("merge", "one", "two", "--as", "lora"),
+        ("merge", "one", "two", "--method", "ties", "--as", "lora"),
+        ("fuse", "--ckpts", "one", "two"),
+        ("match", "one", "--anchor", "two"),
+    ],
+    ids=["merged", "as an adapter", "as the difference of models", "fused", "matched"],
+)
+@pytest.mark.parametrize("is_streamed", [True, False], ids=["by parts", "in memory"])
+def test_an_adapters_own_tokenizer_comes_first(
+    family: Path, command: Command, monkeypatch: pytest.MonkeyPatch, line: tuple[str, ...], is_streamed: bool
+) -> None:
+    """A tokenizer is taken with all its files or not at all; what describes the adapter is not the model's."""
+    monkeypatch.setattr(match_stream, "IN_MEMORY", 0 if is_streamed else 2**60)
+    if not is_streamed:
+        torch.save(weights(family / "base"), family / "base" / "pytorch_model.bin")
+        (family / "base" / "model.safetensors").unlink()
+    files = {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}
+    for folder, names in (
+        ("base", {*files, "special_tokens_map.json", "vocab.txt", "preprocessor_config.json"}),
+        ("one", {*files, "config.json", "generation_config.json", "training_args.bin", "modules.json"}),
+        ("two", {*files, "added_tokens.json"}),
+    ):
+        for name in names - {"config.json"} if folder == "base" else names:
+            (family / folder / name).write_text(json.dumps({"of": folder}))
+    paths = [family / word if word in ("one", "two") else word for word in line]
+    outcome = command(*paths, "--output", family / "out")
+    assert (outcome.code, outcome.err) == (0, "")
+    out = family / "out" / "merged" if line[0] == "fuse" else family / "out"
+    told = {
+        path.name: json.loads(path.read_text()).get("of")
+        for path in out.glob("*")
+        if path.suffix in (".json", ".jinja")
+    }
+    own = dict.fromkeys(files, "one")
+    if "lora" in line:
+        assert told == {**own, "adapter_config.json": None}
+    else:
+        assert told.items() >= {**own, "preprocessor_config.json": "base", "config.json": None}.items()
+        assert not {"special_tokens_map.json", "adapter_config.json", "modules.json"} & told.keys()
+        assert not {"vocab.txt", "training_args.bin"} & {path.name for path in out.iterdir()}
+
+
 @pytest.mark.parametrize("name", ["mixtral", "gpt_oss"])
 def test_adapters_on_experts_in_a_stack(
     tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch, name: str

@@ -88,6 +88,7 @@ def test_statistics_of_another_model_are_refused(
     options = ["--method", "regmean", "--statistics", statistics[0], statistics[2], *out]
     outcome = command("merge", ckpts / "a", ckpts / "b", *options)
     assert (outcome.code, "gram statistics of each model are needed" in outcome.err) == (2, True)
+    assert f"those given were measured on other models than {ckpts / 'b'} (or before" in outcome.err
     damaged = tmp_path / "damaged.safetensors"
     shutil.copy(statistics[1], damaged)
     content = bytearray(damaged.read_bytes())

@@ -50,6 +50,20 @@ def test_models_that_share_a_basis(matched: float, words: str) -> None:
     assert told.startswith(words)
 
 
+def test_several_methods() -> None:
+    """It says of which one: the best of those that were not matched, and the one that is kept of those that were."""
+    ties, matched = ("ties", "none"), ("ties", "paper")
+    told = against_expectation(judged({ties: 0.12, PLAIN: 0.18}, kept=ties), are_apart=True)
+    assert told == (
+        "Measured, as expected: the best unmatched merge is nearer to chance than to the end models on digits (in "
+        "domain) with 18.0 % accuracy by plain averaging (chance 10.0 %, end models 95.2 %)."
+    )
+    scores = {PLAIN: 0.9, ties: 0.9, PAPER: 0.9, matched: 0.95}
+    told = against_expectation(judged(scores, kept=matched), are_apart=False)
+    assert told is not None
+    assert "matching by paper of `ties` helps on digits" in told
+
+
 def test_several_data_sets() -> None:
     sets = (("digits", "in"), ("letters", "out"))
     told = against_expectation(judged({PLAIN: 0.18}, sets=sets), are_apart=True)  # type: ignore[arg-type]

@@ -1,6 +1,7 @@
 """What a merge keeps of each task."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -35,9 +36,15 @@ def test_shares_are_of_the_model_that_knows_the_task() -> None:
 def test_the_sentence_names_every_task_and_the_worst() -> None:
     """With both scores, the mean share, and where least is kept."""
     assert kept_note(scored({"first": 0.81, "second": 0.6})) == (
-        "Of what the best end model has on each task, the merge keeps 90.0 % on first (accuracy 81.0 of 90.0 %) and "
-        "75.0 % on second (accuracy 60.0 of 80.0 %): 82.5 % on average, least on second."
+        "Of what the best end model has on each task, the merge that is kept, `ties` unmatched, keeps 90.0 % on first "
+        "(accuracy 81.0 of 90.0 %) and 75.0 % on second (accuracy 60.0 of 80.0 %): 82.5 % on average, least on second."
     )
+
+
+def test_a_merge_alone_is_not_told_from_others() -> None:
+    results = scored({"first": 0.81, "second": 0.6})
+    alone = replace(results, rows=[row for row in results.rows if row.method != "simple"])
+    assert "on each task, the merge keeps 90.0 % on first" in kept_note(alone)
 
 
 def test_nothing_is_said_without_shares() -> None:

@@ -8,11 +8,20 @@ import timm
 import yaml
 from huggingface_hub import ModelCard
 from torch import nn
-from transformers import BertConfig, BertForMaskedLM, BertForTokenClassification, LlamaConfig, LlamaForCausalLM
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    BertForTokenClassification,
+    CLIPConfig,
+    CLIPModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+)
 
 from fusionlab.checkpoints.card import Parent, merge_card
 from fusionlab.evaluation.model_index import hub_task, model_index
 from tests.commands.small import bert, vit
+from tests.data import colours
 from tests.evaluation.examples import judged
 from tests.evaluation.merges import PAPER, PLAIN
 
@@ -71,6 +80,7 @@ def test_several_tasks_are_no_task_of_the_model() -> None:
         (lambda: BertForTokenClassification(BertConfig(**SMALL)), "token-classification"),
         (lambda: BertForMaskedLM(BertConfig(**SMALL)), "fill-mask"),
         (lambda: LlamaForCausalLM(LlamaConfig(**SMALL)), "text-generation"),
+        (lambda: CLIPModel(CLIPConfig(**colours.description())), "zero-shot-image-classification"),
     ],
 )
 def test_tasks_by_their_names_on_the_hub(model: object, task: str) -> None:

@@ -4,6 +4,7 @@ import io
 import itertools
 import math
 import unicodedata
+from dataclasses import replace
 
 import matplotlib
 import numpy as np
@@ -157,6 +158,24 @@ def test_drawing_leaves_the_global_settings_alone() -> None:
     for plot in plots(make(1)):
         png(plot.figure)
     assert dict(matplotlib.rcParams) == before
+
+
+def captions(results: Results) -> dict[str, str]:
+    """What is said below the first figure of each kind."""
+    return {plot.kind: plot.caption for plot in reversed(plots(results))}
+
+
+def test_captions_speak_of_what_the_figures_have() -> None:
+    """Of matchings where something was matched, of gauges where one has a gauge, of both ways that distances go."""
+    matched, plain = captions(make(1)), captions(make(0))
+    for kind, words in (("scores", "Compare each matched merge"), ("line", "A good matching keeps")):
+        assert words in matched[kind]
+        assert words not in plain[kind]
+    assert "one above it a layer that it moved away" in matched["distance"]
+    assert "broken bars" not in matched["distance"]
+    gauged = make(1)
+    gauged.distances[:] = [replace(one, as_given=one.before + 1) for one in gauged.distances]
+    assert "broken bars" in captions(gauged)["distance"]
 
 
 def test_nothing_is_drawn_of_nothing() -> None:

@@ -9,10 +9,10 @@ from rich.console import Console
 from fusionlab.evaluation.disagreement import Example
 from fusionlab.evaluation.page import page
 from fusionlab.evaluation.report import console_table, write_report
-from fusionlab.evaluation.results import UNMATCHED, Results, Row
+from fusionlab.evaluation.results import UNMATCHED, Curve, Results, Row
 from fusionlab.evaluation.verdict import verdict
 from tests.evaluation.examples import judged
-from tests.evaluation.merges import PLAIN
+from tests.evaluation.merges import PAPER, PLAIN
 from tests.evaluation.reported import make
 
 
@@ -79,6 +79,42 @@ def test_the_console_table_fits_80_characters_and_breaks_no_number() -> None:
     assert max(map(len, text.splitlines())) <= 80
     assert "12.3" in text
     assert text.count("28.0 *") == 3
+
+
+def test_the_merge_that_is_kept_is_named_at_the_table() -> None:
+    """The mark is the best one's, which need not be it."""
+    results = judged({("ties", UNMATCHED): 0.3, PLAIN: 0.5}, kept=("ties", UNMATCHED))
+    words = "The merge that is kept, in the folder <code>merged</code>: <code>ties</code> unmatched."
+    text = re.sub(r"\s+", " ", page(results, verdict(results), []))
+    assert words.replace(" ", "") in text.replace(" ", "")
+    grid = replace(results, kept=None)
+    assert "in the folder" not in page(grid, verdict(grid), [])
+
+
+def shown_barriers(results: Results) -> tuple[list[str], str]:
+    """The cells of the barrier's column in the console table, if there is one, and what stands below the table."""
+    table = console_table(results)
+    found = [column for column in table.columns if str(column.header) == "barrier"]
+    cells = [str(cell).strip(" *") for column in found for cell in column.cells]
+    return cells, str(table.caption or "")
+
+
+def test_a_barrier_stands_beside_plain_means_alone() -> None:
+    """No other merge lies on the line; where there is no plain mean, it stands below."""
+    ties, matched = ("ties", UNMATCHED), ("ties", "paper")
+    lines = [
+        Curve("two", "one", matching, "digits", "in", (0.0, 0.5, 1.0), (0.1, top, 0.1), (0.9, 0.5, 0.9))
+        for matching, top in ((UNMATCHED, 2.1), ("paper", 0.4))
+    ]
+    both = replace(judged({ties: 0.3, PLAIN: 0.2, matched: 0.4, PAPER: 0.5}), curves=lines)
+    labels = list(console_table(both).columns[0].cells)
+    cells, caption = shown_barriers(both)
+    told = {str(label): cell for label, cell in zip(labels, cells, strict=True) if cell}
+    assert told == {"simple: unmatched": "2.000", "simple: paper": "0.300"}
+    assert "barrier" not in caption
+    cells, caption = shown_barriers(replace(judged({ties: 0.3, matched: 0.4}), curves=lines))
+    assert cells == []
+    assert "barrier of the straight line between the models: unmatched 2.000, paper 0.300" in caption
 
 
 def test_past_three_data_sets_the_console_table_shows_means_by_domain() -> None:

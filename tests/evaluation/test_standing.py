@@ -1,4 +1,6 @@
-"""One kind of merge: the headline holds the best one against the best end model and their mean, with intervals."""
+"""Nothing matched: the headline holds the merge that is kept against the end models, with intervals."""
+
+from dataclasses import replace
 
 import pytest
 
@@ -47,9 +49,61 @@ def test_several_places() -> None:
     """First what holds where, then the numbers of each place; of many only how many there are."""
     sets = [("a", "in"), ("b", "out")]
     found = verdict(judged({PLAIN: 0.9}, sets=sets))
-    assert found.headline.startswith("The best merge is worse than the best end model on a ")
+    assert found.headline.startswith("The merge is worse than the best end model on a ")
     for paragraph in found.paragraphs[:2]:
         assert paragraph.startswith("Plain averaging unmatched has 90.0 % accuracy on ")
+
+
+TIES = ("ties", "none")
+
+
+def test_the_merge_that_is_kept_is_spoken_of() -> None:
+    """Though another one is better; that one is named as the best."""
+    found = verdict(judged({TIES: 0.5, PLAIN: 0.99}, kept=TIES))
+    assert found.headline.startswith(
+        "The merge that is kept is worse than the best end model: `ties` unmatched has 50.0 % accuracy on digits"
+    )
+    assert "Best merge: plain averaging unmatched, 99.0 %, 3.5 points better than the best end model." in str(found)
+
+
+def test_the_merge_that_is_kept_in_several_places() -> None:
+    sets = [("a", "in"), ("b", "out")]
+    found = verdict(judged({TIES: 0.5, PLAIN: 0.99}, sets=sets, kept=TIES))
+    assert found.headline.startswith("The merge that is kept, `ties` unmatched, is worse than the best end model on a ")
+    for paragraph in found.paragraphs[:2]:
+        assert paragraph.startswith("`ties` unmatched has 50.0 % accuracy on ")
+
+
+def test_the_best_merge_is_named_where_none_is_kept() -> None:
+    """As in a grid; where it is another one from place to place, that is said."""
+    scores = {TIES: 0.5, PLAIN: 0.99}
+    assert verdict(judged(scores)).headline.startswith("The best merge is better than the best end model: plain averag")
+    both = judged(scores, sets=[("a", "in"), ("b", "out")])
+    headline = verdict(both).headline
+    assert headline.startswith("The best merge, plain averaging unmatched, is better than the best end model on a ")
+    swapped = {"ties": "simple", "simple": "ties"}
+    rows = [
+        replace(row, method=swapped.get(row.method, row.method)) if row.data_set == "b" else row for row in both.rows
+    ]
+    headline = verdict(replace(both, rows=rows)).headline
+    assert headline.startswith("The best merge of each measurement is better than the best end model on a ")
+
+
+def test_a_merge_that_is_kept_and_diverges() -> None:
+    found = verdict(judged({TIES: 0.5, PLAIN: 0.99}, kept=TIES, broken=[TIES]))
+    assert found.headline.startswith("The merge that is kept, `ties` unmatched, diverges on digits")
+    assert found.headline.endswith(": loss is not a number.")
+    assert "Best merge: plain averaging unmatched" in str(found)
+
+
+def test_a_difference_within_chance_is_not_told_as_one() -> None:
+    """The best merge is half a point above the best end model, which 400 examples do not show."""
+    found = str(verdict(judged({PLAIN: 0.96})))
+    assert (
+        "Best merge: plain averaging unmatched, 96.0 %; the examples do not show that it differs from the best end "
+        "model, +0.5 points (95 % interval "
+    ) in found
+    assert "points better than" not in found
 
 
 def test_what_has_no_score_is_said() -> None:

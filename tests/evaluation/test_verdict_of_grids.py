@@ -60,6 +60,17 @@ def test_distances_of_up_to_three_pairs_are_told(count: int) -> None:
     assert ("Closer weights alone do not tell" in told) == (count <= 3)
 
 
+def test_a_distance_that_grows_is_explained() -> None:
+    """Learned matching moves models apart where the loss falls; once for all pairs, and no weights "come closest"."""
+    distances = [Distance(name, "a", "learned", "ffn", 0, 4.0, 5.0) for name in "bc"]
+    distances += [Distance(name, "a", "paper", "ffn", 0, 4.0, 4.5) for name in "bc"]
+    told = str(verdict(Results("t", ("a", "b", "c"), distances=distances)))
+    assert told.count("looks at outputs, not at the distance, which may grow") == 1
+    assert "With `paper` the distance from `b` to `a`" in told.replace("`paper`:", "`paper`")
+    closer = [Distance("b", "a", "paper", "ffn", 0, 4.0, 3.0)]
+    assert "may grow" not in str(verdict(Results("t", ("a", "b"), distances=closer)))
+
+
 def over_groups(ends: tuple[float, float] | None, clusters: int, **changes: object) -> GroupComparison:
     lower, upper = ends or (None, None)
     return GroupComparison(

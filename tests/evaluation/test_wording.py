@@ -2,7 +2,7 @@
 
 import pytest
 
-from fusionlab.evaluation.wording import format_difference, format_value, listing, shown_decimals
+from fusionlab.evaluation.wording import file_name, format_difference, format_value, listing, shown_decimals
 
 
 def test_a_list_of_names() -> None:
@@ -33,3 +33,13 @@ def test_differences_have_the_digits_of_what_they_are_between(
     if before < 1e6:
         shown = format_value(metric, before)
         assert len(shown.partition(".")[2]) + 2 * (metric == "accuracy") >= decimals
+
+
+def test_names_of_files_are_no_longer_than_file_systems_take() -> None:
+    """What is cut off still tells two of them apart, and no letter is cut in two."""
+    assert file_name("line", "my data", "a/b") == "line_my_data_a_b"
+    longer, other = (file_name("distance", "ä" * 200, end) for end in ("one", "two"))
+    assert longer != other
+    assert len(f"{longer}.png".encode()) < 180
+    assert longer.startswith("distance_ää")
+    assert file_name("x" * 160) == "x" * 160

@@ -2,7 +2,7 @@
 
 import re
 
-from fusionlab.commands.fuse import BROUGHT_BACK
+from fusionlab.commands.fuse_output import BROUGHT_BACK, MEASURED
 from tests.site.hooks import ROOT
 
 RESULTS = re.compile(r"\((?:\.\./)*(results/\w+\.md)\)")
@@ -52,6 +52,8 @@ def test_what_fuse_says_of_a_polish_is_the_curve() -> None:
     _, curve = page.split("### What a polish brings back")
     points = re.findall(r"^\| (\d+) \|.*\| (\d+) % \|$", curve, re.MULTILINE)
     assert {int(inputs): int(percent) for inputs, percent in points} == BROUGHT_BACK
+    title = page.splitlines()[0].removeprefix("# ")
+    assert f'"{title}"' in MEASURED, "the page is cited by its title"
 
 
 def test_a_number_that_is_no_result_would_be_found() -> None:

@@ -170,6 +170,21 @@ def test_another_fit_ends_the_stage_that_the_last_one_stopped_in() -> None:
     assert module.outcome == 6
 
 
+def test_a_fit_that_is_stopped_between_two_stages_says_so() -> None:
+    """And which one was to come."""
+
+    class Stop(Callback):
+        def on_train_epoch_end(self, trainer: Trainer, *_: Any) -> None:
+            trainer.should_stop = True
+
+    def code() -> Stages[float]:
+        first = yield from result_of(Adding("first", [1], []))
+        return first + (yield from result_of(Adding("second", [2], [])))
+
+    with pytest.raises(InputError, match="the fit was stopped before 'second'; expected it to run to its end"):
+        run(code(), lambda: quiet_trainer(accelerator="cpu", devices=1, callbacks=[Stop()]))
+
+
 def test_a_total_is_the_sum_over_processes() -> None:
     """Of a strategy with three processes that all hold the same; one process asks nobody."""
 

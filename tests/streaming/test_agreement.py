@@ -41,11 +41,12 @@ def test_an_unknown_class(tmp_path: Path) -> None:
         ({"b.bias": torch.arange(7)}, {}, "two: parameter b.bias holds integers, but floating-point numbers"),
         ({}, {"hidden_act": "gelu"}, "config.json of two and one differ in 'hidden_act'; expected equal ones, as"),
         ({}, {"vision": {"depth": 3}}, r"differ in 'vision.depth'"),
+        ({}, {"id2label": {"0": "b", "1": "a"}}, r"two and one have .* in another order \(b, a and a, b\)"),
     ],
 )
 def test_what_differs_is_named(tmp_path: Path, change: Any, config: Any, sentence: str) -> None:
     """One sentence with the tensor or the entry, of a base as of a model."""
-    one, two = pair(tmp_path, change, {"vision": {"depth": 2}}, **config)
+    one, two = pair(tmp_path, change, {"vision": {"depth": 2}, "id2label": {"0": "a", "1": "b"}}, **config)
     with pytest.raises(InputError, match=sentence):
         may_stream([one, two], None, SIMPLE)
     with pytest.raises(InputError, match=sentence):

@@ -5,6 +5,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+from transformers import (
+    AutoModel,
+    CanineConfig,
+    ConvBertConfig,
+    ConvNextV2Config,
+    Dinov2WithRegistersConfig,
+    LayoutLMConfig,
+    OpenAIGPTConfig,
+    PretrainedConfig,
+    ProphetNetConfig,
+    XLNetConfig,
+)
 
 from fusionlab.errors import InputError
 from fusionlab.tasks import CausalLanguageModelling, FineTuning, ImageClassification, SequenceClassification
@@ -22,6 +35,40 @@ CASES: Mapping[str, tuple[Callable[[], FineTuning], set[str]]] = {
     ),
     "gpt2": (lambda: CausalLanguageModelling(GPT2), {"transformer.wpe.weight"}),
 }
+# Parameters with two dimensions or more that stand for a bias, a gain, a token or a place.
+SPECIAL: Mapping[str, tuple[PretrainedConfig, set[str]]] = {
+    "convnextv2": (ConvNextV2Config(depths=[1, 1, 1, 1]), {"grn.weight", "grn.bias"}),
+    "dinov2_with_registers": (
+        Dinov2WithRegistersConfig(num_hidden_layers=1),
+        {"register_tokens", "cls_token", "mask_token", "position_embeddings"},
+    ),
+    "openai-gpt": (OpenAIGPTConfig(n_layer=1), {"positions_embed.weight"}),
+    "canine": (CanineConfig(num_hidden_layers=1), {"char_position_embeddings.weight"}),
+    "xlnet": (XLNetConfig(n_layer=1), {"r_w_bias", "r_r_bias", "r_s_bias", "mask_emb"}),
+    "layoutlm": (
+        LayoutLMConfig(num_hidden_layers=1),
+        {"position_embeddings.weight", *(f"{side}_position_embeddings.weight" for side in "xyhw")},
+    ),
+    "convbert": (ConvBertConfig(num_hidden_layers=1), {"position_embeddings.weight", "key_conv_attn_layer.bias"}),
+    "prophetnet": (
+        ProphetNetConfig(num_encoder_layers=1, num_decoder_layers=1),
+        {"position_embeddings.weight", "relative_pos_embeddings.weight"},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", SPECIAL)
+def test_tables_and_biases_of_other_models_are_not_decayed(kind: str) -> None:
+    """Whatever they are called and however many dimensions they have; no other matrix is left out."""
+    config, special = SPECIAL[kind]
+    task = ImageClassification(VIT, 10)
+    with torch.device("meta"):
+        task.model = model = AutoModel.from_config(config)
+    _, kept = task._parameter_groups()
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    found = {names[id(parameter)] for parameter in kept["params"] if parameter.ndim > 1}
+    ends = {next((end for end in special if f".{name}".endswith(f".{end}")), name) for name in found}
+    assert ends == special
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -71,6 +118,15 @@ def test_linear_is_linear() -> None:
 
 
 def test_a_schedule_needs_an_end() -> None:
-    """Training without an end is refused in one sentence."""
-    with pytest.raises(InputError, match=r"trainer\.max_epochs or trainer\.max_steps"):
-        rates(float("inf"))
+    """Training without an end, and on a stream (-1), is refused in one sentence, unless the rate never changes."""
+    for steps in (float("inf"), -1):
+        with pytest.raises(InputError, match=r"needs an end: set trainer\.max_steps \(trainer\.max_epochs is enough"):
+            rates(steps)
+        with pytest.raises(InputError, match="needs an end"):
+            rates(steps, schedule="constant")
+    assert rates(-1, learning_rate=4.0, schedule="constant", warmup_ratio=0.0) == [4.0]
+
+
+def test_a_schedule_that_there_is_none_of() -> None:
+    with pytest.raises(InputError, match="schedule is 'step', but one of cosine, linear, constant was expected"):
+        ImageClassification(VIT, 10, schedule="step")  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fusionlab.errors import InputError
-from fusionlab.evaluation.losses import multilabel_loss
+from fusionlab.evaluation.losses import class_loss, multilabel_loss
 from fusionlab.forward import IGNORED
 from fusionlab.tasks import (
     CausalLanguageModelling,
@@ -163,7 +163,7 @@ def test_the_loss_of_each_text(task_class: Any) -> None:
         places = [place for place in range(causal, 6) if labels[text, place] != IGNORED]
         entries = [-float(output[text, place - causal, labels[text, place]]) for place in places]
         loss = sum(entries) / len(entries)
-        assert found[text].tolist() == pytest.approx([loss, math.exp(loss)], rel=1e-4)
+        assert found[text].tolist() == pytest.approx([loss, math.exp(loss), len(entries)], rel=1e-4)
 
 
 def test_labels_that_do_not_fit_several_logits() -> None:
@@ -172,3 +172,28 @@ def test_labels_that_do_not_fit_several_logits() -> None:
         multilabel_loss(torch.zeros(1, 3), torch.zeros(1, 2))
     with pytest.raises(InputError, match="neither 0, 1 nor -100"):
         multilabel_loss(torch.zeros(1, 2), torch.tensor([[0, 2]]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_weights_that_a_precision_brought_to_another_dtype(dtype: torch.dtype) -> None:
+    """As ``64-true`` and ``bf16-true`` do; the loss is that of the same weights."""
+    output, labels = torch.randn(5, 3, generator=GENERATOR).to(dtype), torch.tensor([0, 1, 2, 2, 1])
+    weights = torch.tensor([1.0, 2.0, 0.5])
+    assert torch.equal(class_loss(output, labels, weights.to(dtype)), class_loss(output, labels, weights))
+    several, pairs = functional.one_hot(labels), torch.stack([weights, weights + 1], -1)
+    found, expected = (multilabel_loss(output, several, given)[0] for given in (pairs.to(dtype), pairs))
+    assert found.dtype == expected.dtype == torch.float32
+    assert torch.equal(found, expected)
+
+
+def test_a_text_without_a_labelled_token_has_no_number() -> None:
+    """Its cells are empty, and not ``nan``; those of others are what they were."""
+    task = MaskedLanguageModelling(bert()).eval()
+    tokens = torch.randint(5, 200, (2, 6), generator=GENERATOR)
+    labels = torch.full((2, 6), IGNORED)
+    labels[1, 2] = 7
+    header, first, second = task.prediction_rows([task.predict_step({"input_ids": tokens, "labels": labels}, 0)])
+    assert header == ["sample", "loss", "perplexity"]
+    assert first == [0, "", ""]
+    assert second[0] == 1
+    assert float(second[2]) == pytest.approx(math.exp(float(second[1])), rel=1e-4)

@@ -15,6 +15,7 @@ from fusionlab.advice.running import CORRELATION, by_correlation, commands, has_
 from fusionlab.advice.situations import CASES, Case, CaseName, case_of, exceptions, judged, unmatchable, worst
 from fusionlab.advice.tensors import Weights, unknown_type
 from fusionlab.errors import InputError
+from fusionlab.misfits import of_labels
 from fusionlab.symmetry.html import html_table
 
 # Before advice that stands beside scores.
@@ -167,6 +168,7 @@ def advice_on(
     cases = [case_of(first, other, pair) for other, pair in zip(others, pairs, strict=True)]
     case = worst(cases)
     told = [sentence for one, pair in zip(cases, pairs, strict=True) for sentence in exceptions(one, pair)]
+    told += [f"{sentence}." for sentence in _turned_labels(models)]
     return _advice(case, pairs, list(dict.fromkeys(told)), models, data)
 
 
@@ -199,9 +201,17 @@ def _advice(
     found = _described(case, agreement, unknown)
     match, sized = matching_of(found, models), [model.of_base or model for model in models]
     cost = None if match is None or not all(model.numbers for model in sized) else cost_of(sized, match)
-    run = commands(case, found, models, match, data or "DATA", has_other_heads(case, pairs))
+    with_heads = has_other_heads(case, pairs) or bool(_turned_labels(models))
+    run = commands(case, found, models, match, data or "DATA", with_heads)
     names = [model.name for model in models]
     return Advice(case, names, pairs, match, found.match_alone, run, cost, told, agreement, unknown)
+
+
+def _turned_labels(models: Sequence[Weights]) -> list[str]:
+    """Sentences on models that have the first one's labels in another order."""
+    first, *others = models
+    found = (of_labels([one.name, first.name], [one.config, first.config]) for one in others)
+    return [sentence for sentence in found if sentence is not None]
 
 
 def _described(case: CaseName, agreement: Agreement | None, unknown: str | None) -> Case:

@@ -137,6 +137,18 @@ def test_other_heads_are_said() -> None:
     assert any("classifier.weight" in line and "--heads own" in line for line in found.exceptions)
 
 
+def test_labels_in_another_order_are_said() -> None:
+    """What is named to be run keeps a head for each, since one head of both is refused."""
+    first, second = bert(0), bert(1)
+    names = list(first.config.id2label.values())
+    second.config.id2label = dict(enumerate([*names[1:], names[0]]))
+    advice = fusionlab.advise(first, second)
+    assert any("have the same labels in another order" in line and "--heads union" in line for line in advice.exceptions)
+    assert all("heads='own'" in command for command in advice.commands)
+    second.config.id2label = dict(first.config.id2label)
+    assert not any("another order" in line for line in fusionlab.advise(first, second).exceptions)
+
+
 def test_adapters(tmp_path: Path) -> None:
     """Of one base, of two, and beside a whole model."""
     checkpoints.save(bert(0), tmp_path / "base")

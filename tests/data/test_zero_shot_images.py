@@ -7,14 +7,24 @@ import datasets
 import pytest
 import torch
 from PIL import Image
-from transformers import CLIPModel
+from transformers import (
+    AutoConfig,
+    AutoModelForZeroShotImageClassification,
+    BertConfig,
+    BertModel,
+    CLIPModel,
+    Siglip2Config,
+    Siglip2Model,
+)
+from transformers.models.auto.modeling_auto import MODEL_FOR_ZERO_SHOT_IMAGE_CLASSIFICATION_MAPPING_NAMES as ZERO_SHOT
 
 from fusionlab import checkpoints
 from fusionlab.data import OwnData, ZeroShotImages, own_data
 from fusionlab.errors import InputError
+from fusionlab.evaluation.task_scores import compares_images
 from fusionlab.forward import class_texts, forward, logits
 from fusionlab.inputs import Inputs
-from tests.data.colours import COLOURS, clip, images
+from tests.data.colours import COLOURS, WIDTH, WORDS, clip, images
 
 SIZE: dict[str, Any] = {"image_size": 8, "train_split": None, "test_split": "train"}
 
@@ -150,3 +160,43 @@ def test_data_of_other_classes_never_share_a_batch(tmp_path: Path) -> None:
             assert (known[place] == image).flatten(1).all(1).any()
         seen[place] += len(batch["labels"])
     assert seen == [12, 12]
+
+
+TEXTS = {**WIDTH, "vocab_size": len(WORDS), "max_position_embeddings": 16, "pad_token_id": 0, "bos_token_id": 1}
+EYES = {**WIDTH, "image_size": 8, "patch_size": 4}
+# Of types that have parts of other names.
+PARTS: dict[str, dict[str, Any]] = {
+    "altclip": {"text_config": {**TEXTS, "project_dim": 8}},
+    "align": {
+        "vision_config": {"image_size": 64, "width_coefficient": 0.1, "depth_coefficient": 0.1, "hidden_dim": 640},
+        "projection_dim": 32,
+    },
+}
+
+
+@pytest.mark.parametrize("kind", sorted(name for name in ZERO_SHOT if name not in ("blip-2", "siglip2", "videoprism")))
+def test_every_class_reads_the_texts_once(kind: str) -> None:
+    """An image alone has the logits that it has among others, and the model is known as one that takes such data."""
+    torch.manual_seed(0)
+    parts = {"text_config": {**TEXTS, "eos_token_id": len(WORDS) - 1}, "vision_config": EYES, "projection_dim": 8}
+    config = AutoConfig.for_model(kind, **(parts | PARTS.get(kind, {})))
+    model = AutoModelForZeroShotImageClassification.from_config(config).eval()
+    assert compares_images(model)
+    size = 64 if kind == "align" else 8
+    ids = torch.randint(3, len(WORDS) - 1, (4, 6))
+    ids[:, -1] = len(WORDS) - 1
+    batch = {"pixel_values": torch.randn(3, 3, size, size), "input_ids": ids.expand(3, -1, -1)}
+    batch["attention_mask"] = torch.ones_like(batch["input_ids"])
+    with torch.no_grad():
+        together = logits(model, batch)
+        alone = [logits(model, {name: value[place : place + 1] for name, value in batch.items()}) for place in range(3)]
+    assert together.shape == (3, 4)
+    torch.testing.assert_close(together, torch.cat(alone), atol=1e-4, rtol=1e-4)
+    assert not torch.allclose(together[:, 0], together[:, 1])
+
+
+def test_models_that_read_one_pair_or_patches_are_something_else() -> None:
+    assert not compares_images(
+        Siglip2Model(Siglip2Config(text_config=TEXTS, vision_config={**WIDTH, "num_patches": 4}))
+    )
+    assert not compares_images(BertModel(BertConfig(**WIDTH, vocab_size=9)))

@@ -48,11 +48,21 @@ def of_labels(names: Sequence[str], configs: Sequence[Any]) -> str | None:
     one, other = map(label_names, configs)
     if one == other or sorted(one) != sorted(other):
         return None
-    shown = [", ".join(labels[:_SHOWN]) + (", ..." if len(labels) > _SHOWN else "") for labels in (one, other)]
     return (
-        f"{names[0]} and {names[1]} have the same labels in another order ({shown[0]} and {shown[1]}), so that rows of "
-        f"their heads mean different classes; expected one order (fuse --heads union joins classifiers by label)"
+        f"{names[0]} and {names[1]} have the same labels in another order ({some(one)} and {some(other)}), so that "
+        f"rows of their heads mean different classes; expected one order (fuse --heads union joins classifiers by "
+        f"label)"
     )
+
+
+def some(labels: Sequence[str]) -> str:
+    """The first of some labels, with commas between them."""
+    return ", ".join(labels[:_SHOWN]) + (", ..." if len(labels) > _SHOWN else "")
+
+
+def unnamed(names: Sequence[str]) -> bool:
+    """True if these are numbers instead of names, as transformers gives to classes that nobody named."""
+    return all(name in (str(index), f"LABEL_{index}") for index, name in enumerate(names))
 
 
 def label_names(config: Any) -> list[str]:

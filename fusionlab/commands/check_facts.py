@@ -90,9 +90,6 @@ def facts_of(
     architecture = _architecture(model, config)
     rows, ties = words.get("vocab_size"), words.get("tie_word_embeddings")
     writes = any(head in architecture for head in _WRITERS)
-    others = None
-    if tokens is not None and first is not None:
-        others = sum(first.get(token) != number for token, number in tokens.items())
     return Facts(
         stored,
         architecture,
@@ -101,7 +98,7 @@ def facts_of(
         types,
         rows if isinstance(rows, int) else None,
         None if tokens is None else len(tokens),
-        others,
+        other_tokens(tokens, first),
         ties if writes and isinstance(ties, bool) else None,
     )
 
@@ -126,6 +123,18 @@ def _adapter(model: StoredModel | Checkpoint) -> str | None:
     # Their rank is known with the class alone, which says how many experts share the factors.
     words += ["of experts"] if adapter.wrapped else []
     return f"LoRA adapter {' and '.join(words) or 'empty'} on {model.base}"
+
+
+def other_tokens(tokens: Mapping[str, int] | None, first: Mapping[str, int] | None) -> int | None:
+    """The count of tokens that have another number, or none, in the first model's tokenizer; None without either.
+
+    Args:
+        tokens: of a tokenizer, by number.
+        first: of the first model's.
+    """
+    if tokens is None or first is None:
+        return None
+    return sum(first.get(token) != number for token, number in tokens.items())
 
 
 def tokens_in(source: str) -> dict[str, int] | None:

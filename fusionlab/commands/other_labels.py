@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,10 +9,7 @@ from fusionlab.checkpoints.files import CONFIG, read_config
 from fusionlab.checkpoints.hub import locate
 from fusionlab.commands.console import tell
 from fusionlab.errors import InputError
-from fusionlab.misfits import label_names
-
-_UNNAMED = re.compile(r"LABEL_\d+|\d+")
-_SHOWN = 3
+from fusionlab.misfits import label_names, some, unnamed
 
 
 def tell_other_labels(sources: Sequence[str], names: Sequence[str] | None = None) -> None:
@@ -32,7 +28,7 @@ def tell_other_labels(sources: Sequence[str], names: Sequence[str] | None = None
         wanted = known[first] if first is not None else labels
         if len(labels) == len(wanted) and sorted(labels) != sorted(wanted):
             tell(
-                f"The labels of {name} ({_shown(labels)}) and {first} ({_shown(wanted)}) have other names: rows of "
+                f"The labels of {name} ({some(labels)}) and {first} ({some(wanted)}) have other names: rows of "
                 f"heads are taken for one another by their places; fuse --heads own keeps each head, and --heads union "
                 f"joins them by label."
             )
@@ -47,8 +43,4 @@ def _labels(source: str) -> list[str]:
         # Refused by what reads the model, in a sentence of its own.
         return []
     labels = label_names(config)
-    return [] if all(_UNNAMED.fullmatch(label) for label in labels) else labels
-
-
-def _shown(labels: Sequence[str]) -> str:
-    return ", ".join(labels[:_SHOWN]) + (", ..." if len(labels) > _SHOWN else "")
+    return [] if unnamed(labels) else labels

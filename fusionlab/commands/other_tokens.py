@@ -1,11 +1,9 @@
-"""A note on models whose tokenizers give tokens other numbers, from their files alone."""
+"""A note on models whose tokenizers give tokens other numbers."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from fusionlab.checkpoints.hub import locate
 from fusionlab.commands.console import tell
@@ -26,10 +24,12 @@ def tell_other_tokens(sources: Sequence[str], names: Sequence[str] | None = None
     first = next(iter(known), None)
     if first is None or all(content == known[first] for content in known.values()):
         return
-    vocabularies = {name: _vocabulary(content) for name, content in known.items()}
-    for name, tokens in vocabularies.items():
-        count = sum(vocabularies[first].get(token) != number for token, number in tokens.items())
-        if count and vocabularies[first]:
+    from fusionlab.commands.check_facts import other_tokens, tokens_in  # noqa: PLC0415 - imports what reads tokenizers
+
+    places = dict(zip(names or sources, sources, strict=False))
+    wanted = tokens_in(places[first])
+    for name in known:
+        if count := other_tokens(tokens_in(places[name]), wanted):
             tell(sentence(name, first, count))
 
 
@@ -54,14 +54,3 @@ def _file(source: str) -> Path | None:
         # Refused by what reads the model, in a sentence of its own.
         return None
     return location / _FILE if (location / _FILE).is_file() else None
-
-
-def _vocabulary(content: bytes) -> dict[str, int]:
-    """The tokens in a file of the tokenizers library, with their numbers; nothing where it is none."""
-    try:
-        told: Any = json.loads(content)
-        listed = told["model"]["vocab"]
-        tokens = {token[0]: number for number, token in enumerate(listed)} if isinstance(listed, list) else dict(listed)
-        return tokens | {token["content"]: token["id"] for token in told.get("added_tokens") or ()}
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
-        return {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +20,8 @@ from fusionlab.data.preprocessing import preprocessing_of
 from fusionlab.data.tokenizers import has_tokenizer
 from fusionlab.errors import InputError
 from fusionlab.evaluation.scores import Task
-from fusionlab.evaluation.task_scores import compares_images, is_seq2seq
+from fusionlab.evaluation.task_scores import classes_in, compares_images, is_seq2seq
+from fusionlab.misfits import label_names, unnamed
 from fusionlab.symmetry.inputs import positions_of
 
 Kind = Literal[
@@ -78,7 +79,10 @@ class Head:
         return length if most is None or most <= 2 * _KEPT else min(length, most - _KEPT)
 
     def padded_length(self) -> int | None:
-        """The tokens that each text is padded to, where a model was trained so and reads padding like anything else."""
+        """The tokens that each text is padded to, where a model was trained so and reads padding like anything else.
+
+        SigLIP was, which is known by its name, as in transformers' own pipeline for zero-shot image classification.
+        """
         config: Any = getattr(self.model, "config", None)
         is_siglip = str(getattr(config, "model_type", "")).startswith("siglip")
         return positions_of(config) if is_siglip else None
@@ -150,9 +154,9 @@ def _purpose(model: nn.Module, outputs: int) -> tuple[Kind | None, Task | None]:
         ("images", "classification", modeling_auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES),
     ):
         # Questions may be on pages, whose words have places.
-        if name in _flat(known) and (kind != "questions" or _reads_texts(model)):
+        if name in classes_in(known) and (kind != "questions" or _reads_texts(model)):
             return kind, task  # type: ignore[return-value]
-    if name in _flat(modeling_auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES):
+    if name in classes_in(modeling_auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES):
         problem = getattr(config, "problem_type", None)
         if problem == "multi_label_classification":
             return "texts", "multilabel"
@@ -174,7 +178,7 @@ def _purpose_without_head(model: nn.Module) -> tuple[Kind | None, Task | None]:
 def _embeds_texts(model: nn.Module) -> bool:
     """True for an encoder of texts alone, without a head."""
     known = (modeling_auto.MODEL_MAPPING_NAMES, modeling_auto.MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES)
-    is_bare = any(type(model).__name__ in _flat(names) for names in known)
+    is_bare = any(type(model).__name__ in classes_in(names) for names in known)
     return is_bare and _reads_texts(model) and "decoder_input_ids" not in inspect.signature(model.forward).parameters
 
 
@@ -185,19 +189,11 @@ def _reads_texts(model: nn.Module) -> bool:
     return getattr(model, "main_input_name", None) == "input_ids" and not any(name in reads for name in others)
 
 
-def _flat(names: Any) -> Iterator[str]:
-    """The names of classes in a table of transformers, in which some have several."""
-    for value in names.values():
-        yield from (value,) if isinstance(value, str) else value
-
-
 def _names(model: nn.Module) -> tuple[tuple[str, ...], bool]:
     """The names of a model's outputs, and whether they are more than numbers."""
     config: Any = getattr(model, "config", None)
-    stored = getattr(config, "id2label", None)
-    if stored:
-        names = tuple(str(stored[index]) for index in sorted(stored))
-        return names, any(name not in (f"LABEL_{index}", str(index)) for index, name in enumerate(names))
+    if names := tuple(label_names(config)):
+        return names, not unnamed(names)
     count = getattr(model, "num_classes", None)
     return tuple(map(str, range(count if isinstance(count, int) else 0))), False
 

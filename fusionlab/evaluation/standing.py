@@ -108,7 +108,7 @@ def _subject(places: Sequence[Place], kept: tuple[str, str] | None) -> str:
 
 
 def _claim(place: Place, merge: Scored | None) -> Claim | None:
-    """What a merge gains over the best end model; None where either has no score."""
+    """The gain of a merge over the best end model; None where either has no score."""
     end = place.best(place.ends)
     if merge is None or merge.diverged or end is None:
         return None

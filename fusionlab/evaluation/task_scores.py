@@ -1,7 +1,7 @@
 """The scores that fit a model and what it is used for."""
 
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 import torch
@@ -132,12 +132,19 @@ def is_seq2seq(model: nn.Module) -> bool:
     return is_known and bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
 
 
+def classes_in(table: Mapping[str, Any]) -> Iterator[str]:
+    """The names of classes in a table of transformers, in which some types have several.
+
+    Args:
+        table: from types of models to names.
+    """
+    for value in table.values():
+        yield from (value,) if isinstance(value, str) else value
+
+
 def compares_images(model: nn.Module) -> bool:
     """True for a model that tells how well each image goes with each text, such as CLIP."""
-    found = modeling_auto.MODEL_FOR_ZERO_SHOT_IMAGE_CLASSIFICATION_MAPPING_NAMES.values()
-    # Of some types the table has several classes.
-    names = {name for value in found for name in ((value,) if isinstance(value, str) else value)}
-    if type(model).__name__ not in names:
+    if type(model).__name__ not in classes_in(modeling_auto.MODEL_FOR_ZERO_SHOT_IMAGE_CLASSIFICATION_MAPPING_NAMES):
         return False
     reads = inspect.signature(model.forward).parameters
     # Images that are cut into patches beforehand, videos, and a head for one pair at a time are something else.

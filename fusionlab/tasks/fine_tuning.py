@@ -18,9 +18,9 @@ from fusionlab.data.contract import DataFacts, described
 from fusionlab.errors import InputError, first_line
 from fusionlab.evaluation.scores import Scores, Task
 from fusionlab.forward import LABELS, input_embeddings, logits
+from fusionlab.misfits import unnamed
 from fusionlab.sentences import sentence
 from fusionlab.symmetry.wrappers import unwrapped
-from fusionlab.tasks.models import unnamed
 from fusionlab.types import Batch
 
 SCORE = "val/score"

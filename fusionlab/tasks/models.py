@@ -18,6 +18,7 @@ from fusionlab.checkpoints.quiet import quiet
 from fusionlab.checkpoints.sizes import refuse_absurd, within_memory
 from fusionlab.data.tokenizers import has_tokenizer, load_tokenizer
 from fusionlab.errors import InputError, first_line
+from fusionlab.misfits import unnamed
 
 LIBRARY = "library"
 
@@ -127,11 +128,6 @@ def label_fields(num_classes: int, labels: Sequence[str] | None) -> dict[str, An
     refuse_absurd({"num_classes": num_classes}, "model")
     names = [str(index) for index in range(num_classes)] if labels is None else list(labels)
     return {"id2label": dict(enumerate(names)), "label2id": {name: index for index, name in enumerate(names)}}
-
-
-def unnamed(names: Sequence[str]) -> bool:
-    """True if these are numbers instead of names, as transformers gives to classes that nobody named."""
-    return all(name in (str(index), f"LABEL_{index}") for index, name in enumerate(names))
 
 
 @rank_zero_only

@@ -179,11 +179,11 @@ def test_weights_that_a_precision_brought_to_another_dtype(dtype: torch.dtype) -
     """As ``64-true`` and ``bf16-true`` do; the loss is that of the same weights."""
     output, labels = torch.randn(5, 3, generator=GENERATOR).to(dtype), torch.tensor([0, 1, 2, 2, 1])
     weights = torch.tensor([1.0, 2.0, 0.5])
-    assert torch.equal(class_loss(output, labels, weights.to(dtype)), class_loss(output, labels, weights))
+    torch.testing.assert_close(class_loss(output, labels, weights.to(dtype)), class_loss(output, labels, weights))
     several, pairs = functional.one_hot(labels), torch.stack([weights, weights + 1], -1)
     found, expected = (multilabel_loss(output, several, given)[0] for given in (pairs.to(dtype), pairs))
     assert found.dtype == expected.dtype == torch.float32
-    assert torch.equal(found, expected)
+    torch.testing.assert_close(found, expected)
 
 
 def test_a_text_without_a_labelled_token_has_no_number() -> None:
